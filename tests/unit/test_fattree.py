@@ -1,0 +1,160 @@
+"""The fat-tree's identities, cabling, graph and candidate paths, over many k."""
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topologies import FatTree, Host, Level, Link, Switch, TopologyError
+
+EVERY_K = list(range(2, 129, 2))
+SMALL_K = [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("k", [0, 1, 3, 5, -4, 129, 130, 10**9, 4.0, "4", None, True])
+def test_a_size_that_is_no_fat_tree_is_refused_with_the_range(k: object) -> None:
+    with pytest.raises(TopologyError, match="even number from 2 to 128"):
+        FatTree(k)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("k", EVERY_K)
+def test_the_counts_are_the_papers(k: int) -> None:
+    tree = FatTree(k)
+    assert tree.host_count == k**3 // 4
+    assert sum(1 for _ in tree.switches(Level.CORE)) == (k // 2) ** 2
+    assert sum(1 for _ in tree.switches(Level.EDGE)) == sum(1 for _ in tree.switches(Level.AGGREGATION)) == k * k // 2
+    assert sum(1 for _ in tree.switches()) == tree.switch_count
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 16, 48])
+def test_every_identity_converts_there_and_back(k: int) -> None:
+    tree = FatTree(k)
+    for switch in tree.switches():
+        assert tree.switch(tree.name(switch)) == switch
+        assert tree.switch_by_dpid(tree.dpid(switch)) == switch
+    for host in tree.hosts():
+        assert tree.host(tree.name(host)) == host
+        assert tree.host_by_ip(str(tree.ip(host))) == host
+        assert tree.host_by_mac(tree.mac(host)) == host
+
+
+def test_identities_are_the_plan() -> None:
+    tree = FatTree(4)
+    host = Host(3, 1, 2)
+    assert (tree.name(host), str(tree.ip(host)), tree.mac(host)) == ("h3_1_2", "10.3.1.2", "02:00:0a:03:01:02")
+    assert str(tree.gateway(host)) == "10.3.1.1"
+    assert tree.dpid(Switch(Level.EDGE, 3, 1)) == 0x010301
+    assert tree.dpid(Switch(Level.AGGREGATION, 2, 0)) == 0x020200
+    assert tree.dpid(tree.switch("c1_0")) == 0x030100
+
+
+@pytest.mark.parametrize(
+    "name", ["", "e", "x0_0", "e4_0", "e0_2", "c2_0", "a0", "h0_0_1", "h0_0_4", "h0_0", "e00_0", "e0_-1", "e0_٣", "0_0"]
+)
+def test_a_name_of_another_fabric_is_refused(name: str) -> None:
+    with pytest.raises(TopologyError):
+        FatTree(4).node(name)
+
+
+@pytest.mark.parametrize("address", ["10.4.0.2", "10.0.2.2", "10.0.0.1", "10.0.0.4", "11.0.0.2", "255.255.255.255"])
+def test_an_address_outside_the_fabric_is_refused(address: str) -> None:
+    with pytest.raises(TopologyError):
+        FatTree(4).host_by_ip(address)
+
+
+@pytest.mark.parametrize("address", ["", "10.0.0", "10.0.0.256", "h0_0_2", "::1", "10.0.0.2/8", " 10.0.0.2"])
+def test_what_is_no_address_is_told_from_a_foreign_one(address: str) -> None:
+    with pytest.raises(ValueError, match=r".") as error:
+        FatTree(4).host_by_ip(address)
+    assert not isinstance(error.value, TopologyError)
+
+
+@given(st.integers(0, 2**32))
+def test_any_number_is_a_known_datapath_id_or_refused(dpid: int) -> None:
+    tree = FatTree(6)
+    try:
+        assert tree.dpid(tree.switch_by_dpid(dpid)) == dpid
+    except TopologyError:
+        assert dpid not in {tree.dpid(switch) for switch in tree.switches()}
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 12])
+def test_both_ends_of_every_cable_agree(k: int) -> None:
+    tree = FatTree(k)
+    for switch in tree.switches():
+        for port, neighbour in tree.ports(switch).items():
+            assert tree.port(switch, neighbour) == port
+            if isinstance(neighbour, Switch):
+                assert tree.neighbour(neighbour, tree.port(neighbour, switch)) == switch
+            else:
+                assert tree.edge_of(neighbour) == switch
+    assert sum(1 for _ in tree.links()) == 3 * tree.host_count
+
+
+@pytest.mark.parametrize("name", ["e0_0-a1_0", "e0_0-c0_0", "a0_0-c1_0", "h0_0_2-e0_1", "a0_0-e0_0", "c0_0-a0_0", "a0_0-"])
+def test_what_is_not_cabled_is_no_link(name: str) -> None:
+    with pytest.raises(TopologyError):
+        FatTree(4).element(name)
+
+
+def test_links_and_switches_have_names() -> None:
+    tree = FatTree(4)
+    assert tree.element("a0_0-c0_1") == Link(Switch(Level.AGGREGATION, 0, 0), Switch(Level.CORE, 0, 1))
+    assert tree.element("a0_0") == Switch(Level.AGGREGATION, 0, 0)
+    for link in tree.links():
+        assert tree.element(tree.name(link)) == link
+
+
+@pytest.mark.parametrize("k", SMALL_K)
+def test_the_graph_is_a_fat_tree_with_what_the_structure_says(k: int) -> None:
+    tree = FatTree(k)
+    graph = tree.graph()
+    assert networkx.is_connected(graph)
+    degrees = {level: {graph.degree(n) for n, its in graph.nodes(data="level") if its == level} for level in LEVELS}
+    assert degrees == {"host": {1}, "edge": {k}, "aggregation": {k}, "core": {k}}
+    for name, data in graph.nodes(data=True):
+        if data["level"] == "host":
+            assert tree.name(tree.host_by_ip(data["ip"])) == tree.name(tree.host_by_mac(data["mac"])) == name
+        else:
+            assert tree.name(tree.switch_by_dpid(data["dpid"])) == name
+    for a, b, ports in graph.edges(data="ports"):
+        assert ports == {a: tree.port(tree.node(a), tree.node(b)), b: tree.port(tree.node(b), tree.node(a))}
+
+
+LEVELS = ["host", "edge", "aggregation", "core"]
+
+
+@pytest.mark.parametrize("k", SMALL_K)
+def test_candidate_paths_are_exactly_the_graphs_shortest_paths(k: int) -> None:
+    tree = FatTree(k)
+    graph = tree.graph()
+    hosts = list(tree.hosts())
+    for src, dst in {(hosts[0], hosts[-1]), (hosts[0], hosts[1]), (hosts[1], hosts[k // 2]), (hosts[-1], hosts[2 % len(hosts)])}:
+        if src == dst:
+            continue
+        ours = [list(path.hops) for path in tree.candidate_paths(src, dst)]
+        theirs = [way[1:-1] for way in networkx.all_shortest_paths(graph, tree.name(src), tree.name(dst))]
+        assert sorted(ours) == sorted(theirs)
+
+
+@pytest.mark.parametrize("k", EVERY_K)
+def test_the_order_is_interleaved_the_aggregation_switch_changes_on_every_packet(k: int) -> None:
+    tree, half = FatTree(k), k // 2
+    order = tree.choices("inter-pod")
+    assert len(set(order)) == len(order) == half * half
+    for n, (up1, up2) in enumerate(order):
+        assert (up1, up2) == (n % half, n // half)
+    assert tree.choices("inter-rack") == tuple((j,) for j in range(half))
+    assert tree.choices("intra-rack") == ((),)
+
+
+def test_kinds_tell_rack_and_pod_apart() -> None:
+    tree = FatTree(4)
+    kinds = [tree.kind(Host(0, 0, 2), dst) for dst in (Host(0, 0, 3), Host(0, 1, 2), Host(1, 0, 2))]
+    assert kinds == ["intra-rack", "inter-rack", "inter-pod"]
+    assert [path.hops for path in tree.candidate_paths(Host(0, 0, 2), Host(0, 0, 3))] == [("e0_0",)]
+
+
+def test_paths_of_a_host_outside_the_fabric_are_refused() -> None:
+    with pytest.raises(TopologyError):
+        FatTree(4).candidate_paths(Host(0, 0, 2), Host(4, 0, 2))

@@ -1,0 +1,221 @@
+"""The rules of a whole fabric, run through tables in memory: who reaches whom, by which way, and what is dropped."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from flowrules import word
+from flowrules.model import Flow, Table, digest
+from flowrules.rules import fabric_rules, switch_rules
+from flowrules.table import TableFabric, TableSwitch, ipv4_packet
+from topologies import Failures, FatTree, Host, Level, Switch
+
+SIZES = [2, 4, 6, 8]
+
+
+def healthy(k: int) -> TableFabric:
+    tree = FatTree(k)
+    return TableFabric(tree, fabric_rules(tree))
+
+
+def pairs(tree: FatTree, count: int, seed: int = 1) -> list[tuple[Host, Host]]:
+    """Sampled pairs, and one of each kind."""
+    hosts, choose = list(tree.hosts()), random.Random(seed)
+    fixed = [(hosts[0], hosts[-1]), (hosts[0], hosts[1]), (hosts[0], hosts[tree.half % len(hosts)])]
+    sampled = [(src, dst) for src, dst in (choose.sample(hosts, 2) for _ in range(count))]
+    return [pair for pair in fixed + sampled if pair[0] != pair[1]]
+
+
+@pytest.mark.parametrize("k", [*range(2, 33, 2), 48, 64, 128])
+def test_no_switch_of_a_healthy_fabric_holds_more_than_2k_plus_16_entries(k: int) -> None:
+    tree = FatTree(k)
+    for switch in (Switch(Level.EDGE, 0, 0), Switch(Level.AGGREGATION, k - 1, k // 2 - 1), Switch(Level.CORE, 0, 0)):
+        rules = switch_rules(tree, switch)
+        assert len(rules.flows) <= 2 * k + 16
+        assert len({(flow.table, flow.priority, flow.match) for flow in rules.flows}) == len(rules.flows)
+        assert all(flow.goto is None or flow.goto > flow.table for flow in rules.flows)
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_a_labelled_packet_takes_exactly_the_candidate_path_that_it_names(k: int) -> None:
+    fabric = healthy(k)
+    tree = fabric.tree
+    for src, dst in pairs(tree, 30):
+        for path in tree.candidate_paths(src, dst):
+            way, seen = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+            assert way == [*path.hops, tree.name(dst)]
+            assert seen is not None
+            assert seen["eth_dst"] == tree.mac(dst)
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_an_unlabelled_packet_arrives_by_some_candidate_path(k: int) -> None:
+    fabric = healthy(k)
+    tree = fabric.tree
+    for src, dst in pairs(tree, 50):
+        way, _ = fabric.send(src, ipv4_packet(tree, src, dst, tcp_src=40000, tcp_dst=80))
+        assert tuple(way[:-1]) in {path.hops for path in tree.candidate_paths(src, dst)}
+        assert way[-1] == tree.name(dst)
+
+
+def test_unlabelled_flows_between_two_hosts_use_every_core_switch() -> None:
+    fabric = healthy(8)
+    tree, src, dst = fabric.tree, Host(0, 0, 2), Host(7, 3, 5)
+    cores = Counter(
+        fabric.send(src, ipv4_packet(tree, src, dst, tcp_src=port, tcp_dst=80))[0][2] for port in range(1000, 1640)
+    )
+    assert len(cores) == 16
+    assert max(cores.values()) < 3 * min(cores.values())
+
+
+@pytest.mark.parametrize("up", [(200, 0), (0, 200), (2, 7), (0xFE, 0xFE)])
+def test_a_word_whose_index_is_out_of_range_goes_unlabelled_and_is_counted(up: tuple[int, int]) -> None:
+    fabric = healthy(4)
+    tree, src, dst = fabric.tree, Host(0, 0, 2), Host(2, 1, 3)
+    way, _ = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(up)))
+    assert way[-1] == tree.name(dst)
+    hits = sum((switch.hits for switch in fabric.switches.values()), Counter[Flow]())
+    assert any("out of range" in flow.purpose for flow in hits)
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+def test_a_host_cannot_send_from_anothers_address(k: int) -> None:
+    fabric = healthy(k)
+    tree = fabric.tree
+    src, *others = tree.hosts()
+    for other in others:
+        for mac in (None, word.carrier_mac((0, 0))):
+            dst = others[-1]
+            packet = {**ipv4_packet(tree, src, dst, mac), "ipv4_src": str(tree.ip(other))}
+            assert fabric.send(src, packet) == ([tree.name(tree.edge_of(src))], None)
+    edge = fabric.switches[tree.edge_of(src)]
+    assert sum(edge.hits[flow] for flow in edge.hits if "foreign source" in flow.purpose) == 2 * len(others)
+
+
+@pytest.mark.parametrize("destination", ["10.0.0.1", "10.0.0.77", "10.77.0.2", "10.0.77.2", "192.168.0.1", "224.0.0.1"])
+def test_what_is_for_no_host_of_the_fabric_is_dropped(destination: str) -> None:
+    fabric = healthy(4)
+    tree, src = fabric.tree, Host(0, 0, 2)
+    for mac in (None, word.carrier_mac((1, 1))):
+        packet = {**ipv4_packet(tree, src, Host(1, 0, 2), mac), "ipv4_dst": destination}
+        assert fabric.send(src, packet)[1] is None
+
+
+def test_what_is_not_ipv4_does_not_leave_the_edge_switch() -> None:
+    fabric = healthy(4)
+    packet = {"eth_type": 0x86DD, "eth_src": fabric.tree.mac(Host(0, 0, 2)), "eth_dst": "33:33:00:00:00:01"}
+    assert fabric.send(Host(0, 0, 2), packet) == (["e0_0"], None)
+
+
+@pytest.mark.parametrize("level", [Level.EDGE, Level.AGGREGATION])
+def test_what_came_down_never_goes_up_again(level: Level) -> None:
+    tree = FatTree(6)
+    switch = Switch(level, 1, 1)
+    tables = TableSwitch(switch_rules(tree, switch))
+    for up in ((0, 0), (2, 2), None):
+        mac = word.carrier_mac(up) if up else None
+        packet = ipv4_packet(tree, Host(5, 0, 2), Host(3, 0, 2), mac)
+        assert tables.receive(packet, tree.uplink_port(0)) == []
+
+
+def arp(tree: FatTree, host: Host, target: str, mac: str | None = None, sender: str | None = None) -> dict[str, object]:
+    mac = mac or tree.mac(host)
+    return {
+        "eth_type": 0x0806,
+        "eth_src": mac,
+        "eth_dst": "ff:ff:ff:ff:ff:ff",
+        "arp_op": 1,
+        "arp_sha": mac,
+        "arp_spa": sender or str(tree.ip(host)),
+        "arp_tpa": target,
+        "arp_tha": "00:00:00:00:00:00",
+    }
+
+
+@pytest.mark.parametrize("target", ["10.0.0.1", "10.0.0.3", "10.3.1.3"])
+def test_the_edge_switch_answers_arp_itself_with_the_gateways_address(target: str) -> None:
+    fabric = healthy(4)
+    tree, src = fabric.tree, Host(0, 0, 2)
+    (answer,) = fabric.switches[tree.edge_of(src)].receive(arp(tree, src, target), 1)
+    assert answer.port == 1
+    assert answer.packet | {
+        "eth_dst": tree.mac(src),
+        "eth_src": "02:00:00:00:00:01",
+        "arp_op": 2,
+        "arp_sha": "02:00:00:00:00:01",
+        "arp_spa": target,
+        "arp_tha": tree.mac(src),
+        "arp_tpa": "10.0.0.2",
+    } == answer.packet
+
+
+def test_an_address_probe_gets_no_answer_so_that_a_host_may_use_its_own_address() -> None:
+    fabric = healthy(4)
+    tree, src = fabric.tree, Host(0, 0, 2)
+    assert fabric.switches[tree.edge_of(src)].receive(arp(tree, src, "10.0.0.2", sender="0.0.0.0"), 1) == []
+
+
+def test_a_host_with_another_mac_is_learned_from_its_arp_and_forgotten_when_it_is_back() -> None:
+    fabric = healthy(4)
+    tree, src, dst = fabric.tree, Host(0, 0, 2), Host(1, 0, 2)
+    edge = fabric.switches[tree.edge_of(dst)]
+    edge.receive(arp(tree, dst, "10.1.0.1", mac="02:aa:bb:cc:dd:ee"), 1)
+    assert fabric.send(src, ipv4_packet(tree, src, dst))[1]["eth_dst"] == "02:aa:bb:cc:dd:ee"  # type: ignore[index]
+    edge.receive(arp(tree, dst, "10.1.0.1"), 1)
+    assert fabric.send(src, ipv4_packet(tree, src, dst))[1]["eth_dst"] == tree.mac(dst)  # type: ignore[index]
+
+
+def test_a_host_that_lies_in_arp_misleads_nobody_else() -> None:
+    fabric = healthy(4)
+    tree, liar, victim = fabric.tree, Host(0, 0, 2), Host(0, 0, 3)
+    fabric.switches[tree.edge_of(liar)].receive(
+        arp(tree, liar, "10.0.0.1", mac="02:bad:00:00:00:01".replace("bad", "ba"), sender=str(tree.ip(victim))), 1
+    )
+    way, seen = fabric.send(Host(1, 0, 2), ipv4_packet(tree, Host(1, 0, 2), victim))
+    assert way[-1] == "h0_0_3"
+    assert seen is not None
+    assert seen["eth_dst"] == tree.mac(victim)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_a_labelled_packet_survives_a_dead_uplink_before_any_host_has_heard_of_it(k: int) -> None:
+    tree = FatTree(k)
+    src, dst = Host(0, 0, 2), Host(1, 0, 2)
+    for dead in ("e0_0-a0_0", "a0_0-c0_1"):
+        fabric = TableFabric(tree, fabric_rules(tree), dead=[dead])
+        for path in tree.candidate_paths(src, dst):
+            way, _ = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+            assert way[-1] == tree.name(dst)
+
+
+@pytest.mark.parametrize("k", [4, 6])
+@pytest.mark.parametrize("seed", range(8))
+def test_unlabelled_packets_reach_whoever_has_a_path_left_after_any_failures(k: int, seed: int) -> None:
+    tree, choose = FatTree(k), random.Random(seed)
+    fabric_links = [tree.name(link) for link in tree.links() if not isinstance(link.lower, Host)]
+    broken = choose.sample(fabric_links + [tree.name(s) for s in tree.switches() if s.level is not Level.EDGE], 1 + seed)
+    failures = Failures(tree, dict.fromkeys(broken, "down"))
+    fabric = TableFabric(tree, fabric_rules(tree, failures), dead=broken)
+    hosts = list(tree.hosts())
+    for _ in range(60):
+        src, dst = choose.sample(hosts, 2)
+        for port in range(4):
+            way, _ = fabric.send(src, ipv4_packet(tree, src, dst, tcp_src=port, tcp_dst=80))
+            assert (way[-1] == tree.name(dst)) == bool(failures.split(src, dst)[0])
+
+
+def test_failures_add_few_entries_and_healing_leaves_exactly_the_healthy_set() -> None:
+    tree = FatTree(8)
+    before = dict(fabric_rules(tree))
+    failed = dict(fabric_rules(tree, Failures(tree, {"a0_0-c0_1": "down"})))
+    changed = {tree.name(s): len(failed[s].flows) - len(before[s].flows) for s in before if failed[s] != before[s]}
+    # the aggregation switch itself knows by its port, but a drained link is alive: one entry a pod
+    assert {name: n for name, n in changed.items() if name != "a0_0"} == {f"a{pod}_0": 1 for pod in range(1, 8)}
+    assert dict(fabric_rules(tree, Failures(tree))) == before
+
+
+def test_a_digest_tells_entries_apart_and_is_the_same_in_every_process() -> None:
+    flows = {flow for _, rules in fabric_rules(FatTree(6)) for flow in rules.flows}
+    assert len({digest(flow) for flow in flows}) == len(flows)
+    assert digest(Flow(Table.DOWN, 0, (), "x")) == 0x5BCE15 or digest(Flow(Table.DOWN, 0, (), "x")) < 1 << 24

@@ -1,0 +1,471 @@
+"""The k-ary fat-tree: who is where, what it is called, and which paths join two hosts.
+
+Everything here follows from the structure (Al-Fares et al., SIGCOMM 2008, section 3; the SOPA paper, section 2.1): nothing
+is searched for, and no port or address is stored. The module is pure, and networkx is imported only where a graph is asked for,
+so that Mininet's own Python can load it: ``mn --custom topologies/fattree.py --topo fattree,4``.
+"""
+
+from __future__ import annotations
+
+import sys
+from enum import IntEnum
+from functools import cached_property
+from ipaddress import AddressValueError, IPv4Address, IPv4Network
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any, NamedTuple, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import networkx
+
+MIN_K = 2
+MAX_K = 128
+FABRIC_NETWORK = IPv4Network("10.0.0.0/8")
+GATEWAY_MAC = "02:00:00:00:00:01"
+FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2
+
+
+class TopologyError(ValueError):
+    """A size, name, address, datapath id or port that this fat-tree does not have."""
+
+
+class Level(IntEnum):
+    """How far above the hosts a switch stands; the number is the dpid's first octet."""
+
+    EDGE = 1
+    AGGREGATION = 2
+    CORE = 3
+
+
+class Switch(NamedTuple):
+    """A switch: its level, its pod (for a core switch its group, the aggregation index that it serves) and its index there."""
+
+    level: Level
+    pod: int
+    index: int
+
+
+class Host(NamedTuple):
+    """A host: its pod, its edge switch's index, and the last octet of its address."""
+
+    pod: int
+    edge: int
+    number: int
+
+
+# Union, not |: these aliases are evaluated when the module is loaded, by whichever Python Mininet runs on.
+Node = Union[Switch, Host]  # noqa: UP007
+
+
+class Link(NamedTuple):
+    """A cable, named by its lower end first: ``a0_0-c0_1``."""
+
+    lower: Node
+    upper: Switch
+
+
+class Path(NamedTuple):
+    """One candidate path: the uplink index of each upward hop, and the names of the switches on the way."""
+
+    up: tuple[int, ...]
+    hops: tuple[str, ...]
+
+
+_LETTER = {Level.EDGE: "e", Level.AGGREGATION: "a", Level.CORE: "c"}
+_LEVEL = {letter: level for level, letter in _LETTER.items()}
+
+
+class FatTree:
+    """A fat-tree of k-port switches, and the only place that converts between its identities.
+
+    Parameters
+    ----------
+    k : int
+        Ports of every switch: an even number from 2 to 128.
+
+    Raises
+    ------
+    TopologyError
+        If ``k`` is anything else.
+
+    Examples
+    --------
+    >>> tree = FatTree(4)
+    >>> tree.name(tree.switch_by_dpid(0x020001)), str(tree.ip(tree.host("h2_0_3")))
+    ('a0_1', '10.2.0.3')
+    >>> [path.up for path in tree.candidate_paths(Host(0, 0, 2), Host(2, 0, 3))]
+    [(0, 0), (1, 0), (0, 1), (1, 1)]
+
+    References
+    ----------
+    Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
+    """
+
+    def __init__(self, k: int) -> None:
+        if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
+            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k!r}")
+        self.k = k
+        self.half = k // 2
+
+    def __repr__(self) -> str:
+        return f"FatTree({self.k})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FatTree) and other.k == self.k
+
+    def __hash__(self) -> int:
+        return self.k
+
+    # -- members ----------------------------------------------------------------------------------------------------
+
+    def switches(self, level: Level | None = None) -> Iterator[Switch]:
+        """Every switch, or those of one level, in the order of their datapath ids."""
+        for this in Level:
+            if level in (None, this):
+                groups = self.half if this is Level.CORE else self.k
+                yield from (Switch(this, pod, index) for pod in range(groups) for index in range(self.half))
+
+    def hosts(self) -> Iterator[Host]:
+        """Every host, in the order of its address."""
+        for edge in self.switches(Level.EDGE):
+            yield from self.hosts_of(edge)
+
+    def hosts_of(self, edge: Switch) -> Iterator[Host]:
+        """The hosts of one edge switch, in the order of its ports."""
+        return (Host(edge.pod, edge.index, number) for number in range(FIRST_HOST, FIRST_HOST + self.half))
+
+    def links(self) -> Iterator[Link]:
+        """Every cable of the fabric, host links included."""
+        for host in self.hosts():
+            yield Link(host, self.edge_of(host))
+        for level in (Level.EDGE, Level.AGGREGATION):
+            for switch in self.switches(level):
+                yield from (Link(switch, self.uplink(switch, index)) for index in range(self.half))
+
+    @property
+    def switch_count(self) -> int:
+        """5k²/4: k²/2 edge, k²/2 aggregation and k²/4 core switches."""
+        return 5 * self.half * self.half
+
+    @property
+    def host_count(self) -> int:
+        """k³/4."""
+        return self.k * self.half * self.half
+
+    def has(self, node: Node) -> bool:
+        """Whether this fat-tree has that switch or host."""
+        if isinstance(node, Host):
+            return (
+                0 <= node.pod < self.k
+                and 0 <= node.edge < self.half
+                and FIRST_HOST <= node.number < FIRST_HOST + self.half
+            )
+        groups = self.half if node.level is Level.CORE else self.k
+        return 0 <= node.pod < groups and 0 <= node.index < self.half
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def name(node: Node | Link) -> str:
+        """``h0_0_2``, ``e0_0``, ``a0_1``, ``c1_0``, or for a link its two ends: ``a0_1-c1_0``."""
+        if isinstance(node, Link):
+            return f"{FatTree.name(node.lower)}-{FatTree.name(node.upper)}"
+        if isinstance(node, Host):
+            return f"h{node.pod}_{node.edge}_{node.number}"
+        return f"{_LETTER[node.level]}{node.pod}_{node.index}"
+
+    def switch(self, name: str) -> Switch:
+        """The switch of that name; `TopologyError` if there is none."""
+        node = self.node(name)
+        if isinstance(node, Host):
+            raise TopologyError(f"{name} is a host, not a switch")
+        return node
+
+    def host(self, name: str) -> Host:
+        """The host of that name; `TopologyError` if there is none."""
+        node = self.node(name)
+        if not isinstance(node, Host):
+            raise TopologyError(f"{name} is a switch, not a host")
+        return node
+
+    def node(self, name: str) -> Node:
+        """The switch or host of that name; `TopologyError` if there is none."""
+        letter, numbers = name[:1], name[1:].split("_")
+        node: Node | None = None
+        if all(number.isascii() and number.isdigit() for number in numbers):
+            values = [int(number) for number in numbers]
+            if letter == "h" and len(values) == 3:
+                node = Host(*values)
+            elif letter in _LEVEL and len(values) == 2:
+                node = Switch(_LEVEL[letter], *values)
+        # name() is compared too, so that e00_1 is not taken for e0_1
+        if node is None or not self.has(node) or self.name(node) != name:
+            raise TopologyError(f"{name!r} is no switch or host of a k={self.k} fat-tree")
+        return node
+
+    def element(self, name: str) -> Switch | Link:
+        """The switch or link of that name, as failures and drains name them; `TopologyError` if there is none."""
+        lower, dash, upper = name.partition("-")
+        if not dash:
+            return self.switch(name)
+        link = Link(self.node(lower), self.switch(upper))
+        self.port(link.lower, link.upper)
+        if isinstance(link.lower, Switch) and link.lower.level > link.upper.level:
+            raise TopologyError(f"{name!r} is named from the wrong end; call it {upper}-{lower}")
+        return link
+
+    # -- datapath ids, addresses --------------------------------------------------------------------------------------
+
+    @staticmethod
+    def dpid(switch: Switch) -> int:
+        """The datapath id: level << 16 | pod or core group << 8 | index."""
+        return switch.level << 16 | switch.pod << 8 | switch.index
+
+    def switch_by_dpid(self, dpid: int) -> Switch:
+        """The switch with that datapath id; `TopologyError` if it is not one of this fat-tree's."""
+        level, pod, index = dpid >> 16, dpid >> 8 & 0xFF, dpid & 0xFF
+        if level in _LETTER:
+            switch = Switch(Level(level), pod, index)
+            if self.has(switch):
+                return switch
+        raise TopologyError(f"datapath id {dpid:#018x} is no switch of a k={self.k} fat-tree")
+
+    @staticmethod
+    def ip(host: Host) -> IPv4Address:
+        """10.pod.edge.number."""
+        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | host.number)
+
+    def host_by_ip(self, address: str | IPv4Address) -> Host:
+        """The host with that address.
+
+        Raises
+        ------
+        AddressValueError
+            If ``address`` is not an IPv4 address at all.
+        TopologyError
+            If it is one, but no host of this fat-tree has it.
+        """
+        octets = IPv4Address(address).packed
+        host = Host(octets[1], octets[2], octets[3])
+        if octets[0] != 10 or not self.has(host):
+            raise TopologyError(f"{address} is no host of a k={self.k} fat-tree")
+        return host
+
+    @staticmethod
+    def mac(host: Host) -> str:
+        """02:00:0a:pod:edge:number."""
+        return f"02:00:0a:{host.pod:02x}:{host.edge:02x}:{host.number:02x}"
+
+    def host_by_mac(self, mac: str) -> Host:
+        """The host whose planned Ethernet address that is; `TopologyError` if there is none."""
+        octets = mac.lower().split(":")
+        try:
+            if octets[:3] == ["02", "00", "0a"] and len(octets) == 6:
+                host = Host(*(int(octet, 16) for octet in octets[3:]))
+                if self.has(host) and self.mac(host) == mac.lower():
+                    return host
+        except ValueError:
+            pass
+        raise TopologyError(f"{mac!r} is no planned host address of a k={self.k} fat-tree")
+
+    @staticmethod
+    def prefix(switch: Switch) -> IPv4Network:
+        """What lies below a switch: the rack's /24 of an edge switch, the pod's /16 of an aggregation switch."""
+        if switch.level is Level.CORE:
+            return FABRIC_NETWORK
+        if switch.level is Level.AGGREGATION:
+            return IPv4Network((10 << 24 | switch.pod << 16, 16))
+        return IPv4Network((10 << 24 | switch.pod << 16 | switch.index << 8, 24))
+
+    @staticmethod
+    def gateway(host: Host) -> IPv4Address:
+        """The address that a host sends to when it leaves its rack: the rack's .1, answered by the edge switch."""
+        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | 1)
+
+    # -- cabling ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def edge_of(host: Host) -> Switch:
+        """The edge switch that a host hangs on."""
+        return Switch(Level.EDGE, host.pod, host.edge)
+
+    def uplink(self, switch: Switch, index: int) -> Switch:
+        """The switch at the other end of an uplink: ``up1`` for an edge switch, ``up2`` for an aggregation switch."""
+        if switch.level is Level.CORE or not 0 <= index < self.half:
+            raise TopologyError(f"{self.name(switch)} has no uplink {index}")
+        if switch.level is Level.EDGE:
+            return Switch(Level.AGGREGATION, switch.pod, index)
+        return Switch(Level.CORE, switch.index, index)
+
+    def uplink_port(self, index: int) -> int:
+        """The port number of an edge or aggregation switch's uplink."""
+        return self.half + 1 + index
+
+    def ports(self, switch: Switch) -> dict[int, Node]:
+        """What is cabled to each port of a switch, port 1 first."""
+        return {port: self.neighbour(switch, port) for port in range(1, self.k + 1)}
+
+    def neighbour(self, switch: Switch, port: int) -> Node:
+        """What is cabled to a port; `TopologyError` if the switch has no such port."""
+        if not 1 <= port <= self.k:
+            raise TopologyError(f"{self.name(switch)} has no port {port}")
+        if switch.level is Level.CORE:
+            return Switch(Level.AGGREGATION, port - 1, switch.pod)
+        if port > self.half:
+            return self.uplink(switch, port - self.half - 1)
+        if switch.level is Level.AGGREGATION:
+            return Switch(Level.EDGE, switch.pod, port - 1)
+        return Host(switch.pod, switch.index, port - 1 + FIRST_HOST)
+
+    def port(self, node: Node, towards: Node) -> int:
+        """The port of ``node`` that is cabled to ``towards`` (a host's only port is 0); `TopologyError` if they are not cabled."""
+        if isinstance(node, Host):
+            port, back = 0, self.edge_of(node)
+        else:
+            if isinstance(towards, Host):
+                port = towards.number - FIRST_HOST + 1
+            elif node.level is Level.CORE:
+                port = towards.pod + 1
+            elif towards.level > node.level:
+                port = self.uplink_port(towards.index)
+            else:
+                port = towards.index + 1
+            back = self.neighbour(node, port) if 1 <= port <= self.k else node  # type: ignore[assignment]
+        if back != towards or not self.has(node):
+            raise TopologyError(f"{self.name(node)} and {self.name(towards)} are not cabled together")
+        return port
+
+    # -- paths --------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def kind(src: Host, dst: Host) -> str:
+        """``intra-rack``, ``inter-rack`` (same pod) or ``inter-pod``."""
+        if src.pod != dst.pod:
+            return "inter-pod"
+        return "intra-rack" if src.edge == dst.edge else "inter-rack"
+
+    def choices(self, kind: str) -> tuple[tuple[int, ...], ...]:
+        """The uplink choices of every candidate path between two hosts of that kind, in round-robin order.
+
+        The order is interleaved: the aggregation switch changes from each path to the next, the core index after each turn of
+        the aggregation switches. It decides how much is reordered (PLATFORM: 7% of packets against 34% at k=8).
+
+        Returns
+        -------
+        tuple of tuple of int
+            (k/2)² pairs ``(up1, up2)``, k/2 singles ``(up1,)``, or one empty tuple.
+        """
+        return self._choices[kind]
+
+    @cached_property
+    def _choices(self) -> dict[str, tuple[tuple[int, ...], ...]]:
+        half = range(self.half)
+        return {
+            "intra-rack": ((),),
+            "inter-rack": tuple((j,) for j in half),
+            "inter-pod": tuple((j, i) for i in half for j in half),
+        }
+
+    def hops(self, src: Host, dst: Host, up: tuple[int, ...]) -> tuple[Switch, ...]:
+        """The switches that a packet crosses when it takes those uplinks."""
+        first, last = self.edge_of(src), self.edge_of(dst)
+        if not up:
+            return (first,)
+        below = Switch(Level.AGGREGATION, src.pod, up[0])
+        if len(up) == 1:
+            return (first, below, last)
+        return (first, below, Switch(Level.CORE, up[0], up[1]), Switch(Level.AGGREGATION, dst.pod, up[0]), last)
+
+    def candidate_paths(self, src: Host, dst: Host) -> list[Path]:
+        """Every candidate path between two hosts, in round-robin order, in time proportional to the answer.
+
+        Raises
+        ------
+        TopologyError
+            If one of them is no host of this fat-tree.
+        """
+        for host in (src, dst):
+            if not self.has(host):
+                raise TopologyError(f"{self.name(host)} is no host of a k={self.k} fat-tree")
+        kind = self.kind(src, dst)
+        if kind != "inter-pod":
+            return [
+                Path(up, tuple(self.name(switch) for switch in self.hops(src, dst, up))) for up in self.choices(kind)
+            ]
+        # The commonest and longest answer: every name but the core's is made once, not once a path.
+        aggregation = range(self.half)
+        first, last = self.name(self.edge_of(src)), self.name(self.edge_of(dst))
+        rise = [(first, self.name(Switch(Level.AGGREGATION, src.pod, j))) for j in aggregation]
+        fall = [(self.name(Switch(Level.AGGREGATION, dst.pod, j)), last) for j in aggregation]
+        core = self.core_names
+        return [Path(up, (*rise[up[0]], core[up], *fall[up[0]])) for up in self.choices(kind)]
+
+    @cached_property
+    def core_names(self) -> dict[tuple[int, ...], str]:
+        """The name of the core switch that each pair ``(up1, up2)`` leads to."""
+        return {up: self.name(Switch(Level.CORE, *up)) for up in self.choices("inter-pod")}
+
+    # -- graph --------------------------------------------------------------------------------------------------------
+
+    def graph(self) -> networkx.Graph[str]:
+        """The fabric as an undirected graph over names.
+
+        Returns
+        -------
+        networkx.Graph
+            Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts
+            ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0).
+        """
+        import networkx
+
+        graph: networkx.Graph[str] = networkx.Graph(k=self.k)
+        for switch in self.switches():
+            graph.add_node(
+                self.name(switch),
+                level=switch.level.name.lower(),
+                pod=switch.pod,
+                index=switch.index,
+                dpid=self.dpid(switch),
+            )
+        for host in self.hosts():
+            graph.add_node(
+                self.name(host),
+                level="host",
+                pod=host.pod,
+                index=host.number,
+                ip=str(self.ip(host)),
+                mac=self.mac(host),
+            )
+        for link in self.links():
+            lower, upper = self.name(link.lower), self.name(link.upper)
+            ports = {lower: self.port(link.lower, link.upper), upper: self.port(link.upper, link.lower)}
+            graph.add_edge(lower, upper, ports=ports)
+        return graph
+
+
+def _mininet_topo(k: object = 4) -> Any:
+    """Build the Mininet topology; ``mn --custom`` runs this file by its path, so the package may not be importable yet."""
+    root = str(FilePath(_mininet_topo.__code__.co_filename).resolve().parent.parent)
+    if root not in sys.path:
+        sys.path.insert(0, root)
+    from topologies.mininet_topo import topo_from_command_line
+
+    return topo_from_command_line(k)
+
+
+topos = {"fattree": _mininet_topo}
+
+__all__ = [
+    "FABRIC_NETWORK",
+    "GATEWAY_MAC",
+    "AddressValueError",
+    "FatTree",
+    "Host",
+    "Level",
+    "Link",
+    "Path",
+    "Switch",
+    "TopologyError",
+    "topos",
+]
