@@ -172,7 +172,9 @@ def _up(tree: FatTree, level: Level) -> tuple[Flow, ...]:
             )
             for index in range(tree.half)
         ),
-        Flow(Table.UP, 10, (("eth_src", word.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED),
+        Flow(
+            Table.UP, 10, (("eth_src", word.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
+        ),
         Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
         Flow(Table.UNLABELLED, 0, (), "hash per flow", apply=(HashOver(everyone, basis=level),)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from topologies.fattree import FatTree, Host, Link, Path, Switch
+from topologies.fattree import FatTree, Host, Level, Link, Path, Switch
 
 
 class Excluded(NamedTuple):
@@ -85,6 +85,61 @@ class Failures(Mapping[str, str]):
             else:
                 excluded.append(Excluded(path.up, reason))
         return usable, excluded
+
+    def choices_from(self, edge: Switch) -> dict[Switch, tuple[tuple[int, ...], ...]]:
+        """The usable uplink choices from one rack to every other and to itself, in round-robin order.
+
+        It says for racks what `split` says for hosts (whose own links it does not look at). Racks in pods that no failure touches
+        share one tuple, so the cost is that of what is touched.
+
+        Parameters
+        ----------
+        edge : Switch
+            The edge switch of the source.
+
+        Returns
+        -------
+        dict
+            From each edge switch, in the order of `FatTree.switches`, to the choices; an empty tuple if none is left.
+        """
+        tree, alive = self.tree, self._alive
+        lowest = alive(edge)
+        above = [tree.uplink(edge, j) for j in range(tree.half)]
+        rise = [lowest and alive(switch, Link(edge, switch)) for switch in above]
+        core = [
+            (j, i)
+            for j, i in tree.choices("inter-pod")
+            if rise[j] and (not self or alive(tree.uplink(above[j], i), Link(above[j], tree.uplink(above[j], i))))
+        ]
+        everywhere = tuple(core)
+        touched = {pod for element in self._elements for pod in _pods(element)}
+        choices: dict[Switch, tuple[tuple[int, ...], ...]] = {}
+        for pod in range(tree.k):
+            racks = [Switch(Level.EDGE, pod, index) for index in range(tree.half)]
+            if pod != edge.pod and pod not in touched:
+                choices |= dict.fromkeys(racks, everywhere)
+                continue
+            over = [Switch(Level.AGGREGATION, pod, j) for j in range(tree.half)]
+            into = [(j, i) for j, i in core if alive(over[j], Link(over[j], Switch(Level.CORE, j, i)))]
+            for rack in racks:
+                fall = [alive(rack, over[j], Link(rack, over[j])) for j in range(tree.half)]
+                if pod != edge.pod:
+                    choices[rack] = tuple((j, i) for j, i in into if fall[j])
+                elif rack != edge:
+                    choices[rack] = tuple((j,) for j in range(tree.half) if rise[j] and fall[j])
+                else:
+                    choices[rack] = ((),) if lowest else ()
+        return choices
+
+    def _alive(self, *elements: Switch | Link) -> bool:
+        return self._elements.isdisjoint(elements)
+
+
+def _pods(element: Switch | Link) -> Iterator[int]:
+    """The pods in which a failed element is on the way down."""
+    for node in element if isinstance(element, Link) else (element,):
+        if isinstance(node, Host) or node.level is not Level.CORE:
+            yield node.pod
 
 
 def _elements(tree: FatTree, src: Host, dst: Host, up: tuple[int, ...]) -> Iterator[Switch | Link]:

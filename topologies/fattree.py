@@ -444,14 +444,14 @@ class FatTree:
         return graph
 
 
-def _mininet_topo(k: object = 4) -> Any:
+def _mininet_topo(*sizes: object, **named: object) -> Any:
     """Build the Mininet topology; ``mn --custom`` runs this file by its path, so the package may not be importable yet."""
     root = str(FilePath(_mininet_topo.__code__.co_filename).resolve().parent.parent)
     if root not in sys.path:
         sys.path.insert(0, root)
     from topologies.mininet_topo import topo_from_command_line
 
-    return topo_from_command_line(k)
+    return topo_from_command_line(*sizes, **named)
 
 
 topos = {"fattree": _mininet_topo}

@@ -5,7 +5,7 @@ import random
 import networkx
 import pytest
 
-from topologies import Failures, FatTree, Host, TopologyError
+from topologies import Failures, FatTree, Host, Level, Switch, TopologyError
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])
@@ -47,3 +47,18 @@ def test_a_failure_of_nothing_known_is_refused() -> None:
     for name in ("a0_0-a0_1", "s1", "h0_0_2"):
         with pytest.raises(TopologyError):
             Failures(FatTree(4), {name: "down"})
+
+
+@pytest.mark.parametrize("k", [2, 4, 6])
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_said_of_racks_is_what_is_said_of_their_hosts(k: int, seed: int) -> None:
+    tree, choose = FatTree(k), random.Random(seed)
+    names = [tree.name(link) for link in tree.links() if isinstance(link.lower, Switch)]
+    names += [tree.name(switch) for switch in tree.switches()]
+    failures = Failures(tree, dict.fromkeys(choose.sample(names, min(seed, len(names))), "down"))
+    for edge in tree.switches(Level.EDGE):
+        src = next(tree.hosts_of(edge))
+        choices = failures.choices_from(edge)
+        assert list(choices) == list(tree.switches(Level.EDGE))
+        for rack, ups in choices.items():
+            assert list(ups) == [path.up for path in failures.split(src, next(tree.hosts_of(rack)))[0]]

@@ -91,7 +91,9 @@ def test_both_ends_of_every_cable_agree(k: int) -> None:
     assert sum(1 for _ in tree.links()) == 3 * tree.host_count
 
 
-@pytest.mark.parametrize("name", ["e0_0-a1_0", "e0_0-c0_0", "a0_0-c1_0", "h0_0_2-e0_1", "a0_0-e0_0", "c0_0-a0_0", "a0_0-"])
+@pytest.mark.parametrize(
+    "name", ["e0_0-a1_0", "e0_0-c0_0", "a0_0-c1_0", "h0_0_2-e0_1", "a0_0-e0_0", "c0_0-a0_0", "a0_0-"]
+)
 def test_what_is_not_cabled_is_no_link(name: str) -> None:
     with pytest.raises(TopologyError):
         FatTree(4).element(name)
@@ -129,7 +131,12 @@ def test_candidate_paths_are_exactly_the_graphs_shortest_paths(k: int) -> None:
     tree = FatTree(k)
     graph = tree.graph()
     hosts = list(tree.hosts())
-    for src, dst in {(hosts[0], hosts[-1]), (hosts[0], hosts[1]), (hosts[1], hosts[k // 2]), (hosts[-1], hosts[2 % len(hosts)])}:
+    for src, dst in {
+        (hosts[0], hosts[-1]),
+        (hosts[0], hosts[1]),
+        (hosts[1], hosts[k // 2]),
+        (hosts[-1], hosts[2 % len(hosts)]),
+    }:
         if src == dst:
             continue
         ours = [list(path.hops) for path in tree.candidate_paths(src, dst)]

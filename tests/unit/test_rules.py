@@ -139,15 +139,19 @@ def test_the_edge_switch_answers_arp_itself_with_the_gateways_address(target: st
     tree, src = fabric.tree, Host(0, 0, 2)
     (answer,) = fabric.switches[tree.edge_of(src)].receive(arp(tree, src, target), 1)
     assert answer.port == 1
-    assert answer.packet | {
-        "eth_dst": tree.mac(src),
-        "eth_src": "02:00:00:00:00:01",
-        "arp_op": 2,
-        "arp_sha": "02:00:00:00:00:01",
-        "arp_spa": target,
-        "arp_tha": tree.mac(src),
-        "arp_tpa": "10.0.0.2",
-    } == answer.packet
+    assert (
+        answer.packet
+        | {
+            "eth_dst": tree.mac(src),
+            "eth_src": "02:00:00:00:00:01",
+            "arp_op": 2,
+            "arp_sha": "02:00:00:00:00:01",
+            "arp_spa": target,
+            "arp_tha": tree.mac(src),
+            "arp_tpa": "10.0.0.2",
+        }
+        == answer.packet
+    )
 
 
 def test_an_address_probe_gets_no_answer_so_that_a_host_may_use_its_own_address() -> None:
@@ -194,7 +198,9 @@ def test_a_labelled_packet_survives_a_dead_uplink_before_any_host_has_heard_of_i
 def test_unlabelled_packets_reach_whoever_has_a_path_left_after_any_failures(k: int, seed: int) -> None:
     tree, choose = FatTree(k), random.Random(seed)
     fabric_links = [tree.name(link) for link in tree.links() if not isinstance(link.lower, Host)]
-    broken = choose.sample(fabric_links + [tree.name(s) for s in tree.switches() if s.level is not Level.EDGE], 1 + seed)
+    broken = choose.sample(
+        fabric_links + [tree.name(s) for s in tree.switches() if s.level is not Level.EDGE], 1 + seed
+    )
     failures = Failures(tree, dict.fromkeys(broken, "down"))
     fabric = TableFabric(tree, fabric_rules(tree, failures), dead=broken)
     hosts = list(tree.hosts())

@@ -1,0 +1,38 @@
+# `make help` lists what there is. ARGS goes to the command behind a target: make test ARGS='-k paths'
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install ready demo test lint bench clean
+
+VENV := .venv/bin
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+
+install: ## install everything: Debian packages (as root), .venv, eBPF objects, the commands sopa and ryu-manager
+	@scripts/install.sh
+
+# What the other targets need. Unlike install, it leaves /usr/local/bin to another checkout that has it.
+ready:
+	@scripts/install.sh --quiet --keep-links
+
+demo: ready ## a fat-tree, its controller and its agents, a failure, and what SOPA does about it (root)
+	@$(VENV)/sopa demo $(ARGS)
+
+test: ready ## all tests (root for those marked switch and lab)
+	@$(VENV)/pytest $(ARGS)
+
+lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
+	@$(VENV)/ruff check .
+	@$(VENV)/ruff format --check .
+	@$(VENV)/mypy
+	@$(VENV)/shellcheck scripts/*.sh .ci/run
+
+bench: ready ## measure the parts that have to be fast
+	@$(VENV)/python -m experiments.bench $(ARGS)
+
+clean: ## remove .venv and everything that is built
+	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find sopa_ryu/agent -name '*.o' -delete
+	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

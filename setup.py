@@ -1,0 +1,46 @@
+"""Packaging. All dependencies and their versions are in requirements.txt, tool settings in pyproject.toml."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+
+
+def _version() -> str:
+    found = re.search(r'^__version__ = "([^"]+)"', (HERE / "sopa_ryu/__init__.py").read_text(), re.MULTILINE)
+    if not found:
+        raise SystemExit("setup.py: no __version__ in sopa_ryu/__init__.py")
+    return found[1]
+
+
+def _requirements() -> list[str]:
+    lines = (line.partition("#")[0].strip() for line in (HERE / "requirements.txt").read_text().splitlines())
+    return [line for line in lines if line]
+
+
+setup(
+    name="sopa-ryu",
+    version=_version(),
+    description="SOPA: source-routed packet-level multi-path routing for fat-tree data centres, on Ryu",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(
+        include=[
+            f"{name}{tail}" for name in ("topologies", "flowrules", "sopa_ryu", "experiments") for tail in ("", ".*")
+        ]
+    ),
+    package_data={
+        "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/**/*", "py.typed"],
+        "experiments": ["**/*.cc", "**/*.h", "**/CMakeLists.txt"],
+    },
+    install_requires=_requirements(),
+    entry_points={
+        "console_scripts": [
+            # Replaces Ryu's script of the same name: see sopa_ryu/manager.py.
+            "ryu-manager = sopa_ryu.manager:main",
+            "sopa = sopa_ryu.cli:main",
+        ]
+    },
+)

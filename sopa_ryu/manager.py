@@ -1,0 +1,199 @@
+"""The `ryu-manager` command: Ryu's own, made to run on today's Python and eventlet.
+
+It takes everything Ryu's takes, and adds: the options of group `sopa`; a REST API that listens on loopback
+unless told otherwise; messages instead of tracebacks for a wrong option or a port that is taken; and a clean
+end on Ctrl-C, SIGTERM and SIGHUP.
+
+The order of what happens here matters. eventlet patches the standard library before Ryu is imported, so that
+no lock made earlier stays blocking; eventlet.wsgi gets the attribute that Ryu 4.34 looks for before
+ryu.cmd.manager imports ryu.app.wsgi; and options are registered before Ryu parses the command line.
+"""
+
+import errno
+import os
+import signal
+import socket
+import sys
+import warnings
+from collections.abc import Iterator
+from types import FrameType
+from typing import NoReturn
+
+with warnings.catch_warnings():
+    # "Eventlet is deprecated": Ryu is built on it.
+    warnings.simplefilter("ignore")
+    import eventlet
+    import eventlet.hubs
+    import eventlet.patcher
+    import eventlet.wsgi
+import greenlet
+
+WSAPI_HOST = "127.0.0.1"
+STOP_SECONDS = 5
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PROGRAM = "ryu-manager"
+_blocking_os = eventlet.patcher.original("os")  # for signal handlers: they must not switch greenlets
+
+
+class StartError(Exception):
+    """The controller cannot start. The message is for the operator."""
+
+
+def make_ryu_importable() -> None:
+    """To be called before ryu.app.wsgi is imported."""
+    if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
+        # What Ryu 4.34 returns from WebSocket handlers to say that they answered by themselves. eventlet has
+        # a flag for that now, WSGI_LOCAL.already_handled, which its WebSocketWSGI sets; what the handler
+        # returns no longer matters.
+        eventlet.wsgi.ALREADY_HANDLED = b""
+
+
+def register_options() -> None:
+    """Make our options known to Ryu, and our defaults for Ryu's options."""
+    from ryu import cfg
+    from ryu.cmd import manager  # noqa: F401  (whose imports register Ryu's options)
+    from ryu.ofproto import ofproto_common
+
+    from sopa_ryu import options
+
+    options.register(cfg.CONF)
+
+    # The REST API has no authentication: loopback unless the operator says otherwise. Registered anew, since
+    # Ryu's help text names the default.
+    host = cfg.StrOpt("wsapi-host", default=WSAPI_HOST, help=f"webapp listen host (default {WSAPI_HOST})")
+    cfg.CONF.unregister_opt(host)
+    cfg.CONF.register_cli_opt(host)
+
+    # Named explicitly, Ryu listens on these alone, and not on the port of OpenFlow before 2013 as well.
+    cfg.CONF.set_default("ofp_tcp_listen_port", ofproto_common.OFP_TCP_PORT)
+    cfg.CONF.set_default("ofp_ssl_listen_port", ofproto_common.OFP_SSL_PORT)
+
+
+def check_port(host: str, port: int, option: str) -> None:
+    """Raise StartError unless a server can listen there, as Ryu will in a moment.
+
+    Ryu itself would log a traceback and run on without the server.
+    """
+    if os.path.isdir(os.path.dirname(host)):
+        return  # Ryu takes it for a Unix domain socket's path
+    host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            # As Ryu does: connections of an earlier run in TIME_WAIT are no obstacle, a listener is.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            probe.listen(1)
+    except OverflowError:
+        raise StartError(f"--{option} must be from 0 to 65535, not {port}") from None
+    except socket.gaierror as error:
+        raise StartError(f"--{host_option} {host}: {error.strerror}") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise StartError(
+                f"port {port} on {host} is already in use (another controller?): "
+                f"stop it or choose another with --{option}"
+            ) from None
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise StartError(f"{host} is not an address of this machine: see --{host_option}") from None
+        raise StartError(f"cannot listen on port {port} of {host}: {error.strerror}: see --{option}") from None
+
+
+class _Stop:
+    """Turns the first signal into a KeyboardInterrupt for Ryu's main(), where that closes the applications.
+
+    A plain KeyboardInterrupt is raised in whichever greenlet happens to run, where Ryu logs and forgets it.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._main = greenlet.getcurrent()
+        self._awake, self._wake = os.pipe()
+        for end in (self._awake, self._wake):
+            os.set_blocking(end, False)
+
+    def install(self) -> None:
+        for number in _SIGNALS:
+            # What the parent ignores stays ignored: nohup, or `command &` in a script.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, self._handle)
+        # The hub may be asleep in epoll_wait, which a signal does not end: a byte in the pipe does.
+        signal.set_wakeup_fd(self._wake)
+        eventlet.spawn_n(self._wait)
+
+    def status(self) -> int:
+        return 0 if self.signal in (None, signal.SIGINT) else 128 + int(self.signal or 0)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        if self.signal is not None:
+            os._exit(128 + number)  # asked twice: now
+        self.signal = number
+        signal.signal(signal.SIGALRM, self._give_up)
+        signal.alarm(STOP_SECONDS)
+
+    def _give_up(self, _number: int, _frame: FrameType | None) -> None:
+        _blocking_os.write(2, b"ryu-manager: an application did not stop in time: leaving without it\n")
+        os._exit(self.status())
+
+    def _wait(self) -> None:
+        eventlet.hubs.trampoline(self._awake, read=True)
+        eventlet.hubs.get_hub().schedule_call_global(0, self._main.throw, KeyboardInterrupt)
+
+
+def main(args: list[str] | None = None, prog: str | None = None) -> int:
+    """Run the controller until it is told to stop. Returns the exit status."""
+    if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
+        eventlet.monkey_patch()
+    make_ryu_importable()
+    register_options()
+    from oslo_config import cfg
+    from ryu.app.wsgi import WSGIApplication
+    from ryu.base.app_manager import AppManager
+    from ryu.cfg import CONF
+    from ryu.cmd import manager
+
+    from sopa_ryu import options
+
+    class Manager(AppManager):
+        """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""
+
+        def load_apps(self, app_lists: list[str]) -> None:
+            options.settings(CONF)
+            names = [name for part in app_lists for name in part.split(",")]
+            try:
+                super().load_apps(app_lists)
+            except ModuleNotFoundError as error:
+                for name in names:
+                    if f"{name}.".startswith(f"{error.name}."):
+                        raise StartError(f"cannot find application {name}: {error}") from None
+                raise
+            for host, port, option in self._servers():
+                check_port(host, port, option)
+
+        def _servers(self) -> Iterator[tuple[str, int, str]]:
+            if "ryu.controller.ofp_handler" in self.applications_cls:
+                kind = "tcp" if CONF.ctl_privkey is None or CONF.ctl_cert is None else "ssl"
+                option = f"ofp-{kind}-listen-port"
+                yield CONF.ofp_listen_host, CONF[option.replace("-", "_")], option
+            if WSGIApplication in self.contexts_cls.values() or "sopa_ryu.app" in self.applications_cls:
+                yield CONF.wsapi_host, CONF.wsapi_port, "wsapi-port"
+
+    AppManager._instance = Manager()
+    stop = _Stop()
+    stop.install()
+    try:
+        manager.main(args, prog or _PROGRAM)
+    except (StartError, options.OptionError, cfg.Error) as error:
+        print(f"{_PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        pass  # told to stop before Ryu was ready for it
+    return stop.status()
+
+
+def _run() -> NoReturn:
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    _run()

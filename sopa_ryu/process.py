@@ -1,0 +1,144 @@
+"""A controller or an agent as a child process, started until it is ready and stopped for sure: for labs, benchmarks and tests."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+READY_SECONDS = 30.0
+STOP_SECONDS = 15.0
+
+
+class ProcessError(RuntimeError):
+    """A child process ended or did not become ready; the text has the end of what it wrote."""
+
+
+class ChildProcess:
+    """A child process with its output in a file, as a context manager.
+
+    Parameters
+    ----------
+    command : sequence of str
+    log : Path
+        Where its output goes.
+    """
+
+    def __init__(self, command: Sequence[str], log: Path) -> None:
+        self.command = list(command)
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Any:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Its process id while it runs."""
+        if self._process is None:
+            raise ProcessError(f"{self.command[0]} is not running")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it, without waiting for anything."""
+        with self.log.open("ab") as output:
+            # a session of its own: Ctrl-C at the lab's prompt is for the command that runs there
+            self._process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def stop(self, how: int = signal.SIGTERM) -> int:
+        """End it with a signal, by force if it takes too long; its exit status."""
+        if self._process is None:
+            return 0
+        self._process.send_signal(how)
+        try:
+            status = self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            status = self._process.wait()
+        self._process = None
+        return status
+
+    def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+        """Wait until ``ready`` says so; `ProcessError` if the process ends before, or in ``seconds`` at the latest."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            ended = self._process is None or self._process.poll() is not None
+            if ended or time.monotonic() > deadline:
+                problem = "ended" if ended else f"waited {seconds:g} s"
+                raise ProcessError(f"{self.command[0]}: {problem} before {what}:\n{self.log_tail()}")
+            time.sleep(0.02)
+
+    def log_tail(self, lines: int = 15) -> str:
+        """The last lines that it wrote."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+
+class ControllerProcess(ChildProcess):
+    """``ryu-manager sopa_ryu.app`` in a process of its own.
+
+    Parameters
+    ----------
+    k : int
+        Ports of every switch.
+    log : Path
+    openflow_port, rest_port : int
+        TCP ports to listen on.
+    rest_host : str
+        The address that REST and the push channel listen on.
+    options : sequence of str
+        More options for ``ryu-manager``.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        log: Path,
+        openflow_port: int = 6653,
+        rest_port: int = 8080,
+        rest_host: str = "127.0.0.1",
+        options: Sequence[str] = (),
+    ) -> None:
+        self.url = f"http://127.0.0.1:{rest_port}"
+        self.openflow = f"tcp:127.0.0.1:{openflow_port}"
+        command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
+        command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
+        super().__init__([*command, *options, "sopa_ryu.app"], log)
+
+    def start(self) -> None:
+        """Start it and wait until REST answers."""
+        super().start()
+        self.wait_until(self._answers, "REST answered")
+
+    def fabric(self) -> dict[str, Any]:
+        """What ``GET /sopa/v1/fabric`` answers now."""
+        body: dict[str, Any] = self.get("/fabric").raise_for_status().json()
+        return body
+
+    def get(self, path: str, **params: str) -> httpx.Response:
+        """The answer to a GET below ``/sopa/v1``."""
+        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10)
+
+    def wait_connected(self, switches: int, seconds: float = 60.0) -> None:
+        """Wait until that many switches hold their rules."""
+        self.wait_until(lambda: self.fabric()["connected"] == switches, f"{switches} switches were connected", seconds)
+
+    def _answers(self) -> bool:
+        try:
+            return self.get("/fabric").status_code == 200
+        except httpx.TransportError:
+            return False

@@ -1,0 +1,107 @@
+"""A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.process import ControllerProcess
+from topologies import FatTree, Switch
+from topologies.private_ovs import DummyFabric, PrivateOvs
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports on loopback that nobody listens on now."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@dataclass
+class Traced:
+    """What a switch does with a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
+
+    ports: list[int]
+    actions: str
+
+
+@dataclass
+class Fabric:
+    """A fat-tree of dummy switches, and the controller that holds it."""
+
+    tree: FatTree
+    controller: ControllerProcess
+    ovs: PrivateOvs
+    dummy: DummyFabric
+
+    @cached_property
+    def _names(self) -> dict[str, tuple[str, int]]:
+        """From the datapath's port number to (switch, OpenFlow port)."""
+        shown = re.findall(r"port (\d+): (\S+)-eth(\d+)", self.ovs.appctl("dpctl/show"))
+        return {number: (switch, int(port)) for number, switch, port in shown}
+
+    def trace(self, switch: Switch, flow: str) -> Traced:
+        """Ask Open vSwitch what it would do with a packet."""
+        said = self.dummy.trace(switch, flow)
+        actions = said.rpartition("Datapath actions: ")[2].partition("\n")[0]
+        outside = re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)", "", actions)
+        numbers = [part for part in outside.split(",") if part.isdigit()]
+        found = [self._names[number] for number in numbers]
+        assert all(name == self.tree.name(switch) for name, _ in found)
+        return Traced([port for _, port in found], actions)
+
+    def walk(self, src: str, flow: str) -> list[str]:
+        """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
+        came_from: object = self.tree.host(src)
+        here: object = self.tree.edge_of(came_from)  # type: ignore[arg-type]
+        way: list[str] = []
+        while isinstance(here, Switch):
+            way.append(self.tree.name(here))
+            in_port = self.tree.port(here, came_from)  # type: ignore[arg-type]
+            ports = self.trace(here, f"in_port={in_port},{flow}").ports
+            if not ports:
+                return way
+            assert len(ports) == 1
+            assert len(way) < 8
+            came_from, here = here, self.tree.neighbour(here, ports[0])
+        return [*way, self.tree.name(here)]  # type: ignore[arg-type]
+
+    def flows(self, switch: str) -> list[str]:
+        """A switch's flow entries without counters, sorted."""
+        lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
+        return sorted(line.strip() for line in lines if "actions=" in line)
+
+
+@contextmanager
+def running(k: int, directory: Path, *options: str) -> Iterator[Fabric]:
+    """A controller with every switch of a fat-tree connected and holding its rules."""
+    tree = FatTree(k)
+    openflow, rest = free_ports(2)
+    with (
+        ControllerProcess(k, directory / "controller.log", openflow, rest, options=options) as controller,
+        PrivateOvs(directory / "ovs", dummy=True) as ovs,
+    ):
+        dummy = DummyFabric(tree, ovs, controller.openflow)
+        controller.wait_connected(tree.switch_count)
+        yield Fabric(tree, controller, ovs, dummy)
+
+
+@pytest.fixture(scope="module", params=[4, 6, 8], ids="k={}".format)
+def any_fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """A healthy fabric of each size; tests leave it as they found it."""
+    with running(request.param, tmp_path_factory.mktemp("fabric")) as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def fabric(tmp_path: Path) -> Iterator[Fabric]:
+    """A k=4 fabric of one's own."""
+    with running(4, tmp_path) as its:
+        yield its

@@ -1,0 +1,285 @@
+"""The ryu-manager command. Ryu patches the standard library on import, so it runs in processes of its own."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+
+from sopa_ryu import options
+
+APP = """
+from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
+from ryu.base import app_manager
+from ryu.controller import ofp_event
+from ryu.controller.handler import MAIN_DISPATCHER, set_ev_cls
+from ryu.cfg import CONF
+from ryu.lib import hub
+
+class Api(ControllerBase):
+    @route("api", "/k", methods=["GET"])
+    def k(self, req, **kwargs):
+        return Response(content_type="text/plain", body=f"{CONF.sopa.k} {CONF.sopa.carrier}".encode())
+
+class App(app_manager.RyuApp):
+    _CONTEXTS = {"wsgi": WSGIApplication}
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        kwargs["wsgi"].register(Api)
+        if STUBBORN:
+            self.threads.append(hub.spawn(self.spin))
+
+    def spin(self):
+        while True:
+            hub.sleep(0)
+
+    @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
+    def packet_in(self, event):
+        pass
+"""
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> str:
+    path = tmp_path / "rest_app.py"
+    path.write_text(APP.replace("STUBBORN", "False"))
+    return str(path)
+
+
+@pytest.fixture
+def stubborn_app(tmp_path: Path) -> str:
+    path = tmp_path / "stubborn_app.py"
+    path.write_text(APP.replace("STUBBORN", "True"))
+    return str(path)
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "sopa_ryu.manager", *map(str, arguments)]
+
+
+def run(*arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60)
+
+
+def where(openflow: int, rest: int) -> list[object]:
+    return ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", openflow, "--wsapi-port", rest]
+
+
+@contextlib.contextmanager
+def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """A controller that answers REST requests."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(command(*arguments), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                get(rest)
+                break
+            except urllib.error.URLError:
+                assert process.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.05)
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def get(rest: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{rest}/k", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def parsed(*arguments: str) -> cfg.ConfigOpts:
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf(list(arguments), default_config_files=[])
+    return conf
+
+
+# -- options
+
+
+def test_defaults() -> None:
+    assert options.settings(parsed()) == options.Settings(k=4, carrier="mac")
+
+
+@pytest.mark.parametrize("k", [2, 4, 48, 128])
+def test_k(k: int) -> None:
+    assert options.settings(parsed(f"--sopa-k={k}")).k == k
+
+
+@pytest.mark.parametrize("k", ["5", "0", "-2", "130", "1000000", "four", "4.0", "", "²"])
+def test_wrong_k(k: str) -> None:
+    with pytest.raises(options.OptionError, match=f"^k must be an even number from 2 to 128, not {k}$"):
+        options.settings(parsed(f"--sopa-k={k}"))
+
+
+def test_carrier() -> None:
+    assert options.settings(parsed("--sopa-carrier", "option")).carrier == "option"
+    with pytest.raises(options.OptionError, match=r"^carrier must be mac or option, not vlan$"):
+        options.settings(parsed("--sopa-carrier", "vlan"))
+
+
+def test_config_file(tmp_path: Path) -> None:
+    file = tmp_path / "sopa.conf"
+    file.write_text("[sopa]\nk = 8\ncarrier = option\n")
+    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8, carrier="option")
+    file.write_text("[sopa]\nk = 7\n")
+    with pytest.raises(options.OptionError, match=r"not 7$"):
+        options.settings(parsed("--config-file", str(file)))
+
+
+def test_registering_twice_and_after_parsing() -> None:
+    conf = parsed("--sopa-k=6")
+    options.register(conf)
+    assert options.settings(conf).k == 6
+    late = cfg.ConfigOpts()
+    late([], default_config_files=[])
+    assert options.settings(late).k == 4
+
+
+# -- the command
+
+
+def test_version_and_help() -> None:
+    version = run("--version")
+    assert (version.returncode, version.stdout.strip()) == (0, "ryu-manager 4.34")
+    shown = run("--help")
+    text = re.sub(r"\s+", " ", shown.stdout)
+    assert shown.returncode == 0
+    assert "SOPA options: --sopa-carrier" in text
+    assert "even number from 2 to 128" in text
+    assert "webapp listen host (default 127.0.0.1)" in text
+    assert not shown.stderr
+
+
+def test_the_installed_command_is_ours() -> None:
+    script = Path(sys.prefix, "bin/ryu-manager")
+    assert "sopa_ryu.manager" in script.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--sopa-k=5"], "ryu-manager: k must be an even number from 2 to 128, not 5"),
+        (["--sopa-carrier=x"], "ryu-manager: carrier must be mac or option, not x"),
+        (["no.such.app"], "ryu-manager: cannot find application no.such.app: No module named 'no'"),
+        (["--config-file=/no/file"], "ryu-manager: Failed to find some config files: /no/file"),
+        (["--wsapi-port=x"], "argument --wsapi_port: Invalid Integer value: x"),
+    ],
+)
+def test_wrong_arguments(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == message
+    assert "Traceback" not in result.stderr
+
+
+def test_taken_ports(app: str, tmp_path: Path) -> None:
+    openflow, rest, other = free_ports(3)
+    with socket.create_server(("127.0.0.1", openflow)):
+        result = run(app, *where(openflow, rest))
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"ryu-manager: port {openflow} on 127.0.0.1 is already in use (another controller?): "
+        "stop it or choose another with --ofp-tcp-listen-port"
+    )
+
+    # Of its own kind: eventlet's servers set SO_REUSEPORT and would share the port, and so the switches.
+    with running(tmp_path / "log", rest, app, *where(openflow, rest)):
+        result = run(app, *where(other, rest))
+        assert (result.returncode, "choose another with --wsapi-port" in result.stderr) == (1, True)
+        config = tmp_path / "ryu.conf"
+        config.write_text(f"[DEFAULT]\nofp_tcp_listen_port = {openflow}\nwsapi_port = {other}\n")
+        result = run(app, "--config-file", config)
+        assert result.returncode == 1
+        assert f"port {openflow} on 0.0.0.0 is already in use" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_impossible_addresses(app: str) -> None:
+    openflow, rest = free_ports(2)
+    for extra, message in [
+        (["--wsapi-host=192.0.2.1"], "192.0.2.1 is not an address of this machine: see --wsapi-host"),
+        (
+            ["--ofp-listen-host=192.0.2.1"],
+            "192.0.2.1 is not an address of this machine: see --ofp-listen-host",
+        ),
+        (["--wsapi-port=70000"], "--wsapi-port must be from 0 to 65535, not 70000"),
+    ]:
+        result = run(app, *where(openflow, rest), *extra)
+        assert (result.returncode, result.stderr.splitlines()[-1]) == (1, f"ryu-manager: {message}")
+
+
+def test_ports_that_no_application_uses_may_be_taken() -> None:
+    """Applications that need neither OpenFlow nor REST: no false alarm, and it ends by itself."""
+    openflow, rest = free_ports(2)
+    with socket.create_server(("127.0.0.1", openflow)), socket.create_server(("127.0.0.1", rest)):
+        result = run("ryu.cfg", *where(openflow, rest))
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_start_and_stop(app: str, tmp_path: Path, number: int, status: int) -> None:
+    openflow, rest = free_ports(2)
+    log = tmp_path / "log"
+    with running(log, rest, app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=option") as process:
+        assert get(rest) == "6 option"
+        listening = subprocess.run(["ss", "-Hlntp"], capture_output=True, text=True, check=True).stdout
+        own = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
+        assert sorted(own) == sorted([f"127.0.0.1:{openflow}", f"127.0.0.1:{rest}"])
+        os.kill(process.pid, number)
+        assert process.wait(timeout=10) == status
+    text = log.read_text()
+    assert "Traceback" not in text
+    assert "were not greened" not in text
+    assert "eprecat" not in text
+
+
+def test_a_restart_finds_its_ports_free(app: str, tmp_path: Path) -> None:
+    """Connections in TIME_WAIT do not keep the next controller from starting."""
+    openflow, rest = free_ports(2)
+    for turn in range(2):
+        with running(tmp_path / f"log{turn}", rest, app, *where(openflow, rest)) as process:
+            switch = socket.create_connection(("127.0.0.1", openflow))
+            process.terminate()
+            assert process.wait(timeout=10) == 143
+            switch.close()
+
+
+def test_an_application_that_does_not_stop(stubborn_app: str, tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    log = tmp_path / "log"
+    with running(log, rest, stubborn_app, *where(openflow, rest)) as process:
+        process.terminate()
+        assert process.wait(timeout=15) == 143
+    assert "did not stop in time" in log.read_text()
+    with running(log, rest, stubborn_app, *where(openflow, rest)) as process:
+        process.terminate()
+        time.sleep(0.5)
+        started = time.monotonic()
+        process.terminate()
+        assert process.wait(timeout=15) == 143
+        assert time.monotonic() - started < 2
