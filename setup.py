@@ -41,6 +41,10 @@ setup(
             # Replaces Ryu's script of the same name: see sopa_ryu/manager.py.
             "ryu-manager = sopa_ryu.manager:main",
             "sopa = sopa_ryu.cli:main",
-        ]
+        ],
+        # sopa_ryu imports nothing of the packages above it: their commands are found by name.
+        "sopa.commands": [
+            "demo = experiments.demo:demo",
+        ],
     },
 )

@@ -68,6 +68,11 @@ class Notifier:
                 LOG.warning("agent of %s takes no messages; it is cut off and may reconnect", self._name(session.host))
                 self._cut(session)
 
+    def agents(self) -> list[dict[str, Any]]:
+        """The connected agents in the order of their hosts, each with the version that it acknowledged last (0: none yet)."""
+        sessions = sorted(self.sessions, key=lambda session: session.host)
+        return [{"host": self._name(session.host), "version": session.acknowledged} for session in sessions]
+
     def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Any:
         """Answer a WebSocket request of a host's agent and stay with it until it leaves."""
         handler = websocket.WebSocketWSGI(lambda socket: self._attend(host, socket))

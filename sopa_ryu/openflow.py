@@ -57,9 +57,9 @@ class Changes(NamedTuple):
     stale_groups: list[int]
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         """How many messages that takes."""
-        return sum(map(len, self))
+        return len(self.groups) + len(self.flows) + len(self.stale_flows) + len(self.stale_groups)
 
 
 def compare(wanted: SwitchRules, flows: Iterable[Installed], groups: dict[int, tuple[int, ...]]) -> Changes:
@@ -73,7 +73,7 @@ def compare(wanted: SwitchRules, flows: Iterable[Installed], groups: dict[int, t
     groups : dict from group id to ports
         The groups that it holds, each with the ports of its buckets in order.
     """
-    missing = {(flow.table, flow.priority, digest(flow)): flow for flow in wanted.flows}
+    missing = {(int(flow.table), flow.priority, digest(flow)): flow for flow in wanted.flows}
     stale = []
     for entry in flows:
         if entry.table == Table.DELIVER and entry.cookie == LEARNED_COOKIE:

@@ -137,8 +137,36 @@ class ControllerProcess(ChildProcess):
         """Wait until that many switches hold their rules."""
         self.wait_until(lambda: self.fabric()["connected"] == switches, f"{switches} switches were connected", seconds)
 
+    def wait_agents(self, agents: int, seconds: float = 60.0) -> None:
+        """Wait until that many agents have acknowledged the present version."""
+
+        def ready() -> bool:
+            body = self.get("/agents").json()
+            return agents == sum(1 for agent in body["agents"] if agent["version"] == body["version"])
+
+        self.wait_until(ready, f"{agents} agents had acknowledged", seconds)
+
     def _answers(self) -> bool:
         try:
             return self.get("/fabric").status_code == 200
         except httpx.TransportError:
             return False
+
+
+class AgentProcess(ChildProcess):
+    """``sopa agent`` in a process of its own.
+
+    Parameters
+    ----------
+    interfaces : sequence of str
+        What ``--iface`` takes: ``eth0``, or ``eth0@/proc/PID/ns/net``.
+    controller : str
+        The controller's URL.
+    log : Path
+    options : sequence of str
+        More options for ``sopa agent``.
+    """
+
+    def __init__(self, interfaces: Sequence[str], controller: str, log: Path, options: Sequence[str] = ()) -> None:
+        command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--controller", controller]
+        super().__init__([*command, *(f"--iface={interface}" for interface in interfaces), *options], log)

@@ -57,7 +57,12 @@ class RestApplication:
         self.notifier = notifier
         self._map = Mapper()
         self._map.minimization = False
-        for path, answer in {"/fabric": self._fabric, "/paths": self._paths, "/failures": self._failures}.items():
+        for path, answer in {
+            "/fabric": self._fabric,
+            "/paths": self._paths,
+            "/failures": self._failures,
+            "/agents": self._agents,
+        }.items():
             self._map.connect(None, ROOT + path, answer=answer)
         self._map.connect(None, ROOT + "/agents/{address}", channel=True)
 
@@ -92,6 +97,9 @@ class RestApplication:
     def _failures(self, _request: Request) -> dict[str, Any]:
         fabric = self.state.fabric()
         return {"version": fabric["version"], "failures": fabric["failures"]}
+
+    def _agents(self, _request: Request) -> dict[str, Any]:
+        return {"version": self.state.version, "agents": self.notifier.agents()}
 
     def _paths(self, request: Request) -> dict[str, Any]:
         src, dst = (self._host(name, request.GET.get(name)) for name in ("src", "dst"))

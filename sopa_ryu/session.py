@@ -137,7 +137,7 @@ class SwitchSession:
             return 0
         changes = openflow.difference(self.rules, wanted)
         self._carry_out(changes, wanted, version)
-        return changes.count
+        return changes.size
 
     def _carry_out(self, changes: openflow.Changes, wanted: SwitchRules, version: int) -> None:
         self._errors.clear()

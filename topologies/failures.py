@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from topologies.fattree import FatTree, Host, Level, Link, Path, Switch
@@ -145,7 +146,7 @@ def _pods(element: Switch | Link) -> Iterator[int]:
 def _elements(tree: FatTree, src: Host, dst: Host, up: tuple[int, ...]) -> Iterator[Switch | Link]:
     hops = tree.hops(src, dst, up)
     yield Link(src, hops[0])
-    for here, there in zip(hops, hops[1:], strict=False):
+    for here, there in pairwise(hops):
         yield here
         yield Link(here, there) if here.level < there.level else Link(there, here)
     yield hops[-1]

@@ -43,7 +43,7 @@ class Switch(NamedTuple):
 
     level: Level
     pod: int
-    index: int
+    index: int  # type: ignore[assignment]  # tuple.index() is of no use here
 
 
 class Host(NamedTuple):

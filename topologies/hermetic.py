@@ -4,9 +4,9 @@ Three processes stand between the caller and the function, each dying with the o
 
     caller --fork--> keeper --unshare, fork--> init (process 1 inside) --fork--> main()
 
-*init* mounts a fresh ``/proc``, ``/sys`` and ``/run`` and reaps orphans. When it ends, for whatever reason, the kernel kills
-every process inside, and with the last of them the namespaces go: interfaces, mounts, sockets and files in ``/run``. Hence
-nothing has to be cleaned up by hand, and two labs side by side cannot see each other.
+*init* mounts a fresh ``/proc``, ``/sys`` and ``/run`` and reaps orphans. When it ends, for whatever reason, the kernel
+kills every process inside, and with the last of them the namespaces go: interfaces, mounts, sockets and files in
+``/run``. Hence nothing has to be cleaned up by hand, and two labs side by side cannot see each other.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 _WATCHED = (*_FORWARDED, signal.SIGINT, signal.SIGCHLD)
+_VARIABLE = "SOPA_ISOLATED"  # holds the network namespace's number, for is_isolated()
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PACKAGES = {
@@ -96,7 +97,7 @@ def require(*commands: str) -> None:
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
     """Have the kernel send ``signum`` to this process when the thread that forked it ends.
 
-    Call it right after a fork, ``parent`` being ``os.getpid()`` from before; a parent that has ended meanwhile is noticed.
+    Call it right after a fork, ``parent`` being ``os.getpid()`` from before; a parent that ended meanwhile is noticed.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     if os.getppid() not in (parent, 0):  # 0: the parent is outside this process namespace
@@ -106,9 +107,10 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
 def isolated(main: Callable[[], int]) -> int:
     """Run ``main`` in namespaces of its own and wait for it.
 
-    Standard streams and the terminal are shared. SIGTERM and SIGHUP to the caller become ``SystemExit`` (143, 129) in ``main``,
-    which has `GRACE_SECONDS` to end; Ctrl-C at the terminal is left to ``main``, as KeyboardInterrupt. Whatever happens, also
-    when the caller is killed, no process, interface, mount or file of ``/run`` is left. It can be nested.
+    Standard streams and the terminal are shared. SIGTERM and SIGHUP to the caller become ``SystemExit`` (143, 129) in
+    ``main``, which has `GRACE_SECONDS` to end; Ctrl-C at the terminal is left to ``main``, as KeyboardInterrupt.
+    Whatever happens, also when the caller is killed, no process, interface, mount or file of ``/run`` is left. It can
+    be nested.
 
     Parameters
     ----------
@@ -152,6 +154,15 @@ def isolated(main: Callable[[], int]) -> int:
     return status
 
 
+def is_isolated() -> bool:
+    """Whether this process runs inside `isolated`, in its network namespace, where it may change what it likes."""
+    return os.environ.get(_VARIABLE) == _network_namespace()
+
+
+def _network_namespace() -> str:
+    return str(os.stat("/proc/self/ns/net").st_ino)
+
+
 def _guarded(body: Callable[[], int], errors: int) -> NoReturn:
     """Run a forked process's part; it never returns into the caller's stack."""
     status = 1
@@ -164,7 +175,7 @@ def _guarded(body: Callable[[], int], errors: int) -> NoReturn:
         os._exit(status)
 
 
-def _keeper(main: Callable[[], int], caller: int, mask: set[signal.Signals], errors: int) -> int:
+def _keeper(main: Callable[[], int], caller: int, mask: set[int | signal.Signals], errors: int) -> int:
     """Hold the namespaces; a process cannot move into a new process namespace itself, only its children can."""
     die_with_parent(caller)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -180,7 +191,7 @@ def _keeper(main: Callable[[], int], caller: int, mask: set[signal.Signals], err
     return _watch(init, None)
 
 
-def _init(main: Callable[[], int], keeper: int, alive: int, mask: set[signal.Signals], errors: int) -> int:
+def _init(main: Callable[[], int], keeper: int, alive: int, mask: set[int | signal.Signals], errors: int) -> int:
     """Process 1 inside: prepare the namespaces, start main(), reap whatever is orphaned to it, end with main()."""
     die_with_parent(keeper)
     if select.select([alive], [], [], 0)[0]:
@@ -201,13 +212,14 @@ def _init(main: Callable[[], int], keeper: int, alive: int, mask: set[signal.Sig
     return _watch(child, None, reap_all=True)
 
 
-def _run(main: Callable[[], int], mask: set[signal.Signals]) -> int:
+def _run(main: Callable[[], int], mask: set[int | signal.Signals]) -> int:
     """Call main() with ordinary signal handling, and turn however it ends into an exit status."""
     die_with_parent(1)
     for signum in _FORWARDED:
         signal.signal(signum, _leave)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask - set(_WATCHED))
+    os.environ[_VARIABLE] = _network_namespace()
     atexit._clear()  # what the caller has registered is the caller's to run
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*path, *(sbin for sbin in _SBIN if sbin not in path)])
@@ -238,7 +250,10 @@ def _leave(signum: int, _frame: FrameType | None) -> None:
 
 
 def _watch(child: int, grace: float | None, reap_all: bool = False) -> int:
-    """Wait for a child, passing SIGTERM and SIGHUP on to it; kill it ``grace`` seconds after the first. All are blocked here."""
+    """Wait for a child, passing SIGTERM and SIGHUP on to it; kill it ``grace`` seconds after the first.
+
+    The signals in `_WATCHED` are blocked here.
+    """
     deadline: float | None = None
     while True:
         status: int | None = None

@@ -1,6 +1,7 @@
 """The fat-tree as a Mininet topology: Mininet's nodes and links, `FatTree`'s names, ports and addresses.
 
-Plain ``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so it needs Mininet only.
+Plain ``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so it needs Mininet and
+the standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Any
 from mininet.node import Host
 from mininet.topo import Topo
 
-from topologies.fattree import FatTree, TopologyError
+from topologies.fattree import MAX_K, MIN_K, FatTree, TopologyError
 from topologies.hermetic import MissingCommandError, require
 
 # What AF_PACKET, through which Open vSwitch's userspace datapath sends, cannot carry.
@@ -62,14 +63,17 @@ class FatTreeTopo(Topo):
             )
 
 
-def topo_from_command_line(k: object = 4) -> FatTreeTopo:
-    """What ``mn --topo fattree,K`` calls.
+def topo_from_command_line(*sizes: object, **named: object) -> FatTreeTopo:
+    """What ``mn --topo fattree,K`` or ``fattree,k=K`` calls; K is 4 if it is left out.
 
-    Any mistake ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every Mininet,
-    ping and controller on the machine.
+    Any mistake ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
+    Mininet, ping and controller on the machine.
     """
     try:
         require("ethtool")
-        return FatTreeTopo(k)
+        values = [*sizes, *named.values()]
+        if len(values) > 1 or named.keys() - {"k"}:
+            raise TopologyError(f"one size, an even number from {MIN_K} to {MAX_K}, is all that it takes")
+        return FatTreeTopo(*values)
     except (TopologyError, MissingCommandError) as error:
         raise SystemExit(f"mn --topo fattree,K: {error}") from None

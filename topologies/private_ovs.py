@@ -1,18 +1,22 @@
 """An Open vSwitch of one's own: a database and a switch daemon in a private directory, no system service needed.
 
-With ``dummy=True`` it has no data plane: bridges and ports are objects in the daemon's memory, behind a real OpenFlow agent,
-so that it runs anywhere (without namespaces, even without root) and hundreds of switches cost little.
+With ``dummy=True`` it has no data plane: bridges and ports are objects in the daemon's memory, behind a real OpenFlow
+agent, so that it runs anywhere, without namespaces, and hundreds of switches cost little.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import resource
+import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from topologies.fattree import FatTree, Switch
 from topologies.hermetic import die_with_parent, require
@@ -23,7 +27,6 @@ STOP_SECONDS = 5.0
 OPENFLOW = "OpenFlow13"
 
 _VARIABLES = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
-_ARGUMENT_BYTES = 1_000_000  # of one command line; Linux allows 2 MB with the environment
 
 
 class OvsError(RuntimeError):
@@ -33,8 +36,8 @@ class OvsError(RuntimeError):
 class PrivateOvs:
     """A database and a switch daemon in a directory, as a context manager.
 
-    While it is entered, the ``OVS_*DIR`` variables of this process name the directory, so that Mininet and every ``ovs-*``
-    command use it. Both daemons are killed if the thread that entered it ends.
+    While it is entered, the ``OVS_*DIR`` variables of this process name the directory, so that Mininet and every
+    ``ovs-*`` command use it. Both daemons are killed if the thread that entered it ends.
 
     Parameters
     ----------
@@ -75,7 +78,7 @@ class PrivateOvs:
         self.stop()
 
     @property
-    def socket(self) -> str:
+    def database(self) -> str:
         """Where the database listens."""
         return f"unix:{self.directory}/db.sock"
 
@@ -104,7 +107,38 @@ class PrivateOvs:
 
     def vsctl(self, *args: str, timeout: float = 120.0) -> str:
         """Run ``ovs-vsctl`` and return its output; `OvsError` with what it said if it fails."""
-        return _run("ovs-vsctl", f"--db={self.socket}", f"--timeout={timeout:.0f}", *args)
+        return _run("ovs-vsctl", f"--db={self.database}", f"--timeout={timeout:.0f}", *args)
+
+    def transact(self, operations: Iterable[dict[str, Any]]) -> None:
+        """Change the database in one transaction (RFC 7047, section 5.2); the switch daemon follows in its own time.
+
+        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
+
+        Raises
+        ------
+        OvsError
+            If the database refuses it.
+        """
+        request = {"method": "transact", "id": 0, "params": ["Open_vSwitch", *operations]}
+        directory = os.open(self.directory, os.O_PATH)
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                # by way of /proc, as a socket's path is limited to 108 characters
+                connection.connect(f"/proc/self/fd/{directory}/db.sock")
+                connection.sendall(json.dumps(request).encode())
+                reply, answer = b"", None
+                while answer is None:
+                    data = connection.recv(1 << 16)
+                    if not data:
+                        raise OvsError("the database closed the connection in the middle of a transaction")
+                    reply += data
+                    with contextlib.suppress(ValueError):  # until it is complete
+                        answer = json.loads(reply)
+        finally:
+            os.close(directory)
+        problems = [result for result in answer["result"] or [answer] if result and result.get("error")]
+        if problems:
+            raise OvsError(f"the database refused a transaction: {problems[0]}")
 
     def ofctl(self, *args: str, stdin: str | None = None) -> str:
         """Run ``ovs-ofctl`` with OpenFlow 1.3: a bridge's name goes where the command wants it, as typed in a shell."""
@@ -115,27 +149,35 @@ class PrivateOvs:
         return _run("ovs-appctl", "-t", str(self.directory / f"ovs-vswitchd.{self.pid()}.ctl"), *args)
 
     def _start(self) -> None:
-        database = self.directory / "conf.db"
-        database.unlink(missing_ok=True)
-        _run("ovsdb-tool", "create", str(database), str(SCHEMA))
-        self._spawn("ovsdb-server", str(database), f"--remote=p{self.socket}")
+        file = self.directory / "conf.db"
+        file.unlink(missing_ok=True)
+        _run("ovsdb-tool", "create", str(file), str(SCHEMA))
+        self._spawn("ovsdb-server", str(file), f"--remote=p{self.database}")
         self._await("ovsdb-server", "--no-wait", "init")
         arguments = ["--enable-dummy=override"] if self.dummy else []
-        self._spawn("ovs-vswitchd", self.socket, *arguments)
+        self._spawn("ovs-vswitchd", self.database, *arguments)
         self._await("ovs-vswitchd", "set", "Open_vSwitch", ".", "external_ids:private=true")
 
     def _spawn(self, name: str, *args: str) -> None:
         log = self.directory / f"{name}.log"
         parent = os.getpid()
-        self._daemons[name] = subprocess.Popen(
-            [name, *args, f"--log-file={log}", f"--pidfile={self.directory / name}.pid", "-vconsole:off"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=(self.directory / f"{name}.err").open("wb"),
-            cwd=self.directory,
-            start_new_session=True,  # Ctrl-C at the terminal is not for them
-            preexec_fn=lambda: die_with_parent(parent),
-        )
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            # each port is an open file or two
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+        with (self.directory / f"{name}.err").open("wb") as errors:
+            self._daemons[name] = subprocess.Popen(
+                [name, *args, f"--log-file={log}", f"--pidfile={self.directory / name}.pid", "-vconsole:off"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C at the terminal is not for them
+                preexec_fn=prepare,
+            )
 
     def _await(self, name: str, *command: str) -> None:
         """Repeat an ovs-vsctl command, which waits for the daemon that has to act on it, until it succeeds."""
@@ -145,7 +187,7 @@ class PrivateOvs:
             if self._daemons[name].poll() is None:
                 try:
                     # not --retry: after a first refusal it would wait for a second
-                    self.vsctl(*command, timeout=5)
+                    self.vsctl(*command, timeout=1)
                     return
                 except OvsError as error:
                     problem = str(error)
@@ -167,7 +209,8 @@ class PrivateOvs:
 class DummyFabric:
     """Every switch of a fat-tree as a dummy bridge of a private Open vSwitch: real OpenFlow agents, no packets.
 
-    Bridges, ports (``e0_0-eth1``), their numbers and datapath ids are the fabric's. The ports are not connected to one another.
+    Bridges, ports (``e0_0-eth1``), their numbers and datapath ids are the fabric's. The ports are not connected to one
+    another.
 
     Parameters
     ----------
@@ -190,8 +233,8 @@ class DummyFabric:
         self.tree = tree
         self.ovs = ovs
         self.controller = controller
-        for chunk in _chunks(self._bridge(switch) for switch in tree.switches()):
-            ovs.vsctl(*chunk, timeout=600)
+        ovs.transact(self._rows())
+        ovs.vsctl("set", "Open_vSwitch", ".", "external_ids:fabric=dummy", timeout=600)  # waits for the switch daemon
 
     def interface(self, switch: Switch, port: int) -> str:
         """A port's interface name: ``e0_0-eth1``."""
@@ -211,33 +254,54 @@ class DummyFabric:
         found = self.ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller", "is_connected=true")
         return len(found.split())
 
-    def _bridge(self, switch: Switch) -> list[str]:
-        name = self.tree.name(switch)
-        words = ["--", "add-br", name, "--", "set", "bridge", name, "datapath_type=dummy", "fail_mode=secure"]
-        words += [f"protocols={OPENFLOW}", f"other-config:datapath-id={self.tree.dpid(switch):016x}"]
-        words += ["other-config:disable-in-band=true", f"other-config:dp-desc={name}"]
-        for port in self.tree.ports(switch):
-            interface = self.interface(switch, port)
-            words += ["--", "add-port", name, interface]
-            words += ["--", "set", "interface", interface, "type=dummy", f"ofport_request={port}"]
-        if self.controller is not None:
-            words += ["--", "set-controller", name, self.controller]
-            words += ["--", "set", "controller", name, "max_backoff=1000", "inactivity_probe=5000"]
-        return words
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """The database operations that add every bridge."""
+        bridges = []
+        for switch in self.tree.switches():
+            name = self.tree.name(switch)
+            ports = [_insert("Interface", f"{name}_i", name=name, type="internal")]
+            ports.append(_insert("Port", f"{name}_p", name=name, interfaces=["named-uuid", f"{name}_i"]))
+            for port in self.tree.ports(switch):
+                ids, interface = f"{name}_{port}", self.interface(switch, port)
+                ports.append(_insert("Interface", f"{ids}_i", name=interface, type="dummy", ofport_request=port))
+                ports.append(_insert("Port", f"{ids}_p", name=interface, interfaces=["named-uuid", f"{ids}_i"]))
+            yield from ports
+            bridge = _insert(
+                "Bridge",
+                f"{name}_b",
+                name=name,
+                datapath_type="dummy",
+                fail_mode="secure",
+                protocols=OPENFLOW,
+                other_config=[
+                    "map",
+                    [
+                        ["datapath-id", f"{self.tree.dpid(switch):016x}"],
+                        ["disable-in-band", "true"],
+                        ["dp-desc", name],
+                    ],
+                ],
+                ports=_named(row["uuid-name"] for row in ports if row["table"] == "Port"),
+            )
+            if self.controller is not None:
+                yield _insert("Controller", f"{name}_c", target=self.controller, max_backoff=1000)
+                bridge["row"]["controller"] = ["named-uuid", f"{name}_c"]
+            yield bridge
+            bridges.append(bridge["uuid-name"])
+        yield {
+            "op": "mutate",
+            "table": "Open_vSwitch",
+            "where": [],
+            "mutations": [["bridges", "insert", _named(bridges)]],
+        }
 
 
-def _chunks(groups: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """Join groups of words into as few lists as fit on a command line."""
-    chunk: list[str] = []
-    size = 0
-    for group in groups:
-        length = sum(len(word) + 1 for word in group)
-        if chunk and size + length > _ARGUMENT_BYTES:
-            yield chunk
-            chunk, size = [], 0
-        chunk += group
-        size += length
-    yield chunk
+def _insert(table: str, uuid: str, /, **row: object) -> dict[str, Any]:
+    return {"op": "insert", "table": table, "uuid-name": uuid, "row": row}
+
+
+def _named(names: Iterable[str]) -> list[Any]:
+    return ["set", [["named-uuid", name] for name in names]]
 
 
 def _run(*command: str, stdin: str | None = None) -> str:

@@ -1,0 +1,72 @@
+"""How fast a controller fills a whole k=16 fabric of real Open vSwitch (dummy datapath), from the last connect on."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from flowrules.rules import fabric_rules
+from sopa_ryu import manager
+from sopa_ryu.process import ControllerProcess
+from topologies import FatTree
+from topologies.private_ovs import DummyFabric, PrivateOvs
+
+K = 16
+OPENFLOW_PORT, REST_PORT = 26653, 28080
+_SUMMARY = re.compile(r"hold their rules: (\d+) flow-mods and group-mods, ([\d.]+) s from the last connect")
+
+
+def measure() -> dict[str, Any]:
+    """Start all switches, then the controller, and read from its log when the last barrier was answered.
+
+    Returns
+    -------
+    dict
+        ``seconds`` from the last connect to the last barrier, ``messages`` and ``messages_per_second``; and beside it
+        ``encode_per_second``: how many of the same messages Ryu builds and serialises in a second without any switch.
+    """
+    tree = FatTree(K)
+    with tempfile.TemporaryDirectory() as directory:
+        controller = ControllerProcess(K, Path(directory) / "controller.log", OPENFLOW_PORT, REST_PORT)
+        with PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
+            started = time.monotonic()
+            DummyFabric(tree, ovs, controller.openflow)
+            built = time.monotonic() - started
+            with controller:
+                controller.wait_connected(tree.switch_count, 120)
+                found = _SUMMARY.search(controller.log.read_text())
+    assert found is not None
+    messages, seconds = int(found[1]), float(found[2])
+    return {
+        "k": K,
+        "switches": tree.switch_count,
+        "ovs_built_seconds": round(built, 1),
+        "messages": messages,
+        "seconds": seconds,
+        "limit_seconds": 5.0,
+        "messages_per_second": round(messages / seconds),
+        "encode_per_second": _encode_rate(tree),
+    }
+
+
+def _encode_rate(tree: FatTree) -> int:
+    manager.make_ryu_importable()
+    from sopa_ryu import openflow
+
+    class Datapath:
+        """What Ryu's message classes need to be serialised."""
+
+        ofproto = openflow.OPENFLOW
+        ofproto_parser = openflow.PARSER
+
+    datapath = Datapath()
+    rules = [flow for _, its in fabric_rules(tree) for flow in its.flows]
+    started = time.perf_counter()
+    for flow in rules:
+        message = openflow.flow_mod(datapath, flow, 1)
+        message.set_xid(1)
+        message.serialize()
+    return round(len(rules) / (time.perf_counter() - started))

@@ -1,0 +1,58 @@
+"""How long the k=8 lab takes to come up, and how much memory it holds: 80 switches, 128 hosts, 128 agents."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from sopa_ryu.lab import SopaLab
+from topologies import FatTree
+from topologies.hermetic import isolated
+from topologies.lab import default_rate
+
+K = 8
+
+
+def measure() -> dict[str, Any]:
+    """Start the lab with controller and agents, in namespaces of its own, and stop it.
+
+    Returns
+    -------
+    dict
+        ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: what the machine's available memory
+        fell by meanwhile.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        answer = Path(directory) / "answer.json"
+        status = isolated(lambda: _inside(answer))
+        if status:
+            raise RuntimeError(f"the lab ended with status {status}")
+        found: dict[str, Any] = json.loads(answer.read_text())
+    return found
+
+
+def _inside(answer: Path) -> int:
+    tree = FatTree(K)
+    before, started = _available_mib(), time.monotonic()
+    with SopaLab(tree, default_rate(tree)):
+        up, mib = time.monotonic() - started, before - _available_mib()
+    found = {
+        "k": K,
+        "switches": tree.switch_count,
+        "agents": tree.host_count,
+        "up_seconds": round(up, 1),
+        "limit_seconds": 120.0,
+        "down_seconds": round(time.monotonic() - started - up, 1),
+        "mib": round(mib),
+        "limit_mib": 6144,
+    }
+    answer.write_text(json.dumps(found))
+    return 0
+
+
+def _available_mib() -> float:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))

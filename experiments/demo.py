@@ -1,0 +1,283 @@
+"""``sopa demo``: SOPA at work on this machine, and a link that is cut under its traffic."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from experiments.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
+from experiments.machine import CpuIdle, describe
+from experiments.workloads import inter_pod_permutation
+from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.cli import (
+    carrier_option,
+    in_isolation,
+    k_option,
+    need_root,
+    policy_option,
+    rate_option,
+    seed_option,
+    threshold_option,
+)
+from sopa_ryu.lab import SopaLab
+from topologies import Failures, FatTree, Host, Level
+from topologies.lab import default_rate
+
+# Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload; on the wire it is a frame of 1514.
+GOODPUT_SHARE = 1448 / 1514
+TCP = 6
+HEALED_SECONDS = 10.0
+MINIMUM_IDLE = 10.0
+
+
+@click.command()
+@k_option
+@carrier_option
+@rate_option
+@click.option(
+    "--duration",
+    type=click.IntRange(2, 3600),
+    default=10,
+    show_default=True,
+    metavar="S",
+    help="How long the flows send.",
+)
+@seed_option
+@policy_option
+@threshold_option
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write every figure to FILE, too.",
+)
+def demo(
+    k: int,
+    carrier: str,
+    rate: float | None,
+    duration: int,
+    seed: int,
+    policy: str,
+    fr_threshold: int,
+    json_file: Path | None,
+) -> None:
+    """SOPA at work: every host sends to a host of another pod over real Open vSwitch and TCP, and a link is cut.
+
+    It starts a whole fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3 flows,
+    and shows what each flow reached and how evenly the packets went over the core switches. Then it cuts one
+    aggregation-core link under the same traffic, and restores it. Nothing is left on the machine.
+
+    \b
+    Compare:
+      sopa demo --k 4
+      sopa demo --k 4 --policy hash           one path per flow, as ECMP
+      sopa demo --k 4 --policy random --fr-threshold 3
+    """
+    need_root("sopa demo")
+    tree = FatTree(k)
+    mbit = rate or default_rate(tree)
+    if json_file is not None and not json_file.resolve().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {json_file.resolve().parent}", param_hint="--json")
+    settings = {"k": k, "carrier": carrier, "rate_mbit": mbit, "duration": duration, "seed": seed, "policy": policy}
+    settings["fr_threshold"] = fr_threshold
+
+    def inside() -> int:
+        try:
+            report = _Demo(tree, settings, Console(), Console(stderr=True, highlight=False)).run()
+        except TrafficError as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+        if json_file is not None:
+            try:
+                json_file.write_text(json.dumps(report, indent=1) + "\n")
+            except OSError as error:
+                click.echo(f"Error: {json_file} cannot be written: {error.strerror}", err=True)
+                return 1
+        return 0
+
+    sys.exit(in_isolation(inside))
+
+
+class _Demo:
+    """One run: the lab, the traffic, the failure, and what is told of them."""
+
+    def __init__(self, tree: FatTree, settings: dict[str, Any], out: Console, progress: Console) -> None:
+        self.tree = tree
+        self.settings = settings
+        self.out = out
+        self.progress = progress
+        self.pairs = inter_pod_permutation(tree, settings["seed"])
+
+    def run(self) -> dict[str, Any]:
+        its = self.settings
+        options = [f"--policy={its['policy']}", f"--fr-threshold={its['fr_threshold']}", f"--seed={its['seed']}"]
+        with SopaLab(self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options) as lab:
+            traffic, flows = self._traffic(lab)
+            self._show(traffic, flows)
+            failure = self._failure(lab)
+        return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
+
+    # -- traffic ---------------------------------------------------------------------------------------------------
+
+    def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        before = lab.lab.port_packets(Level.CORE)
+        idle = CpuIdle()
+        results = self._flows(lab, self.settings["duration"], SERVER_PORT, "sending")
+        percent = idle.percent()
+        after = lab.lab.port_packets(Level.CORE)
+        core = {name: after[name] - before[name] for name in after}
+        flows = [
+            {
+                "src": self.tree.name(result.src),
+                "dst": self.tree.name(result.dst),
+                "mbit": round(result.mbit, 3),
+                "bytes": result.bytes,
+                "seconds": round(result.seconds, 3),
+                "retransmits": result.retransmits,
+                "first_path": self._first_path(result.src, result.dst),
+            }
+            for result in results
+        ]
+        mbit = [result.mbit for result in results]
+        rate = self.settings["rate_mbit"]
+        traffic = {
+            "mean_mbit": round(statistics.mean(mbit), 3),
+            "min_mbit": round(min(mbit), 3),
+            "share_of_rate": round(statistics.mean(mbit) / rate, 4),
+            "share_of_goodput": round(statistics.mean(mbit) / (rate * GOODPUT_SHARE), 4),
+            "core_packets": core,
+            "core_max_min": round(max(core.values()) / max(1, min(core.values())), 4),
+            "retransmits": sum(result.retransmits for result in results),
+            "cpu_idle_percent": round(percent, 1),
+        }
+        return traffic, flows
+
+    def _first_path(self, src: Host, dst: Host) -> list[int]:
+        """The uplinks that a flow's first packet takes: what the host's eBPF program computes, computed here again."""
+        policy = Policy.named(self.settings["policy"])
+        table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
+        key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, CLIENT_PORT, SERVER_PORT)
+        chosen = table.choose(key, 0)
+        assert chosen is not None
+        return list(chosen)
+
+    def _flows(
+        self,
+        lab: SopaLab,
+        seconds: int,
+        server_port: int,
+        what: str,
+        events: Sequence[tuple[float, Callable[[], None]]] = (),
+    ) -> list[FlowResult]:
+        """Run the permutation, with a progress bar, and let things happen at given times (seconds) meanwhile."""
+        pending = list(events)
+        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        if not self.progress.is_terminal:
+            self.progress.print(f"{what}: {len(self.pairs)} flows, {seconds} s")
+        with (
+            Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar,
+            Flows(lab.lab, self.pairs, seconds, server_port) as flows,
+        ):
+            task = bar.add_task(f"{what}: {len(self.pairs)} flows", total=seconds)
+
+            def tick(elapsed: float) -> None:
+                bar.update(task, completed=min(elapsed, seconds))
+                while pending and elapsed >= pending[0][0]:
+                    pending.pop(0)[1]()
+
+            return flows.results(tick)
+
+    def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
+        its = self.settings
+        title = f"k={its['k']}, {its['rate_mbit']:g} Mbit/s links, {its['policy']}, carrier {its['carrier']}, seed {its['seed']}"
+        table = Table("from", "to", title=title, title_justify="left")
+        for name in ("Mbit/s", "% of goodput", "retransmits"):
+            table.add_column(name, justify="right")
+        goodput = its["rate_mbit"] * GOODPUT_SHARE
+        for flow in flows:
+            share = f"{100 * flow['mbit'] / goodput:.1f}"
+            table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))
+        self.out.print(table)
+        self.out.print(
+            f"mean {traffic['mean_mbit']:.2f} Mbit/s, minimum {traffic['min_mbit']:.2f}: "
+            f"{100 * traffic['share_of_rate']:.1f}% of the link rate, "
+            f"{100 * traffic['share_of_goodput']:.1f}% of what TCP can carry on it ({goodput:.2f})"
+        )
+        cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
+        self.out.print(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
+        self.out.print(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
+        if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
+            self.out.print(
+                "the processor was busy: these figures show the machine, not the fabric; take a lower --rate"
+            )
+
+    # -- failure ---------------------------------------------------------------------------------------------------
+
+    def _failure(self, lab: SopaLab) -> dict[str, Any]:
+        """Cut one aggregation-core link under traffic and restore it; what flows and REST show of it."""
+        choose = random.Random(f"{self.settings['seed']} failure")
+        pod, j, i = choose.randrange(self.tree.k), choose.randrange(self.tree.half), choose.randrange(self.tree.half)
+        link = f"a{pod}_{j}-c{j}_{i}"
+        src, dst = next(pair for pair in self.pairs if pair[0].pod == pod)
+        seconds = max(6, self.settings["duration"])
+        at_down, at_up = seconds / 3, 2 * seconds / 3
+        seen: dict[str, Any] = {"link": link, "src": self.tree.name(src), "dst": self.tree.name(dst)}
+
+        def paths_left() -> int:
+            body = lab.controller.get("/paths", src=str(self.tree.ip(src)), dst=str(self.tree.ip(dst))).json()
+            return len(body["candidates"])
+
+        def switch(up: bool) -> float:
+            """Cut or restore the link; milliseconds until REST says so."""
+            started = time.monotonic()
+            lab.lab.set_link(link, up)
+            while (link in (its["name"] for its in lab.controller.fabric()["failures"])) == up:
+                if time.monotonic() - started > HEALED_SECONDS:
+                    raise TrafficError(f"the controller has not noticed that {link} is {'up' if up else 'down'}")
+            return round(1000 * (time.monotonic() - started), 1)
+
+        def cut() -> None:
+            seen["candidates_before"] = paths_left()
+            seen["down_told_ms"] = switch(up=False)
+            seen["candidates_down"] = paths_left()
+            self.progress.print(f"{link} is down: {seen['candidates_down']} of {seen['candidates_before']} paths left")
+
+        def heal() -> None:
+            seen["up_told_ms"] = switch(up=True)
+            seen["candidates_after"] = paths_left()
+            self.progress.print(f"{link} is up again: {seen['candidates_after']} paths")
+
+        self.out.print(f"\nThe same flows again, while the link {link} is down for {at_up - at_down:.1f} s:")
+        results = self._flows(
+            lab, seconds, SERVER_PORT + 1, "sending through a failure", [(at_down, cut), (at_up, heal)]
+        )
+        phases = {"before": (1, at_down), "during": (at_down, at_up), "after": (at_up, seconds)}
+        for name, (first, last) in phases.items():
+            whole = range(int(first + 0.5), int(last))
+            seen[f"mbit_{name}"] = round(
+                statistics.mean(
+                    result.series[second] for result in results for second in whole if second < len(result.series)
+                ),
+                3,
+            )
+        self.out.print(
+            f"mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
+            f"{seen['mbit_after']:.2f} after. REST told of the failure after {seen['down_told_ms']:.0f} ms "
+            f"({seen['candidates_down']} of {seen['candidates_before']} candidate paths from {seen['src']} to {seen['dst']} left), "
+            f"of its end after {seen['up_told_ms']:.0f} ms"
+        )
+        return seen

@@ -1,0 +1,59 @@
+/* The hash and the choices made from it. sopa_ryu/agent/flowhash.py is its twin in Python: change both, or tests fail. */
+#ifndef SOPA_FLOWHASH_H
+#define SOPA_FLOWHASH_H
+
+#include <linux/types.h>
+
+/* Also the key of the `flows` map. All in host order, so that the hash is the same number on every machine. */
+struct flow_key {
+	__u32 saddr;
+	__u32 daddr;
+	__u32 ports; /* source << 16 | destination; an ICMP echo's identifier; a fragment's IPv4 identification */
+	__u32 proto; /* the IPv4 protocol number, with FRAGMENT_KEY added for a fragment */
+};
+
+#define FRAGMENT_KEY 0x100
+
+/* Multipliers: 2^64 / golden ratio, and the two of splitmix64's finaliser (Steele, Lea, Flood, OOPSLA 2014). */
+#define MIX_0 0x9e3779b97f4a7c15ULL
+#define MIX_1 0xbf58476d1ce4e5b9ULL
+#define MIX_2 0x94d049bb133111ebULL
+
+static __always_inline __u64 mix64(__u64 x)
+{
+	x = (x ^ (x >> 30)) * MIX_1;
+	x = (x ^ (x >> 27)) * MIX_2;
+	return x ^ (x >> 31);
+}
+
+static __always_inline __u32 flow_hash(const struct flow_key *key, __u32 seed)
+{
+	__u64 x = ((__u64)key->saddr << 32 | key->daddr) + seed * MIX_0;
+
+	x = (x ^ (x >> 32)) * MIX_1;
+	x ^= (__u64)key->ports << 32 | key->proto;
+	return mix64(x) >> 32;
+}
+
+/* An even choice below `count` from 32 random bits, by multiplication: a division costs several times as much. */
+static __always_inline __u32 scaled(__u32 bits, __u32 count)
+{
+	return (__u64)bits * count >> 32;
+}
+
+/* Packet n's turn: every candidate once in each `count` packets, from the flow's own start. 64 bits never wrap. */
+static __always_inline __u32 round_robin(__u32 hash, __u64 n, __u32 count)
+{
+	n += scaled(hash, count);
+	/* Where a 64-bit division is slow (before Ice Lake), the first 4 billion packets of a flow need none. */
+	if (n >> 32)
+		return n % count;
+	return (__u32)n % count;
+}
+
+static __always_inline __u32 random_choice(__u32 hash, __u64 n, __u32 count)
+{
+	return scaled(mix64(((__u64)hash << 32) + (n + 1) * MIX_0) >> 32, count);
+}
+
+#endif

@@ -1,0 +1,89 @@
+/* What the program shares with the agent (sopa_ryu/agent/table.py encodes it): the path table, flow state and counters. */
+#ifndef SOPA_MAPS_H
+#define SOPA_MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "flowhash.h"
+
+/* One table holds all that a choice depends on, so that replacing it is one atomic step: 8-byte words, in this order. */
+struct fabric_word { /* word 0 */
+	__u32 network; /* host order */
+	__u32 netmask;
+};
+
+struct choice_word { /* word 1 */
+	__u32 seed;
+	__u16 destinations;
+	__u8 stride; /* edge switches per pod */
+	__u8 policy;
+};
+
+struct destination_word { /* words 2 .. 2 + destinations - 1, by pod * stride + edge */
+	__u32 first; /* word of the set's first path */
+	__u32 count; /* 0: no path is left */
+};
+
+struct path_word { /* all words after that, set by set */
+	__u8 up1;
+	__u8 up2;
+	__u8 unused[6];
+};
+
+enum table_layout { FABRIC_WORD, CHOICE_WORD, FIRST_DESTINATION };
+
+enum policy { ROUND_ROBIN, RANDOM, HASH };
+
+/* Counter numbers: `Reason` in tagger.py. */
+enum reason {
+	LABELLED,
+	NOT_IPV4,
+	OUTSIDE,
+	NO_PATH,
+	NO_TABLE,
+	MALFORMED,
+	GSO,
+	NO_FLOW_STATE,
+	NOT_WRITABLE,
+	REASONS,
+};
+
+struct path_table {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_INNER_MAP); /* tables may differ in size; Linux 5.10 */
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__array(values, struct path_table);
+} path_tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536); /* the agent sets its own before loading */
+	__type(key, struct flow_key);
+	__type(value, __u64); /* packets so far */
+} flows SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, REASONS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 reason)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &reason);
+
+	if (value)
+		(*value)++; /* per CPU, and a tc program does not interrupt itself */
+}
+
+#endif

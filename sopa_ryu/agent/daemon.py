@@ -1,0 +1,338 @@
+"""The host agent: keeps one or more interfaces labelled with the candidate paths that the controller's state leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import urlsplit, urlunsplit
+
+import websockets
+from pyroute2 import IPRoute
+from websockets.asyncio.client import ClientConnection, connect
+
+from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.settings import DEFAULT_THRESHOLD, STATE_DIR, HostSettings
+from sopa_ryu.agent.tagger import DEFAULT_FLOWS, Policy, Tagger
+from topologies import Failures, FatTree, TopologyError
+from topologies.fattree import FABRIC_NETWORK
+
+LOG = logging.getLogger("sopa.agent")
+
+FIRST_RETRY_SECONDS = 0.5
+LAST_RETRY_SECONDS = 10.0
+OPEN_SECONDS = 10.0
+CHANNEL = "/sopa/v1/agents/"
+
+
+class AgentError(RuntimeError):
+    """The agent cannot work as it is asked to; the text says why, and nothing has been changed."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface to label: its name, and the path of its network namespace if that is not the agent's own."""
+
+    name: str
+    netns: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Interface:
+        """``eth0``, or ``eth0@/run/netns/blue`` for one in another network namespace."""
+        name, at, netns = text.partition("@")
+        if not name or (at and not netns):
+            raise ValueError(f"{text!r} is no interface: write eth0, or eth0@/run/netns/NAME")
+        return cls(name, netns or None)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an agent works.
+
+    Parameters
+    ----------
+    controller : str
+        The controller's URL, ``http://192.0.2.1:8080``.
+    policy : Policy
+    fr_threshold : int
+        TCP's fast-retransmit threshold in packets.
+    seed : int
+        32 bits that decide every flow's start and every random choice.
+    flows : int
+        How many flows' positions are kept for each interface.
+    state_dir : Path
+        Where the host's own settings are kept to be put back.
+    """
+
+    controller: str
+    policy: Policy = Policy.ROUND_ROBIN
+    fr_threshold: int = DEFAULT_THRESHOLD
+    seed: int = 0
+    flows: int = DEFAULT_FLOWS
+    state_dir: Path = field(default=STATE_DIR)
+
+    def channel(self, address: IPv4Address) -> str:
+        """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
+        parts = urlsplit(self.controller)
+        scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+        if scheme is None or not parts.hostname:
+            raise AgentError(f"{self.controller!r} is no controller URL: write http://ADDRESS:8080")
+        return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), "", ""))
+
+
+class HostAgent:
+    """The agent of one interface.
+
+    Parameters
+    ----------
+    interface : Interface
+    options : Options
+
+    Raises
+    ------
+    AgentError
+        If the interface is missing or has no address of the fabric's network.
+    SettingsError, BpfError
+        If the host's settings or BPF refuse; whatever was changed is put back.
+    """
+
+    def __init__(self, interface: Interface, options: Options) -> None:
+        self.interface = interface
+        self.options = options
+        self.address = _fabric_address(interface)
+        self.url = options.channel(self.address)
+        self.version: tuple[int, int] | None = None
+        self._attached = False
+        self._jitter = random.Random(f"{options.seed} {self.address}")
+        self._settings = HostSettings(
+            interface.name,
+            fr_threshold=options.fr_threshold,
+            state_dir=options.state_dir,
+            netns=interface.netns,
+        )
+        self._settings.apply()
+        try:
+            self._tagger = Tagger(
+                interface.name,
+                flows=options.flows,
+                netns=interface.netns,
+                owns_clsact=self._settings.clsact_added,
+                on_clsact=self._settings.note_clsact,
+            )
+            # What a killed agent left goes on labelling until there is a table to take its place.
+            if not self._tagger.inherits():
+                self._attach()
+        except BaseException:
+            self._settings.restore()
+            raise
+
+    def stop(self) -> None:
+        """Take the program off the interface and put the host's settings back; packets go on, unlabelled."""
+        try:
+            self._tagger.detach()
+            self._tagger.close()
+        finally:
+            self._settings.restore()
+
+    async def run(self) -> None:
+        """Follow the controller for ever, through every loss of the connection."""
+        delay = FIRST_RETRY_SECONDS
+        silent = False
+        while True:
+            try:
+                async with connect(self.url, open_timeout=OPEN_SECONDS, max_size=None, proxy=None) as channel:
+                    LOG.info("%s: connected to %s", self.address, self.options.controller)
+                    delay, silent = FIRST_RETRY_SECONDS, False
+                    await self._follow(channel)
+                problem = "the controller closed the connection"
+            except websockets.InvalidStatus as error:
+                problem = _refusal(error)
+            except (OSError, websockets.WebSocketException, TimeoutError) as error:
+                problem = str(error) or type(error).__name__
+            if not silent:
+                LOG.warning(
+                    "%s: no controller at %s: %s; %s, trying again every %g s at most",
+                    self.address,
+                    self.options.controller,
+                    problem,
+                    "its last path sets stay in force" if self.version else "packets go unlabelled until it answers",
+                    LAST_RETRY_SECONDS,
+                )
+                silent = True
+            await asyncio.sleep(delay * self._jitter.uniform(0.5, 1.0))
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+
+    async def _follow(self, channel: ClientConnection) -> None:
+        async for text in channel:
+            try:
+                message = json.loads(text)
+                if message["type"] != "snapshot":
+                    # a kind from a later controller: a snapshot says the same
+                    await channel.send(json.dumps({"type": "resync"}))
+                    continue
+                await self._take(message)
+            except (ValueError, KeyError, TypeError, TopologyError) as error:
+                LOG.error(
+                    "%s: the controller's message is not understood: %s: %s", self.address, type(error).__name__, error
+                )
+                continue
+            epoch, version = self.version or (0, 0)
+            await channel.send(json.dumps({"type": "ack", "epoch": epoch, "version": version}))
+
+    async def _take(self, snapshot: dict[str, Any]) -> None:
+        tree = FatTree(snapshot["k"])
+        host = tree.host_by_ip(self.address)
+        failures = Failures(tree, snapshot["failures"])
+        table = path_table(tree, host, failures, self.options.seed, self.options.policy)
+        self._tagger.swap(table)
+        if not self._attached:
+            await asyncio.to_thread(self._attach)
+        self.version = int(snapshot["epoch"]), int(snapshot["version"])
+        LOG.info(
+            "%s (%s on %s): %d path sets for %d racks, version %d, %s",
+            tree.name(host),
+            self.address,
+            self.interface.name,
+            len(table.sets),
+            len(table.destinations),
+            snapshot["version"],
+            self.options.policy.name.lower().replace("_", "-"),
+        )
+        cut_off = table.destinations.count(-1)
+        if cut_off:
+            LOG.warning("%s: no path is left to %d racks; packets for them go unlabelled", self.address, cut_off)
+
+    def _attach(self) -> None:
+        self._tagger.attach()
+        self._attached = True
+
+
+def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
+    """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back.
+
+    Returns
+    -------
+    int
+        The exit status: 0 after SIGINT, 128 + n after another signal n.
+
+    Raises
+    ------
+    AgentError, SettingsError, BpfError, NetnsError
+        If an interface cannot be taken; those that were are put back first.
+    """
+    agents: list[HostAgent] = []
+    received = 0
+    try:
+        with _signals_end():
+            for interface in interfaces:
+                agents.append(HostAgent(interface, options))
+            received = asyncio.run(_run_all(agents))
+    except _Ended as ended:
+        received = ended.signum
+    finally:
+        with _signals_wait():
+            for agent in agents:
+                try:
+                    agent.stop()
+                except Exception:
+                    LOG.exception("%s: not everything could be put back", agent.address)
+            if agents:
+                LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(agents))
+    return 0 if received == signal.SIGINT else 128 + received
+
+
+async def _run_all(agents: Sequence[HostAgent]) -> int:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    tasks = [asyncio.create_task(agent.run(), name=str(agent.address)) for agent in agents]
+    try:
+        waited: list[asyncio.Future[Any]] = [ended, *tasks]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()  # an agent never ends by itself: this raises what ended it
+        return ended.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class _Ended(BaseException):
+    def __init__(self, signum: int) -> None:
+        super().__init__(signum)
+        self.signum = signum
+
+
+@contextmanager
+def _signals_end() -> Iterator[None]:
+    """Outside the event loop a signal ends what is being done by an exception, so that it is undone."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """A second Ctrl-C must not keep settings from being put back."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _fabric_address(interface: Interface) -> IPv4Address:
+    with inside(interface.netns):
+        where = f"{interface.name} in {interface.netns}" if interface.netns else interface.name
+        try:
+            index = socket.if_nametoindex(interface.name)
+        except OSError:
+            known = ", ".join(name for _, name in socket.if_nameindex())
+            raise AgentError(f"there is no interface {where}; there are {known}") from None
+        with IPRoute() as route:
+            found = [
+                IPv4Address(message.get_attr("IFA_LOCAL"))
+                for message in route.get_addr(family=socket.AF_INET, index=index)
+            ]
+    inside_fabric = [address for address in found if address in FABRIC_NETWORK]
+    if not inside_fabric:
+        has = ", ".join(map(str, found)) or "no IPv4 address"
+        raise AgentError(f"{where} has {has}, but a host of the fabric has one of {FABRIC_NETWORK}")
+    return inside_fabric[0]
+
+
+def _refusal(error: websockets.InvalidStatus) -> str:
+    """What the controller said when it did not open the channel: the detail of its problem document."""
+    try:
+        return str(json.loads(error.response.body)["detail"])
+    except (ValueError, KeyError, TypeError):
+        return str(error)

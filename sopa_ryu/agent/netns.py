@@ -1,0 +1,63 @@
+"""Working inside another network namespace: for one thread, for the length of a ``with`` block."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_CLONE_NEWNET = 0x40000000
+_SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class NetnsError(RuntimeError):
+    """A network namespace that cannot be entered."""
+
+
+@contextmanager
+def inside(path: str | None) -> Iterator[None]:
+    """Put the calling thread into the network namespace at ``path``, such as ``/run/netns/x`` or ``/proc/PID/ns/net``.
+
+    Sockets that it opens and what it reads and writes under ``/proc/sys/net`` belong to that namespace until the block ends; an
+    open socket stays where it was opened. Mounts, and so ``/sys/class/net``, do not follow. None stays where the thread is.
+
+    Raises
+    ------
+    NetnsError
+        If there is no such namespace, or the process may not enter it (it needs CAP_SYS_ADMIN).
+    """
+    if path is None:
+        yield
+        return
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            there = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise NetnsError(f"no network namespace at {path}: {error.strerror}") from error
+        try:
+            _setns(there, path)
+        finally:
+            os.close(there)
+        try:
+            yield
+        finally:
+            _setns(home, "the thread's own")
+    finally:
+        os.close(home)
+
+
+def _setns(fd: int, name: str) -> None:
+    if _libc.setns(fd, _CLONE_NEWNET):
+        number = ctypes.get_errno()
+        raise NetnsError(f"cannot enter network namespace {name}: {os.strerror(number)} (run as root?)")
+
+
+def cookie() -> int:
+    """The number of the calling thread's network namespace: unlike its inode, never used again before the next boot."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)

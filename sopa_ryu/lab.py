@@ -1,0 +1,97 @@
+"""The whole of SOPA on one machine: the lab's fabric with a controller and an agent for every host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from sopa_ryu.process import AgentProcess, ControllerProcess
+from topologies import FatTree
+from topologies.lab import MANAGEMENT_ROOT, Lab
+
+OPENFLOW_PORT = 6653
+REST_PORT = 8080
+# Of each host: a lab's hosts have few flows, and 128 hosts share this machine's memory.
+FLOWS = 4096
+
+
+class SopaLab:
+    """A fabric with controller and agents, ready for traffic, as a context manager; to be used inside `hermetic.isolated`.
+
+    Parameters
+    ----------
+    tree : FatTree
+    rate_mbit : float or None
+        Rate of every link in Mbit/s; None for no limit.
+    queue_packets : int
+        Full-size frames that a link's queue holds.
+    say : callable
+        Told what is going on, a line at a time.
+    agents : bool
+        Whether every host gets an agent; without one its packets go unlabelled.
+    agent_options : sequence of str
+        More options for ``sopa agent``.
+    directory : Path
+        Where the logs and the agents' state files go.
+
+    Attributes
+    ----------
+    lab : Lab
+    controller : ControllerProcess
+    agent : AgentProcess or None
+        One process that serves every host's namespace.
+    """
+
+    def __init__(
+        self,
+        tree: FatTree,
+        rate_mbit: float | None,
+        queue_packets: int = 100,
+        say: Callable[[str], None] = lambda _line: None,
+        agents: bool = True,
+        agent_options: Sequence[str] = (),
+        directory: Path = Path("/run/sopa"),
+    ) -> None:
+        self.tree = tree
+        self._say = say
+        self._agents = agents
+        self._agent_options = agent_options
+        self.directory = directory
+        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say)
+        self.controller = ControllerProcess(
+            tree.k, directory / "controller.log", OPENFLOW_PORT, REST_PORT, rest_host="0.0.0.0"
+        )
+        self.agent: AgentProcess | None = None
+        self._stack = ExitStack()
+
+    @property
+    def url(self) -> str:
+        """Where every host of the lab reaches the controller."""
+        return f"http://{MANAGEMENT_ROOT}:{REST_PORT}"
+
+    def __enter__(self) -> SopaLab:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            self._say("starting the controller")
+            stack.enter_context(self.controller)
+            stack.enter_context(self.lab)
+            self._say("waiting until every switch holds its rules")
+            self.controller.wait_connected(self.tree.switch_count)
+            if self._agents:
+                self._say(f"starting {self.tree.host_count} agents")
+                self.agent = stack.enter_context(self._all_agents())
+                self.controller.wait_agents(self.tree.host_count)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _all_agents(self) -> AgentProcess:
+        interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in self.tree.hosts()]
+        options = [f"--flows={FLOWS}", f"--state-dir={self.directory / 'agents'}", *self._agent_options]
+        return AgentProcess(interfaces, self.controller.url, self.directory / "agents.log", options)

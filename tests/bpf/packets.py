@@ -1,0 +1,63 @@
+"""Frames, byte by byte, and small path tables."""
+
+from __future__ import annotations
+
+import struct
+from ipaddress import IPv4Address, IPv4Network
+
+from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+
+SOURCE_MAC = bytes.fromhex("02000a000002")
+ETHERNET = bytes.fromhex("020000000001") + SOURCE_MAC
+HERE, FAR, NEAR, SAME_RACK = "10.0.0.2", "10.2.1.3", "10.0.1.2", "10.0.0.3"
+TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
+
+# k=4, interleaved: the first hop changes on every packet
+INTER_POD: tuple[Word, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
+INTER_RACK: tuple[Word, ...] = ((0, 0xFF), (1, 0xFF))
+INTRA_RACK: tuple[Word, ...] = ((0xFF, 0xFF),)
+
+
+def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tuple[Word, ...] = INTER_POD) -> PathTable:
+    """What 10.0.0.2 holds at k=4, with any set of words to other pods."""
+    sets = (INTRA_RACK, INTER_RACK, inter_pod)
+    return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, (0, 1, 2, 2, 2, 2, 2, 2), seed, policy)
+
+
+def ip(
+    payload: bytes,
+    *,
+    src: str = HERE,
+    dst: str = FAR,
+    proto: int = TCP,
+    options: bytes = b"",
+    fragment: int = 0x4000,
+    ident: int = 7,
+    vlan: int | None = None,
+) -> bytes:
+    """An IPv4 packet in an Ethernet frame; ``fragment`` is the flags and the offset as they stand in the header."""
+    ihl = 5 + len(options) // 4
+    header = struct.pack("!BBHHHBBH", 0x40 | ihl, 0, ihl * 4 + len(payload), ident, fragment, 64, proto, 0)
+    tag = b"" if vlan is None else struct.pack("!HH", 0x8100, vlan)
+    addresses = IPv4Address(src).packed + IPv4Address(dst).packed
+    return ETHERNET + tag + b"\x08\x00" + header + addresses + options + payload
+
+
+def ports(sport: int, dport: int, size: int = 40) -> bytes:
+    """An L4 header that begins with two ports, and its payload."""
+    return struct.pack("!HH", sport, dport).ljust(size, b"\x55")
+
+
+def tcp(sport: int = 40000, dport: int = 5001, **fields: object) -> bytes:
+    """A TCP packet to another pod, unless the fields say otherwise."""
+    return ip(ports(sport, dport), **fields)  # type: ignore[arg-type]
+
+
+def echo(ident: int, **fields: object) -> bytes:
+    """An ICMP echo request."""
+    return ip(struct.pack("!BBHHH", 8, 0, 0, ident, 1), proto=ICMP, **fields)  # type: ignore[arg-type]
+
+
+def word_of(frame: bytes) -> Word | None:
+    """The hop bytes in a frame's source address, or None if it carries no option word."""
+    return (frame[10], frame[11]) if frame[6:10] == bytes.fromhex("02539e04") else None

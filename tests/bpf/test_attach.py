@@ -1,0 +1,349 @@
+"""The program on a real interface: what reaches the other end of a veth pair, and what is left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.agent import libbpf
+from sopa_ryu.agent.build import EGRESS, EMPTY, FLAGS, _multiarch
+from sopa_ryu.agent.netns import NetnsError, cookie, inside
+from sopa_ryu.agent.settings import HostSettings
+from sopa_ryu.agent.tagger import HANDLE, PRIORITY, Tagger
+from tests.bpf.conftest import Pair, veth_pair
+from tests.bpf.packets import FAR, INTER_POD, table, tcp, word_of
+
+ROOT = Path(__file__).parents[2]
+IPV4, ALL = 0x0800, 0x0003
+
+
+def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
+    with inside(netns):
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
+        opened.bind((interface, protocol))
+    opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
+    return opened
+
+
+def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
+    """All frames that came in, until none does for a while."""
+    taken = []
+    while select.select([capture], [], [], wait)[0]:
+        data, address = capture.recvfrom(65536)
+        if address[2] != socket.PACKET_OUTGOING:
+            taken.append(data)
+    return taken
+
+
+def send_datagrams(pair: Pair, count: int) -> None:
+    with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.bind(("10.0.0.2", 4000))
+        for _ in range(count):
+            sender.sendto(b"x" * 100, (FAR, 5000))
+
+
+def clsact(pair: Pair) -> bool:
+    return "clsact" in pair.on_host("tc qdisc show dev host0")
+
+
+def egress_filters(pair: Pair) -> str:
+    return pair.on_host("tc filter show dev host0 egress")
+
+
+def test_datagrams_arrive_with_their_words_in_turn_and_arp_with_the_hosts_mac(pair: Pair) -> None:
+    with raw_socket(pair.peer, "peer0", ALL) as capture, Tagger("host0", netns=pair.host) as tagger:
+        tagger.swap(table())
+        tagger.attach()
+        send_datagrams(pair, 40)
+        got = frames(capture)
+        counters = tagger.counters()
+    taken = [word_of(frame) for frame in got if frame[12:14] == b"\x08\x00" and frame[23] == 17]
+    start = INTER_POD.index(taken[0])
+    assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
+    arp = [frame for frame in got if frame[12:14] == b"\x08\x06"]
+    assert arp
+    assert all(frame[6:12] == frame[22:28] and word_of(frame) is None for frame in arp)
+    assert counters["labelled"] == 40
+    assert counters["not_ipv4"] == len(arp)
+
+
+@pytest.mark.parametrize("cut_first", [True, False])
+def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_path: Path, cut_first: bool) -> None:
+    data = os.urandom(400_000)
+    received = bytearray()
+    settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
+    if cut_first:
+        settings.apply()
+    with raw_socket(pair.peer, "peer0", IPV4) as capture, Tagger("host0", netns=pair.host) as tagger:
+        tagger.swap(table())
+        tagger.attach()
+        with inside(pair.peer):
+            server = socket.create_server((FAR, 5001))
+
+        def receive() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while chunk := connection.recv(65536):
+                    received.extend(chunk)
+
+        receiver = threading.Thread(target=receive)
+        receiver.start()
+        with inside(pair.host):
+            client = socket.create_connection((FAR, 5001), 10)
+        client.sendall(data)
+        client.close()
+        receiver.join()
+        server.close()
+        got = frames(capture)
+        counters = tagger.counters()
+    settings.restore()
+    assert received == data
+    words = Counter(word_of(frame) for frame in got if frame[26:30] == bytes([10, 0, 0, 2]))
+    assert set(words) == set(INTER_POD)
+    assert max(words.values()) - min(words.values()) <= 1
+    assert counters["labelled"] == words.total()
+    assert (counters["gso"] == 0) is cut_first
+
+
+def test_frames_too_short_for_a_header_go_out_as_they_are(pair: Pair) -> None:
+    short = [tcp()[:length] for length in (14, 15, 33, 37)]
+    with (
+        raw_socket(pair.peer, "peer0", ALL) as capture,
+        raw_socket(pair.host, "host0", 0) as sender,
+        Tagger("host0", netns=pair.host) as tagger,
+    ):
+        tagger.swap(table())
+        tagger.attach()
+        frames(capture, 0.1)
+        for frame in short:
+            sender.send(frame)
+        assert frames(capture) == short
+        assert tagger.counters()["malformed"] == len(short)
+
+
+def test_headers_outside_the_linear_part_of_the_buffer_are_read(pair: Pair) -> None:
+    frame = tcp().ljust(6000, b"z")  # more than a page, or the kernel makes it linear anyway
+    with (
+        raw_socket(pair.peer, "peer0", IPV4) as capture,
+        raw_socket(pair.host, "host0", 0) as sender,
+        Tagger("host0", netns=pair.host) as tagger,
+    ):
+        tagger.swap(table())
+        tagger.attach()
+        sender.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+        sender.send(struct.pack("=BBHHHH", 0, 0, 14, 0, 0, 0) + frame)  # linear: the Ethernet header only
+        [got] = frames(capture)
+        assert word_of(got) in INTER_POD
+        assert got[12:] == frame[12:]
+        assert tagger.counters()["labelled"] == 1
+
+
+def test_detach_leaves_nothing(pair: Pair) -> None:
+    before = pair.on_host("tc qdisc show dev host0")
+    noted: list[bool] = []
+    tagger = Tagger("host0", netns=pair.host, on_clsact=noted.append)
+    assert pair.on_host("tc qdisc show dev host0") == before  # loading alone changes nothing
+    tagger.attach()
+    tagger.attach()
+    assert egress_filters(pair).count("sopa_egress:[") == 1
+    tagger.detach()
+    tagger.detach()
+    tagger.close()
+    assert pair.on_host("tc qdisc show dev host0") == before
+    assert noted == [True, False]
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+@pytest.mark.parametrize("ours", [False, True])
+def test_a_clsact_with_a_strangers_filter_survives(pair: Pair, direction: str, ours: bool) -> None:
+    stranger = f"tc filter add dev host0 {direction} protocol ip prio 77 u32 match u32 0 0 flowid 1:1"
+    if not ours:
+        pair.on_host("tc qdisc add dev host0 clsact")
+    with Tagger("host0", netns=pair.host) as tagger:
+        tagger.attach()
+        pair.on_host(stranger)
+    assert clsact(pair)
+    assert "pref 77 u32" in pair.on_host(f"tc filter show dev host0 {direction}")
+    assert "sopa" not in egress_filters(pair)
+
+
+def test_an_empty_clsact_of_somebody_else_survives(pair: Pair) -> None:
+    pair.on_host("tc qdisc add dev host0 clsact")
+    with Tagger("host0", netns=pair.host) as tagger:
+        tagger.attach()
+    assert clsact(pair)
+
+
+def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
+    stranger = libbpf.Object(EMPTY)
+    with inside(pair.host):
+        index = socket.if_nametoindex("host0")
+        libbpf.create_clsact(index)
+        libbpf.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
+    stranger.close()
+    with (
+        pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
+        Tagger("host0", netns=pair.host) as tagger,
+    ):
+        tagger.attach()
+    assert "empty" in egress_filters(pair)
+
+
+AGENT = """
+import sys
+from pathlib import Path
+from sopa_ryu.agent.settings import HostSettings
+from sopa_ryu.agent.tagger import PathTable, Tagger
+settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
+settings.apply()
+tagger = Tagger("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+tagger.swap(PathTable.decode(bytes.fromhex(sys.argv[3])))
+tagger.attach()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def start_agent(pair: Pair, state_dir: Path) -> subprocess.Popen[str]:
+    """An agent in a process of its own, at work."""
+    agent = subprocess.Popen(
+        [sys.executable, "-c", AGENT, pair.host, str(state_dir), table().encode().hex()],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+    assert agent.stdout
+    if agent.stdout.readline() != "ready\n":
+        kill(agent)
+        pytest.fail("the agent did not start")
+    return agent
+
+
+def kill(agent: subprocess.Popen[str]) -> None:
+    agent.send_signal(signal.SIGKILL)
+    agent.communicate()
+
+
+def test_after_sigkill_the_successor_takes_over_without_a_gap_and_restores_the_originals(
+    pair: Pair, tmp_path: Path
+) -> None:
+    pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
+    pair.on_host("ip link set host0 gso_max_segs 44")
+    for _ in range(2):  # killed twice: the second must not take the first one's values for originals
+        kill(start_agent(pair, tmp_path))
+    assert "sopa_egress" in egress_filters(pair)
+    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "20"
+
+    done = threading.Event()
+    with raw_socket(pair.peer, "peer0", IPV4) as capture:
+
+        def keep_sending() -> None:
+            while not done.is_set():
+                send_datagrams(pair, 1)
+
+        sender = threading.Thread(target=keep_sending)
+        sender.start()
+        settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
+        settings.apply()
+        tagger = Tagger("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+        tagger.swap(table(inter_pod=((7, 7), (8, 8))))
+        tagger.attach()
+        while not tagger.counters()["labelled"]:
+            pass
+        done.set()
+        sender.join()
+        words = {word_of(frame) for frame in frames(capture)}
+    assert words <= {*INTER_POD, (7, 7), (8, 8)}
+    assert words >= {*INTER_POD}
+
+    tagger.detach()
+    tagger.close()
+    settings.restore()
+    assert not clsact(pair)
+    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "4"
+    assert "gso_max_segs 44 " in pair.on_host("ip -d link show host0")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path: Path) -> None:
+    from sopa_ryu.agent.settings import InterfaceBusy
+
+    agent = start_agent(pair, tmp_path)
+    try:
+        with pytest.raises(InterfaceBusy, match=rf"pid {agent.pid}\) works on host0"):
+            HostSettings("host0", state_dir=tmp_path, netns=pair.host).apply()
+    finally:
+        kill(agent)
+
+
+# -- what cannot work -------------------------------------------------------------------------------------------------
+
+
+def test_errors_say_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
+        Tagger("nowhere0")
+    with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.build"):
+        Tagger("lo", object_file=tmp_path / "missing.o")
+    damaged = tmp_path / "damaged.o"
+    damaged.write_bytes(EGRESS.read_bytes()[:200])
+    with pytest.raises(libbpf.BpfLoadError, match=r"cannot read .*damaged\.o"):
+        Tagger("lo", object_file=damaged)
+    with pytest.raises(libbpf.BpfLoadError, match="no map flows"):
+        Tagger("lo", object_file=EMPTY)
+    with pytest.raises(ValueError, match="at least one flow"):
+        Tagger("lo", flows=0)
+    with pytest.raises(NetnsError, match="no network namespace at /run/netns/sopatest-none"):
+        Tagger("lo", netns="/run/netns/sopatest-none")
+
+
+def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
+    source = tmp_path / "wild.c"
+    source.write_text(
+        """
+        #include <linux/bpf.h>
+        #include <bpf/bpf_helpers.h>
+        SEC("tc") int wild(struct __sk_buff *skb) { return *(__u8 *)(long)skb->data; }
+        """
+    )
+    subprocess.run(
+        ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"], check=True
+    )
+    with pytest.raises(libbpf.BpfLoadError, match="invalid access to packet"):
+        libbpf.Object(tmp_path / "wild.o")
+
+
+def test_without_privileges_the_error_says_so() -> None:
+    program = f"import sys; sys.path.insert(0, {str(ROOT)!r}); import os\n" + (
+        "from sopa_ryu.agent import libbpf; from sopa_ryu.agent.tagger import Tagger\n"
+        "os.setgid(65534); os.setuid(65534)\n"
+        "try: Tagger('lo')\n"
+        "except libbpf.BpfUnavailable as error: print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "Run as root" in done.stdout, done.stderr
+
+
+def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
+    home = cookie()
+    with inside(pair.host):
+        there = cookie()
+        with inside(pair.peer):
+            assert cookie() not in (home, there)
+        assert cookie() == there
+    assert cookie() == home
+    with pytest.raises(RuntimeError, match="boom"), inside(pair.host):
+        raise RuntimeError("boom")
+    assert cookie() == home
+    with veth_pair() as other, inside(other.host):
+        assert cookie() not in (home, there)

@@ -1,0 +1,392 @@
+"""The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin."""
+
+from __future__ import annotations
+
+import random
+import struct
+import threading
+from collections import Counter
+from collections.abc import Callable
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+
+from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+from sopa_ryu.agent.tagger import Tagger
+from tests.bpf.packets import (
+    ETHERNET,
+    FAR,
+    GRE,
+    HERE,
+    ICMP,
+    INTER_POD,
+    INTER_RACK,
+    INTRA_RACK,
+    NEAR,
+    SAME_RACK,
+    SCTP,
+    SOURCE_MAC,
+    TCP,
+    UDP,
+    echo,
+    ip,
+    ports,
+    table,
+    tcp,
+    word_of,
+)
+
+UNSPEC = 0xFFFFFFFF
+MakeTagger = Callable[..., Tagger]
+
+
+def words(tagger: Tagger, frame: bytes, count: int) -> list[Word | None]:
+    return [word_of(tagger.run(frame).data) for _ in range(count)]
+
+
+def assert_untouched(tagger: Tagger, frame: bytes, reason: str) -> None:
+    before = tagger.counters()
+    outcome = tagger.run(frame)
+    after = tagger.counters()
+    assert outcome.retval == UNSPEC
+    assert outcome.data == frame
+    assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {reason: 1}
+
+
+# -- round-robin ----------------------------------------------------------------------------------------------------
+
+
+def test_each_candidate_is_taken_once_per_turn_in_the_interleaved_order(tagger: Tagger) -> None:
+    tagger.swap(table())
+    taken = words(tagger, tcp(), 40)
+    start = INTER_POD.index(taken[0])
+    assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
+
+
+def test_a_turn_over_576_candidates_takes_each_once(tagger: Tagger) -> None:
+    many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
+    tagger.swap(table(inter_pod=many))
+    for _ in range(3):
+        assert Counter(words(tagger, tcp(), 576)) == Counter(many)
+
+
+def test_flows_start_at_positions_of_their_own_evenly_spread(tagger: Tagger) -> None:
+    tagger.swap(table())
+    starts = Counter(words(tagger, tcp(sport=port), 1)[0] for port in range(1024, 5120))
+    assert set(starts) == set(INTER_POD)
+    assert all(900 < count < 1150 for count in starts.values())  # 1024 expected, 4 standard deviations: 111
+
+
+def test_interleaved_flows_keep_their_own_turns(tagger: Tagger) -> None:
+    tagger.swap(table())
+    frames = [tcp(sport=port) for port in (1, 2, 3)]
+    taken = [[word_of(tagger.run(frame).data) for frame in frames] for _ in range(8)]
+    for flow in range(3):
+        assert Counter(row[flow] for row in taken[:4]) == Counter(INTER_POD)
+        assert [row[flow] for row in taken[:4]] == [row[flow] for row in taken[4:]]
+
+
+def test_the_position_is_exact_beyond_32_bits_of_packets(tagger: Tagger) -> None:
+    from sopa_ryu.agent import libbpf
+
+    three = INTER_POD[:3]  # 2**32 is no multiple of 3: a 32-bit counter would stumble here
+    tagger.swap(table(inter_pod=three))
+    key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
+    n = 2**32 - 5
+    libbpf.update(tagger._flows_fd, struct.pack("=IIII", *key), struct.pack("=Q", n))
+    assert words(tagger, tcp(), 12) == [table(inter_pod=three).choose(key, n + step) for step in range(12)]
+
+
+def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_tagger: MakeTagger) -> None:
+    tagger = make_tagger(flows=64)
+    tagger.swap(table())
+    for port in range(2000):
+        assert words(tagger, tcp(sport=port), 1)[0] in INTER_POD
+    assert 0 < len(tagger.flow_positions()) <= 64
+    assert tagger.counters()["labelled"] == 2000
+
+
+# -- the twin -------------------------------------------------------------------------------------------------------
+
+
+def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
+    flows = []
+    for _ in range(count):
+        src, dst = (f"10.{rng.randrange(4)}.{rng.randrange(2)}.{rng.randrange(2, 255)}" for _ in range(2))
+        proto, sport, dport = rng.choice((TCP, UDP, SCTP)), rng.randrange(65536), rng.randrange(65536)
+        frame = ip(ports(sport, dport), src=src, dst=dst, proto=proto)
+        flows.append((frame, FlowKey.of(src, dst, proto, sport, dport)))
+    return flows
+
+
+@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFF])
+def test_program_and_twin_choose_alike_for_thousands_of_packets(tagger: Tagger, policy: Policy, seed: int) -> None:
+    many = tuple((up1, up2) for up2 in range(7) for up1 in range(9))
+    chosen_from = table(seed=seed, policy=policy, inter_pod=many)
+    tagger.swap(chosen_from)
+    rng = random.Random(seed)
+    flows = random_flows(rng, 150)
+    sent: Counter[FlowKey] = Counter()
+    for _ in range(4000):
+        frame, key = rng.choice(flows)
+        assert words(tagger, frame, 1)[0] == chosen_from.choose(key, sent[key])
+        sent[key] += 1
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_one_seed_decides_every_choice_and_another_decides_otherwise(make_tagger: MakeTagger, policy: Policy) -> None:
+    flows = [frame for frame, _ in random_flows(random.Random(5), 60)]
+    taken = []
+    for seed in (11, 11, 12):
+        tagger = make_tagger()
+        tagger.swap(table(seed=seed, policy=policy))
+        taken.append([word for frame in flows for word in words(tagger, frame, 5)])
+    assert taken[0] == taken[1]
+    assert taken[0] != taken[2]
+
+
+def test_random_takes_all_candidates_about_equally(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.RANDOM))
+    taken = Counter(words(tagger, tcp(), 4000))
+    assert set(taken) == set(INTER_POD)
+    assert all(880 < count < 1120 for count in taken.values())  # 4 standard deviations: 110
+
+
+def test_hash_keeps_a_flow_on_one_path_and_keeps_no_state(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.HASH))
+    for port in range(20):
+        assert len(set(words(tagger, tcp(sport=port), 10))) == 1
+    assert tagger.flow_positions() == {}
+
+
+def test_flow_positions_are_the_packets_of_each_flow(tagger: Tagger) -> None:
+    tagger.swap(table())
+    words(tagger, tcp(sport=7), 5)
+    words(tagger, echo(99), 3)
+    words(tagger, tcp(dst=SAME_RACK), 3)  # one candidate: nothing to remember
+    assert tagger.flow_positions() == {
+        FlowKey.of(HERE, FAR, TCP, 7, 5001): 5,
+        FlowKey.of(HERE, FAR, ICMP, 0, 99): 3,
+    }
+
+
+# -- kinds of packets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        tcp(),
+        tcp(proto=UDP),
+        ip(ports(1, 2, 8), proto=UDP),
+        ip(ports(1, 2), proto=SCTP),
+        echo(17),
+        ip(struct.pack("!BBHI", 3, 1, 0, 0), proto=ICMP),
+        ip(b"", proto=GRE),
+        tcp(options=bytes([1, 1, 1, 0])),
+        tcp(options=bytes(40)),
+        ip(ports(1, 2, 8), options=bytes(40), proto=UDP, vlan=5),
+        tcp(vlan=5),
+    ],
+    ids=[
+        "tcp",
+        "udp",
+        "empty-udp",
+        "sctp",
+        "echo",
+        "unreachable",
+        "gre",
+        "ihl-6",
+        "ihl-15",
+        "ihl-15-vlan",
+        "vlan",
+    ],
+)
+def test_only_the_source_address_changes(tagger: Tagger, frame: bytes) -> None:
+    tagger.swap(table())
+    outcome = tagger.run(frame)
+    assert outcome.retval == UNSPEC
+    assert word_of(outcome.data) in INTER_POD
+    assert outcome.data[:6] + SOURCE_MAC + outcome.data[12:] == frame
+    assert tagger.counters()["labelled"] == 1
+
+
+@pytest.mark.parametrize("fields", [{"options": bytes(8)}, {"vlan": 9}, {"options": bytes(40), "vlan": 9}])
+def test_header_options_and_vlan_tags_do_not_change_the_flow(tagger: Tagger, fields: dict[str, Any]) -> None:
+    tagger.swap(table())
+    taken = [word for _ in range(4) for frame in (tcp(), tcp(**fields)) for word in words(tagger, frame, 1)]
+    assert Counter(taken) == Counter(INTER_POD * 2)
+    assert len(tagger.flow_positions()) == 1
+
+
+def test_paths_within_the_rack_and_the_pod_leave_hops_unused(tagger: Tagger) -> None:
+    tagger.swap(table())
+    assert words(tagger, tcp(dst=SAME_RACK), 3) == [*INTRA_RACK * 3]
+    assert Counter(words(tagger, tcp(dst=NEAR), 4)) == Counter(INTER_RACK * 2)
+
+
+def test_an_echo_is_a_flow_by_its_identifier(tagger: Tagger) -> None:
+    tagger.swap(table())
+    for ident in (1, 2, 3):
+        words(tagger, echo(ident), 2)
+    assert set(tagger.flow_positions().values()) == {2}
+    assert {key.ports for key in tagger.flow_positions()} == {1, 2, 3}
+
+
+def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(tagger: Tagger) -> None:
+    chosen_from = table()
+    tagger.swap(chosen_from)
+    taken = set()
+    for ident in range(60):
+        fragments = [
+            ip(ports(4000, 5000, 1480), proto=UDP, fragment=0x2000, ident=ident),  # first: more follow
+            ip(bytes([ident]) * 1480, proto=UDP, fragment=0x2000 | 185, ident=ident),
+            ip(b"end", proto=UDP, fragment=370, ident=ident),  # last, shorter than a UDP header
+        ]
+        paths = {word_of(tagger.run(frame).data) for frame in fragments}
+        key = FlowKey.of(HERE, FAR, UDP | FRAGMENT_KEY, 0, ident)
+        assert paths == {chosen_from.choose(key, 0)}
+        taken |= paths
+    assert taken == set(INTER_POD)
+    assert tagger.flow_positions() == {}
+
+
+# -- what gets no label -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (ETHERNET + b"\x08\x06" + bytes(28), "not_ipv4"),
+        (ETHERNET + b"\x86\xdd" + b"\x60" + bytes(60), "not_ipv4"),
+        (ETHERNET + b"\x81\x00\x00\x05\x08\x06" + bytes(28), "not_ipv4"),
+        (ETHERNET + b"\x88\xcc", "not_ipv4"),
+        (tcp(dst="11.0.0.1"), "outside"),
+        (tcp(dst="10.4.0.2"), "outside"),
+        (tcp(dst="10.0.2.2"), "outside"),
+        (tcp(dst="224.0.0.5"), "outside"),
+        (tcp(dst="255.255.255.255"), "outside"),
+        (ETHERNET + b"\x81\x00\x00", "malformed"),
+        (tcp()[:41], "malformed"),
+        (ip(b"", proto=UDP), "malformed"),
+        (tcp()[:14] + b"\x44" + tcp()[15:], "malformed"),
+        (tcp()[:14] + b"\x65" + tcp()[15:], "malformed"),
+        (ip(b"", proto=GRE)[:14] + b"\x4f" + ip(b"", proto=GRE)[15:], "malformed"),
+    ],
+    ids=[
+        "arp", "ipv6", "arp-in-vlan", "lldp", "other-network", "pod-too-high", "edge-too-high", "multicast", "broadcast",
+        "cut-vlan-tag", "cut-ports", "no-ports", "ihl-4", "version-6", "ihl-beyond-end",
+    ],
+)  # fmt: skip
+def test_other_packets_go_out_as_they_are_and_are_counted(tagger: Tagger, frame: bytes, reason: str) -> None:
+    tagger.swap(table())
+    assert_untouched(tagger, frame, reason)
+
+
+def test_without_a_table_nothing_is_labelled(tagger: Tagger) -> None:
+    assert tagger.read_table() is None
+    assert_untouched(tagger, tcp(), "no_table")
+
+
+def test_a_destination_without_a_path_is_not_labelled_and_others_are(tagger: Tagger) -> None:
+    full = table()
+    tagger.swap(full._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2)))
+    assert_untouched(tagger, tcp(dst=FAR), "no_path")
+    assert words(tagger, tcp(dst="10.2.0.2"), 1)[0] in INTER_POD
+    tagger.swap(full._replace(sets=(INTRA_RACK, INTER_RACK, ())))
+    assert_untouched(tagger, tcp(dst=FAR), "no_path")
+
+
+def test_super_packets_are_labelled_and_counted(tagger: Tagger) -> None:
+    tagger.swap(table())
+    for segments in (1, 2, 45):
+        assert word_of(tagger.run(tcp(), gso_segments=segments).data) in INTER_POD
+    counters = tagger.counters()
+    assert (counters["gso"], counters["labelled"]) == (2, 3)
+
+
+# -- tables -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_kernel_holds_what_was_swapped_in(tagger: Tagger) -> None:
+    many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
+    destinations = tuple(2 - (at % 4 == 3) * 3 if at > 1 else at for at in range(1152))
+    big = PathTable(IPv4Network("10.0.0.0/8"), 24, (INTRA_RACK, INTER_RACK, many), destinations, 99, Policy.RANDOM)
+    for swapped in (table(), big, table(seed=3)):
+        tagger.swap(swapped)
+        assert tagger.read_table() == swapped
+
+
+def test_a_flow_goes_on_over_the_new_candidates_after_a_swap(tagger: Tagger) -> None:
+    key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
+    shrinking = [INTER_POD, INTER_POD[1:], INTER_POD[:1], ((5, 6), (7, 8)), INTER_POD]
+    n = 0
+    for candidates in shrinking:
+        tagger.swap(table(inter_pod=candidates))
+        for taken in words(tagger, tcp(), 8):
+            assert taken in candidates
+            if len(candidates) > 1:  # a lone candidate needs no turn
+                assert taken == table(inter_pod=candidates).choose(key, n)
+                n += 1
+
+
+def test_no_packet_sees_parts_of_two_tables(tagger: Tagger) -> None:
+    # Sets, their places and their sizes differ: a mix of two tables would give words of neither, or none at all.
+    small: tuple[Word, ...] = ((1, 1), (1, 2), (1, 3))
+    large = tuple((2, up2) for up2 in range(200))
+    tables = [table(inter_pod=small), table(inter_pod=large)._replace(sets=(large, INTRA_RACK, small, large))]
+    tables[1] = tables[1]._replace(destinations=(1, 1, 3, 0, 3, 3, 0, 3))
+    tagger.swap(tables[0])
+    done = threading.Event()
+    swaps = 0
+
+    def keep_swapping() -> None:
+        nonlocal swaps
+        while not done.is_set():
+            swaps += 1
+            tagger.swap(tables[swaps % 2])
+
+    swapper = threading.Thread(target=keep_swapping)
+    swapper.start()
+    try:
+        seen: Counter[Word | None] = Counter()
+        while swaps < 60 or not {*small} < {*seen}:
+            seen[word_of(tagger.run(tcp(), repeat=7).data)] += 1
+    finally:
+        done.set()
+        swapper.join()
+    assert set(seen) <= {*small, *large}
+    counters = tagger.counters()
+    assert counters.pop("labelled") == 7 * seen.total()
+    assert set(counters.values()) == {0}
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"stride": 0}, "stride"),
+        ({"stride": 256}, "stride"),
+        ({"seed": 1 << 32}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"policy": 7}, "Policy"),
+        ({"destinations": (3,)}, "set outside"),
+        ({"destinations": (-2,)}, "set outside"),
+        ({"sets": (((0, 256),),), "destinations": (0,)}, "range"),
+    ],
+)
+def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(
+    tagger: Tagger, change: dict[str, object], complaint: str
+) -> None:
+    tagger.swap(table())
+    with pytest.raises(ValueError, match=complaint):
+        tagger.swap(table()._replace(**change))  # type: ignore[arg-type]
+    assert tagger.read_table() == table()
+
+
+def test_policies_have_the_command_lines_names() -> None:
+    assert [Policy.named(name) for name in ("round-robin", "random", "hash")] == list(Policy)
+    with pytest.raises(ValueError, match="choose from round-robin, random, hash"):
+        Policy.named("rr")

@@ -1,0 +1,184 @@
+"""What the agent changes on a host, and that it is put back: in a throwaway network namespace."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.agent.settings import HostSettings, InterfaceBusy, SettingsError
+from tests.bpf.conftest import Pair, run
+
+Make = Callable[..., HostSettings]
+
+
+@pytest.fixture
+def make(pair: Pair, tmp_path: Path) -> Make:
+    """Makes the settings of an interface of the host, with a state directory of its own."""
+
+    def settings(ifname: str = "host0", **options: int) -> HostSettings:
+        return HostSettings(ifname, state_dir=tmp_path, netns=pair.host, **options)
+
+    return settings
+
+
+def reordering(pair: Pair) -> int:
+    return int(pair.on_host("sysctl -n net.ipv4.tcp_reordering"))
+
+
+def segments(pair: Pair, ifname: str = "host0") -> int:
+    [link] = json.loads(pair.on_host(f"ip -d -j link show {ifname}"))
+    return int(link["gso_max_segs"])
+
+
+def test_settings_are_changed_and_put_back(pair: Pair, make: Make, tmp_path: Path) -> None:
+    outside = Path("/proc/sys/net/ipv4/tcp_reordering").read_text()
+    before = (reordering(pair), segments(pair))
+    with make():
+        assert (reordering(pair), segments(pair)) == (10, 1)
+        assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text() == outside
+    assert (reordering(pair), segments(pair)) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_restoring_twice_changes_nothing_more(pair: Pair, make: Make) -> None:
+    settings = make()
+    settings.apply()
+    settings.restore()
+    pair.on_host("sysctl -qw net.ipv4.tcp_reordering=10")
+    settings.restore()
+    assert reordering(pair) == 10
+
+
+@pytest.mark.parametrize("threshold", [0, -1, 301, 151])
+def test_a_threshold_out_of_range_is_refused_and_nothing_changes(
+    pair: Pair, make: Make, tmp_path: Path, threshold: int
+) -> None:
+    pair.on_host("sysctl -qw net.ipv4.tcp_max_reordering=150")
+    before = (reordering(pair), segments(pair))
+    with pytest.raises(SettingsError, match=r"must be 1 to 150 .*not -?\d+"):
+        make(fr_threshold=threshold).apply()
+    assert (reordering(pair), segments(pair)) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("threshold", [1, 300])
+def test_the_thresholds_bounds_are_accepted(pair: Pair, make: Make, threshold: int) -> None:
+    with make(fr_threshold=threshold):
+        assert reordering(pair) == threshold
+
+
+def test_an_unknown_interface_is_refused(make: Make) -> None:
+    with pytest.raises(SettingsError, match="no interface nowhere0"):
+        make("nowhere0").apply()
+
+
+def test_one_interface_has_one_agent(pair: Pair, make: Make) -> None:
+    with make(), pytest.raises(InterfaceBusy, match=r"pid \d+\) works on host0"):
+        make(fr_threshold=20).apply()
+    assert reordering(pair) == 3
+    with make():
+        assert reordering(pair) == 10
+
+
+@pytest.mark.parametrize("first_to_leave", [0, 1])
+def test_the_last_agent_of_a_namespace_puts_the_threshold_back(pair: Pair, make: Make, first_to_leave: int) -> None:
+    pair.on_host("ip link add host1 type veth peer name host2")
+    both = [make("host0", fr_threshold=12), make("host1", fr_threshold=14)]
+    for settings in both:
+        settings.apply()
+    both.pop(first_to_leave).restore()
+    assert reordering(pair) == 14
+    both.pop().restore()
+    assert reordering(pair) == 3
+    assert (segments(pair), segments(pair, "host1")) == (65535, 65535)
+
+
+def test_what_somebody_else_changed_meanwhile_stays(pair: Pair, make: Make) -> None:
+    with make():
+        pair.on_host("sysctl -qw net.ipv4.tcp_reordering=6")
+        pair.on_host("ip link set host0 gso_max_segs 9")
+    assert (reordering(pair), segments(pair)) == (6, 9)
+
+
+def test_an_interface_that_has_gone_does_not_keep_the_threshold(pair: Pair, make: Make) -> None:
+    with make():
+        pair.on_host("ip link del host0")
+    assert reordering(pair) == 3
+
+
+def leave_behind(settings: HostSettings) -> None:
+    """What SIGKILL leaves: the changes and the state file, and a lock that nobody holds."""
+    settings.apply()
+    settings._release()
+
+
+def test_a_killed_agents_originals_are_not_those_of_a_new_interface_of_its_name(pair: Pair, make: Make) -> None:
+    pair.on_host("ip link add host1 type veth peer name host2")
+    pair.on_host("ip link set host1 gso_max_segs 50")
+    killed = make("host1")
+    leave_behind(killed)
+    pair.on_host("ip link del host1")
+    pair.on_host("ip link add host1 type veth peer name host2")
+    pair.on_host("ip link set host1 gso_max_segs 60")
+    with make("host1") as settings:
+        assert not settings.clsact_added
+    assert (reordering(pair), segments(pair, "host1")) == (3, 60)
+
+
+def test_a_state_file_of_another_boot_is_ignored(pair: Pair, make: Make, tmp_path: Path) -> None:
+    leave_behind(make())
+    [path] = tmp_path.glob("*.json")
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "boot_id": "another"}))
+    pair.on_host("sysctl -qw net.ipv4.tcp_reordering=5")
+    pair.on_host("ip link set host0 gso_max_segs 80")
+    make().__enter__().restore()
+    assert (reordering(pair), segments(pair)) == (5, 80)
+
+
+def test_a_damaged_state_file_is_reported_and_nothing_changes(pair: Pair, make: Make, tmp_path: Path) -> None:
+    leave_behind(make())
+    [path] = tmp_path.glob("*.json")
+    path.write_text("{")
+    pair.on_host("sysctl -qw net.ipv4.tcp_reordering=5")
+    with pytest.raises(SettingsError, match=r"is damaged .*check tcp_reordering"):
+        make().apply()
+    assert reordering(pair) == 5
+
+
+def test_whether_clsact_is_ours_outlives_the_agent(make: Make) -> None:
+    killed = make()
+    killed.apply()
+    assert not killed.clsact_added
+    killed.note_clsact(True)
+    killed._release()
+    with make() as settings:
+        assert settings.clsact_added
+        settings.note_clsact(False)
+        assert not settings.clsact_added
+
+
+def test_a_state_directory_that_cannot_be_made_stops_the_agent_before_any_change(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="Nothing was changed"):
+        HostSettings("host0", state_dir=tmp_path / "file" / "state", netns=pair.host).apply()
+    assert (reordering(pair), segments(pair)) == (3, 65535)
+
+
+def test_a_full_disk_stops_the_agent_before_any_change(pair: Pair, tmp_path: Path) -> None:
+    run(f"mount -t tmpfs -o size=8k sopatest {tmp_path}")
+    try:
+        with (tmp_path / "filler").open("wb", buffering=0) as filler:
+            filler.write(bytes(8192))
+        with pytest.raises(SettingsError, match=r"No space left on device\. Nothing was changed"):
+            HostSettings("host0", state_dir=tmp_path, netns=pair.host).apply()
+        assert (reordering(pair), segments(pair)) == (3, 65535)
+        (tmp_path / "filler").unlink()
+        with HostSettings("host0", state_dir=tmp_path, netns=pair.host):
+            assert (reordering(pair), segments(pair)) == (10, 1)
+    finally:
+        subprocess.run(["umount", tmp_path], check=True)

@@ -1,0 +1,120 @@
+"""What the tests of the whole system share: a test's body runs inside a lab with controller and agents."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flowrules import word
+from sopa_ryu.agent.netns import inside
+from sopa_ryu.lab import SopaLab
+from sopa_ryu.process import AgentProcess
+from topologies import FatTree, Host
+from topologies.hermetic import isolated
+
+UDP_PORT = 9000
+
+
+def in_lab(body: Callable[[SopaLab], None], k: int = 4, rate_mbit: float | None = None, **options: Any) -> None:
+    """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output."""
+
+    def main() -> int:
+        with SopaLab(FatTree(k), rate_mbit, **options) as lab:
+            try:
+                body(lab)
+            except BaseException:
+                for log in sorted(lab.directory.glob("*.log")):
+                    print(f"--- {log.name}\n{log.read_text()[-3000:]}")
+                raise
+        return 0
+
+    assert isolated(main) == 0
+
+
+def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
+    """What a command prints in a host's network namespace."""
+    command = ["nsenter", f"--net={lab.lab.netns(host)}", *words]
+    done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    assert not check or done.returncode == 0, f"{host}: {' '.join(words)}: {done.stdout}"
+    return done.stdout
+
+
+def until(true: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, *options: str) -> int:
+    """How many of ``count`` pings get no answer."""
+    address = str(lab.tree.ip(lab.tree.host(dst)))
+    said = run(lab, src, "ping", "-c", str(count), "-i", str(interval), "-W", "1", *options, address, check=False)
+    found = re.search(r"(\d+) packets transmitted, (\d+) received", said)
+    assert found is not None, said
+    return int(found[1]) - int(found[2])
+
+
+def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) -> list[tuple[int, int] | None]:
+    """Send UDP datagrams one by one; the words that they carry on the sender's wire, in order."""
+    host, to = lab.tree.host(src), str(lab.tree.ip(lab.tree.host(dst)))
+    seen: list[tuple[int, int] | None] = []
+    with inside(lab.lab.netns(host)):
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with wire, sender:
+        wire.bind((lab.lab.interface(host, 0), 0x0003))
+        wire.settimeout(5)
+        sender.bind(("", source_port))
+        for number in range(count):
+            sender.sendto(b"%d" % number, (to, UDP_PORT))
+            while True:
+                frame = wire.recv(2000)
+                if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == UDP_PORT.to_bytes(2, "big"):
+                    break
+            seen.append(word.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12])))
+    return seen
+
+
+def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:
+    """An agent for one host of a lab that was started without agents."""
+    directory = lab.directory / "single"
+    directory.mkdir(exist_ok=True)
+    interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
+    arguments: Sequence[str] = [f"--state-dir={directory}", *options]
+    return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
+
+
+def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
+    """Everything that an agent changes on a host."""
+    name = lab.tree.name(host)
+    interface = lab.lab.interface(host, 0)
+    shown = run(lab, name, "ip", "-d", "link", "show", interface)
+    found = re.search(r"gso_max_segs (\d+)", shown)
+    assert found is not None
+    return {
+        "tcp_reordering": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_reordering").strip(),
+        "gso_max_segs": found[1],
+        "qdiscs": run(lab, name, "tc", "qdisc", "show", "dev", interface),
+        "filters": run(lab, name, "tc", "filter", "show", "dev", interface, "egress", check=False),
+    }
+
+
+def drops(lab: SopaLab, switch: str, entry: str) -> int:
+    """How many packets a switch's drop entry has counted."""
+    lines = lab.lab.ovs.ofctl("dump-flows", switch).splitlines()
+    (line,) = (line for line in lines if entry in line and "actions=drop" in line)
+    found = re.search(r"n_packets=(\d+)", line)
+    assert found is not None
+    return int(found[1])
+
+
+def state_files(directory: Path) -> list[str]:
+    """What an agent has left in its state directory."""
+    return [path.name for path in directory.iterdir() if path.suffix in (".json", ".lock")]

@@ -1,0 +1,75 @@
+"""``sopa lab`` and ``sopa demo`` as a user types them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
+
+
+def sopa(*words: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SOPA, *words], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def test_a_script_runs_in_the_lab_and_a_second_lab_beside_it_does_not_disturb(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(
+        "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nlink a0_0 c0_0 down\nsh sleep 0.5; sopa status --json\n"
+    )
+    command = [*SOPA, "lab", "--k", "2", "--script", str(script)]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for one in both:
+        out, errors = one.communicate(timeout=120)
+        assert one.returncode == 0, errors
+        assert "2 packets transmitted, 2 received" in out + errors
+        assert "5 of 5 switches" in out
+        assert '"a0_0-c0_0"' in out
+
+
+@pytest.mark.parametrize("k", ["3", "-2", "130", "0", "four"])
+@pytest.mark.parametrize("command", ["lab", "demo"])
+def test_a_size_that_is_none_is_refused_with_the_range(command: str, k: str) -> None:
+    done = sopa(command, "--k", k, seconds=30)
+    assert done.returncode == 2
+    assert "even number from 2 to 128" in done.stderr
+
+
+def test_the_carrier_that_is_not_built_yet_says_so() -> None:
+    done = sopa("demo", "--carrier", "option", seconds=30)
+    assert done.returncode == 2
+    assert "not built yet" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["status"], ["paths", "10.0.0.2", "10.1.0.2"]])
+def test_a_controller_that_is_not_there_is_said_clearly(words: list[str]) -> None:
+    done = sopa(*words, "--controller", "http://127.0.0.1:9", seconds=30)
+    assert done.returncode == 1
+    assert "Is the controller running there?" in done.stderr
+
+
+def test_the_demo_shows_balanced_cores_and_writes_the_contracts_figures(tmp_path: Path) -> None:
+    file = tmp_path / "demo.json"
+    done = sopa("demo", "--k", "4", "--duration", "6", "--seed", "3", "--json", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "packets by core switch" in done.stdout
+    report = json.loads(file.read_text())
+    traffic, flows, failure = report["traffic"], report["flows"], report["failure"]
+    assert len(flows) == len({flow["src"] for flow in flows}) == len({flow["dst"] for flow in flows}) == 16
+    assert min(flow["mbit"] for flow in flows) == traffic["min_mbit"] > 0
+    assert sorted(traffic["core_packets"]) == ["c0_0", "c0_1", "c1_0", "c1_1"]
+    # packets are counted, not timed: on a busy machine there are fewer of them, as evenly spread
+    assert max(traffic["core_packets"].values()) <= 1.02 * min(traffic["core_packets"].values())
+    assert traffic["retransmits"] == sum(flow["retransmits"] for flow in flows)
+    assert (failure["candidates_before"], failure["candidates_down"], failure["candidates_after"]) == (4, 3, 4)
+    assert failure["mbit_during"] > 0
+    again = tmp_path / "again.json"
+    assert sopa("demo", "--k", "4", "--duration", "2", "--seed", "3", "--json", str(again)).returncode == 0
+    choice = [(flow["src"], flow["dst"], flow["first_path"]) for flow in flows]
+    assert [(flow["src"], flow["dst"], flow["first_path"]) for flow in json.loads(again.read_text())["flows"]] == choice

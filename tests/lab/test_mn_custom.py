@@ -1,0 +1,98 @@
+"""``mn --custom topologies/fattree.py --topo fattree,K`` as typed: the system's Python, and a private Open vSwitch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.lab.conftest import Script
+from topologies.fattree import FatTree
+
+pytestmark = pytest.mark.lab
+
+Start = Callable[[str], Script]
+
+# mn's "cleanup" removes files in /tmp, so it gets one of its own.
+MN = """
+import subprocess, sys
+from pathlib import Path
+from topologies.hermetic import isolated
+from topologies.private_ovs import PrivateOvs
+
+def main():
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=True)
+    with PrivateOvs(Path("/run/ovs")):
+        command = ["mn", "--custom", "topologies/fattree.py", "--topo", TOPO, *MORE]
+        return subprocess.run(command, input=COMMANDS, text=True, stderr=subprocess.STDOUT).returncode
+
+sys.exit(isolated(main))
+"""
+OVS = ["--controller", "remote", "--switch", "ovs,datapath=user"]
+
+
+def mn(start: Start, topo: str, more: list[str], commands: str = "") -> tuple[int, str]:
+    """Run mn; its status and everything that it printed."""
+    header = f"TOPO, MORE, COMMANDS = {topo!r}, {more!r}, {commands!r}\n"
+    status, output, errors = start(header + MN).end(120)
+    assert errors == ""
+    return status, output
+
+
+def test_it_builds_the_fabric_as_planned(script: Start) -> None:
+    tree = FatTree(4)
+    commands = "\n".join(
+        [
+            "net",
+            "h3_1_3 ip -brief address; ip route; ethtool -k h3_1_3-eth0 | grep ^[tg]; cat /proc/net/if_inet6",
+            "sh ovs-vsctl --columns=name,ofport find interface type!=internal",
+            *(f"sh ovs-ofctl -O OpenFlow13 show {tree.name(switch)} | grep dpid" for switch in tree.switches()),
+            "h0_0_2 arp -d 10.0.0.3; ip neigh; echo end",
+        ]
+    )
+    status, output = mn(script, "fattree,4", OVS, commands)
+    assert status == 0, output
+
+    for link in tree.links():
+        lower, upper = tree.name(link.lower), tree.name(link.upper)
+        one = f"{lower}-eth{tree.port(link.lower, link.upper)}"
+        other = f"{upper}-eth{tree.port(link.upper, link.lower)}"
+        assert f"{one}:{other}" in output
+        assert f"{other}:{one}" in output or lower.startswith("h")
+    ofports = dict(re.findall(r'name\s*: "?([a-z0-9_-]+)"?\nofport\s*: (\d+)', output))
+    assert ofports == {
+        f"{tree.name(switch)}-eth{port}": str(port) for switch in tree.switches() for port in tree.ports(switch)
+    }
+    dpids = [int(dpid, 16) for dpid in re.findall(r"dpid:([0-9a-f]{16})", output)]
+    assert dpids == [tree.dpid(switch) for switch in tree.switches()]
+
+    assert re.search(r"h3_1_3-eth0@\S+ +UP +10\.3\.1\.3/24\s*$", output, re.MULTILINE)  # and no IPv6 address
+    assert "default via 10.3.1.1 dev h3_1_3-eth0" in output
+    offloads = re.findall(
+        r"^((?:tx|tcp|generic)-[a-z-]*(?:checksumming|offload)): (\w+)(?! \[fixed\])", output, re.MULTILINE
+    )
+    checked = {name: state for name, state in offloads if "vlan" not in name}
+    assert checked.keys() >= {
+        "tx-checksumming",
+        "tcp-segmentation-offload",
+        "generic-segmentation-offload",
+        "generic-receive-offload",
+    }
+    assert set(checked.values()) == {"off"}
+
+
+def test_mininets_own_options_still_work_beside_it(script: Start) -> None:
+    # names of the custom file land among mn's own: Host, Link, Switch, Path
+    status, output = mn(script, "fattree,k=2", [*OVS, "--host", "proc", "--link", "default", "--mac", "--test", "none"])
+    assert status == 0, output
+    assert "Starting 5 switches" in output
+    assert "Caught exception" not in output
+
+
+@pytest.mark.parametrize("k", ["5", "0", "-2", "130", "1000000", "many", "4.0", "2,4", "size=4"])
+def test_a_bad_k_is_one_clear_line(script: Start, k: str) -> None:
+    status, output = mn(script, f"fattree,{k}", OVS)
+    assert status == 1
+    assert output.count("\n") == 1, output
+    assert "even number from 2 to 128" in output

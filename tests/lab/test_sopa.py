@@ -1,0 +1,255 @@
+"""The whole system with real packets: controller, switches, agents, and what befalls them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+
+from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.lab import SopaLab
+from tests.lab.sopa_lab import (
+    UDP_PORT,
+    agent_of,
+    datagrams,
+    drops,
+    host_settings,
+    in_lab,
+    lost,
+    run,
+    state_files,
+    until,
+)
+from topologies import Failures, Level
+
+pytestmark = pytest.mark.lab
+
+SEED = 5
+
+
+@pytest.mark.parametrize("policy", ["round-robin", "random", "hash"])
+def test_every_packet_carries_exactly_the_path_that_the_seed_decides(policy: str) -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_1_3")
+        table = path_table(lab.tree, src, Failures(lab.tree), SEED, Policy.named(policy))
+        before = lab.lab.port_packets(Level.CORE)
+        for port in (7001, 7002):
+            key = FlowKey.of(str(lab.tree.ip(src)), str(lab.tree.ip(dst)), 17, port, UDP_PORT)
+            assert datagrams(lab, "h0_0_2", "h2_1_3", 40, port) == [table.choose(key, n) for n in range(40)]
+        if policy == "round-robin":
+
+            def spread() -> dict[str, int]:
+                now = lab.lab.port_packets(Level.CORE)
+                return {name: now[name] - before[name] for name in now}
+
+            # and the switches obey: 80 packets, 20 over each core switch (ICMP errors come back unevenly, if at all)
+            until(lambda: all(count >= 20 for count in spread().values()))
+
+    in_lab(body, agent_options=[f"--policy={policy}", f"--seed={SEED}"])
+
+
+def test_the_turn_changes_the_aggregation_switch_on_every_packet_and_flows_start_apart() -> None:
+    def body(lab: SopaLab) -> None:
+        starts: Counter[object] = Counter()
+        for port in range(7100, 7132):
+            words = datagrams(lab, "h0_0_2", "h3_0_2", 8, port)
+            assert all(a[0] != b[0] for a, b in pairwise(words) if a and b)
+            assert set(Counter(words).values()) == {2}
+            starts[words[0]] += 1
+        assert len(starts) == 4
+
+    in_lab(body)
+
+
+def test_hosts_of_the_rack_of_the_pod_and_of_other_pods_reach_each_other() -> None:
+    def body(lab: SopaLab) -> None:
+        hosts = [lab.tree.name(host) for host in lab.tree.hosts()]
+        for src, dst in [(hosts[0], dst) for dst in hosts[1:]] + [(src, hosts[0]) for src in hosts[-3:]]:
+            assert lost(lab, src, dst, 2) == 0
+        assert "02:00:00:00:00:01" in run(lab, hosts[0], "ip", "neigh", "show", "10.0.0.3")
+
+    in_lab(body)
+
+
+@pytest.mark.parametrize("k", [2, 6])
+def test_nothing_knows_about_four(k: int) -> None:
+    def body(lab: SopaLab) -> None:
+        hosts = [lab.tree.name(host) for host in lab.tree.hosts()]
+        for dst in hosts[1 :: max(1, len(hosts) // 6)]:
+            assert lost(lab, hosts[0], dst, 2) == 0
+        assert len(set(datagrams(lab, hosts[0], hosts[-1], lab.tree.half**2, 7000))) == lab.tree.half**2
+
+    in_lab(body, k=k)
+
+
+def test_hosts_without_an_agent_are_connected_too() -> None:
+    def body(lab: SopaLab) -> None:
+        assert datagrams(lab, "h0_0_2", "h2_1_3", 4, 7001) == [None] * 4
+        for dst in ("h0_0_3", "h0_1_2", "h1_0_2", "h3_1_3"):
+            assert lost(lab, "h0_0_2", dst, 3) == 0
+
+    in_lab(body, agents=False)
+
+
+def test_a_host_that_sends_from_anothers_address_is_dropped_and_counted() -> None:
+    def body(lab: SopaLab) -> None:
+        run(lab, "h0_0_2", "ip", "address", "add", "10.3.1.3/32", "dev", "h0_0_2-eth0")
+        before = drops(lab, "e0_0", "priority=20,in_port=1")
+        assert lost(lab, "h0_0_2", "h2_0_2", 4, 0.05, "-I", "10.3.1.3") == 4
+        until(lambda: drops(lab, "e0_0", "priority=20,in_port=1") - before == 4)
+        assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+
+    in_lab(body)
+
+
+def test_a_host_whose_address_is_not_the_plans_is_learned_from_its_arp() -> None:
+    def body(lab: SopaLab) -> None:
+        for mac in ("06:aa:bb:cc:dd:ee", "06:00:00:00:00:77"):
+            run(lab, "h2_0_2", "ip", "link", "set", "h2_0_2-eth0", "address", mac)
+            run(lab, "h2_0_2", "ip", "neigh", "flush", "all")
+            assert lost(lab, "h2_0_2", "h0_0_2", 3) == 0
+            assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+
+    in_lab(body)
+
+
+def test_an_agent_puts_everything_back_when_it_ends_however_it_ends() -> None:
+    def body(lab: SopaLab) -> None:
+        host = lab.tree.host("h1_0_3")
+        before = host_settings(lab, host)
+        assert before["tcp_reordering"] == "3"
+
+        def start() -> object:
+            agent = agent_of(lab, host)
+            agent.start()
+            lab.controller.wait_agents(1)
+            return agent
+
+        agent = start()
+        changed = host_settings(lab, host)
+        assert (changed["tcp_reordering"], changed["gso_max_segs"]) == ("10", "1")
+        assert "clsact" in changed["qdiscs"]
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM  # type: ignore[attr-defined]
+        assert host_settings(lab, host) == before
+
+        agent = start()
+        agent.stop(signal.SIGKILL)  # type: ignore[attr-defined]
+        # nobody is there any more, and still every packet carries its path
+        assert None not in datagrams(lab, "h1_0_3", "h2_1_3", 8, 7001)
+        until(lambda: lab.controller.get("/agents").json()["agents"] == [])
+        agent = start()
+        assert None not in datagrams(lab, "h1_0_3", "h2_1_3", 8, 7002)
+        assert agent.stop(signal.SIGINT) == 0  # type: ignore[attr-defined]
+        assert host_settings(lab, host) == before
+        assert state_files(lab.directory / "single") == []
+        assert lost(lab, "h1_0_3", "h2_1_3", 3) == 0
+
+    in_lab(body, agents=False)
+
+
+def test_without_a_controller_the_agent_says_so_and_the_host_stays_connected() -> None:
+    def body(lab: SopaLab) -> None:
+        host = lab.tree.host("h0_0_2")
+        with agent_of(lab, host, controller="http://127.0.0.1:9") as agent:
+            agent.wait_until(lambda: "no controller at http://127.0.0.1:9" in agent.log_tail(), "it said so")
+            assert "packets go unlabelled until it answers" in agent.log_tail()
+            assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+
+    in_lab(body, agents=False)
+
+
+def test_the_controllers_death_costs_no_packet_and_its_return_brings_every_agent_back() -> None:
+    def body(lab: SopaLab) -> None:
+        address = str(lab.tree.ip(lab.tree.host("h3_1_3")))
+        command = ["nsenter", f"--net={lab.lab.netns('h0_0_2')}", "ping", "-i", "0.01", "-c", "500", "-q", address]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ping:
+            epoch = lab.controller.fabric()["epoch"]
+            lab.controller.stop(signal.SIGKILL)
+            lab.controller.start()
+            lab.controller.wait_connected(lab.tree.switch_count)
+            lab.controller.wait_agents(lab.tree.host_count)
+            assert lab.controller.fabric()["epoch"] > epoch
+            said = ping.communicate(timeout=60)[0]
+        assert "500 packets transmitted, 500 received" in said
+
+    in_lab(body)
+
+
+def test_a_cut_link_is_told_avoided_and_used_again() -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = "h0_0_2", "h2_0_2"
+        words = datagrams(lab, src, dst, 8, 7001)
+        assert (0, 1) in words
+        lab.lab.set_link("a2_0-c0_1", up=False)
+        until(lambda: lab.controller.fabric()["failures"] != [])
+        lab.controller.wait_agents(lab.tree.host_count)
+        assert set(datagrams(lab, src, dst, 12, 7001)) == {(0, 0), (1, 0), (1, 1)}
+        # to another pod that path is as good as ever
+        assert set(datagrams(lab, src, "h1_0_2", 12, 7001)) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+        assert lost(lab, src, dst, 12) == 0
+        lab.lab.set_link("a2_0-c0_1", up=True)
+        until(lambda: lab.controller.fabric()["failures"] == [])
+        lab.controller.wait_agents(lab.tree.host_count)
+        assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
+
+    in_lab(body)
+
+
+def test_an_agent_runs_in_a_mininet_host_and_reaches_the_controller_over_the_management_network() -> None:
+    def body(lab: SopaLab) -> None:
+        node = lab.lab.node("h0_0_2")
+        command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--iface", "h0_0_2-eth0", "--controller", lab.url]
+        agent = node.popen(command)
+        try:
+            lab.controller.wait_agents(1)
+            assert None not in datagrams(lab, "h0_0_2", "h2_1_3", 4, 7001)
+        finally:
+            agent.terminate()
+            errors = agent.communicate(timeout=20)[1].decode()
+        assert agent.returncode == 128 + signal.SIGTERM, errors
+
+    in_lab(body, agents=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--iface", "nowhere0"], "there is no interface nowhere0; there are lo"),
+        (["--iface", "lo"], "a host of the fabric has one of 10.0.0.0/8"),
+        (["--iface", "a@"], "is no interface: write eth0"),
+        (["--iface", "lo@/proc/0/ns/net"], "no network namespace at"),
+    ],
+)
+def test_an_agent_says_clearly_what_is_missing(arguments: list[str], said: str) -> None:
+    command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--controller", "http://127.0.0.1:9", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "command", [["agent", "--iface", "lo", "--controller", "http://127.0.0.1:9"], ["lab"], ["demo"]]
+)
+def test_what_needs_root_says_so(command: list[str]) -> None:
+    words = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        sys.executable,
+        "-m",
+        "sopa_ryu.cli",
+        *command,
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
+    if "can't open file" in done.stderr or "Permission denied" in done.stderr:
+        pytest.skip("another user cannot read this checkout")
+    assert done.returncode == 1
+    assert "needs root" in done.stderr

@@ -1,0 +1,130 @@
+"""The REST interface, request by request, without a server: contracts of DESIGN, section 6."""
+
+import json
+from typing import Any
+
+import pytest
+from webob import Request, Response
+
+from sopa_ryu.notify import Notifier
+from sopa_ryu.rest import RestApplication
+from sopa_ryu.state import FabricState
+from topologies import FatTree
+
+
+@pytest.fixture
+def state() -> FabricState:
+    return FabricState(FatTree(4), epoch=1)
+
+
+@pytest.fixture
+def rest(state: FabricState) -> RestApplication:
+    return RestApplication(state, Notifier(state.snapshot, state.tree.name))
+
+
+def get(rest: RestApplication, path: str, **options: Any) -> Response:
+    return Request.blank(path, **options).get_response(rest)
+
+
+def problem(response: Response) -> dict[str, Any]:
+    assert response.content_type == "application/problem+json"
+    body: dict[str, Any] = json.loads(response.body)
+    assert body["status"] == response.status_int
+    assert set(body) == {"type", "title", "status", "detail"}
+    return body
+
+
+def test_fabric_has_the_contracts_fields(rest: RestApplication) -> None:
+    response = get(rest, "/sopa/v1/fabric")
+    assert response.content_type == "application/json"
+    body = response.json
+    assert body["k"] == 4
+    assert body["hosts"] == 16
+    assert body["switches"] == {"edge": 8, "aggregation": 8, "core": 4}
+    assert body["connected"] == 0
+    assert body["version"] == 1
+    assert body["failures"] == []
+    assert len(body["missing"]) == 20
+
+
+def test_paths_has_the_contracts_fields(rest: RestApplication) -> None:
+    body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
+    assert list(body) == ["src", "dst", "kind", "version", "total", "candidates", "excluded"]
+    assert (body["src"], body["dst"], body["kind"], body["total"]) == ("10.0.0.2", "10.2.0.3", "inter-pod", 4)
+    assert body["candidates"][2] == {
+        "up": [0, 1],
+        "option": "9e040001",
+        "hops": ["e0_0", "a0_0", "c0_1", "a2_0", "e2_0"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("dst", "kind", "candidates"),
+    [
+        (
+            "10.0.1.2",
+            "inter-rack",
+            [{"up": [n], "option": f"9e040{n}ff"[:4] + f"0{n}ff", "hops": ["e0_0", f"a0_{n}", "e0_1"]} for n in (0, 1)],
+        ),
+        ("10.0.0.3", "intra-rack", [{"up": [], "option": "9e04ffff", "hops": ["e0_0"]}]),
+    ],
+)
+def test_shorter_paths_have_fewer_hops(rest: RestApplication, dst: str, kind: str, candidates: list[Any]) -> None:
+    body = get(rest, f"/sopa/v1/paths?src=10.0.0.2&dst={dst}").json
+    assert (body["kind"], body["candidates"]) == (kind, candidates)
+
+
+def test_a_failure_excludes_paths_with_its_reason(rest: RestApplication, state: FabricState) -> None:
+    a0_0 = state.tree.switch("a0_0")
+    assert state.switch_connected(a0_0, ports_down=[4])
+    body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
+    assert [path["up"] for path in body["candidates"]] == [[0, 0], [1, 0], [1, 1]]
+    assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
+    assert (body["total"], body["version"]) == (4, 2)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["", "?src=10.0.0.2", "?dst=10.0.0.2", "?src=&dst=10.0.0.2", "?src=10.0.0.2&dst=banana", "?src=10.0.0&dst=10.0.0.2",
+     "?src=10.0.0.2&dst=10.0.0.2.3", "?src=::1&dst=10.0.0.2", "?src=10.0.0.256&dst=10.0.0.2", "?src=%00&dst=10.0.0.2"],
+)  # fmt: skip
+def test_a_malformed_or_missing_address_is_a_bad_request(rest: RestApplication, query: str) -> None:
+    response = get(rest, "/sopa/v1/paths" + query)
+    assert response.status_int == 400
+    assert problem(response)["title"] == "Bad Request"
+
+
+@pytest.mark.parametrize("address", ["10.4.0.2", "10.0.2.2", "10.0.0.1", "10.0.0.4", "192.168.0.1", "0.0.0.0"])
+@pytest.mark.parametrize("query", ["?src={}&dst=10.0.0.2", "?src=10.0.0.2&dst={}"])
+def test_an_address_outside_the_fabric_is_not_found(rest: RestApplication, query: str, address: str) -> None:
+    response = get(rest, "/sopa/v1/paths" + query.format(address))
+    assert response.status_int == 404
+    assert address in problem(response)["detail"]
+
+
+@pytest.mark.parametrize("path", ["/", "/sopa/v1", "/sopa/v1/nothing", "/sopa/v1/fabric/x", "/sopa/v1/agents/"])
+def test_what_is_not_there_is_a_problem_document(rest: RestApplication, path: str) -> None:
+    assert problem(get(rest, path))["status"] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
+def test_other_methods_are_refused_and_told_which_there_are(rest: RestApplication, method: str) -> None:
+    response = get(rest, "/sopa/v1/fabric", method=method)
+    assert problem(response)["status"] == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+@pytest.mark.parametrize(("address", "status"), [("10.0.0.2", 426), ("10.9.0.2", 404), ("banana", 400)])
+def test_the_push_channel_is_a_websocket_of_a_host(rest: RestApplication, address: str, status: int) -> None:
+    assert problem(get(rest, f"/sopa/v1/agents/{address}"))["status"] == status
+
+
+def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
+    rest: RestApplication, state: FabricState, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken() -> None:
+        raise RuntimeError("the cause")
+
+    monkeypatch.setattr(state, "fabric", broken)
+    assert problem(get(rest, "/sopa/v1/fabric"))["status"] == 500
+    assert "the cause" in caplog.text
