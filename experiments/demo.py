@@ -131,6 +131,9 @@ class _Demo:
             failure = self._failure(lab)
         return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
 
+    def _say(self, text: str) -> None:
+        self.out.print(text, soft_wrap=True, highlight=False)
+
     # -- traffic ---------------------------------------------------------------------------------------------------
 
     def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -212,14 +215,14 @@ class _Demo:
             share = f"{100 * flow['mbit'] / goodput:.1f}"
             table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))
         self.out.print(table)
-        self.out.print(
+        self._say(
             f"mean {traffic['mean_mbit']:.2f} Mbit/s, minimum {traffic['min_mbit']:.2f}: "
             f"{100 * traffic['share_of_rate']:.1f}% of the link rate, "
             f"{100 * traffic['share_of_goodput']:.1f}% of what TCP can carry on it ({goodput:.2f})"
         )
         cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
-        self.out.print(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
-        self.out.print(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
+        self._say(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
+        self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
         if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
             self.out.print(
                 "the processor was busy: these figures show the machine, not the fabric; take a lower --rate"
@@ -261,7 +264,7 @@ class _Demo:
             seen["candidates_after"] = paths_left()
             self.progress.print(f"{link} is up again: {seen['candidates_after']} paths")
 
-        self.out.print(f"\nThe same flows again, while the link {link} is down for {at_up - at_down:.1f} s:")
+        self._say(f"\nThe same flows again, while the link {link} is down for {at_up - at_down:.1f} s:")
         results = self._flows(
             lab, seconds, SERVER_PORT + 1, "sending through a failure", [(at_down, cut), (at_up, heal)]
         )
@@ -274,7 +277,7 @@ class _Demo:
                 ),
                 3,
             )
-        self.out.print(
+        self._say(
             f"mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
             f"{seen['mbit_after']:.2f} after. REST told of the failure after {seen['down_told_ms']:.0f} ms "
             f"({seen['candidates_down']} of {seen['candidates_before']} candidate paths from {seen['src']} to {seen['dst']} left), "

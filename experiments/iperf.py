@@ -38,7 +38,7 @@ class FlowResult:
     retransmits : int
         Segments that the sender sent again, as its kernel counts them.
     series : list of float
-        What the sender sent in each second, in Mbit/s.
+        What the receiver got in each second, in Mbit/s.
     """
 
     src: Host
@@ -82,7 +82,7 @@ class Flows:
     def __enter__(self) -> Flows:
         with ExitStack() as stack:
             for _, dst in self.pairs:
-                self._spawn(stack, dst, "iperf3", "-s", "-1", "-p", str(self.server_port))
+                self._spawn(stack, dst, "iperf3", "-s", "-1", "-J", "-p", str(self.server_port))
             for _, dst in self.pairs:
                 self._wait_listening(dst)
             for src, _ in self.pairs:
@@ -92,7 +92,7 @@ class Flows:
                 self._clients.append(
                     self._spawn(
                         stack, src, "iperf3", "-c", str(self.lab.tree.ip(dst)), "-p", str(self.server_port),
-                        "--cport", str(CLIENT_PORT), "-t", str(self.seconds), "-C", "cubic", "-J",
+                        "--cport", str(CLIENT_PORT), "-t", str(self.seconds), "-C", "cubic", "-J", "--get-server-output",
                     )
                 )  # fmt: skip
             self._stack = stack.pop_all()
@@ -133,7 +133,9 @@ class Flows:
                 bytes=received["bytes"],
                 seconds=received["seconds"],
                 retransmits=end["sum_sent"]["retransmits"],
-                series=[interval["sum"]["bits_per_second"] / 1e6 for interval in answer["intervals"]],
+                series=[
+                    interval["sum"]["bits_per_second"] / 1e6 for interval in answer["server_output_json"]["intervals"]
+                ],
             )
         except (ValueError, KeyError) as error:
             name = self.lab.tree.name
@@ -156,7 +158,6 @@ class Flows:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
         )
         stack.callback(_end, process)
         return process

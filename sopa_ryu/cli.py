@@ -248,8 +248,8 @@ def status(controller: str, as_json: bool) -> None:
         click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts")
         click.echo(f"connected     {body['connected']} of {total} switches")
         click.echo(f"version       {body['version']}")
-        for failure in body["failures"] or [{"kind": "nothing", "name": "has", "reason": "failed"}]:
-            click.echo(f"failures      {failure['kind']} {failure['name']} {failure['reason']}")
+        failures = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
+        click.echo(f"failures      {', '.join(failures) or 'none'}")
         if body["missing"]:
             click.echo(f"not here      {', '.join(body['missing'])}")
         for rejected in body["rejected"]:

@@ -10,6 +10,7 @@ ryu.cmd.manager imports ryu.app.wsgi; and options are registered before Ryu pars
 """
 
 import errno
+import logging
 import os
 import signal
 import socket
@@ -159,6 +160,9 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
 
         def load_apps(self, app_lists: list[str]) -> None:
             options.settings(CONF)
+            for handler in logging.getLogger().handlers:
+                if handler.formatter is None:  # Ryu's own have none; those of a --log-config-file do
+                    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             names = [name for part in app_lists for name in part.split(",")]
             try:
                 super().load_apps(app_lists)

@@ -19,11 +19,14 @@ from topologies.batch_net import GROUP, BatchNet, LabError, routes, run_batch
 from topologies.fattree import FatTree, Host, Level, Link, Switch, TopologyError
 from topologies.hermetic import is_isolated, require
 from topologies.mininet_topo import FatTreeTopo
+from topologies.packet_sockets import raise_send_buffers
 from topologies.private_ovs import PrivateOvs
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
 FRAME_BYTES = 1514  # a full Ethernet frame as a queueing discipline counts it
+FRAME_MEMORY_BYTES = 2500  # and as the kernel counts its memory
+ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: no host takes it
 
 _CLEAN_MBIT_AT_16_HOSTS = 4.0
 _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
@@ -198,6 +201,18 @@ class Lab:
                     for port in self.tree.ports(switch)
                 ],
             )
+
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Let every link's queue fill: see `packet_sockets`."""
+        ports = self.tree.k * self.tree.switch_count
+        edge = next(self.tree.switches(Level.EDGE))
+        frame = f"ffffffffffff{'0' * 12}{ETHERTYPE_EXPERIMENTAL:04x}{'00' * 46}"
+        # Open vSwitch opens the socket with the first packet that it sends
+        self.ovs.ofctl("packet-out", self.tree.name(edge), f"in_port=controller packet={frame} actions=output:1")
+        if not raise_send_buffers(self.ovs.pid(), ports * self.queue_packets * FRAME_MEMORY_BYTES):
+            raise LabError("Open vSwitch has no socket to send by: is this a version that sends otherwise?")
 
     def _shaper(self, interface: str) -> str:
         assert self.rate_mbit is not None

@@ -9,7 +9,7 @@ import random
 import signal
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -120,29 +120,26 @@ class HostAgent:
             state_dir=options.state_dir,
             netns=interface.netns,
         )
-        self._settings.apply()
-        try:
-            self._tagger = Tagger(
-                interface.name,
-                flows=options.flows,
-                netns=interface.netns,
-                owns_clsact=self._settings.clsact_added,
-                on_clsact=self._settings.note_clsact,
+        self._taken = ExitStack()
+        with ExitStack() as taking:
+            taking.enter_context(self._settings)
+            self._tagger = taking.enter_context(
+                Tagger(
+                    interface.name,
+                    flows=options.flows,
+                    netns=interface.netns,
+                    owns_clsact=self._settings.clsact_added,
+                    on_clsact=self._settings.note_clsact,
+                )
             )
             # What a killed agent left goes on labelling until there is a table to take its place.
             if not self._tagger.inherits():
                 self._attach()
-        except BaseException:
-            self._settings.restore()
-            raise
+            self._taken = taking.pop_all()
 
     def stop(self) -> None:
         """Take the program off the interface and put the host's settings back; packets go on, unlabelled."""
-        try:
-            self._tagger.detach()
-            self._tagger.close()
-        finally:
-            self._settings.restore()
+        self._taken.close()
 
     async def run(self) -> None:
         """Follow the controller for ever, through every loss of the connection."""
