@@ -22,7 +22,7 @@ from experiments.workloads import inter_pod_permutation
 from sopa_ryu.agent.flowhash import FlowKey
 from sopa_ryu.agent.pathsets import path_table
 from sopa_ryu.agent.pathtable import Policy
-from sopa_ryu.cli import (
+from sopa_ryu.cli.common import (
     carrier_option,
     in_isolation,
     k_option,

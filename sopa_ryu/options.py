@@ -4,9 +4,11 @@ from dataclasses import dataclass
 
 from oslo_config import cfg
 
+from topologies import FatTree, TopologyError
+from topologies.fattree import MAX_K, MIN_K
+
 GROUP = "sopa"
 CARRIERS = ("mac", "option")
-K_MIN, K_MAX = 2, 128
 
 
 class OptionError(ValueError):
@@ -34,7 +36,7 @@ _OPTIONS = [
         type=_number_or_text,
         default=4,
         metavar="K",
-        help=f"ports of each switch in the fat-tree, an even number from {K_MIN} to {K_MAX} (default 4)",
+        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default 4)",
     ),
     cfg.StrOpt(
         "carrier",
@@ -65,8 +67,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     """Return the checked options, or raise OptionError."""
     register(conf)
     k, carrier = conf[GROUP].k, conf[GROUP].carrier
-    if not isinstance(k, int) or k % 2 or not K_MIN <= k <= K_MAX:
-        raise OptionError(f"k must be an even number from {K_MIN} to {K_MAX}, not {k}")
+    try:
+        FatTree(k)
+    except TopologyError as error:
+        raise OptionError(str(error)) from None
     if carrier not in CARRIERS:
         raise OptionError(f"carrier must be {' or '.join(CARRIERS)}, not {carrier}")
     return Settings(k=k, carrier=carrier)

@@ -104,7 +104,7 @@ class FatTree:
 
     def __init__(self, k: int) -> None:
         if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
-            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k!r}")
+            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k}")
         self.k = k
         self.half = k // 2
 

@@ -143,9 +143,14 @@ def test_orphans_are_reaped(script: Start) -> None:
     lab = script(
         PRELUDE
         + """
+def state(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "gone"
+
 def zombies():
-    pids = [pid for pid in os.listdir("/proc") if pid.isdigit()]
-    return [pid for pid in pids if open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"]
+    return [pid for pid in os.listdir("/proc") if pid.isdigit() and state(pid) == "Z"]
 
 def main():
     for _ in range(50):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
 
 from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.netns import inside
 from sopa_ryu.agent.pathsets import path_table
 from sopa_ryu.agent.pathtable import Policy
 from sopa_ryu.lab import SopaLab
@@ -31,6 +35,7 @@ from topologies import Failures, Level
 pytestmark = pytest.mark.lab
 
 SEED = 5
+SO_RCVBUFFORCE = 33
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "random", "hash"])
@@ -199,6 +204,36 @@ def test_a_cut_link_is_told_avoided_and_used_again() -> None:
         assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
 
     in_lab(body)
+
+
+def test_a_switchs_queue_holds_as_many_frames_as_it_is_told() -> None:
+    def body(lab: SopaLab) -> None:
+        # two hosts send at full rate to one: what its link cannot carry at once waits in the edge switch
+        count, receiver = 150, lab.tree.host("h0_1_2")
+        with inside(lab.lab.netns(receiver)):
+            sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with sink, ThreadPoolExecutor(2) as pool:
+            sink.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+            sink.bind(("", UDP_PORT))
+            sink.settimeout(5)
+
+            def send(name: str) -> None:
+                with inside(lab.lab.netns(name)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+                    for _ in range(count):
+                        sender.sendto(bytes(1400), (str(lab.tree.ip(receiver)), UDP_PORT))
+
+            for name in ("h0_0_2", "h0_0_3"):
+                assert lost(lab, name, "h0_1_2", 1) == 0  # so that no datagram waits for ARP
+            list(pool.map(send, ["h0_0_2", "h0_0_3"]))
+            arrived = 0
+            with contextlib.suppress(TimeoutError):
+                for _ in range(2 * count):
+                    sink.recv(2000)
+                    arrived += 1
+            assert arrived == 2 * count
+
+    # one socket's default buffer, which Open vSwitch has for all links, holds some 90
+    in_lab(body, rate_mbit=2, queue_packets=400)
 
 
 def test_an_agent_runs_in_a_mininet_host_and_reaches_the_controller_over_the_management_network() -> None:

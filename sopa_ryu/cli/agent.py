@@ -1,0 +1,72 @@
+"""``sopa agent``."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from pathlib import Path
+
+import click
+
+from sopa_ryu.cli.common import carrier_option, fail, need_root, policy_option, seed_option, threshold_option
+
+
+@click.command()
+@click.option(
+    "--iface",
+    "interfaces",
+    required=True,
+    multiple=True,
+    metavar="IF[@NETNS]",
+    help="The interface towards the fabric; may be repeated. eth0@/run/netns/NAME is one in another network namespace.",
+)
+@click.option("--controller", required=True, metavar="URL", help="Where the controller is: http://192.0.2.1:8080")
+@carrier_option
+@policy_option
+@threshold_option
+@seed_option
+@click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
+              help="How many flows' positions are kept for each interface.")  # fmt: skip
+@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), default="/run/sopa", show_default=True,
+              help="Where the host's own settings are kept until they are put back.")  # fmt: skip
+def agent(
+    interfaces: tuple[str, ...],
+    controller: str,
+    carrier: str,
+    policy: str,
+    fr_threshold: int,
+    seed: int,
+    flows: int,
+    state_dir: Path,
+) -> None:
+    """Label this host's packets with their path, until SIGTERM or Ctrl-C.
+
+    It takes the fabric's state from the controller, computes the candidate paths to every destination, and has a program at
+    the interface's tc egress write the next one into every packet. It raises TCP's fast-retransmit threshold and keeps TCP
+    from handing over bursts; both are put back when it ends, and after a kill at its next start. Without a controller, or
+    without a path, packets go out unlabelled, and the switches hash them per flow.
+
+    \b
+    Example:
+      sopa agent --iface eth1 --controller http://192.0.2.1:8080
+    """
+    from sopa_ryu.agent.daemon import AgentError, Interface, Options, run_agents
+    from sopa_ryu.agent.libbpf import BpfError
+    from sopa_ryu.agent.netns import NetnsError
+    from sopa_ryu.agent.settings import SettingsError
+    from sopa_ryu.agent.tagger import Policy
+
+    log_to_stderr()
+    need_root("sopa agent")
+    options = Options(controller, Policy.named(policy), fr_threshold, seed, flows, state_dir)
+    try:
+        status = run_agents([Interface.parse(text) for text in interfaces], options)
+    except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
+        fail(str(error))
+    sys.exit(status)
+
+
+def log_to_stderr() -> None:
+    """Log lines with their time, for a terminal or the journal."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("websockets").setLevel(logging.WARNING)

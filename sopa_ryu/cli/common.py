@@ -1,0 +1,103 @@
+"""What several commands of ``sopa`` share: options, error messages, and the lab's namespaces."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+
+from topologies import FatTree, TopologyError
+
+POLICIES = ("round-robin", "random", "hash")
+
+
+class FatTreeSize(click.ParamType[int]):
+    """A size that `FatTree` takes, refused with its own words."""
+
+    name = "K"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or a usage error."""
+        with contextlib.suppress(ValueError):
+            value = int(value)
+        try:
+            return FatTree(value).k
+        except TopologyError as error:
+            self.fail(str(error), param, ctx)
+
+
+def fail(text: str) -> NoReturn:
+    """End with an error message and status 1."""
+    raise click.ClickException(text)
+
+
+def refuse_option_carrier(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """Accept the ``mac`` carrier only: the other is named by the interface but not built."""
+    if value == "option":
+        raise click.BadParameter("the IPv4 option carrier is not built yet; use --carrier mac")
+    return value
+
+
+carrier_option = click.option(
+    "--carrier",
+    type=click.Choice(["mac", "option"]),
+    default="mac",
+    show_default=True,
+    callback=refuse_option_carrier,
+    help="Where a packet carries its path: the sender's Ethernet source address, or an IPv4 option.",
+)
+k_option = click.option(
+    "--k", type=FatTreeSize(), default=4, show_default=True, help="Ports of every switch: even, 2 to 128."
+)
+policy_option = click.option(
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="round-robin",
+    show_default=True,
+    help="How each packet's path is chosen: in turn, at random, or one per flow.",
+)
+threshold_option = click.option(
+    "--fr-threshold",
+    type=click.IntRange(1, 300),
+    default=10,
+    show_default=True,
+    help="TCP's fast-retransmit threshold, net.ipv4.tcp_reordering, in packets.",
+)
+rate_option = click.option(
+    "--rate",
+    type=click.FloatRange(0.1, 10_000),
+    metavar="MBIT",
+    help="Rate of every link in Mbit/s. The default follows from k, so that this machine's processor keeps idle time.",
+)
+seed_option = click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Decides everything random."
+)
+
+
+def need_root(command: str) -> None:
+    """End with a clear message unless this is root."""
+    if os.geteuid() != 0:
+        fail(f"{command} needs root (network namespaces, BPF, sysctls): run it with sudo")
+
+
+def in_isolation(main_inside: Callable[[], int]) -> int:
+    """Run a function in a lab's namespaces; what it cannot work with becomes the command's error message."""
+    from sopa_ryu.process import ProcessError
+    from topologies.batch_net import LabError
+    from topologies.hermetic import IsolationError, MissingCommandError, isolated
+    from topologies.private_ovs import OvsError
+
+    def guarded() -> int:
+        try:
+            return main_inside()
+        except (LabError, MissingCommandError, OvsError, ProcessError) as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+
+    try:
+        return isolated(guarded)
+    except IsolationError as error:
+        fail(str(error))
