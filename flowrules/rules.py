@@ -9,8 +9,9 @@ valley-free by construction. The source of the tables is DESIGN, section 4; of t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from ipaddress import IPv4Network
 
 from flowrules import word
 from flowrules.model import (
@@ -66,7 +67,7 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
         *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
         *_down_misses(str(tree.prefix(switch).network_address), str(tree.prefix(switch).netmask)),
         *_up(tree, switch.level),
-        *(_steering(tree, switch, failures) if failures else ()),
+        *_unlabelled(tree, switch, failures),
         *(_DELIVER if edge else ()),
     )
     return SwitchRules(flows, _groups(tree))
@@ -160,7 +161,6 @@ def _down_misses(network: str | None, netmask: str = "") -> tuple[Flow, ...]:
 @lru_cache
 def _up(tree: FatTree, level: Level) -> tuple[Flow, ...]:
     hop = 0 if level is Level.EDGE else 1
-    everyone = tuple(tree.uplink_port(index) for index in range(tree.half))
     return (
         *(
             Flow(
@@ -176,7 +176,6 @@ def _up(tree: FatTree, level: Level) -> tuple[Flow, ...]:
             Table.UP, 10, (("eth_src", word.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
         ),
         Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
-        Flow(Table.UNLABELLED, 0, (), "hash per flow", apply=(HashOver(everyone, basis=level),)),
     )
 
 
@@ -195,37 +194,42 @@ def _groups(tree: FatTree) -> tuple[Group, ...]:
     return tuple(Group(group_id(index), (*buckets[index:], *buckets[:index])) for index in range(tree.half))
 
 
-def _steering(tree: FatTree, switch: Switch, failures: Failures) -> Iterator[Flow]:
-    """Entries that keep unlabelled packets off uplinks from which their destination cannot be reached: the fewest that do."""
-    racks = {
-        edge: allowed_uplinks(tree, switch, edge, failures)
-        for edge in tree.switches(Level.EDGE)
-        if edge.pod != switch.pod or (switch.level is Level.EDGE and edge.index != switch.index)
-    }
+def _unlabelled(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
+    """Hash over the uplinks; with failures, the fewest entries that keep packets off uplinks which do not lead to their rack."""
     everyone = tuple(range(tree.half))
+    if not failures:
+        yield _hash(tree, switch.level, None, everyone)
+        return
+    racks = allowed_uplinks(tree, switch, failures)
+    default = _commonest(racks.values(), everyone)
+    yield _hash(tree, switch.level, None, default)
     for pod in range(tree.k):
         inside = {edge: uplinks for edge, uplinks in racks.items() if edge.pod == pod}
-        common = everyone
-        # a /16 entry in the pod's own switches would hide "no such host below", so they get /24 entries only
-        if inside and pod != switch.pod:
-            common = Counter(inside.values()).most_common(1)[0][0]
-            if common != everyone:
-                yield _steer(tree, switch, Switch(Level.AGGREGATION, pod, 0), common, 10)
+        common = default
+        # a /16 of the switch's own pod would take in the racks below it, too
+        if pod != switch.pod:
+            common = _commonest(inside.values(), default)
+            if common != default:
+                yield _hash(tree, switch.level, tree.prefix(Switch(Level.AGGREGATION, pod, 0)), common)
         for edge, uplinks in inside.items():
             if uplinks != common:
-                yield _steer(tree, switch, edge, uplinks, 20)
+                yield _hash(tree, switch.level, tree.prefix(edge), uplinks)
 
 
-def _steer(tree: FatTree, switch: Switch, below: Switch, uplinks: tuple[int, ...], priority: int) -> Flow:
-    prefix = tree.prefix(below)
-    match: tuple[Field, ...] = (IPV4, ("ipv4_dst", (str(prefix.network_address), str(prefix.netmask))))
+def _commonest(uplinks: Iterable[tuple[int, ...]], otherwise: tuple[int, ...]) -> tuple[int, ...]:
+    ranked = Counter(uplinks).most_common(1)
+    return ranked[0][0] if ranked else otherwise
+
+
+@lru_cache(maxsize=1 << 14)
+def _hash(tree: FatTree, level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...]) -> Flow:
+    """Unlabelled packets for ``prefix`` (None: for all that no longer prefix takes) go over those uplinks."""
+    match: tuple[Field, ...] = ()
+    if prefix is not None:
+        match = (IPV4, ("ipv4_dst", (str(prefix.network_address), str(prefix.netmask))))
+    priority = prefix.prefixlen if prefix else 0
     if not uplinks:
         return Flow(Table.UNLABELLED, priority, match, "no way left: drop")
     ports = tuple(tree.uplink_port(index) for index in uplinks)
-    return Flow(
-        Table.UNLABELLED,
-        priority,
-        match,
-        "around a failure",
-        apply=(HashOver(ports, basis=switch.level),),
-    )
+    purpose = "hash per flow" if len(uplinks) == tree.half else "hash per flow, around a failure"
+    return Flow(Table.UNLABELLED, priority, match, purpose, apply=(HashOver(ports, basis=level),))

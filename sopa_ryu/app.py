@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 import eventlet
@@ -28,6 +29,7 @@ LOG = logging.getLogger("sopa")
 # Every agent keeps a connection open: the pool has to hold them all beside the requests (k=24 has 3,456 hosts).
 MAX_CONNECTIONS = 16_384
 ROLE_CHECK_SECONDS = 5.0
+RESTART_SECONDS = 1.0
 
 
 class SopaController(app_manager.RyuApp):
@@ -50,7 +52,11 @@ class SopaController(app_manager.RyuApp):
         """Start the REST server and the rule updater beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
         listener = eventlet.listen((host, port))
-        self._workers = [hub.spawn(self._serve, listener), hub.spawn(self._update_rules), hub.spawn(self._check_roles)]
+        self._workers = [
+            hub.spawn(self._keep, self._serve, listener),
+            hub.spawn(self._keep, self._update_rules),
+            hub.spawn(self._keep, self._check_roles),
+        ]
         LOG.info(
             "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on http://%s:%d/sopa/v1/fabric",
             self.tree.k,
@@ -66,6 +72,15 @@ class SopaController(app_manager.RyuApp):
         for worker in self._workers:
             hub.kill(worker)
         super().stop()
+
+    def _keep(self, work: Callable[..., None], *args: Any) -> None:
+        """Run a worker for as long as the application runs: one that ends by an error of ours is started again, and said."""
+        while True:
+            try:
+                work(*args)
+            except Exception:
+                LOG.critical("%s has failed and starts again", work.__name__.strip("_"), exc_info=True)
+            hub.sleep(RESTART_SECONDS)
 
     # -- switches -------------------------------------------------------------------------------------------------------
 
@@ -103,11 +118,10 @@ class SopaController(app_manager.RyuApp):
         self.state.reject(datapath.id, reason)
 
     def _bring_up(self, session: SwitchSession) -> None:
+        failures = self.state.failures
         try:
             session.become_master(self.state.epoch)
-            changes = session.reconcile(
-                switch_rules(self.tree, session.switch, self.state.failures), self.state.version
-            )
+            changes = session.reconcile(switch_rules(self.tree, session.switch, failures), self.state.version)
         except SwitchError as error:
             LOG.error("%s is left as it is: %s", session.name, error)
             if self._is_current(session):
@@ -125,6 +139,8 @@ class SopaController(app_manager.RyuApp):
         )
         down = [n for n, port in session.datapath.ports.items() if n <= self.tree.k and not openflow.port_is_up(port)]
         self._announce(self.state.switch_connected(session.switch, down))
+        if self.state.failures is not failures:
+            self._changed.set()  # something else has failed or healed meanwhile
         if len(self.state.connected) == self.tree.switch_count:
             self._tell_complete()
 
@@ -230,6 +246,8 @@ class SopaController(app_manager.RyuApp):
             self._changed.wait()
             self._changed.clear()
             for session in list(self._sessions.values()):
+                if session.switch not in self.state.connected:
+                    continue  # it is being brought up
                 try:
                     wanted = switch_rules(self.tree, session.switch, self.state.failures)
                     if session.update(wanted, self.state.version):

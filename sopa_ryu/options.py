@@ -73,4 +73,6 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         raise OptionError(str(error)) from None
     if carrier not in CARRIERS:
         raise OptionError(f"carrier must be {' or '.join(CARRIERS)}, not {carrier}")
+    if carrier != "mac":
+        raise OptionError(f"the {carrier} carrier is not built yet: use mac")
     return Settings(k=k, carrier=carrier)

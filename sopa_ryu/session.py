@@ -132,8 +132,13 @@ class SwitchSession:
         return changes
 
     def update(self, wanted: SwitchRules, version: int) -> int:
-        """Go from the rules that the switch is known to hold to others; the number of messages that took."""
-        if self.rules is None or self.rules == wanted:
+        """Go from the rules that the switch is known to hold to others; the number of messages that took.
+
+        After an update that failed it is not known what the switch holds: then it is asked.
+        """
+        if self.rules is None:
+            return self.reconcile(wanted, version).size
+        if self.rules == wanted:
             return 0
         changes = openflow.difference(self.rules, wanted)
         self._carry_out(changes, wanted, version)

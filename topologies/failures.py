@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -103,7 +104,7 @@ class Failures(Mapping[str, str]):
         dict
             From each edge switch, in the order of `FatTree.switches`, to the choices; an empty tuple if none is left.
         """
-        tree, alive = self.tree, self._alive
+        tree, alive = self.tree, self.alive
         lowest = alive(edge)
         above = [tree.uplink(edge, j) for j in range(tree.half)]
         rise = [lowest and alive(switch, Link(edge, switch)) for switch in above]
@@ -113,11 +114,10 @@ class Failures(Mapping[str, str]):
             if rise[j] and (not self or alive(tree.uplink(above[j], i), Link(above[j], tree.uplink(above[j], i))))
         ]
         everywhere = tuple(core)
-        touched = {pod for element in self._elements for pod in _pods(element)}
         choices: dict[Switch, tuple[tuple[int, ...], ...]] = {}
         for pod in range(tree.k):
             racks = [Switch(Level.EDGE, pod, index) for index in range(tree.half)]
-            if pod != edge.pod and pod not in touched:
+            if pod != edge.pod and pod not in self.touched_pods:
                 choices |= dict.fromkeys(racks, everywhere)
                 continue
             over = [Switch(Level.AGGREGATION, pod, j) for j in range(tree.half)]
@@ -132,8 +132,14 @@ class Failures(Mapping[str, str]):
                     choices[rack] = ((),) if lowest else ()
         return choices
 
-    def _alive(self, *elements: Switch | Link) -> bool:
+    def alive(self, *elements: Switch | Link) -> bool:
+        """Whether none of ``elements`` has failed."""
         return self._elements.isdisjoint(elements)
+
+    @cached_property
+    def touched_pods(self) -> frozenset[int]:
+        """The pods on whose way down something has failed; to every other pod all failures are upward ones."""
+        return frozenset(pod for element in self._elements for pod in _pods(element))
 
 
 def _pods(element: Switch | Link) -> Iterator[int]:

@@ -14,15 +14,18 @@ pytestmark = pytest.mark.lab
 
 Start = Callable[[str], Script]
 
-# mn's "cleanup" removes files in /tmp, so it gets one of its own.
+# mn's "cleanup" removes files in /tmp, so it gets one of its own; this checkout may lie there and is seen elsewhere, too.
 MN = """
-import subprocess, sys
+import os, subprocess, sys
 from pathlib import Path
 from topologies.hermetic import isolated
 from topologies.private_ovs import PrivateOvs
 
 def main():
+    Path("/run/checkout").mkdir()
+    subprocess.run(["mount", "--bind", os.getcwd(), "/run/checkout"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=True)
+    os.chdir("/run/checkout")
     with PrivateOvs(Path("/run/ovs")):
         command = ["mn", "--custom", "topologies/fattree.py", "--topo", TOPO, *MORE]
         return subprocess.run(command, input=COMMANDS, text=True, stderr=subprocess.STDOUT).returncode

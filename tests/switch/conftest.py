@@ -74,9 +74,10 @@ class Fabric:
         return [*way, self.tree.name(here)]  # type: ignore[arg-type]
 
     def flows(self, switch: str) -> list[str]:
-        """A switch's flow entries without counters, sorted."""
+        """A switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
         lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
-        return sorted(line.strip() for line in lines if "actions=" in line)
+        unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
+        return sorted(line.strip() for line in unversioned if "actions=" in line)
 
 
 @contextmanager

@@ -137,15 +137,17 @@ def test_wrong_k(k: str) -> None:
 
 
 def test_carrier() -> None:
-    assert options.settings(parsed("--sopa-carrier", "option")).carrier == "option"
+    assert options.settings(parsed("--sopa-carrier", "mac")).carrier == "mac"
+    with pytest.raises(options.OptionError, match="not built yet"):
+        options.settings(parsed("--sopa-carrier", "option"))
     with pytest.raises(options.OptionError, match=r"^carrier must be mac or option, not vlan$"):
         options.settings(parsed("--sopa-carrier", "vlan"))
 
 
 def test_config_file(tmp_path: Path) -> None:
     file = tmp_path / "sopa.conf"
-    file.write_text("[sopa]\nk = 8\ncarrier = option\n")
-    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8, carrier="option")
+    file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
+    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8, carrier="mac")
     file.write_text("[sopa]\nk = 7\n")
     with pytest.raises(options.OptionError, match=r"not 7$"):
         options.settings(parsed("--config-file", str(file)))
@@ -245,8 +247,8 @@ def test_ports_that_no_application_uses_may_be_taken() -> None:
 def test_start_and_stop(app: str, tmp_path: Path, number: int, status: int) -> None:
     openflow, rest = free_ports(2)
     log = tmp_path / "log"
-    with running(log, rest, app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=option") as process:
-        assert get(rest) == "6 option"
+    with running(log, rest, app, *where(openflow, rest), "--sopa-k=6", "--sopa-carrier=mac") as process:
+        assert get(rest) == "6 mac"
         listening = subprocess.run(["ss", "-Hlntp"], capture_output=True, text=True, check=True).stdout
         own = [line.split()[3] for line in listening.splitlines() if f"pid={process.pid}," in line]
         assert sorted(own) == sorted([f"127.0.0.1:{openflow}", f"127.0.0.1:{rest}"])
