@@ -1,4 +1,4 @@
-"""The host agent: keeps one or more interfaces labelled with the candidate paths that the controller's state leaves."""
+"""The host agent: keeps an interface labelled with the candidate paths that the controller's state leaves."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import asyncio
 import json
 import logging
 import random
-import signal
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import websockets
@@ -212,99 +210,6 @@ class HostAgent:
     def _attach(self) -> None:
         self._tagger.attach()
         self._attached = True
-
-
-def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
-    """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back.
-
-    Returns
-    -------
-    int
-        The exit status: 0 after SIGINT, 128 + n after another signal n.
-
-    Raises
-    ------
-    AgentError, SettingsError, BpfError, NetnsError
-        If an interface cannot be taken; those that were are put back first.
-    """
-    agents: list[HostAgent] = []
-    received = 0
-    try:
-        with _signals_end():
-            for interface in interfaces:
-                agents.append(HostAgent(interface, options))
-            received = asyncio.run(_run_all(agents))
-    except _Ended as ended:
-        received = ended.signum
-    finally:
-        with _signals_wait():
-            for agent in agents:
-                try:
-                    agent.stop()
-                except Exception:
-                    LOG.exception("%s: not everything could be put back", agent.address)
-            if agents:
-                LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(agents))
-    return 0 if received == signal.SIGINT else 128 + received
-
-
-async def _run_all(agents: Sequence[HostAgent]) -> int:
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(number: int) -> None:
-        if not ended.done():
-            ended.set_result(number)
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end, number)
-    tasks = [asyncio.create_task(agent.run(), name=str(agent.address)) for agent in agents]
-    try:
-        waited: list[asyncio.Future[Any]] = [ended, *tasks]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()  # an agent never ends by itself: this raises what ended it
-        return ended.result()
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-class _Ended(BaseException):
-    def __init__(self, signum: int) -> None:
-        super().__init__(signum)
-        self.signum = signum
-
-
-@contextmanager
-def _signals_end() -> Iterator[None]:
-    """Outside the event loop a signal ends what is being done by an exception, so that it is undone."""
-
-    def end(number: int, _frame: object) -> NoReturn:
-        raise _Ended(number)
-
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def _signals_wait() -> Iterator[None]:
-    """A second Ctrl-C must not keep settings from being put back."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _fabric_address(interface: Interface) -> IPv4Address:

@@ -50,9 +50,10 @@ def agent(
     Example:
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
     """
-    from sopa_ryu.agent.daemon import AgentError, Interface, Options, run_agents
+    from sopa_ryu.agent.daemon import AgentError, Interface, Options
     from sopa_ryu.agent.libbpf import BpfError
     from sopa_ryu.agent.netns import NetnsError
+    from sopa_ryu.agent.runner import run_agents
     from sopa_ryu.agent.settings import SettingsError
     from sopa_ryu.agent.tagger import Policy
 

@@ -52,19 +52,18 @@ def test_no_switch_holds_more_than_2k_plus_16_entries(any_fabric: Fabric) -> Non
 @pytest.mark.parametrize("protocol", ["tcp", "udp"])
 def test_unlabelled_flows_are_hashed_differently_at_each_level(any_fabric: Fabric, protocol: str) -> None:
     tree = any_fabric.tree
-    if tree.k != 4:
-        pytest.skip("one size tells it; the hash does not depend on k")
     src, dst = Host(0, 0, 2), Host(2, 1, 3)
     cores: Counter[str] = Counter()
-    for port in range(1024, 1024 + 160):
+    flows = 30 * tree.half**2
+    for port in range(1024, 1024 + flows):
         flow = packet(any_fabric, src, dst, rest=protocol) + f",{protocol}_src={port},{protocol}_dst=5201"
         (up1,) = any_fabric.trace(tree.edge_of(src), f"in_port=1,{flow}").ports
         above = tree.neighbour(tree.edge_of(src), up1)
         (up2,) = any_fabric.trace(above, f"in_port=1,{flow}").ports  # type: ignore[arg-type]
         cores[tree.name(tree.neighbour(above, up2))] += 1  # type: ignore[arg-type]
-    # polarised hashing would leave two of the four without any (PLATFORM)
-    assert len(cores) == 4
-    assert min(cores.values()) > 160 / 4 / 2
+    # polarised hashing would leave all but k/2 of them without any (PLATFORM)
+    assert len(cores) == tree.half**2
+    assert min(cores.values()) > 30 / 4
 
 
 def test_a_spoofed_source_is_dropped_at_the_first_switch(any_fabric: Fabric) -> None:

@@ -1,0 +1,212 @@
+"""Who is who in a fat-tree: the one place that converts between names, datapath ids, addresses and positions. Pure."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Network
+from typing import NamedTuple, Union
+
+MIN_K = 2
+MAX_K = 128
+FABRIC_NETWORK = IPv4Network("10.0.0.0/8")
+GATEWAY_MAC = "02:00:00:00:00:01"
+FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2
+
+
+class TopologyError(ValueError):
+    """A size, name, address, datapath id or port that this fat-tree does not have."""
+
+
+class Level(IntEnum):
+    """How far above the hosts a switch stands; the number is the dpid's first octet."""
+
+    EDGE = 1
+    AGGREGATION = 2
+    CORE = 3
+
+
+class Switch(NamedTuple):
+    """A switch: its level, its pod (for a core switch its group, the aggregation index that it serves) and its index there."""
+
+    level: Level
+    pod: int
+    index: int  # type: ignore[assignment]  # tuple.index() is of no use here
+
+
+class Host(NamedTuple):
+    """A host: its pod, its edge switch's index, and the last octet of its address."""
+
+    pod: int
+    edge: int
+    number: int
+
+
+# Union, not |: these aliases are evaluated when the module is loaded, by whichever Python Mininet runs on.
+Node = Union[Switch, Host]  # noqa: UP007
+
+
+class Link(NamedTuple):
+    """A cable, named by its lower end first: ``a0_0-c0_1``."""
+
+    lower: Node
+    upper: Switch
+
+
+class Path(NamedTuple):
+    """One candidate path: the uplink index of each upward hop, and the names of the switches on the way."""
+
+    up: tuple[int, ...]
+    hops: tuple[str, ...]
+
+
+_LETTER = {Level.EDGE: "e", Level.AGGREGATION: "a", Level.CORE: "c"}
+_LEVEL = {letter: level for level, letter in _LETTER.items()}
+
+
+class Identities:
+    """The switches and hosts of a fat-tree of k-port switches, by position, name, datapath id and address.
+
+    Parameters
+    ----------
+    k : int
+        Ports of every switch: an even number from 2 to 128.
+
+    Raises
+    ------
+    TopologyError
+        If ``k`` is anything else.
+    """
+
+    def __init__(self, k: int) -> None:
+        if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
+            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k}")
+        self.k = k
+        self.half = k // 2
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.k})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Identities) and other.k == self.k
+
+    def __hash__(self) -> int:
+        return self.k
+
+    def has(self, node: Node) -> bool:
+        """Whether this fat-tree has that switch or host."""
+        if isinstance(node, Host):
+            return (
+                0 <= node.pod < self.k
+                and 0 <= node.edge < self.half
+                and FIRST_HOST <= node.number < FIRST_HOST + self.half
+            )
+        groups = self.half if node.level is Level.CORE else self.k
+        return 0 <= node.pod < groups and 0 <= node.index < self.half
+
+    # -- names ------------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def name(node: Node | Link) -> str:
+        """``h0_0_2``, ``e0_0``, ``a0_1``, ``c1_0``, or for a link its two ends: ``a0_1-c1_0``."""
+        if isinstance(node, Link):
+            return f"{Identities.name(node.lower)}-{Identities.name(node.upper)}"
+        if isinstance(node, Host):
+            return f"h{node.pod}_{node.edge}_{node.number}"
+        return f"{_LETTER[node.level]}{node.pod}_{node.index}"
+
+    def switch(self, name: str) -> Switch:
+        """The switch of that name; `TopologyError` if there is none."""
+        node = self.node(name)
+        if isinstance(node, Host):
+            raise TopologyError(f"{name} is a host, not a switch")
+        return node
+
+    def host(self, name: str) -> Host:
+        """The host of that name; `TopologyError` if there is none."""
+        node = self.node(name)
+        if not isinstance(node, Host):
+            raise TopologyError(f"{name} is a switch, not a host")
+        return node
+
+    def node(self, name: str) -> Node:
+        """The switch or host of that name; `TopologyError` if there is none."""
+        letter, numbers = name[:1], name[1:].split("_")
+        node: Node | None = None
+        if all(number.isascii() and number.isdigit() for number in numbers):
+            values = [int(number) for number in numbers]
+            if letter == "h" and len(values) == 3:
+                node = Host(*values)
+            elif letter in _LEVEL and len(values) == 2:
+                node = Switch(_LEVEL[letter], *values)
+        # name() is compared too, so that e00_1 is not taken for e0_1
+        if node is None or not self.has(node) or self.name(node) != name:
+            raise TopologyError(f"{name!r} is no switch or host of a k={self.k} fat-tree")
+        return node
+
+    # -- datapath ids, addresses --------------------------------------------------------------------------------------
+
+    @staticmethod
+    def dpid(switch: Switch) -> int:
+        """The datapath id: level << 16 | pod or core group << 8 | index."""
+        return switch.level << 16 | switch.pod << 8 | switch.index
+
+    def switch_by_dpid(self, dpid: int) -> Switch:
+        """The switch with that datapath id; `TopologyError` if it is not one of this fat-tree's."""
+        level, pod, index = dpid >> 16, dpid >> 8 & 0xFF, dpid & 0xFF
+        if level in _LETTER:
+            switch = Switch(Level(level), pod, index)
+            if self.has(switch):
+                return switch
+        raise TopologyError(f"datapath id {dpid:#018x} is no switch of a k={self.k} fat-tree")
+
+    @staticmethod
+    def ip(host: Host) -> IPv4Address:
+        """10.pod.edge.number."""
+        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | host.number)
+
+    def host_by_ip(self, address: str | IPv4Address) -> Host:
+        """The host with that address.
+
+        Raises
+        ------
+        AddressValueError
+            If ``address`` is not an IPv4 address at all.
+        TopologyError
+            If it is one, but no host of this fat-tree has it.
+        """
+        octets = IPv4Address(address).packed
+        host = Host(octets[1], octets[2], octets[3])
+        if octets[0] != 10 or not self.has(host):
+            raise TopologyError(f"{address} is no host of a k={self.k} fat-tree")
+        return host
+
+    @staticmethod
+    def mac(host: Host) -> str:
+        """02:00:0a:pod:edge:number."""
+        return f"02:00:0a:{host.pod:02x}:{host.edge:02x}:{host.number:02x}"
+
+    def host_by_mac(self, mac: str) -> Host:
+        """The host whose planned Ethernet address that is; `TopologyError` if there is none."""
+        octets = mac.lower().split(":")
+        try:
+            if octets[:3] == ["02", "00", "0a"] and len(octets) == 6:
+                host = Host(*(int(octet, 16) for octet in octets[3:]))
+                if self.has(host) and self.mac(host) == mac.lower():
+                    return host
+        except ValueError:
+            pass
+        raise TopologyError(f"{mac!r} is no planned host address of a k={self.k} fat-tree")
+
+    @staticmethod
+    def prefix(switch: Switch) -> IPv4Network:
+        """What lies below a switch: the rack's /24 of an edge switch, the pod's /16 of an aggregation switch."""
+        if switch.level is Level.CORE:
+            return FABRIC_NETWORK
+        if switch.level is Level.AGGREGATION:
+            return IPv4Network((10 << 24 | switch.pod << 16, 16))
+        return IPv4Network((10 << 24 | switch.pod << 16 | switch.index << 8, 24))
+
+    @staticmethod
+    def gateway(host: Host) -> IPv4Address:
+        """The address that a host sends to when it leaves its rack: the rack's .1, answered by the edge switch."""
+        return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | 1)
