@@ -273,18 +273,8 @@ def test_an_agent_says_clearly_what_is_missing(arguments: list[str], said: str) 
     "command", [["agent", "--iface", "lo", "--controller", "http://127.0.0.1:9"], ["lab"], ["demo"]]
 )
 def test_what_needs_root_says_so(command: list[str]) -> None:
-    words = [
-        "setpriv",
-        "--reuid=65534",
-        "--regid=65534",
-        "--clear-groups",
-        sys.executable,
-        "-m",
-        "sopa_ryu.cli",
-        *command,
-    ]
+    # a user namespace takes root's privileges away and leaves the files readable, wherever this checkout lies
+    words = ["unshare", "--user", sys.executable, "-m", "sopa_ryu.cli", *command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=False)
-    if "can't open file" in done.stderr or "Permission denied" in done.stderr:
-        pytest.skip("another user cannot read this checkout")
     assert done.returncode == 1
     assert "needs root" in done.stderr
