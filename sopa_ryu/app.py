@@ -30,6 +30,8 @@ LOG = logging.getLogger("sopa")
 MAX_CONNECTIONS = 16_384
 ROLE_CHECK_SECONDS = 5.0
 RESTART_SECONDS = 1.0
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
+FAILURES_SHOWN = 8  # in one line of the log
 
 
 class SopaController(app_manager.RyuApp):
@@ -118,17 +120,27 @@ class SopaController(app_manager.RyuApp):
         self.state.reject(datapath.id, reason)
 
     def _bring_up(self, session: SwitchSession) -> None:
+        """Give a new switch its rules; if it refuses or does not answer, say so and try again while it is connected."""
+        delay = FIRST_RETRY_SECONDS
+        while self._is_current(session):
+            try:
+                self._take_in(session)
+                return
+            except SwitchError as error:
+                if self._is_current(session):
+                    self._reject(session.datapath, f"{session.name}: {error}")
+                if ANOTHER_MASTER in str(error):
+                    return
+            hub.sleep(delay)
+            delay = min(2 * delay, LAST_RETRY_SECONDS)
+
+    def _take_in(self, session: SwitchSession) -> None:
         failures = self.state.failures
-        try:
-            session.become_master(self.state.epoch)
-            changes = session.reconcile(switch_rules(self.tree, session.switch, failures), self.state.version)
-        except SwitchError as error:
-            LOG.error("%s is left as it is: %s", session.name, error)
-            if self._is_current(session):
-                self.state.reject(session.datapath.id, f"{session.name}: {error}")
-            return
+        session.become_master(self.state.epoch)
+        changes = session.reconcile(switch_rules(self.tree, session.switch, failures), self.state.version)
         if not self._is_current(session):
             return
+        self.state.rejected.pop(session.datapath.id, None)
         LOG.info(
             "%s holds its rules: %d entries and %d groups added, %d removed, after %.0f ms",
             session.name,
@@ -156,18 +168,14 @@ class SopaController(app_manager.RyuApp):
 
     def _disconnected(self, datapath: Any) -> None:
         self.state.rejected.pop(datapath.id, None)
-        try:
-            switch = self.tree.switch_by_dpid(datapath.id)
-        except TopologyError:
-            return
-        session = self._sessions.get(switch)
-        if session is None or session.datapath is not datapath:
+        session = self._session(datapath)
+        if session is None:
             return  # it has reconnected already, or was never taken in
-        del self._sessions[switch]
+        del self._sessions[session.switch]
         session.closed()
         LOG.warning("%s is gone: its OpenFlow channel is closed", session.name)
-        if switch in self.state.connected:
-            self._announce(self.state.switch_lost(switch))
+        if session.switch in self.state.connected:
+            self._announce(self.state.switch_lost(session.switch))
 
     def _check_roles(self) -> None:
         """Notice, switch by switch, when another controller has taken over, and say so."""
@@ -188,7 +196,11 @@ class SopaController(app_manager.RyuApp):
         return self._sessions.get(session.switch) is session
 
     def _session(self, datapath: Any) -> SwitchSession | None:
-        return next((its for its in self._sessions.values() if its.datapath is datapath), None)
+        try:
+            session = self._sessions.get(self.tree.switch_by_dpid(datapath.id))
+        except TopologyError:
+            return None
+        return session if session is not None and session.datapath is datapath else None
 
     @set_ev_cls(
         [
@@ -233,11 +245,10 @@ class SopaController(app_manager.RyuApp):
         if not changed:
             return
         self.notifier.broadcast()
-        LOG.info(
-            "version %d: %s",
-            self.state.version,
-            ", ".join(f"{name} {reason}" for name, reason in self.state.failures.items()) or "nothing has failed",
-        )
+        failed = [f"{name} {reason}" for name, reason in self.state.failures.items()]
+        if len(failed) > FAILURES_SHOWN:
+            failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
+        LOG.info("version %d: %s", self.state.version, ", ".join(failed) or "nothing has failed")
         self._changed.set()
 
     def _update_rules(self) -> None:

@@ -18,6 +18,7 @@ import websockets
 from pyroute2 import IPRoute
 from websockets.asyncio.client import ClientConnection, connect
 
+from sopa_ryu.agent.libbpf import BpfMapError
 from sopa_ryu.agent.netns import inside
 from sopa_ryu.agent.pathsets import path_table
 from sopa_ryu.agent.settings import DEFAULT_THRESHOLD, STATE_DIR, HostSettings
@@ -176,6 +177,10 @@ class HostAgent:
                     await channel.send(json.dumps({"type": "resync"}))
                     continue
                 await self._take(message)
+            except BpfMapError as error:
+                # not acknowledged, so that the controller sees who lags behind
+                LOG.error("%s: the new path sets cannot be loaded, the old ones stay in force: %s", self.address, error)
+                continue
             except (ValueError, KeyError, TypeError, TopologyError) as error:
                 LOG.error(
                     "%s: the controller's message is not understood: %s: %s", self.address, type(error).__name__, error

@@ -146,6 +146,22 @@ def test_a_switch_with_the_wrong_ports_is_reported_and_taken_in_once_they_are_ri
     assert len(fabric.flows("short")) == 6
 
 
+def test_a_switch_that_refuses_entries_is_reported_and_taken_in_once_it_can(fabric: Fabric) -> None:
+    healthy = fabric.flows("e0_0")
+    fabric.controller.stop(signal.SIGKILL)
+    fabric.ovs.ofctl("del-flows", "e0_0")
+    limit = ["--id=@limit", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse"]
+    fabric.ovs.vsctl(*limit, "--", "set", "bridge", "e0_0", "flow_tables:1=@limit")
+    fabric.controller.start()
+    until(lambda: fabric.controller.fabric()["rejected"] != [])
+    assert fabric.controller.fabric()["missing"] == ["e0_0"]
+    assert "e0_0: flow mod failed" in fabric.controller.fabric()["rejected"][0]["reason"]
+    fabric.ovs.vsctl("clear", "bridge", "e0_0", "flow_tables")
+    until(lambda: fabric.controller.fabric()["connected"] == 20, 20)
+    assert fabric.controller.fabric()["rejected"] == []
+    assert fabric.flows("e0_0") == healthy
+
+
 def test_a_switch_whose_channel_is_lost_is_a_failure_and_its_paths_are_excluded(fabric: Fabric) -> None:
     fabric.ovs.vsctl("del-controller", "a2_0")
     until(lambda: fabric.controller.fabric()["connected"] == 19)
