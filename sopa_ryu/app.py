@@ -158,12 +158,14 @@ class SopaController(app_manager.RyuApp):
 
     def _tell_complete(self) -> None:
         sessions = self._sessions.values()
-        last = max(session.connected_at for session in sessions)
+        now, connected = time.monotonic(), [session.connected_at for session in sessions]
         LOG.info(
-            "all %d switches hold their rules: %d flow-mods and group-mods, %.3f s from the last connect to the last barrier",
+            "all %d switches hold their rules: %d flow-mods and group-mods; to the last barrier %.3f s from the first connect, "
+            "%.3f s from the last",
             self.tree.switch_count,
             sum(session.messages_sent for session in sessions),
-            time.monotonic() - last,
+            now - min(connected),
+            now - max(connected),
         )
 
     def _disconnected(self, datapath: Any) -> None:
