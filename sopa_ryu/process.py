@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -19,6 +21,15 @@ STOP_SECONDS = 15.0
 
 class ProcessError(RuntimeError):
     """A child process ended or did not become ready; the text has the end of what it wrote."""
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports on loopback that nobody listens on now."""
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]
 
 
 class ChildProcess:

@@ -10,12 +10,11 @@ from typing import Any
 
 from flowrules.rules import fabric_rules
 from sopa_ryu import manager
-from sopa_ryu.process import ControllerProcess
+from sopa_ryu.process import ControllerProcess, free_ports
 from topologies import FatTree
 from topologies.private_ovs import DummyFabric, PrivateOvs
 
 K = 16
-OPENFLOW_PORT, REST_PORT = 26653, 28080
 _SUMMARY = re.compile(
     r"hold their rules: (\d+) flow-mods and group-mods; to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
 )
@@ -33,7 +32,8 @@ def measure() -> dict[str, Any]:
     """
     tree = FatTree(K)
     with tempfile.TemporaryDirectory() as directory:
-        controller = ControllerProcess(K, Path(directory) / "controller.log", OPENFLOW_PORT, REST_PORT)
+        openflow, rest = free_ports(2)
+        controller = ControllerProcess(K, Path(directory) / "controller.log", openflow, rest)
         # the controller first: then all switches connect at once, instead of at their own retry times
         with controller, PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
             started = time.monotonic()

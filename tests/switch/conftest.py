@@ -1,27 +1,17 @@
 """A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
 
 import re
-import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import pytest
 
-from sopa_ryu.process import ControllerProcess
+from sopa_ryu.process import ControllerProcess, free_ports
 from topologies import FatTree, Switch
 from topologies.private_ovs import DummyFabric, PrivateOvs
-
-
-def free_ports(count: int) -> list[int]:
-    """TCP ports on loopback that nobody listens on now."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 @dataclass

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.process import ControllerProcess
+from sopa_ryu.process import ControllerProcess, free_ports
 
-from .conftest import Fabric, free_ports
+from .conftest import Fabric
 from .test_traces import packet
 
 pytestmark = pytest.mark.switch

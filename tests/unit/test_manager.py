@@ -17,6 +17,7 @@ import pytest
 from oslo_config import cfg
 
 from sopa_ryu import options
+from sopa_ryu.process import free_ports
 
 APP = """
 from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
@@ -62,14 +63,6 @@ def stubborn_app(tmp_path: Path) -> str:
     path = tmp_path / "stubborn_app.py"
     path.write_text(APP.replace("STUBBORN", "True"))
     return str(path)
-
-
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def command(*arguments: object) -> list[str]:
