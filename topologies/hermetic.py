@@ -255,6 +255,7 @@ def _watch(child: int, grace: float | None, reap_all: bool = False) -> int:
     The signals in `_WATCHED` are blocked here.
     """
     deadline: float | None = None
+    forwarded = 0
     while True:
         status: int | None = None
         with contextlib.suppress(ChildProcessError):
@@ -272,8 +273,13 @@ def _watch(child: int, grace: float | None, reap_all: bool = False) -> int:
             os.kill(child, signal.SIGKILL)
             deadline, patience = None, 1.0
         received = signal.sigtimedwait(_WATCHED, patience)
+        if received is None and forwarded and reap_all:
+            # Python may note a signal just before it goes to sleep, and sleep all the same: another one wakes it. Where the
+            # first was heeded it is ignored.
+            os.kill(child, forwarded)
         if received and received.si_signo in _FORWARDED:
-            os.kill(child, received.si_signo)
+            forwarded = received.si_signo
+            os.kill(child, forwarded)
             if grace is not None and deadline is None:
                 deadline = time.monotonic() + grace
 

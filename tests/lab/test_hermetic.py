@@ -35,8 +35,8 @@ BUSY = (
 def main():
     subprocess.run("ip link add sopatest0 type veth peer name sopatest1 && touch /run/sopatest", shell=True, check=True)
     subprocess.run("(setsid sleep MARKER &)", shell=True, check=True)
-    print("ready", flush=True)
     try:
+        print("ready", flush=True)
         sys.stdin.readline()
         ENDING
     finally:
