@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
+from ipaddress import IPv4Network
 from typing import NamedTuple, Union
 
 
@@ -28,6 +29,10 @@ class ToGroup(NamedTuple):
     """Hand to a group."""
 
     group: int
+
+
+class ToController(NamedTuple):
+    """Send the whole packet to the controller."""
 
 
 class SetField(NamedTuple):
@@ -60,8 +65,17 @@ class HashOver(NamedTuple):
     basis: int
 
 
-Action = Union[Output, ToGroup, SetField, AnswerArp, LearnSender, HashOver]  # noqa: UP007
+Action = Union[Output, ToGroup, ToController, SetField, AnswerArp, LearnSender, HashOver]  # noqa: UP007
 Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: UP007
+
+IPV4: Field = ("eth_type", 0x0800)
+ARP: Field = ("eth_type", 0x0806)
+LLDP: Field = ("eth_type", 0x88CC)
+
+
+def destined(prefix: IPv4Network) -> tuple[Field, ...]:
+    """The match of IPv4 packets whose destination lies within a prefix."""
+    return (IPV4, ("ipv4_dst", (str(prefix.network_address), str(prefix.netmask))))
 
 
 class Flow(NamedTuple):

@@ -1,15 +1,73 @@
-"""From which uplinks of a switch a rack can still be reached: what unlabelled packets have to know of remote failures."""
+"""From which uplinks of a switch a rack can still be reached: what packets need the switches to know of remote failures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from ipaddress import IPv4Network
+from itertools import groupby
+from typing import NamedTuple
 
 from topologies.failures import Failures
-from topologies.fattree import FatTree, Level, Link, Switch
+from topologies.fattree import FatTree, Level, Switch
+
+
+class Steering(NamedTuple):
+    """Packets for a prefix (None: for every rack that no other prefix takes) keep to some uplinks of a switch.
+
+    ``inherited`` are the uplinks of the next shorter prefix, which would hold without this one: all of them for None.
+    """
+
+    prefix: IPv4Network | None
+    uplinks: tuple[int, ...]
+    inherited: tuple[int, ...]
+
+
+def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
+    """`allowed_uplinks` by the longest matching prefix: first for None, then only where a pod or a rack differs.
+
+    Parameters
+    ----------
+    tree : FatTree
+    switch : Switch
+        An edge or aggregation switch.
+    failures : Failures or None
+
+    Yields
+    ------
+    Steering
+        A pod before its racks.
+    """
+    everyone = tuple(range(tree.half))
+    if not failures:
+        yield Steering(None, everyone, everyone)
+        return
+    allowed = allowed_uplinks(tree, switch, failures)
+    default = _commonest(allowed.values(), everyone)
+    yield Steering(None, default, everyone)
+    for pod, racks in groupby(allowed, key=lambda rack: rack.pod):
+        # the own pod's prefix takes in what is below the switch, too: but such packets never come to these tables
+        inside = {rack: allowed[rack] for rack in racks}
+        common = _commonest(inside.values(), default)
+        if common != default:
+            yield Steering(tree.prefix(Switch(Level.AGGREGATION, pod, 0)), common, default)
+        for rack, uplinks in inside.items():
+            if uplinks != common:
+                yield Steering(tree.prefix(rack), uplinks, common)
+
+
+def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -> tuple[int, ...]:
+    """The commonest, and of several the inherited ones, which cost no entry."""
+    counted = Counter(uplinks)
+    return max(counted, key=lambda one: (counted[one], one == inherited), default=inherited)
 
 
 def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[Switch, tuple[int, ...]]:
-    """For every rack that is not below a switch, the uplinks from which some way to its hosts is without failure.
+    """For every rack that is not below a switch, the uplinks by which its packets may go.
+
+    These are the ones from which some way to the rack is without failure; only if a rack has no such way, the ones from which
+    some way is without hard failure. Whatever the switch below chose, the switch above finds the rest of such a way among its
+    own uplinks, so that each decides alone.
 
     Parameters
     ----------
@@ -21,26 +79,31 @@ def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[S
     Returns
     -------
     dict
-        From each rack's edge switch to uplink indices in ascending order, none if the rack cannot be reached. The cost is
-        that of what the failures touch.
+        From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached. The
+        cost is that of what the failures touch.
     """
-    return dict(
-        _from_edge(switch, failures) if switch.level is Level.EDGE else _from_aggregation(tree, switch, failures)
-    )
+    leading = _from_edge if switch.level is Level.EDGE else _from_aggregation
+    allowed = dict(leading(tree, switch, failures))
+    if failures.hard is not failures and not all(allowed.values()):
+        carrying = dict(leading(tree, switch, failures.hard))
+        allowed = {rack: uplinks or carrying[rack] for rack, uplinks in allowed.items()}
+    return allowed
 
 
-def _from_edge(edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
-    known: dict[tuple[tuple[int, ...], ...], tuple[int, ...]] = {}
-    for rack, choices in failures.choices_from(edge).items():
+def _from_edge(tree: FatTree, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+    # by identity: racks that no failure sets apart share one tuple of choices, and comparing takes longer than making it
+    known: dict[int, tuple[int, ...]] = {}
+    choices_from = failures.choices_from(edge)
+    for rack, choices in choices_from.items():
         if rack != edge:
-            if choices not in known:
-                known[choices] = tuple(sorted({up[0] for up in choices}))
-            yield rack, known[choices]
+            if id(choices) not in known:
+                known[id(choices)] = tuple(sorted({up[0] for up in choices}))
+            yield rack, known[id(choices)]
 
 
 def _from_aggregation(tree: FatTree, switch: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
-    above = [tree.uplink(switch, i) for i in range(tree.half)]
-    rise = tuple(i for i, core in enumerate(above) if failures.alive(core, Link(switch, core)))
+    lost = failures.lost_uplinks
+    rise = tuple(i for i in range(tree.half) if i not in lost(switch))
     for pod in range(tree.k):
         if pod == switch.pod:
             continue
@@ -48,6 +111,6 @@ def _from_aggregation(tree: FatTree, switch: Switch, failures: Failures) -> Iter
         if pod not in failures.touched_pods:
             yield from ((rack, rise) for rack in racks)
             continue
-        over = Switch(Level.AGGREGATION, pod, switch.index)
-        into = tuple(i for i in rise if failures.alive(over, Link(over, above[i])))
-        yield from ((rack, into if failures.alive(rack, Link(rack, over)) else ()) for rack in racks)
+        over = lost(Switch(Level.AGGREGATION, pod, switch.index))
+        into = tuple(i for i in rise if i not in over)
+        yield from ((rack, into if failures.alive(rack) and switch.index not in lost(rack) else ()) for rack in racks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from flowrules.model import (
     Table,
     ToGroup,
 )
-from topologies.fattree import FatTree, Host, Level, Node, Switch
+from topologies.fattree import FatTree, Host, Level, Link, Node, Switch
 
 Packet = Mapping[str, Any]
 """Header fields by their OXM names, valued as in `Flow.match`; ``metadata`` and ``in_port`` are the switch's own."""
@@ -59,7 +60,7 @@ class TableSwitch:
             self._tables[flow.table].append(flow)
 
     def receive(self, packet: Packet, in_port: int) -> list[Departure]:
-        """Where a packet that comes in by ``in_port`` leaves: nowhere (dropped), or by one or more ports."""
+        """Where a packet that comes in by ``in_port`` leaves: nowhere (dropped, or to the controller), or by one or more ports."""
         state = {"metadata": 0, **packet, "in_port": in_port}
         departures: list[Departure] = []
         written: list[Action] = []
@@ -141,14 +142,13 @@ class TableFabric:
     def fail(self, name: str) -> None:
         """Take a link or a switch out, as its neighbours see it: the port is down."""
         element = self.tree.element(name)
+        links = [element] if isinstance(element, Link) else []
         if isinstance(element, Switch):
-            links = [(element, there) for there in self.tree.ports(element).values()]
-        else:
-            links = [(element.upper, element.lower)]
-        for here, there in links:
-            for node, towards in ((here, there), (there, here)):
-                if isinstance(node, Switch):
-                    self.switches[node].dead.add(self.tree.port(node, towards))
+            links = [self.tree.link(element, there) for there in self.tree.ports(element).values()]
+        for lower, upper in links:
+            self.switches[upper].dead.add(self.tree.port(upper, lower))
+            if isinstance(lower, Switch):
+                self.switches[lower].dead.add(self.tree.port(lower, upper))
 
     def send(self, src: Host, packet: Packet) -> tuple[list[str], dict[str, Any] | None]:
         """Send a packet from a host and follow it.
@@ -165,10 +165,13 @@ class TableFabric:
         RuntimeError
             If it is multiplied, or crosses more than 16 switches: no rule set of ours does that.
         """
-        here: Node = self.tree.edge_of(src)
+        first = self.tree.edge_of(src)
         state: dict[str, Any] = dict(packet)
         came_from: Node = src
         way: list[str] = []
+        if self.tree.port(first, src) in self.switches[first].dead:
+            return way, None
+        here: Node = first
         while isinstance(here, Switch):
             way.append(self.tree.name(here))
             departures = self.switches[here].receive(state, self.tree.port(here, came_from))
@@ -195,7 +198,8 @@ def ipv4_packet(tree: FatTree, src: Host, dst: Host, eth_src: str | None = None,
     }
 
 
-def _number(value: Any) -> int:
+@lru_cache(maxsize=1 << 14)
+def _number(value: int | str) -> int:
     if isinstance(value, int):
         return value
     if ":" in value:

@@ -29,7 +29,10 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
+from sopa_ryu.limits import allow_files
+
 WSAPI_HOST = "127.0.0.1"
+ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
 STOP_SECONDS = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROGRAM = "ryu-manager"
@@ -68,6 +71,10 @@ def register_options() -> None:
     # Named explicitly, Ryu listens on these alone, and not on the port of OpenFlow before 2013 as well.
     cfg.CONF.set_default("ofp_tcp_listen_port", ofproto_common.OFP_TCP_PORT)
     cfg.CONF.set_default("ofp_ssl_listen_port", ofproto_common.OFP_SSL_PORT)
+
+    # Ryu asks every 15 s and never gives a silent switch up.
+    cfg.CONF.set_default("echo_request_interval", ECHO_SECONDS)
+    cfg.CONF.set_default("maximum_unreplied_echo_requests", UNREPLIED_ECHOES)
 
 
 def check_port(host: str, port: int, option: str) -> None:
@@ -145,6 +152,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     """Run the controller until it is told to stop. Returns the exit status."""
     if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
         eventlet.monkey_patch()
+    allow_files()
     make_ryu_importable()
     register_options()
     from oslo_config import cfg
@@ -154,6 +162,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from ryu.cmd import manager
 
     from sopa_ryu import options
+    from sopa_ryu.drains import StateError
 
     class Manager(AppManager):
         """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""
@@ -187,7 +196,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     stop.install()
     try:
         manager.main(args, prog or _PROGRAM)
-    except (StartError, options.OptionError, cfg.Error) as error:
+    except (StartError, StateError, options.OptionError, cfg.Error) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -1,116 +1,328 @@
-"""The push channel: one WebSocket an agent, a snapshot on connecting and at every new version, acknowledged by version."""
+"""The push channel: one WebSocket an agent; a snapshot on connecting, then deltas, acknowledged by version."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
-from collections.abc import Callable
+import socket as sockets
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import eventlet
 from eventlet import websocket
 from ryu.lib import hub
 
-from topologies import Host
+from sopa_ryu import protocol
+from sopa_ryu.protocol import ProtocolError, View
+from sopa_ryu.rollout import Rollout
+from topologies import FatTree, Host, TopologyError
 
 LOG = logging.getLogger("sopa.notify")
 
-# An agent that has not taken this many messages is cut off: it reconnects and gets one snapshot instead of a backlog.
-BACKLOG = 64
+PING_SECONDS = 10.0
+CUT_SECONDS = 30.0
+CLAIM_SECONDS = 2.0
+KEPT_VIEWS = 64
+MAX_REFUSED = 100
+"""An agent that has sent so much that is refused is cut off."""
+
+
+class ClaimError(Exception):
+    """A connection for a host that is not the host's, or that another agent of the host has already."""
+
+
+class _Buffered:
+    """A socket that is read in large pieces: a short frame then costs one system call, not three."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._buffer = b""
+
+    def recv(self, count: int) -> bytes:
+        """Up to ``count`` bytes; none at the end."""
+        if not self._buffer:
+            self._buffer = self._socket.recv(protocol.MAX_ANSWER_BYTES)
+        taken, self._buffer = self._buffer[:count], self._buffer[count:]
+        return taken
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
 
 
 class AgentSession:
-    """One connected agent."""
+    """One connected agent.
 
-    def __init__(self, host: Host, socket: Any) -> None:
+    Attributes
+    ----------
+    sent : View or None
+        What it has been sent last; None if it needs a snapshot.
+    acknowledged : int
+        The version that it acknowledged last; 0 before the first.
+    acknowledged_ms : float or None
+        How long after the version was sent that was.
+    refused, refuses : int
+        Messages of its that were refused here, and messages that it says it has refused.
+    """
+
+    def __init__(self, host: Host, socket: Any, peer: str, now: float) -> None:
         self.host = host
+        self.peer = peer
+        self.sent: View | None = None
         self.acknowledged = 0
-        self.queue: hub.Queue = hub.Queue(BACKLOG)
+        self.acknowledged_ms: float | None = None
+        self.heard = self.pinged = now
+        self.refused = self.refuses = 0
+        self.ping_due = False
+        self.writing = False
+        self.gone = False
+        self.spoke = hub.Event()
         self._socket = socket
+        self._sent_at: dict[int, float] = {}
+
+    def send(self, text: str) -> None:
+        """Write a message; waits if the agent is slow."""
+        self._socket.send(text)
+
+    def note_sent(self, view: View, now: float) -> None:
+        """Remember what is about to be sent, and when."""
+        self.sent = view
+        self._sent_at[view.version] = now
+
+    def note_acknowledged(self, version: int, now: float) -> None:
+        """Take in an acknowledgement."""
+        self.acknowledged = version
+        if version in self._sent_at:
+            self.acknowledged_ms = round(1000 * (now - self._sent_at[version]), 3)
+        for earlier in [sent for sent in self._sent_at if sent <= version]:
+            del self._sent_at[earlier]
+
+    def behind_since(self) -> float | None:
+        """When the oldest version was sent that it has not acknowledged; None if there is none."""
+        return min(self._sent_at.values(), default=None)
 
     def cut(self) -> None:
-        """Close the socket; the agent sees it and reconnects."""
+        """Break the connection, also one that is stuck; the agent sees it and connects again."""
+        self.gone = True
         with contextlib.suppress(OSError):
-            self._socket.close()
-
-    def write(self) -> None:
-        """Send what is queued until the socket breaks or None is queued."""
-        try:
-            while (text := self.queue.get()) is not None:
-                self._socket.send(text)
-        except OSError:
-            pass
+            self._socket.socket.shutdown(sockets.SHUT_RDWR)
 
 
 class Notifier:
-    """Tells every connected agent what the fabric's state is.
+    """Tells every connected agent what the fabric's state is; a slow one gets one merged delta later, and delays nobody.
 
     Parameters
     ----------
-    snapshot : callable
-        Gives the message that an agent gets on connecting.
-    name : callable
-        Gives a host's name, for the log.
+    tree : FatTree
+    view : callable
+        Gives what agents are to know now; None while it is not known what has failed.
+    completed : callable
+        Told each version that every agent has acknowledged.
     """
 
-    def __init__(self, snapshot: Callable[[], dict[str, Any]], name: Callable[[Host], str]) -> None:
-        self._snapshot = snapshot
-        self._name = name
-        self.sessions: set[AgentSession] = set()
+    def __init__(self, tree: FatTree, view: Callable[[], View | None], completed: Callable[[int], None]) -> None:
+        self.tree = tree
+        self.sessions: dict[Host, AgentSession] = {}
+        self.refused: Counter[str] = Counter(claims=0, messages=0)
+        self._view = view
+        self._views: OrderedDict[int, View] = OrderedDict()
+        self._deltas: OrderedDict[tuple[int, int], str] = OrderedDict()
+        self._rollout = Rollout(completed)
 
-    def broadcast(self) -> None:
-        """Send the present snapshot to every agent, encoded once; never waits for a slow one."""
-        text = json.dumps(self._snapshot())
-        for session in list(self.sessions):
-            try:
-                session.queue.put(text, block=False)
-            except hub.queue.Full:
-                LOG.warning("agent of %s takes no messages; it is cut off and may reconnect", self._name(session.host))
-                self._cut(session)
+    # -- to the agents ------------------------------------------------------------------------------------------------
 
-    def agents(self) -> list[dict[str, Any]]:
-        """The connected agents in the order of their hosts, each with the version that it acknowledged last (0: none yet)."""
-        sessions = sorted(self.sessions, key=lambda session: session.host)
-        return [{"host": self._name(session.host), "version": session.acknowledged} for session in sessions]
+    def broadcast(self) -> int:
+        """Bring every agent to the present version; how many there are."""
+        view = self._view()
+        if view is None:
+            return 0
+        self._remember(view)
+        count = self._rollout.begin(view.version, self.sessions.values())
+        for session in list(self.sessions.values()):
+            self._wake(session)
+        return count
 
-    def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Any:
-        """Answer a WebSocket request of a host's agent and stay with it until it leaves."""
-        handler = websocket.WebSocketWSGI(lambda socket: self._attend(host, socket))
-        return handler(environ, start_response)
+    def watch(self) -> None:
+        """For ever: ask those that have been silent for a while, and cut off those that stay silent."""
+        while True:
+            hub.sleep(PING_SECONDS / 10)
+            now = time.monotonic()
+            for session in list(self.sessions.values()):
+                if now - session.heard > CUT_SECONDS:
+                    LOG.warning(
+                        "agent of %s has been silent for %.0f s: cut off", self.tree.name(session.host), CUT_SECONDS
+                    )
+                    self._drop(session)
+                elif now - max(session.heard, session.pinged) > PING_SECONDS:
+                    self._ping(session, now)
 
-    def _attend(self, host: Host, socket: Any) -> None:
-        session = AgentSession(host, socket)
-        session.queue.put(json.dumps(self._snapshot()))
-        self.sessions.add(session)
-        writer = hub.spawn(session.write)
-        LOG.info("agent of %s connected (%d in all)", self._name(host), len(self.sessions))
+    def _ping(self, session: AgentSession, now: float) -> None:
+        session.pinged, session.ping_due = now, True
+        self._wake(session)
+
+    def _wake(self, session: AgentSession) -> None:
+        if not session.writing:
+            session.writing = True
+            eventlet.spawn_n(self._write, session)
+
+    def _write(self, session: AgentSession) -> None:
+        """Send until the agent has been sent everything; what changes meanwhile is sent as one."""
         try:
-            while (text := socket.wait()) is not None:
-                self._receive(session, text)
+            while not session.gone and (text := self._due(session)) is not None:
+                session.send(text)
         except OSError:
+            session.cut()
+        finally:
+            session.writing = False
+
+    def _due(self, session: AgentSession) -> str | None:
+        view = self._view()
+        if view is not None and (session.sent is None or session.sent.version != view.version):
+            before, now = session.sent, time.monotonic()
+            self._remember(view)
+            session.note_sent(view, now)
+            if before is None or before.version not in self._views:
+                return protocol.snapshot(view, self.tree.ip(session.host))
+            return self._delta(before, view)
+        if session.ping_due:
+            session.ping_due = False
+            return protocol.PING
+        return None
+
+    def _delta(self, before: View, after: View) -> str:
+        key = before.version, after.version
+        if key not in self._deltas:
+            self._deltas[key] = protocol.delta(before, after)
+            while len(self._deltas) > KEPT_VIEWS:
+                self._deltas.popitem(last=False)
+        return self._deltas[key]
+
+    def _remember(self, view: View) -> None:
+        self._views[view.version] = view
+        while len(self._views) > KEPT_VIEWS:
+            self._views.popitem(last=False)
+
+    # -- from the agents ----------------------------------------------------------------------------------------------
+
+    def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Iterable[bytes]:
+        """Answer a WebSocket request of a host's agent and stay with it until it leaves.
+
+        Raises
+        ------
+        ClaimError
+            If the request comes from another host of the fabric, or the host's agent is connected already.
+        """
+        peer = environ.get("REMOTE_ADDR", "")
+        try:
+            self._check_claim(host, peer)
+        except ClaimError as error:
+            self.refused["claims"] += 1
+            LOG.warning("%s from %s is refused: %s", self.tree.name(host), peer, error)
+            raise
+        handler = websocket.WebSocketWSGI(
+            lambda socket: self._attend(host, socket, peer), max_frame_length=protocol.MAX_ANSWER_BYTES
+        )
+        served: Iterable[bytes] = handler(environ, start_response)
+        return served
+
+    def _check_claim(self, host: Host, peer: str) -> None:
+        try:
+            sender = self.tree.host_by_ip(peer)
+        except (TopologyError, ValueError):
+            sender = host  # from outside the fabric, as over a management network: it may be any host
+        if sender != host:
+            raise ClaimError(f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host")
+        holder = self.sessions.get(host)
+        if holder is not None and self._answers(holder):
+            raise ClaimError(
+                f"another agent of {self.tree.ip(host)} is connected, from {holder.peer}: end that one first"
+            )
+
+    def _answers(self, session: AgentSession) -> bool:
+        """Whether an agent is still there; one that is not loses its place."""
+        session.spoke.clear()
+        self._ping(session, time.monotonic())
+        if session.spoke.wait(CLAIM_SECONDS) and not session.gone:
+            return True
+        self._drop(session)
+        return False
+
+    def _attend(self, host: Host, socket: Any, peer: str) -> None:
+        socket.socket = _Buffered(socket.socket)
+        session = AgentSession(host, socket, peer, time.monotonic())
+        former = self.sessions.get(host)
+        if former is not None:
+            self._drop(former)  # two came at the same moment
+        self.sessions[host] = session
+        LOG.info("agent of %s connected from %s (%d in all)", self.tree.name(host), peer, len(self.sessions))
+        self._wake(session)
+        try:
+            while not session.gone and (text := socket.wait()) is not None:
+                self._receive(session, text)
+        except (OSError, ValueError):  # gone, or no UTF-8
             pass
         finally:
-            self.sessions.discard(session)
-            hub.kill(writer)
-            LOG.info("agent of %s left (%d remain)", self._name(host), len(self.sessions))
+            self._drop(session)
+            LOG.info("agent of %s left (%d remain)", self.tree.name(host), len(self.sessions))
 
     def _receive(self, session: AgentSession, text: str | bytes) -> None:
+        now = time.monotonic()
+        session.heard = now
+        session.spoke.set()
+        view = self._view()
         try:
-            message = json.loads(text)
-            kind = message["type"]
-            if kind == "ack":
-                session.acknowledged = int(message["version"])
-                return
-            if kind == "resync":
-                session.queue.put(json.dumps(self._snapshot()), block=False)
-                return
-            problem = f"unknown type {kind!r}"
-        except hub.queue.Full:
+            if view is None:
+                return  # it answers a ping before it could be told anything
+            ack = protocol.answer(text, view)
+        except ProtocolError as error:
+            self._refuse(session, error)
             return
-        except (ValueError, TypeError, KeyError) as error:
-            problem = f"{type(error).__name__}: {error}"
-        LOG.warning("agent of %s sent what is no message: %s", self._name(session.host), problem)
+        if ack is None:
+            session.sent = None
+            self._wake(session)
+            return
+        session.refuses = ack.refused
+        if ack.epoch == view.epoch:
+            session.note_acknowledged(ack.version, now)
+            self._rollout.reached(session, ack.version)
 
-    def _cut(self, session: AgentSession) -> None:
-        self.sessions.discard(session)
-        hub.spawn(session.cut)
+    def _refuse(self, session: AgentSession, error: ProtocolError) -> None:
+        session.refused += 1
+        self.refused["messages"] += 1
+        name = self.tree.name(session.host)
+        if session.refused == 1:
+            LOG.warning("agent of %s sent what is refused: %s", name, error)
+        if session.refused == MAX_REFUSED:
+            LOG.warning("agent of %s has sent %d messages that are refused: cut off", name, MAX_REFUSED)
+            self._drop(session)
+
+    def _drop(self, session: AgentSession) -> None:
+        session.cut()
+        if self.sessions.get(session.host) is session:
+            del self.sessions[session.host]
+        self._rollout.left(session)
+
+    # -- what is told to the outside ----------------------------------------------------------------------------------
+
+    def agents(self, version: int) -> list[dict[str, Any]]:
+        """The connected agents in the order of their hosts: what they have in force, and how far behind they are."""
+        now = time.monotonic()
+        told = []
+        for host, session in sorted(self.sessions.items()):
+            behind = session.behind_since()
+            told.append(
+                {
+                    "host": self.tree.name(host),
+                    "address": str(self.tree.ip(host)),
+                    "peer": session.peer,
+                    "version": session.acknowledged,
+                    "lag": version - session.acknowledged,
+                    "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,
+                    "acknowledged_ms": session.acknowledged_ms,
+                    "last_contact_seconds": round(now - session.heard, 3),
+                    "refused": session.refused,
+                    "refuses": session.refuses,
+                }
+            )
+        return told

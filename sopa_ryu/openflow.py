@@ -20,9 +20,11 @@ from flowrules.model import (
     SetField,
     SwitchRules,
     Table,
+    ToController,
     ToGroup,
     digest,
 )
+from sopa_ryu.state import DOWN, SILENT
 
 OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser
@@ -48,6 +50,13 @@ class Installed(NamedTuple):
     match: Any
 
 
+class Holdings(NamedTuple):
+    """What a switch holds: its flow entries, and its groups, each with the ports of its buckets in order."""
+
+    flows: list[Installed]
+    groups: dict[int, tuple[int, ...]]
+
+
 class Changes(NamedTuple):
     """What brings a switch from what it holds to what it should hold."""
 
@@ -62,24 +71,26 @@ class Changes(NamedTuple):
         return len(self.groups) + len(self.flows) + len(self.stale_flows) + len(self.stale_groups)
 
 
-def compare(wanted: SwitchRules, flows: Iterable[Installed], groups: dict[int, tuple[int, ...]]) -> Changes:
+def is_ours(entry: Installed) -> bool:
+    """Whether a flow entry came from a controller like this one."""
+    return entry.cookie >> 56 == COOKIE_MARK
+
+
+def compare(wanted: SwitchRules, installed: Holdings) -> Changes:
     """Tell what is missing and what is stale, so that a switch is reconciled without touching what is right.
 
-    Parameters
-    ----------
-    wanted : SwitchRules
-    flows : iterable of Installed
-        What the switch holds; entries that it learned itself are left alone.
-    groups : dict from group id to ports
-        The groups that it holds, each with the ports of its buckets in order.
+    Entries that the switch learned itself are left alone.
     """
+    groups = installed.groups
     missing = {(int(flow.table), flow.priority, digest(flow)): flow for flow in wanted.flows}
     stale = []
-    for entry in flows:
+    for entry in installed.flows:
         if entry.table == Table.DELIVER and entry.cookie == LEARNED_COOKIE:
             continue
-        ours = entry.cookie >> 56 == COOKIE_MARK
-        if not ours or missing.pop((entry.table, entry.priority, entry.cookie >> 32 & 0xFFFFFF), None) is None:
+        if (
+            not is_ours(entry)
+            or missing.pop((entry.table, entry.priority, entry.cookie >> 32 & 0xFFFFFF), None) is None
+        ):
             stale.append(entry)
     group_changes = []
     for group in wanted.groups:
@@ -189,17 +200,17 @@ def _instructions(flow: Flow) -> tuple[Any, ...]:
 
 
 def _answer_arp(action: AnswerArp) -> list[Any]:
-    move, whole = PARSER.NXActionRegMove, {"arp_sha": 48, "arp_spa": 32}
+    move = PARSER.NXActionRegMove
     return [
         move(src_field="eth_src", dst_field="eth_dst", n_bits=48),
         PARSER.OFPActionSetField(eth_src=action.mac),
         PARSER.OFPActionSetField(arp_op=2),
-        move(src_field="arp_sha", dst_field="arp_tha", n_bits=whole["arp_sha"]),
+        move(src_field="arp_sha", dst_field="arp_tha", n_bits=48),
         PARSER.OFPActionSetField(arp_sha=action.mac),
         # sender and target change places by way of a register
-        move(src_field="arp_spa", dst_field="reg0", n_bits=whole["arp_spa"]),
-        move(src_field="arp_tpa", dst_field="arp_spa", n_bits=whole["arp_spa"]),
-        move(src_field="reg0", dst_field="arp_tpa", n_bits=whole["arp_spa"]),
+        move(src_field="arp_spa", dst_field="reg0", n_bits=32),
+        move(src_field="arp_tpa", dst_field="arp_spa", n_bits=32),
+        move(src_field="reg0", dst_field="arp_tpa", n_bits=32),
         PARSER.OFPActionOutput(OPENFLOW.OFPP_IN_PORT),
     ]
 
@@ -237,6 +248,7 @@ def _hash_over(action: HashOver) -> list[Any]:
 _ACTIONS: dict[type, Callable[[Any], list[Any]]] = {
     Output: lambda action: [PARSER.OFPActionOutput(action.port)],
     ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
+    ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
     AnswerArp: _answer_arp,
     LearnSender: _learn_sender,
@@ -260,9 +272,30 @@ def _bucket_port(bucket: Any) -> int:
     return outputs[0] if ours else -1
 
 
-def port_is_up(port: Any) -> bool:
-    """Whether a port, as a switch describes it, carries packets: neither taken down nor without a link."""
-    return not port.config & OPENFLOW.OFPPC_PORT_DOWN and not port.state & OPENFLOW.OFPPS_LINK_DOWN
+def port_trouble(port: Any) -> str | None:
+    """Why a port, as a switch describes it, carries no packets: `DOWN`, `SILENT`, or None if it does.
+
+    Open vSwitch clears LIVE while BFD does not hear the other end, though the port itself is up.
+    """
+    if port_is_down(port):
+        return DOWN
+    return None if port.state & OPENFLOW.OFPPS_LIVE else SILENT
+
+
+def port_is_down(port: Any) -> bool:
+    """Whether a port has been taken down or has no link."""
+    return bool(port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN)
+
+
+def packet_out(datapath: Any, port: int, data: bytes) -> Any:
+    """The message that has a switch send a frame out of a port."""
+    return PARSER.OFPPacketOut(
+        datapath,
+        buffer_id=OPENFLOW.OFP_NO_BUFFER,
+        in_port=OPENFLOW.OFPP_CONTROLLER,
+        actions=[PARSER.OFPActionOutput(port)],
+        data=data,
+    )
 
 
 ERROR_TYPES = {

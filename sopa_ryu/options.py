@@ -1,6 +1,7 @@
 """The controller's own options: oslo.config's group `sopa`, as in --sopa-k, or [sopa] in a --config-file."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from oslo_config import cfg
 
@@ -15,12 +16,19 @@ class OptionError(ValueError):
     """An option has a value that the controller cannot work with. The message is for the operator."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Settings:
-    """The options of group `sopa`, checked."""
+    """The options of group `sopa`, checked, with their defaults; what each is for is said in its help text."""
 
-    k: int
-    carrier: str
+    k: int = 4
+    carrier: str = "mac"
+    settle: float = 10.0
+    hold_down: float = 2.0
+    hold_down_max: float = 60.0
+    lldp_interval: float = 10.0
+    ovsdb: tuple[str, ...] = ()
+    bfd_interval: int = 100
+    state_dir: Path = Path("/var/lib/sopa")
 
 
 def _number_or_text(value: object) -> object:
@@ -34,16 +42,69 @@ _OPTIONS = [
     cfg.Opt(
         "k",
         type=_number_or_text,
-        default=4,
+        default=Settings.k,
         metavar="K",
-        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default 4)",
+        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {Settings.k})",
     ),
     cfg.StrOpt(
         "carrier",
-        default="mac",
+        default=Settings.carrier,
         metavar="CARRIER",
         help="where a packet carries its path: mac, the sender's Ethernet source address, or option, an IPv4 "
-        "option as in the paper (default mac)",
+        f"option as in the paper (default {Settings.carrier})",
+    ),
+    cfg.FloatOpt(
+        "settle",
+        default=Settings.settle,
+        min=0.0,
+        metavar="SECONDS",
+        help="after a start, how long to wait for switches that have not connected yet before saying what has failed; until "
+        "then hosts and switches keep what an earlier controller told them "
+        f"(default {Settings.settle:g}; it ends at once when all are here)",
+    ),
+    cfg.FloatOpt(
+        "hold-down",
+        default=Settings.hold_down,
+        min=0.0,
+        metavar="SECONDS",
+        help="how long a link or switch that has come back stays out of the candidate paths; doubled each time it fails "
+        f"again soon (default {Settings.hold_down:g})",
+    ),
+    cfg.FloatOpt(
+        "hold-down-max",
+        default=Settings.hold_down_max,
+        min=0.0,
+        metavar="SECONDS",
+        help=f"the longest hold-down (default {Settings.hold_down_max:g})",
+    ),
+    cfg.FloatOpt(
+        "lldp-interval",
+        default=Settings.lldp_interval,
+        min=0.0,
+        metavar="SECONDS",
+        help="how often every port between switches sends a probe that checks the cabling "
+        f"(default {Settings.lldp_interval:g}; 0: never)",
+    ),
+    cfg.MultiStrOpt(
+        "ovsdb",
+        default=[],
+        metavar="ADDRESS",
+        help="OVSDB address of Open vSwitch, to switch on BFD there, which finds silent and one-way loss: unix:PATH, "
+        "tcp:HOST:PORT, or tcp:*:PORT for the address that each switch connects from; may be repeated (default: none)",
+    ),
+    cfg.IntOpt(
+        "bfd-interval",
+        default=Settings.bfd_interval,
+        min=10,
+        max=60_000,
+        metavar="MS",
+        help=f"BFD's interval where it is not on yet; three lost in a row are a failure (default {Settings.bfd_interval})",
+    ),
+    cfg.StrOpt(
+        "state-dir",
+        default=str(Settings.state_dir),
+        metavar="DIR",
+        help=f"where drains are kept over a restart; each controller needs one of its own (default {Settings.state_dir})",
     ),
 ]
 
@@ -75,4 +136,17 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         raise OptionError(f"carrier must be {' or '.join(CARRIERS)}, not {carrier}")
     if carrier != "mac":
         raise OptionError(f"the {carrier} carrier is not built yet: use mac")
-    return Settings(k=k, carrier=carrier)
+    group = conf[GROUP]
+    if group.hold_down_max < group.hold_down:
+        raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
+    return Settings(
+        k=k,
+        carrier=carrier,
+        settle=group.settle,
+        hold_down=group.hold_down,
+        hold_down_max=group.hold_down_max,
+        lldp_interval=group.lldp_interval,
+        ovsdb=tuple(group.ovsdb),
+        bfd_interval=group.bfd_interval,
+        state_dir=Path(group.state_dir),
+    )

@@ -48,7 +48,11 @@ class ChildProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Any:
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
         return self
 
     def __exit__(
@@ -128,6 +132,7 @@ class ControllerProcess(ChildProcess):
         self.openflow = f"tcp:127.0.0.1:{openflow_port}"
         command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
+        command += [f"--sopa-state-dir={log.with_suffix('.state')}"]
         super().__init__([*command, *options, "sopa_ryu.app"], log)
 
     def start(self) -> None:
@@ -145,8 +150,13 @@ class ControllerProcess(ChildProcess):
         return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10)
 
     def wait_connected(self, switches: int, seconds: float = 60.0) -> None:
-        """Wait until that many switches hold their rules."""
-        self.wait_until(lambda: self.fabric()["connected"] == switches, f"{switches} switches were connected", seconds)
+        """Wait until that many switches hold their rules, and the controller says what has failed."""
+
+        def ready() -> bool:
+            body = self.fabric()
+            return bool(body["connected"] == switches and body["settled"])
+
+        self.wait_until(ready, f"{switches} switches were connected", seconds)
 
     def wait_agents(self, agents: int, seconds: float = 60.0) -> None:
         """Wait until that many agents have acknowledged the present version."""

@@ -34,8 +34,12 @@ class SwitchSession:
     ----------
     rules : SwitchRules or None
         What it is known to hold, confirmed by a barrier; None until then.
+    version : int
+        The fabric's version that these rules are of; 0 before the first.
     messages_sent : int
         Flow-mods and group-mods sent so far.
+    busy, probing : bool
+        Whether somebody is bringing it to the present version, or sending its probes, just now.
     """
 
     def __init__(self, datapath: Any, switch: Switch, name: str) -> None:
@@ -43,7 +47,9 @@ class SwitchSession:
         self.switch = switch
         self.name = name
         self.rules: SwitchRules | None = None
+        self.version = 0
         self.messages_sent = 0
+        self.busy = self.probing = False
         self.connected_at = time.monotonic()
         self._waiting: dict[int, hub.Queue] = {}
         self._errors: list[str] = []
@@ -113,7 +119,22 @@ class SwitchSession:
         (reply,) = self.ask(PARSER.OFPRoleRequest(self.datapath, OPENFLOW.OFPCR_ROLE_NOCHANGE, 0))
         return bool(reply.role == OPENFLOW.OFPCR_ROLE_MASTER)
 
-    def reconcile(self, wanted: SwitchRules, version: int) -> openflow.Changes:
+    def installed(self) -> openflow.Holdings:
+        """Ask the switch which flow entries and groups it holds.
+
+        Raises
+        ------
+        SwitchError
+            If it does not answer.
+        """
+        flows = self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
+        groups = self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0))
+        return openflow.Holdings(
+            openflow.installed_flows(body for reply in flows for body in reply.body),
+            openflow.installed_groups(body for reply in groups for body in reply.body),
+        )
+
+    def reconcile(self, installed: openflow.Holdings, wanted: SwitchRules, version: int) -> openflow.Changes:
         """Make the switch hold exactly the wanted rules, touching only what differs, and wait for its barrier.
 
         Raises
@@ -121,13 +142,7 @@ class SwitchSession:
         SwitchError
             If it refuses any of it, or does not answer.
         """
-        flows = self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
-        groups = self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0))
-        changes = openflow.compare(
-            wanted,
-            openflow.installed_flows(body for reply in flows for body in reply.body),
-            openflow.installed_groups(body for reply in groups for body in reply.body),
-        )
+        changes = openflow.compare(wanted, installed)
         self._carry_out(changes, wanted, version)
         return changes
 
@@ -137,7 +152,7 @@ class SwitchSession:
         After an update that failed it is not known what the switch holds: then it is asked.
         """
         if self.rules is None:
-            return self.reconcile(wanted, version).size
+            return self.reconcile(self.installed(), wanted, version).size
         if self.rules == wanted:
             return 0
         changes = openflow.difference(self.rules, wanted)

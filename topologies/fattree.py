@@ -152,15 +152,21 @@ class FatTree(Identities):
             raise TopologyError(f"{self.name(node)} and {self.name(towards)} are not cabled together")
         return port
 
+    def link(self, a: Node, b: Node) -> Link:
+        """The cable between two nodes, whichever is given first; `TopologyError` if they are not cabled together."""
+        upwards = isinstance(a, Host) or (isinstance(b, Switch) and a.level < b.level)
+        link = Link(a, b) if upwards else Link(b, a)  # type: ignore[arg-type]
+        self.port(link.lower, link.upper)
+        return link
+
     def element(self, name: str) -> Switch | Link:
         """The switch or link of that name, as failures and drains name them; `TopologyError` if there is none."""
         lower, dash, upper = name.partition("-")
         if not dash:
             return self.switch(name)
-        link = Link(self.node(lower), self.switch(upper))
-        self.port(link.lower, link.upper)
-        if isinstance(link.lower, Switch) and link.lower.level > link.upper.level:
-            raise TopologyError(f"{name!r} is named from the wrong end; call it {upper}-{lower}")
+        link = self.link(self.node(lower), self.switch(upper))
+        if self.name(link) != name:
+            raise TopologyError(f"{name!r} is named from the wrong end; call it {self.name(link)}")
         return link
 
     # -- paths --------------------------------------------------------------------------------------------------------

@@ -11,19 +11,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import websockets
 from pyroute2 import IPRoute
 from websockets.asyncio.client import ClientConnection, connect
 
+from sopa_ryu import protocol
 from sopa_ryu.agent.libbpf import BpfMapError
 from sopa_ryu.agent.netns import inside
-from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.pathsets import PathSets
+from sopa_ryu.agent.pathtable import PathTable
 from sopa_ryu.agent.settings import DEFAULT_THRESHOLD, STATE_DIR, HostSettings
 from sopa_ryu.agent.tagger import DEFAULT_FLOWS, Policy, Tagger
-from topologies import Failures, FatTree, TopologyError
+from sopa_ryu.protocol import GapError, ProtocolError, View
 from topologies.fattree import FABRIC_NETWORK
 
 LOG = logging.getLogger("sopa.agent")
@@ -31,6 +32,7 @@ LOG = logging.getLogger("sopa.agent")
 FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 10.0
 OPEN_SECONDS = 10.0
+LOAD_RETRY_SECONDS = 2.0
 CHANNEL = "/sopa/v1/agents/"
 
 
@@ -110,7 +112,10 @@ class HostAgent:
         self.options = options
         self.address = _fabric_address(interface)
         self.url = options.channel(self.address)
-        self.version: tuple[int, int] | None = None
+        self.view: View | None = None
+        self.refused = 0
+        self._sets: PathSets | None = None
+        self._cut_off = 0
         self._attached = False
         self._jitter = random.Random(f"{options.seed} {self.address}")
         self._settings = HostSettings(
@@ -146,7 +151,13 @@ class HostAgent:
         silent = False
         while True:
             try:
-                async with connect(self.url, open_timeout=OPEN_SECONDS, max_size=None, proxy=None) as channel:
+                async with connect(
+                    self.url,
+                    open_timeout=OPEN_SECONDS,
+                    max_size=protocol.MAX_MESSAGE_BYTES,
+                    compression=None,
+                    proxy=None,
+                ) as channel:
                     LOG.info("%s: connected to %s", self.address, self.options.controller)
                     delay, silent = FIRST_RETRY_SECONDS, False
                     await self._follow(channel)
@@ -161,7 +172,7 @@ class HostAgent:
                     self.address,
                     self.options.controller,
                     problem,
-                    "its last path sets stay in force" if self.version else "packets go unlabelled until it answers",
+                    "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
                     LAST_RETRY_SECONDS,
                 )
                 silent = True
@@ -171,46 +182,60 @@ class HostAgent:
     async def _follow(self, channel: ClientConnection) -> None:
         async for text in channel:
             try:
-                message = json.loads(text)
-                if message["type"] != "snapshot":
-                    # a kind from a later controller: a snapshot says the same
-                    await channel.send(json.dumps({"type": "resync"}))
-                    continue
-                await self._take(message)
+                view = protocol.receive(text, self.view, self.address)
+                if view is not None and view is not self.view:
+                    await self._take(view)
+            except GapError as error:
+                LOG.info("%s: a snapshot is needed: %s", self.address, error)
+                await channel.send(protocol.RESYNC)
+                continue
+            except ProtocolError as error:
+                self.refused += 1
+                LOG.error(
+                    "%s: a message of the controller's is refused (%d so far): %s", self.address, self.refused, error
+                )
             except BpfMapError as error:
                 # not acknowledged, so that the controller sees who lags behind
-                LOG.error("%s: the new path sets cannot be loaded, the old ones stay in force: %s", self.address, error)
-                continue
-            except (ValueError, KeyError, TypeError, TopologyError) as error:
+                self._sets = None
                 LOG.error(
-                    "%s: the controller's message is not understood: %s: %s", self.address, type(error).__name__, error
+                    "%s: the new path sets cannot be loaded, the old ones stay in force for another %g s: %s",
+                    self.address,
+                    LOAD_RETRY_SECONDS,
+                    error,
                 )
+                await asyncio.sleep(LOAD_RETRY_SECONDS)
+                await channel.send(protocol.RESYNC)
                 continue
-            epoch, version = self.version or (0, 0)
-            await channel.send(json.dumps({"type": "ack", "epoch": epoch, "version": version}))
+            await channel.send(protocol.ack(self.view, self.refused))
 
-    async def _take(self, snapshot: dict[str, Any]) -> None:
-        tree = FatTree(snapshot["k"])
-        host = tree.host_by_ip(self.address)
-        failures = Failures(tree, snapshot["failures"])
-        table = path_table(tree, host, failures, self.options.seed, self.options.policy)
-        self._tagger.swap(table)
-        if not self._attached:
-            await asyncio.to_thread(self._attach)
-        self.version = int(snapshot["epoch"]), int(snapshot["version"])
+    async def _take(self, view: View) -> None:
+        tree = view.failures.tree
+        if self._sets is None or self._sets.tree != tree:
+            self._sets = PathSets(tree, tree.host_by_ip(self.address), self.options.seed, self.options.policy)
+        table = self._sets.follow(view.failures)
+        if table is not None:
+            self._tagger.swap(table)
+            if not self._attached:
+                await asyncio.to_thread(self._attach)
+            self._tell(view, table)
+        self.view = view
+
+    def _tell(self, view: View, table: PathTable) -> None:
         LOG.info(
-            "%s (%s on %s): %d path sets for %d racks, version %d, %s",
-            tree.name(host),
+            "%s on %s: version %d, %d path sets for %d racks, %s",
             self.address,
             self.interface.name,
+            view.version,
             len(table.sets),
             len(table.destinations),
-            snapshot["version"],
             self.options.policy.name.lower().replace("_", "-"),
         )
         cut_off = table.destinations.count(-1)
         if cut_off:
             LOG.warning("%s: no path is left to %d racks; packets for them go unlabelled", self.address, cut_off)
+        elif self._cut_off:
+            LOG.info("%s: there are paths to every rack again", self.address)
+        self._cut_off = cut_off
 
     def _attach(self) -> None:
         self._tagger.attach()

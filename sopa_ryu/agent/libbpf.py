@@ -1,4 +1,4 @@
-"""libbpf by ctypes: the only module that speaks to BPF. Needs libbpf.so.1 (1.0 or later) and, to do anything, root.
+"""libbpf by ctypes: with tc.py the only module that speaks to BPF. Needs libbpf.so.1 (1.0 or later) and, to do anything, root.
 
 What can go wrong::
 
@@ -8,7 +8,7 @@ What can go wrong::
     ├── BpfMapError      a map cannot be created, read or filled
     └── AttachError      tc refused: no such interface, no clsact, or a stranger's filter in our place
 
-tc calls act in the calling thread's network namespace (see `netns.inside`); maps and programs belong to none.
+Maps and programs belong to no network namespace.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-INGRESS, EGRESS = 1, 2
 ANY, NOEXIST, EXIST = 0, 1, 2
-_ARRAY, _F_INNER_MAP, _TC_F_REPLACE = 2, 1 << 12, 1
+_ARRAY, _F_INNER_MAP = 2, 1 << 12
 _SKB_BYTES, _SKB_GSO_SEGS = 192, 164  # struct __sk_buff
 _LOG_LINES = 20
+_MOST_MAPS = 16
 
 
 class BpfError(RuntimeError):
@@ -68,15 +68,6 @@ class _TestRunOpts(Structure):
                 ("flags", c_uint32), ("cpu", c_uint32), ("batch_size", c_uint32)]  # fmt: skip
 
 
-class _TcHook(Structure):
-    _fields_ = [("sz", c_size_t), ("ifindex", c_int), ("attach_point", c_int), ("parent", c_uint32)]
-
-
-class _TcOpts(Structure):
-    _fields_ = [("sz", c_size_t), ("prog_fd", c_int), ("flags", c_uint32), ("prog_id", c_uint32),
-                ("handle", c_uint32), ("priority", c_uint32)]  # fmt: skip
-
-
 _said = threading.local()
 _PrintFn = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 
@@ -106,7 +97,7 @@ def _lib() -> ctypes.CDLL:
     return lib
 
 
-def _call(function: str, *arguments: object) -> int:
+def call(function: str, *arguments: object) -> int:
     """Call a libbpf function that returns a number; what libbpf says meanwhile goes with the error, if it is one."""
     lib = _lib()
     _said.lines = []
@@ -118,7 +109,7 @@ def _reason(number: int) -> str:
     return os.strerror(number) + "".join(f"\n  {line}" for line in lines[-_LOG_LINES:])
 
 
-def _check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
+def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
     """The result of a libbpf call, or the exception for its negative errno."""
     if result >= 0:
         return result
@@ -163,12 +154,12 @@ class Object:
         try:
             for name, entries in (max_entries or {}).items():
                 found = self._find("map", name)
-                _check(
-                    _call("bpf_map__set_max_entries", c_void_p(found), c_uint32(entries)),
+                check(
+                    call("bpf_map__set_max_entries", c_void_p(found), c_uint32(entries)),
                     f"cannot resize {name}",
                 )
-            _check(
-                _call("bpf_object__load", c_void_p(self._pointer)),
+            check(
+                call("bpf_object__load", c_void_p(self._pointer)),
                 f"the kernel refused {path.name}",
                 BpfLoadError,
             )
@@ -187,11 +178,11 @@ class Object:
 
     def map_fd(self, name: str) -> int:
         """The descriptor of a map, open until the object is closed."""
-        return _call("bpf_map__fd", c_void_p(self._find("map", name)))
+        return call("bpf_map__fd", c_void_p(self._find("map", name)))
 
     def program_fd(self, name: str) -> int:
         """The descriptor of a program, open until the object is closed."""
-        return _call("bpf_program__fd", c_void_p(self._find("program", name)))
+        return call("bpf_program__fd", c_void_p(self._find("program", name)))
 
     def close(self) -> None:
         """Close all descriptors; a second call does nothing."""
@@ -209,7 +200,7 @@ def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: in
         context = bytearray(_SKB_BYTES)
         struct.pack_into("=I", context, _SKB_GSO_SEGS, gso_segments)
         opts.ctx_in, opts.ctx_size_in = bytes(context), len(context)
-    _check(_call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
+    check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
     return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration)
 
 
@@ -219,7 +210,7 @@ def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: in
 def create_inner_array(name: str, entries: int, value_bytes: int) -> int:
     """A new array map that fits the slot of an array of maps whatever its size; the caller closes the descriptor."""
     opts = _MapCreateOpts(sz=sizeof(_MapCreateOpts), map_flags=_F_INNER_MAP)
-    fd = _call(
+    fd = call(
         "bpf_map_create",
         _ARRAY,
         name.encode(),
@@ -228,7 +219,7 @@ def create_inner_array(name: str, entries: int, value_bytes: int) -> int:
         c_uint32(entries),
         byref(opts),
     )
-    return _check(fd, f"cannot create map {name} of {entries} entries")
+    return check(fd, f"cannot create map {name} of {entries} entries")
 
 
 def fill_array(fd: int, values: bytes, value_bytes: int) -> None:
@@ -236,26 +227,26 @@ def fill_array(fd: int, values: bytes, value_bytes: int) -> None:
     count = c_uint32(len(values) // value_bytes)
     keys = array("I", range(count.value)).tobytes()
     opts = _BatchOpts(sz=sizeof(_BatchOpts))
-    result = _call("bpf_map_update_batch", fd, keys, values, byref(count), byref(opts))
+    result = call("bpf_map_update_batch", fd, keys, values, byref(count), byref(opts))
     if -result in (errno.EINVAL, errno.EOPNOTSUPP, 524):  # 524: ENOTSUPP, no batches for this map type
         for index in range(len(values) // value_bytes):
             update(fd, struct.pack("=I", index), values[index * value_bytes :][:value_bytes])
         return
-    _check(result, f"cannot write {count.value} map elements")
+    check(result, f"cannot write {count.value} map elements")
 
 
 def update(fd: int, key: bytes, value: bytes) -> None:
     """Write one element."""
-    _check(_call("bpf_map_update_elem", fd, key, value, c_uint64(ANY)), "cannot write a map element")
+    check(call("bpf_map_update_elem", fd, key, value, c_uint64(ANY)), "cannot write a map element")
 
 
 def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
     """One element, or None if there is none; of a per-CPU map all values, each padded to 8 bytes."""
     value = ctypes.create_string_buffer(value_bytes)
-    result = _call("bpf_map_lookup_elem", fd, key, value)
+    result = call("bpf_map_lookup_elem", fd, key, value)
     if result == -errno.ENOENT:
         return None
-    _check(result, "cannot read a map element")
+    check(result, "cannot read a map element")
     return value.raw
 
 
@@ -263,21 +254,21 @@ def keys(fd: int, key_bytes: int) -> Iterator[bytes]:
     """The keys of a map; one whose entries come and go may give some twice."""
     last: bytes | None = None
     following = ctypes.create_string_buffer(key_bytes)
-    while (result := _call("bpf_map_get_next_key", fd, last, following)) == 0:
+    while (result := call("bpf_map_get_next_key", fd, last, following)) == 0:
         last = following.raw
         yield last
     if result != -errno.ENOENT:
-        _check(result, "cannot list a map's keys")
+        check(result, "cannot list a map's keys")
 
 
 def possible_cpus() -> int:
     """How many values an element of a per-CPU map has."""
-    return _check(_call("libbpf_num_possible_cpus"), "cannot count the CPUs")
+    return check(call("libbpf_num_possible_cpus"), "cannot count the CPUs")
 
 
 def open_map(identifier: int) -> int:
     """A descriptor of the map with that id, as an array of maps holds it; the caller closes it."""
-    return _check(_call("bpf_map_get_fd_by_id", c_uint32(identifier)), f"map {identifier} is gone")
+    return check(call("bpf_map_get_fd_by_id", c_uint32(identifier)), f"map {identifier} is gone")
 
 
 def map_entries(fd: int) -> int:
@@ -287,66 +278,40 @@ def map_entries(fd: int) -> int:
 
 def program_name(identifier: int) -> str:
     """The name of the program with that id, empty if it is gone (struct bpf_prog_info)."""
-    fd = _call("bpf_prog_get_fd_by_id", c_uint32(identifier))
+    fd = call("bpf_prog_get_fd_by_id", c_uint32(identifier))
     if fd == -errno.ENOENT:
         return ""
-    _check(fd, f"cannot open program {identifier}")
+    check(fd, f"cannot open program {identifier}")
     try:
         return _info(fd, 80)[64:80].split(b"\0")[0].decode()
     finally:
         os.close(fd)
 
 
-def _info(fd: int, size: int) -> bytes:
-    info, length = ctypes.create_string_buffer(size), c_uint32(size)
-    _check(_call("bpf_obj_get_info_by_fd", fd, info, byref(length)), "cannot read a BPF object's information")
+def open_program_map(identifier: int, name: str) -> int:
+    """A descriptor of the map of that name (at most 15 characters) that a program uses, whoever loaded it; the caller closes it.
+
+    Raises
+    ------
+    BpfMapError
+        If the program is gone, or uses none of that name.
+    """
+    program = check(call("bpf_prog_get_fd_by_id", c_uint32(identifier)), f"program {identifier} is gone")
+    try:
+        numbers = (c_uint32 * _MOST_MAPS)()
+        asked = struct.pack("=52xIQ", _MOST_MAPS, ctypes.addressof(numbers))  # nr_map_ids, map_ids
+        count = min(_MOST_MAPS, int(struct.unpack_from("=I", _info(program, 80, asked), 52)[0]))
+    finally:
+        os.close(program)
+    for number in numbers[:count]:
+        fd = open_map(number)
+        if _info(fd, 80)[24:40].split(b"\0")[0].decode() == name:
+            return fd
+        os.close(fd)
+    raise BpfMapError(f"program {identifier} uses no map {name}")
+
+
+def _info(fd: int, size: int, asked: bytes = b"") -> bytes:
+    info, length = ctypes.create_string_buffer(asked, size), c_uint32(size)
+    check(call("bpf_obj_get_info_by_fd", fd, info, byref(length)), "cannot read a BPF object's information")
     return info.raw
-
-
-# -- tc -------------------------------------------------------------------------------------------------------------
-
-
-def _hook(ifindex: int, attach_point: int) -> _TcHook:
-    return _TcHook(sz=sizeof(_TcHook), ifindex=ifindex, attach_point=attach_point)
-
-
-def create_clsact(ifindex: int) -> bool:
-    """Add the clsact qdisc; False if it is there already."""
-    result = _call("bpf_tc_hook_create", byref(_hook(ifindex, EGRESS)))
-    if result == -errno.EEXIST:
-        return False
-    _check(result, f"cannot add clsact to interface {ifindex}", AttachError)
-    return True
-
-
-def destroy_clsact(ifindex: int) -> None:
-    """Remove the clsact qdisc with every filter on it; one that is gone is no error."""
-    result = _call("bpf_tc_hook_destroy", byref(_hook(ifindex, INGRESS | EGRESS)))
-    if result not in (-errno.ENOENT, -errno.EINVAL, -errno.ENODEV):
-        _check(result, f"cannot remove clsact from interface {ifindex}", AttachError)
-
-
-def attach(ifindex: int, program: int, *, handle: int, priority: int, replace: bool) -> None:
-    """Attach at egress under that handle and priority; ``replace`` swaps a program that is there, without a gap."""
-    flags = _TC_F_REPLACE if replace else 0
-    opts = _TcOpts(sz=sizeof(_TcOpts), prog_fd=program, flags=flags, handle=handle, priority=priority)
-    result = _call("bpf_tc_attach", byref(_hook(ifindex, EGRESS)), byref(opts))
-    _check(result, f"cannot attach to interface {ifindex} at egress, priority {priority}", AttachError)
-
-
-def attached(ifindex: int, *, handle: int, priority: int) -> int | None:
-    """The id of the program at egress under that handle and priority; None if there is none (or no clsact)."""
-    opts = _TcOpts(sz=sizeof(_TcOpts), handle=handle, priority=priority)
-    result = _call("bpf_tc_query", byref(_hook(ifindex, EGRESS)), byref(opts))
-    if result in (-errno.ENOENT, -errno.EINVAL):
-        return None
-    _check(result, f"cannot query interface {ifindex}", AttachError)
-    return int(opts.prog_id)
-
-
-def detach(ifindex: int, *, handle: int, priority: int) -> None:
-    """Remove the filter under that handle and priority; one that is gone is no error."""
-    opts = _TcOpts(sz=sizeof(_TcOpts), handle=handle, priority=priority)
-    result = _call("bpf_tc_detach", byref(_hook(ifindex, EGRESS)), byref(opts))
-    if result not in (-errno.ENOENT, -errno.EINVAL, -errno.ENODEV):
-        _check(result, f"cannot detach from interface {ifindex}", AttachError)

@@ -2,35 +2,72 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from flowrules import word
-from sopa_ryu.agent.pathtable import PathTable, Policy
-from topologies import Failures, FatTree, Host
+from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+from topologies import Failures, FatTree, Host, Switch
 from topologies.fattree import FABRIC_NETWORK
 
+Choices = tuple[tuple[int, ...], ...]
 
-def path_table(tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy) -> PathTable:
-    """The table that a host's eBPF program works with: for every rack the words of its candidate paths, in round-robin order.
+
+class PathSets:
+    """A host's path sets through the fabric's versions: what a change touches is computed again, the rest is kept.
 
     Parameters
     ----------
     tree : FatTree
     host : Host
         The sender.
-    failures : Failures
-        What has failed: candidate paths that contain any of it are left out.
     seed : int
         32 bits that decide every flow's start and every random choice.
     policy : Policy
-
-    Returns
-    -------
-    PathTable
-        Racks with the same candidates share one set; a rack that cannot be reached has none (-1), so that its packets go
-        unlabelled.
     """
-    sets: dict[tuple[tuple[int, ...], ...], int] = {}
-    destinations = []
-    for choices in failures.choices_from(tree.edge_of(host)).values():
-        destinations.append(sets.setdefault(choices, len(sets)) if choices else -1)
-    words = tuple(tuple(word.hop_bytes(up) for up in choices) for choices in sets)
-    return PathTable(FABRIC_NETWORK, tree.half, words, tuple(destinations), seed, policy)
+
+    def __init__(self, tree: FatTree, host: Host, seed: int, policy: Policy) -> None:
+        self.tree = tree
+        self.host = host
+        self.seed = seed
+        self.policy = policy
+        self._failures = Failures(tree)
+        self._choices: dict[Switch, Choices] = {}
+
+    def follow(self, failures: Failures) -> PathTable | None:
+        """Take in what has failed now; the table that follows from it, or None if it is the one before.
+
+        Returns
+        -------
+        PathTable or None
+            For every rack the words of its candidate paths, in round-robin order. Racks with the same candidates share one
+            set; a rack that cannot be reached has none (-1), so that its packets go unlabelled.
+        """
+        edge = self.tree.edge_of(self.host)
+        if self._choices:
+            # which failed and which healed; another reason for the same failure costs nothing
+            changed = failures.keys() ^ self._failures.keys()
+            fresh = failures.choices_from(edge, failures.pods_affected(edge, changed))
+        else:
+            fresh = failures.choices_from(edge)
+        same = all(self._choices.get(rack) == choices for rack, choices in fresh.items())
+        # no rack is added: the order stays that of the switches
+        self._failures, self._choices = failures, self._choices | fresh
+        return None if same else self._table()
+
+    def _table(self) -> PathTable:
+        sets: dict[Choices, int] = {}
+        destinations = [sets.setdefault(choices, len(sets)) if choices else -1 for choices in self._choices.values()]
+        words = tuple(_words(choices) for choices in sets)
+        return PathTable(FABRIC_NETWORK, self.tree.half, words, tuple(destinations), self.seed, self.policy)
+
+
+def path_table(tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy) -> PathTable:
+    """The table that a host's eBPF program works with while those failures last."""
+    table = PathSets(tree, host, seed, policy).follow(failures)
+    assert table is not None  # the first always differs from none
+    return table
+
+
+@lru_cache(maxsize=64)
+def _words(choices: Choices) -> tuple[Word, ...]:
+    return tuple(word.hop_bytes(up) for up in choices)

@@ -12,14 +12,14 @@ from types import TracebackType
 
 from pyroute2 import IPRoute
 
-from . import libbpf
+from . import libbpf, tc
 from .build import EGRESS
 from .flowhash import FlowKey
 from .libbpf import AttachError
 from .netns import inside
 from .pathtable import WORD_BYTES, PathTable, Policy, Word
 
-__all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present"]
+__all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present", "table_in_force"]
 
 DEFAULT_FLOWS = 65536
 PROGRAM = "sopa_egress"
@@ -57,6 +57,42 @@ def clsact_present(ifindex: int) -> bool:
 def _filters_left(ifindex: int) -> bool:
     with IPRoute() as route:
         return any(True for parent in _CLSACT_PARENTS for _ in route.get_filters(index=ifindex, parent=parent))
+
+
+def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
+    """The path table by which an interface's packets are labelled at present, by whichever agent, also one that was killed.
+
+    Returns
+    -------
+    PathTable or None
+        None if they are not labelled.
+
+    Raises
+    ------
+    BpfError, NetnsError, OSError
+        If it cannot be read, or there is no such interface.
+    """
+    with inside(netns):
+        program = tc.attached(socket.if_nametoindex(ifname), handle=HANDLE, priority=PRIORITY)
+    if program is None or libbpf.program_name(program) != PROGRAM:
+        return None
+    slot_fd = libbpf.open_program_map(program, "path_tables")
+    try:
+        return _read_table(slot_fd)
+    finally:
+        os.close(slot_fd)
+
+
+def _read_table(slot_fd: int) -> PathTable | None:
+    slot = libbpf.lookup(slot_fd, _SLOT, 4)
+    if slot is None:
+        return None
+    fd = libbpf.open_map(int(struct.unpack("=I", slot)[0]))
+    try:
+        words = (libbpf.lookup(fd, struct.pack("=I", at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
+        return PathTable.decode(b"".join(word or b"" for word in words))
+    finally:
+        os.close(fd)
 
 
 class Tagger:
@@ -127,7 +163,7 @@ class Tagger:
     def inherits(self) -> bool:
         """Whether the interface still has the program that a killed predecessor left."""
         with inside(self.netns):
-            there = libbpf.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
+            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
             return there is not None and libbpf.program_name(there) == PROGRAM
 
     def attach(self) -> None:
@@ -140,7 +176,7 @@ class Tagger:
             If another program has our place, or the kernel refuses.
         """
         with inside(self.netns):
-            there = libbpf.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
+            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
             if there is not None and (name := libbpf.program_name(there)) != PROGRAM:
                 raise AttachError(
                     f"{self.ifname} has another program, {name or there}, at egress priority {PRIORITY}, handle "
@@ -148,19 +184,19 @@ class Tagger:
                 )
             if not clsact_present(self.ifindex):
                 self._on_clsact(True)
-                self._owns_clsact = libbpf.create_clsact(self.ifindex)
+                self._owns_clsact = tc.create_clsact(self.ifindex)
                 if not self._owns_clsact:  # somebody was quicker
                     self._on_clsact(False)
-            libbpf.attach(self.ifindex, self.program_fd, handle=HANDLE, priority=PRIORITY, replace=there is not None)
+            tc.attach(self.ifindex, self.program_fd, handle=HANDLE, priority=PRIORITY, replace=there is not None)
 
     def detach(self) -> None:
         """Stop labelling: take our filter off, and clsact if we added it and nobody else uses it. May be repeated."""
         with inside(self.netns):
-            there = libbpf.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
+            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
             if there is not None and libbpf.program_name(there) == PROGRAM:
-                libbpf.detach(self.ifindex, handle=HANDLE, priority=PRIORITY)
+                tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY)
             if self._owns_clsact and not _filters_left(self.ifindex):
-                libbpf.destroy_clsact(self.ifindex)
+                tc.destroy_clsact(self.ifindex)
                 self._owns_clsact = False
                 self._on_clsact(False)
 
@@ -188,15 +224,7 @@ class Tagger:
 
     def read_table(self) -> PathTable | None:
         """The table that the kernel holds now; None before the first `swap`."""
-        slot = libbpf.lookup(self._slot_fd, _SLOT, 4)
-        if slot is None:
-            return None
-        fd = libbpf.open_map(int(struct.unpack("=I", slot)[0]))
-        try:
-            words = (libbpf.lookup(fd, struct.pack("=I", at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
-            return PathTable.decode(b"".join(word or b"" for word in words))
-        finally:
-            os.close(fd)
+        return _read_table(self._slot_fd)
 
     def counters(self) -> dict[str, int]:
         """Packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent import libbpf
+from sopa_ryu.agent import libbpf, tc
 from sopa_ryu.agent.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.settings import HostSettings
-from sopa_ryu.agent.tagger import HANDLE, PRIORITY, Tagger
+from sopa_ryu.agent.tagger import HANDLE, PRIORITY, Tagger, table_in_force
 from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.packets import FAR, INTER_POD, table, tcp, word_of
 
@@ -188,8 +188,8 @@ def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
     stranger = libbpf.Object(EMPTY)
     with inside(pair.host):
         index = socket.if_nametoindex("host0")
-        libbpf.create_clsact(index)
-        libbpf.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
+        tc.create_clsact(index)
+        tc.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
     stranger.close()
     with (
         pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
@@ -348,3 +348,14 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
     assert cookie() == home
     with veth_pair() as other, inside(other.host):
         assert cookie() not in (home, there)
+
+
+def test_anybody_can_read_the_table_in_force_also_after_its_agent_was_killed(pair: Pair) -> None:
+    assert table_in_force("host0", pair.host) is None
+    with Tagger("host0", netns=pair.host) as tagger:
+        tagger.attach()
+        assert table_in_force("host0", pair.host) is None
+        tagger.swap(table())
+        assert table_in_force("host0", pair.host) == tagger.read_table()
+        tagger.close()  # as the kernel closes a killed agent's descriptors
+        assert table_in_force("host0", pair.host) == table()

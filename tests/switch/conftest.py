@@ -1,7 +1,8 @@
 """A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +13,14 @@ import pytest
 from sopa_ryu.process import ControllerProcess, free_ports
 from topologies import FatTree, Switch
 from topologies.private_ovs import DummyFabric, PrivateOvs
+
+
+def until(true: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Packets traced through the rules that the controller installed in real Open vSwitch."""
 
 import random
+import time
 from collections import Counter
 
 import pytest
@@ -99,3 +100,35 @@ def test_the_edge_switch_answers_arp_by_itself(any_fabric: Fabric) -> None:
         any_fabric.trace(tree.edge_of(src), request.replace("spa=10.0.0.2", "spa=0.0.0.0") + ",arp_tpa=10.0.0.2").ports
         == []
     )
+
+
+def await_walk(fabric: Fabric, src: Host, flow: str, way: list[str]) -> None:
+    """Wait until the switches hold the rules by which a packet goes that way."""
+    deadline = time.monotonic() + 10
+    while (found := fabric.walk(fabric.tree.name(src), flow)) != way:
+        assert time.monotonic() < deadline, f"it goes {found}"
+        time.sleep(0.02)
+
+
+def test_a_word_that_names_a_core_switch_with_no_way_down_is_not_obeyed_until_there_is_one(fabric: Fabric) -> None:
+    src, dst = Host(0, 0, 2), Host(2, 0, 2)
+    named = {path.up: [*path.hops, "h2_0_2"] for path in fabric.tree.candidate_paths(src, dst)}
+    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(0), up=False)
+    await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 1])
+    for up in ((0, 1), (1, 0), (1, 1)):
+        assert fabric.walk("h0_0_2", packet(fabric, src, dst, up)) == named[up]
+    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(0), up=True)
+    await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 0])
+
+
+def test_a_word_that_names_an_aggregation_switch_cut_off_from_a_rack_is_not_obeyed_for_that_rack(
+    fabric: Fabric,
+) -> None:
+    src, cut, other = Host(0, 0, 2), Host(2, 0, 2), Host(2, 1, 2)
+    fabric.dummy.set_port(fabric.tree.switch("a2_0"), 1, up=False)
+    for core in (0, 1):
+        flow = packet(fabric, src, cut, (0, core))
+        await_walk(fabric, src, flow, ["e0_0", "a0_1", f"c1_{core}", "a2_1", "e2_0", "h2_0_2"])
+        for up1, dst, rack in ((1, cut, "e2_0"), (0, other, "e2_1"), (1, other, "e2_1")):
+            way = fabric.walk("h0_0_2", packet(fabric, src, dst, (up1, core)))
+            assert way == ["e0_0", f"a0_{up1}", f"c{up1}_{core}", f"a2_{up1}", rack, fabric.tree.name(dst)]

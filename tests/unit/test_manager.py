@@ -115,7 +115,7 @@ def parsed(*arguments: str) -> cfg.ConfigOpts:
 
 
 def test_defaults() -> None:
-    assert options.settings(parsed()) == options.Settings(k=4, carrier="mac")
+    assert options.settings(parsed()) == options.Settings()
 
 
 @pytest.mark.parametrize("k", [2, 4, 48, 128])
@@ -140,7 +140,7 @@ def test_carrier() -> None:
 def test_config_file(tmp_path: Path) -> None:
     file = tmp_path / "sopa.conf"
     file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
-    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8, carrier="mac")
+    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8)
     file.write_text("[sopa]\nk = 7\n")
     with pytest.raises(options.OptionError, match=r"not 7$"):
         options.settings(parsed("--config-file", str(file)))
@@ -164,7 +164,7 @@ def test_version_and_help() -> None:
     shown = run("--help")
     text = re.sub(r"\s+", " ", shown.stdout)
     assert shown.returncode == 0
-    assert "SOPA options: --sopa-carrier" in text
+    assert "SOPA options: --sopa-bfd-interval" in text
     assert "even number from 2 to 128" in text
     assert "webapp listen host (default 127.0.0.1)" in text
     assert not shown.stderr
@@ -179,6 +179,8 @@ def test_the_installed_command_is_ours() -> None:
     ("arguments", "message"),
     [
         (["--sopa-k=5"], "ryu-manager: k must be an even number from 2 to 128, not 5"),
+        (["--sopa-hold-down=9", "--sopa-hold-down-max=3"], "ryu-manager: hold-down-max (3) must not be below hold-down (9)"),
+        (["--sopa-settle=-1"], "argument --settle: Invalid Float(min=0) value: -1"),
         (["--sopa-carrier=x"], "ryu-manager: carrier must be mac or option, not x"),
         (["no.such.app"], "ryu-manager: cannot find application no.such.app: No module named 'no'"),
         (["--config-file=/no/file"], "ryu-manager: Failed to find some config files: /no/file"),

@@ -1,25 +1,38 @@
 """The REST interface, request by request, without a server: contracts of DESIGN, section 6."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from webob import Request, Response
 
+from sopa_ryu.drains import Drains
 from sopa_ryu.notify import Notifier
 from sopa_ryu.rest import RestApplication
-from sopa_ryu.state import FabricState
+from sopa_ryu.state import DOWN, FabricState
+from sopa_ryu.wiring import Wiring
 from topologies import FatTree
 
 
 @pytest.fixture
 def state() -> FabricState:
-    return FabricState(FatTree(4), epoch=1)
+    state = FabricState(FatTree(4), epoch=1)
+    for switch in state.tree.switches():
+        state.switch_heard(switch, {}, 0)
+    state.settle(0)
+    return state
 
 
 @pytest.fixture
-def rest(state: FabricState) -> RestApplication:
-    return RestApplication(state, Notifier(state.snapshot, state.tree.name))
+def rest(state: FabricState, tmp_path: Path) -> RestApplication:
+    drains = Drains(tmp_path, state.tree, state.drainable)
+    notifier = Notifier(state.tree, lambda: state.view, lambda version: None)
+
+    def drain(name: str, drained: bool) -> bool:
+        return state.drain(drains.add(name) if drained else drains.remove(name), 1)
+
+    return RestApplication(state, notifier, Wiring(state.tree, 30), dict, drain)
 
 
 def get(rest: RestApplication, path: str, **options: Any) -> Response:
@@ -75,8 +88,7 @@ def test_shorter_paths_have_fewer_hops(rest: RestApplication, dst: str, kind: st
 
 
 def test_a_failure_excludes_paths_with_its_reason(rest: RestApplication, state: FabricState) -> None:
-    a0_0 = state.tree.switch("a0_0")
-    assert state.switch_connected(a0_0, ports_down=[4])
+    assert state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
     body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
     assert [path["up"] for path in body["candidates"]] == [[0, 0], [1, 0], [1, 1]]
     assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
@@ -112,6 +124,64 @@ def test_other_methods_are_refused_and_told_which_there_are(rest: RestApplicatio
     response = get(rest, "/sopa/v1/fabric", method=method)
     assert problem(response)["status"] == 405
     assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_a_drain_takes_a_link_out_of_the_candidate_paths_and_back(rest: RestApplication) -> None:
+    assert get(rest, "/sopa/v1/drains").json == {"version": 1, "drains": []}
+    for _ in range(2):  # PUT and DELETE may be repeated
+        response = get(rest, "/sopa/v1/drains/a0_0-c0_1", method="PUT")
+        assert (response.status_int, response.json) == (200, {"version": 2, "drains": ["a0_0-c0_1"]})
+    body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
+    assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 drained"}]
+    for _ in range(2):
+        assert get(rest, "/sopa/v1/drains/a0_0-c0_1", method="DELETE").json == {"version": 3, "drains": []}
+    assert get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json["excluded"] == []
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+@pytest.mark.parametrize(
+    ("name", "status"), [("a0_0-c1_1", 404), ("banana", 404), ("c0_1-a0_0", 404), ("h0_0_2-e0_0", 409)]
+)
+def test_what_cannot_be_drained_is_refused(
+    rest: RestApplication, state: FabricState, method: str, name: str, status: int
+) -> None:
+    response = get(rest, f"/sopa/v1/drains/{name}", method=method)
+    assert name in problem(response)["detail"]
+    assert response.status_int == status
+    assert state.version == 1
+
+
+def test_a_drain_that_cannot_be_kept_is_refused(rest: RestApplication, state: FabricState, tmp_path: Path) -> None:
+    (tmp_path / "drains.new").mkdir()
+    response = get(rest, "/sopa/v1/drains/c0_0", method="PUT")
+    assert (problem(response)["status"], state.version) == (507, 1)
+    assert "nothing has changed" in problem(response)["detail"]
+
+
+def test_a_drain_is_put_or_deleted_not_read(rest: RestApplication) -> None:
+    assert get(rest, "/sopa/v1/drains/c0_0").headers["Allow"] == "PUT, DELETE"
+
+
+def test_changes_are_the_versions_the_latest_first(rest: RestApplication) -> None:
+    for name in ("c0_0", "c0_1"):
+        get(rest, f"/sopa/v1/drains/{name}", method="PUT")
+    body = get(rest, "/sopa/v1/changes").json
+    assert [change["version"] for change in body["changes"]] == [3, 2]
+    assert body["changes"][0]["failed"] == {"c0_1": "drained"}
+
+
+def test_wiring_says_of_every_link_whether_it_is_where_it_should_be(rest: RestApplication) -> None:
+    body = get(rest, "/sopa/v1/wiring").json
+    assert body["links"] == body["right"] + body["unchecked"] + len(body["problems"]) == 32
+
+
+def test_agents_says_who_is_there_and_what_was_refused(rest: RestApplication) -> None:
+    assert get(rest, "/sopa/v1/agents").json == {
+        "version": 1,
+        "epoch": 1,
+        "agents": [],
+        "refused": {"claims": 0, "messages": 0},
+    }
 
 
 @pytest.mark.parametrize(("address", "status"), [("10.0.0.2", 426), ("10.9.0.2", 404), ("banana", 400)])

@@ -1,0 +1,97 @@
+"""The tables of packets that go up: *up* obeys the word that a packet carries, *unlabelled* hashes its flow.
+
+While nothing has failed each holds one entry for all destinations. What is steered away from an uplink (`flowrules.steering`) is
+steered in both: a sender that has not heard of a remote failure, or never will, goes on naming ways that are dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import IPv4Network
+
+from flowrules import word
+from flowrules.model import Bucket, Field, Flow, Group, HashOver, Table, ToGroup, destined
+from flowrules.steering import steering
+from topologies.failures import Failures
+from topologies.fattree import FatTree, Level, Switch
+
+STEERED = 30  # above the entries for words whatever their destination; a longer prefix adds its length
+
+
+def upward(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
+    """The entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
+    yield from _words(tree, switch.level)
+    for prefix, uplinks, inherited in steering(tree, switch, failures):
+        yield _hash(tree, switch.level, prefix, uplinks)
+        if uplinks != inherited:
+            yield from _steered_words(switch.level, prefix, uplinks, inherited)
+
+
+@lru_cache
+def groups(tree: FatTree) -> tuple[Group, ...]:
+    """A group for every uplink: first that uplink, then the others as they follow."""
+    buckets = [Bucket(tree.uplink_port(index)) for index in range(tree.half)]
+    return tuple(Group(_group_id(index), (*buckets[index:], *buckets[:index])) for index in range(tree.half))
+
+
+def _group_id(index: int) -> int:
+    return index + 1
+
+
+@lru_cache
+def _words(tree: FatTree, level: Level) -> tuple[Flow, ...]:
+    return (
+        *(_obey(level, index, 20, None) for index in range(tree.half)),
+        Flow(
+            Table.UP, 10, (("eth_src", word.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
+        ),
+        Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
+    )
+
+
+@lru_cache(maxsize=1 << 14)
+def _steered_words(
+    level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...], inherited: tuple[int, ...]
+) -> tuple[Flow, ...]:
+    """The fewest entries after which exactly the words for ``prefix`` that name one of ``uplinks`` are obeyed."""
+    priority = STEERED + (prefix.prefixlen if prefix else 0)
+    different = sorted(set(uplinks) ^ set(inherited))
+    if len(different) <= 1 + len(uplinks):
+        return tuple(
+            (_obey if index in uplinks else _disobey)(level, index, priority + 1, prefix) for index in different
+        )
+    every = (*(destined(prefix) if prefix else ()), ("eth_src", word.LABELLED))
+    return (
+        Flow(Table.UP, priority, every, "no way by most uplinks: as unlabelled", goto=Table.UNLABELLED),
+        *(_obey(level, index, priority + 1, prefix) for index in uplinks),
+    )
+
+
+def _obey(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+    hop, match = _naming(level, index, prefix)
+    return Flow(Table.UP, priority, match, f"up{hop + 1} names this uplink", apply=(ToGroup(_group_id(index)),))
+
+
+def _disobey(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+    hop, match = _naming(level, index, prefix)
+    purpose = f"no way by the uplink that up{hop + 1} names: as unlabelled"
+    return Flow(Table.UP, priority, match, purpose, goto=Table.UNLABELLED)
+
+
+def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, tuple[Field, ...]]:
+    """Which hop of the word is this switch's, and the match of packets for ``prefix`` whose word names that uplink there."""
+    hop = 0 if level is Level.EDGE else 1
+    return hop, (*(destined(prefix) if prefix else ()), ("eth_src", word.match_hop(hop, index)))
+
+
+@lru_cache(maxsize=1 << 14)
+def _hash(tree: FatTree, level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...]) -> Flow:
+    """Unlabelled packets for ``prefix`` go over those uplinks."""
+    match = destined(prefix) if prefix else ()
+    priority = prefix.prefixlen if prefix else 0
+    if not uplinks:
+        return Flow(Table.UNLABELLED, priority, match, "no way left: drop")
+    ports = tuple(tree.uplink_port(index) for index in uplinks)
+    purpose = "hash per flow" if len(uplinks) == tree.half else "hash per flow, around a failure"
+    return Flow(Table.UNLABELLED, priority, match, purpose, apply=(HashOver(ports, basis=level),))

@@ -1,0 +1,118 @@
+"""What operators have taken out of the candidate paths, kept in a file so that it outlives the controller."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from topologies import FatTree
+
+LOG = logging.getLogger("sopa")
+
+FILE = "drains.json"
+
+
+class StateError(RuntimeError):
+    """What has to be kept cannot be; the text says where and why, and nothing has changed."""
+
+
+class Drains:
+    """The drained links and switches of one fabric.
+
+    Parameters
+    ----------
+    directory : Path
+        Where they are kept; made if it is missing. It is this controller's alone while it runs.
+    tree : FatTree
+    drainable : callable
+        Returns a name that may be drained, or raises `ValueError`.
+
+    Raises
+    ------
+    StateError
+        If another controller uses the directory. One that cannot be written is only said here, in the log, and refused at the
+        first drain: a controller should start on a full disk, too.
+    """
+
+    def __init__(self, directory: Path, tree: FatTree, drainable: Callable[[str], str]) -> None:
+        self.names: frozenset[str] = frozenset()
+        self._file = directory / FILE
+        self._tree = tree
+        self._drainable = drainable
+        self._lock: int | None = None
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(directory, os.O_RDONLY)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise StateError(
+                f"another controller uses {directory}: end it, or choose another directory with --sopa-state-dir"
+            ) from None
+        except OSError as error:
+            LOG.error("%s: %s: drains cannot be kept (--sopa-state-dir)", directory, error.strerror)
+        self.names = self._load()
+
+    def close(self) -> None:
+        """Let another controller have the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def add(self, name: str) -> frozenset[str]:
+        """All drains once that link or switch is one of them; they are safe on disk when this returns.
+
+        Raises
+        ------
+        TopologyError, ValueError
+            If it cannot be drained.
+        StateError
+            If that cannot be kept.
+        """
+        return self._keep(self.names | {self._drainable(name)})
+
+    def remove(self, name: str) -> frozenset[str]:
+        """All drains but that one; raises as `add` does."""
+        return self._keep(self.names - {self._drainable(name)})
+
+    def _keep(self, names: frozenset[str]) -> frozenset[str]:
+        if names != self.names:
+            text = json.dumps({"k": self._tree.k, "drained": sorted(names)})
+            beside = self._file.with_suffix(".new")
+            try:
+                with beside.open("w") as file:
+                    file.write(text + "\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                beside.replace(self._file)
+                if self._lock is not None:
+                    os.fsync(self._lock)
+            except OSError as error:
+                with contextlib.suppress(OSError):
+                    beside.unlink(missing_ok=True)
+                raise StateError(f"{self._file} cannot be written: {error.strerror}") from error
+            self.names = names
+        return names
+
+    def _load(self) -> frozenset[str]:
+        try:
+            kept = json.loads(self._file.read_text())
+            if kept["k"] != self._tree.k:
+                raise ValueError(f"they are those of a k={kept['k']} fat-tree")
+            names = frozenset(self._drainable(name) for name in kept["drained"])
+        except FileNotFoundError:
+            return frozenset()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            aside = self._file.with_suffix(".refused")
+            LOG.error("%s is left alone, and nothing is drained: %s (moved to %s)", self._file, error, aside.name)
+            with contextlib.suppress(OSError):
+                self._file.replace(aside)
+            return frozenset()
+        if names:
+            LOG.info("drained since before this start: %s", ", ".join(sorted(names)))
+        return names

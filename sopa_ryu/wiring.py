@@ -1,0 +1,261 @@
+"""Whether every cable between switches is where the fat-tree wants it, from the probes that arrive at their ports. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+
+from topologies import FatTree, Level, Link, Switch, TopologyError
+
+SWAPPED = "swapped"
+FOREIGN = "foreign"
+MISSING = "missing"
+
+
+@dataclass(slots=True)
+class _Wrong:
+    """A neighbour that is not the planned one: when it, and when any wrong one, was heard last."""
+
+    who: str
+    kind: str
+    who_at: float
+    last_at: float
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _End:
+    """One end of a planned link, and what was heard there."""
+
+    link: int
+    switch: Switch
+    port: int
+    dpid: int
+    other: _End = field(init=False)
+    right_at: float = -inf
+    wrong: _Wrong | None = None
+
+
+class _Cable(NamedTuple):
+    """A planned link: its name and its ends, the lower one first."""
+
+    name: str
+    ends: tuple[_End, _End]
+
+
+class Wiring:
+    """What was heard at both ends of each link, against the plan.
+
+    Nothing here changes with time alone, so that no clock has to tick: a wrong neighbour stays until the planned one is heard and
+    no wrong one was for ``patience``, or until the port goes down. Of several wrong ones at one port (a hub) the first counts for
+    as long as it is heard.
+
+    Parameters
+    ----------
+    tree : FatTree
+        The plan.
+    patience : float
+        Seconds without a probe after which a link that is up counts as missing.
+
+    Attributes
+    ----------
+    refused : int
+        How many times a link came up with another neighbour than the planned one, or one of its ends changed from one wrong
+        neighbour to another.
+    """
+
+    def __init__(self, tree: FatTree, patience: float) -> None:
+        self.tree = tree
+        self.patience = patience
+        self.refused = 0
+        self._links: list[_Cable] = []
+        self._ends: dict[Switch, list[_End | None]] = {switch: [None] * (tree.k + 1) for switch in tree.switches()}
+        self._miswired: dict[int, str] = {}
+        for level in (Level.EDGE, Level.AGGREGATION):
+            for switch in tree.switches(level):
+                for index in range(tree.half):
+                    self._plan(switch, tree.uplink(switch, index))
+
+    def _plan(self, lower: Switch, upper: Switch) -> None:
+        tree, number = self.tree, len(self._links)
+        low = _End(number, lower, tree.port(lower, upper), tree.dpid(lower))
+        high = _End(number, upper, tree.port(upper, lower), tree.dpid(upper))
+        low.other, high.other = high, low
+        for end in (low, high):
+            self._ends[end.switch][end.port] = end
+        self._links.append(_Cable(tree.name(Link(lower, upper)), (low, high)))
+
+    # -- what is heard ------------------------------------------------------------------------------------------------
+
+    def heard(
+        self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float
+    ) -> bool:
+        """Take in a probe; one that arrives where no link between switches is planned is ignored.
+
+        Parameters
+        ----------
+        switch : Switch
+            Where it arrived.
+        port : int
+            The port there.
+        dpid : int or None
+            The sender's datapath id; None if it is somebody else's LLDP frame.
+        sender_port : int or None
+            The port that it left by.
+        text : str
+            What a sender without a datapath id calls itself.
+        now : float
+            Monotonic seconds.
+
+        Returns
+        -------
+        bool
+            Whether that changes `miswired`.
+        """
+        end = self._end(switch, port)
+        if end is None:
+            return False
+        wrong = end.wrong
+        if dpid == end.other.dpid and sender_port == end.other.port:
+            end.right_at = now
+            if wrong is None or now - wrong.last_at < self.patience:
+                return False
+            end.wrong = None
+            return self._settle(end.link)
+        who, kind = self._sender(dpid, sender_port, text)
+        if wrong is not None:
+            wrong.last_at = now
+            if wrong.who == who:
+                wrong.who_at = now
+                return False
+            # Were it the latest that counts, two neighbours behind one hub would change what is miswired at every probe.
+            if now - wrong.who_at < self.patience:
+                return False
+        if wrong is not None or end.link not in self._miswired:
+            self.refused += 1
+        end.wrong = _Wrong(who, kind, who_at=now, last_at=now)
+        return self._settle(end.link)
+
+    def forget(self, switch: Switch, port: int | None = None) -> bool:
+        """A port went down, or with None the whole switch: what was heard there no longer counts.
+
+        Returns
+        -------
+        bool
+            Whether that changes `miswired`.
+        """
+        ports = range(1, self.tree.k + 1) if port is None else (port,)
+        changed = False
+        for end in filter(None, (self._end(switch, each) for each in ports)):
+            end.right_at, end.wrong = -inf, None
+            changed |= self._settle(end.link)
+        return changed
+
+    def _end(self, switch: Switch, port: int) -> _End | None:
+        ends = self._ends.get(switch)
+        return ends[port] if ends is not None and 0 < port < len(ends) else None
+
+    def _sender(self, dpid: int | None, port: int | None, text: str) -> tuple[str, str]:
+        """A wrong neighbour in words, and the kind of problem that it makes."""
+        if dpid is None:
+            return text or "somebody who gives no name", FOREIGN
+        at = f"port {'unknown' if port is None else port}"
+        try:
+            name = self.tree.name(self.tree.switch_by_dpid(dpid))
+        except TopologyError:
+            return f"datapath {dpid:#018x} {at}", FOREIGN
+        return f"{name} {at}", SWAPPED if port is not None and 1 <= port <= self.tree.k else FOREIGN
+
+    def _settle(self, number: int) -> bool:
+        cable = self._links[number]
+        wrong = "; ".join(
+            f"{self._at(end)} leads to {end.wrong.who}, not to {self._at(end.other)}" for end in cable.ends if end.wrong
+        )
+        if wrong == self._miswired.get(number, ""):
+            return False
+        if wrong:
+            self._miswired[number] = wrong
+        else:
+            del self._miswired[number]
+        return True
+
+    def _at(self, end: _End) -> str:
+        return f"{self.tree.name(end.switch)} port {end.port}"
+
+    # -- what is told to the outside ------------------------------------------------------------------------------------
+
+    @property
+    def miswired(self) -> dict[str, str]:
+        """The planned links that lead elsewhere, in the order of `FatTree.links`, each with where to in words.
+
+        Only what was heard brings a link in here, never silence: a late probe must not fail a healthy link.
+        """
+        return {self._links[number].name: words for number, words in sorted(self._miswired.items())}
+
+    def report(
+        self, down: Mapping[str, str], connected: Collection[Switch], since: Mapping[Switch, float], now: float
+    ) -> dict[str, Any]:
+        """The body of ``GET /sopa/v1/wiring``.
+
+        Parameters
+        ----------
+        down : mapping of str to str
+            The links that are known to carry nothing, by name, each with the reason.
+        connected : collection of Switch
+        since : mapping from Switch to float
+            Since when each of them has been connected, in monotonic seconds.
+        now : float
+            Monotonic seconds.
+
+        Returns
+        -------
+        dict
+            ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell), or
+            one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was, at
+            either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
+        """
+        here = set(connected)
+        earliest = now - self.patience
+        settled = {switch for switch in here if since.get(switch, now) < earliest}
+        right = unchecked = 0
+        problems = []
+        for number, (name, (lower, upper)) in enumerate(self._links):
+            both = lower.switch in here and upper.switch in here
+            silent = [end for end in (lower, upper) if end.right_at < earliest]
+            if number in self._miswired:
+                kind, detail = self._kind(number), self._miswired[number]
+            elif not both:
+                kind, detail = MISSING, self._absent(end.switch for end in (lower, upper) if end.switch not in here)
+            elif name in down:
+                kind, detail = MISSING, f"the link is {down[name]}"
+            elif not silent:
+                right += 1
+                continue
+            elif lower.switch in settled and upper.switch in settled:
+                kind, detail = MISSING, self._silence(silent)
+            else:
+                unchecked += 1
+                continue
+            problems.append({"link": name, "kind": kind, "detail": detail})
+        return {
+            "links": len(self._links),
+            "right": right,
+            "unchecked": unchecked,
+            "problems": problems,
+            "refused": self.refused,
+        }
+
+    def _kind(self, number: int) -> str:
+        kinds = {end.wrong.kind for end in self._links[number].ends if end.wrong}
+        return FOREIGN if FOREIGN in kinds else SWAPPED
+
+    def _absent(self, switches: Iterable[Switch]) -> str:
+        names = [self.tree.name(switch) for switch in switches]
+        return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'} not connected"
+
+    def _silence(self, silent: Sequence[_End]) -> str:
+        if len(silent) == 1:
+            (end,) = silent
+            return f"nothing from {self._at(end.other)} arrives at {self._at(end)}, only the other way round"
+        return f"nothing arrives at {' or at '.join(self._at(end) for end in silent)}"

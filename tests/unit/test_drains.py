@@ -1,0 +1,93 @@
+"""Drains outlive the controller, and whatever stands in their file."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.drains import FILE, Drains, StateError
+from sopa_ryu.state import FabricState
+from topologies import FatTree, TopologyError
+
+
+def drains(directory: Path, k: int = 4) -> Drains:
+    tree = FatTree(k)
+    return Drains(directory, tree, FabricState(tree, 1).drainable)
+
+
+def test_what_is_drained_is_drained_after_a_restart(tmp_path: Path) -> None:
+    first = drains(tmp_path / "new" / "state")
+    first.add("a0_0-c0_1")
+    first.add("c1_1")
+    first.remove("c1_1")
+    first.close()
+    assert drains(tmp_path / "new" / "state").names == {"a0_0-c0_1"}
+
+
+def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
+    its = drains(tmp_path)
+    its.add("c0_0")
+    with pytest.raises(TopologyError):
+        its.add("c9_9")
+    with pytest.raises(ValueError, match="only link"):
+        its.add("h0_0_2-e0_0")
+    assert its.names == {"c0_0"}
+    assert json.loads((tmp_path / FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": ["x"]}', '{"k": 6, "drained": ["c0_0"]}', "\0"]
+)
+def test_a_file_that_is_not_understood_is_said_kept_aside_and_drains_nothing(
+    tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).write_text(content)
+    its = drains(tmp_path)
+    assert its.names == frozenset()
+    assert "nothing is drained" in caplog.text
+    its.add("c0_1")
+    assert (tmp_path / "drains.refused").read_text() == content
+
+
+def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
+    first = drains(tmp_path)
+    with pytest.raises(StateError, match="--sopa-state-dir"):
+        drains(tmp_path)
+    first.close()
+    drains(tmp_path).close()
+
+
+def test_a_killed_controller_leaves_no_lock(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib, sys; from sopa_ryu.drains import Drains; from topologies import FatTree;"
+        "Drains(pathlib.Path(sys.argv[1]), FatTree(4), str).add('c0_0'); os.kill(os.getpid(), 9)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9
+    assert drains(tmp_path).names == {"c0_0"}
+
+
+def test_a_full_disk_refuses_the_drain_and_loses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    its = drains(tmp_path)
+    its.add("c0_0")
+    (tmp_path / "drains.new").mkdir()  # nothing can be written there, even by root
+    with pytest.raises(StateError, match="cannot be written"):
+        its.add("c0_1")
+    (tmp_path / "drains.new").rmdir()
+    assert its.names == {"c0_0"}
+    its.close()
+    assert drains(tmp_path).names == {"c0_0"}
+
+
+def test_a_directory_that_cannot_be_made_is_said_and_refuses_drains_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    its = drains(tmp_path / "file" / "state")
+    assert "cannot be kept" in caplog.text
+    with pytest.raises(StateError):
+        its.add("c0_0")
+    assert its.names == frozenset()

@@ -1,0 +1,212 @@
+"""LLDP: our own probes there and back, what strangers call themselves, and nothing but ValueError for everything else."""
+
+import random
+import time
+
+import pytest
+from ryu.lib.packet import ethernet, lldp, packet
+
+from sopa_ryu.lldp import MARK, Probe, frame, parse
+from topologies import FatTree
+from topologies.fattree import GATEWAY_MAC
+
+MANDATORY = [
+    lldp.ChassisID(subtype=4, chassis_id=bytes.fromhex("001b21aabbcc")),
+    lldp.PortID(subtype=5, port_id=b"swp49"),
+    lldp.TTL(ttl=120),
+]
+
+
+def written(*tlvs: lldp.LLDPBasicTLV) -> bytes:
+    """A frame of somebody else's, written by Ryu."""
+    made = packet.Packet()
+    made.add_protocol(ethernet.ethernet("01:80:c2:00:00:0e", "00:1b:21:aa:bb:cc", 0x88CC))
+    made.add_protocol(lldp.lldp([*tlvs, lldp.End()]))
+    made.serialize()
+    return bytes(made.data)
+
+
+def tlv(kind: int, value: bytes) -> bytes:
+    return (kind << 9 | len(value)).to_bytes(2, "big") + value
+
+
+def raw(*tlvs: bytes) -> bytes:
+    """A frame with exactly these TLVs."""
+    return bytes.fromhex("0180c200000e001b21aabbcc88cc") + b"".join(tlvs)
+
+
+CHASSIS, PORT, TTL, END = tlv(1, b"\x07rack"), tlv(2, b"\x07uplink"), tlv(3, b"\0\x78"), tlv(0, b"")
+
+
+@pytest.mark.parametrize("k", [2, 4, 48])
+def test_a_probe_tells_the_switch_and_port_that_it_left(k: int) -> None:
+    tree = FatTree(k)
+    for switch in tree.switches():
+        dpid = tree.dpid(switch)
+        for port in (1, k):
+            assert parse(frame(dpid, port)) == Probe(dpid, port, "")
+
+
+@pytest.mark.parametrize(("dpid", "port"), [(0, 1), (2**64 - 1, 0xFFFFFEFF), (0x020001, 10)])
+def test_any_datapath_id_and_port_fit(dpid: int, port: int) -> None:
+    assert parse(frame(dpid, port)) == Probe(dpid, port, "")
+
+
+def test_a_probe_is_lldp_to_everybody_else() -> None:
+    header, body = packet.Packet(frame(0x020001, 3)).protocols
+    assert (header.dst, header.src, header.ethertype) == ("01:80:c2:00:00:0e", GATEWAY_MAC, 0x88CC)
+    chassis, port, ttl, description, end = body.tlvs
+    assert (chassis.subtype, chassis.chassis_id) == (lldp.ChassisID.SUB_LOCALLY_ASSIGNED, b"dpid:0000000000020001")
+    assert (port.subtype, port.port_id) == (lldp.PortID.SUB_LOCALLY_ASSIGNED, b"3")
+    assert ttl.ttl == 120
+    assert description.system_description == MARK
+    assert end.tlv_type == lldp.LLDP_TLV_END
+    assert len(frame(0x020001, 3)) >= 60
+
+
+def test_padding_behind_a_probe_does_not_matter() -> None:
+    assert parse(frame(0x030000, 2) + bytes(40)) == Probe(0x030000, 2, "")
+
+
+@pytest.mark.parametrize(
+    ("tlvs", "text"),
+    [
+        (MANDATORY, "00:1b:21:aa:bb:cc port swp49"),
+        ([*MANDATORY, lldp.SystemName(system_name=b"leaf12")], "leaf12, 00:1b:21:aa:bb:cc port swp49"),
+        ([*MANDATORY, lldp.SystemName(system_name=b"leaf12\0")], "leaf12, 00:1b:21:aa:bb:cc port swp49"),
+        ([*MANDATORY, lldp.SystemName(system_name=b" ")], "00:1b:21:aa:bb:cc port swp49"),
+        (
+            [
+                lldp.ChassisID(subtype=5, chassis_id=bytes([1, 192, 0, 2, 7])),
+                lldp.PortID(subtype=3, port_id=bytes.fromhex("001b21aabbcd")),
+                lldp.TTL(ttl=120),
+            ],
+            "192.0.2.7 port 00:1b:21:aa:bb:cd",
+        ),
+        (
+            [
+                lldp.ChassisID(subtype=5, chassis_id=b"\x02" + bytes.fromhex("20010db8" + "00" * 11 + "01")),
+                lldp.PortID(subtype=7, port_id=b"\x00\x00\x00\x03"),
+                lldp.TTL(ttl=120),
+            ],
+            "2001:db8::1 port 00000003",
+        ),
+    ],
+)
+def test_somebody_else_is_told_by_name_chassis_and_port(tlvs: list[lldp.LLDPBasicTLV], text: str) -> None:
+    assert parse(written(*tlvs)) == Probe(None, None, text)
+
+
+def test_another_controllers_probe_is_somebody_elses() -> None:
+    other = written(
+        lldp.ChassisID(subtype=7, chassis_id=b"dpid:0000000000020001"),
+        lldp.PortID(subtype=7, port_id=b"3"),
+        lldp.TTL(ttl=120),
+    )
+    assert parse(other) == Probe(None, None, "dpid:0000000000020001 port 3")
+
+
+@pytest.mark.parametrize(
+    ("chassis", "port"),
+    [(b"dpid:000000000002000g", b"3"), (b"dpid:20001", b"3"), (b"dpid:0000000000020001", b"03"), (b"x", b"3")],
+)
+def test_our_mark_alone_does_not_make_a_probe(chassis: bytes, port: bytes) -> None:
+    probe = parse(raw(tlv(1, b"\x07" + chassis), tlv(2, b"\x07" + port), TTL, tlv(6, MARK), END))
+    assert probe == Probe(None, None, f"{chassis.decode()} port {port.decode()}")
+
+
+def test_what_a_stranger_says_is_one_short_printable_line() -> None:
+    rude = b"\n\x1b[31mroot \xe2\x80\xae<script>" * 10
+    probe = parse(raw(tlv(1, b"\x07" + rude), tlv(2, b"\x07" + rude), TTL, tlv(5, rude), END))
+    assert probe.text == "??[31mroot ???<script.., 0a1b5b33316d726f6f742.. port 0a1b5b33316d726f6f742.."
+
+
+def test_a_tlv_that_ryu_cannot_read_does_not_hide_the_sender() -> None:
+    odd = raw(CHASSIS, PORT, TTL, tlv(77, b"reserved"), tlv(8, b"\x05\x01"), tlv(127, b"\x00"), tlv(5, b"leaf"), END)
+    assert lldp.lldp.parser(odd[14:])[0] is None
+    assert parse(odd) == Probe(None, None, "leaf, rack port uplink")
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "no Ethernet frame: 0 bytes"),
+        (bytes(13), "no Ethernet frame: 13 bytes"),
+        (bytes(60), "no LLDP frame: ethertype 0x0000"),
+        (raw(), "it ends before the chassis id"),
+        (raw(END), "it ends before the chassis id"),
+        (raw(CHASSIS, PORT, END), "it ends before the time to live"),
+        (raw(PORT, CHASSIS, TTL, END), "TLV type 2 where the chassis id belongs"),
+        (raw(CHASSIS, tlv(2, b"\x07"), TTL, END), "port id of 1 bytes"),
+        (raw(CHASSIS, PORT, tlv(3, b""), END), "time to live of 0 bytes"),
+        (raw(CHASSIS, PORT, TTL, b"\x0c"), "cut off at 35 bytes"),
+        (raw(CHASSIS, PORT, TTL, tlv(6, b"long")[:-1]), "cut off at 39 bytes"),
+    ],
+)
+def test_what_is_malformed_is_refused_with_the_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        parse(data)
+
+
+def outcome(data: bytes) -> Probe | None:
+    """What parse makes of any bytes: a probe in its bounds or None; anything but a ValueError fails the test."""
+    try:
+        probe = parse(data)
+    except ValueError:
+        return None
+    assert (probe.dpid is None) == (probe.port is None) == (probe.text != "")
+    assert len(probe.text) <= 80
+    assert probe.text.isascii()
+    assert probe.text == "" or probe.text.isprintable()
+    return probe
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_bytes_are_a_probe_or_refused(seed: int) -> None:
+    rng = random.Random(seed)
+    seeds = [
+        frame(0x020001, 3),
+        written(*MANDATORY, lldp.SystemName(system_name=b"leaf12")),
+        raw(
+            CHASSIS,
+            PORT,
+            TTL,
+            tlv(8, b"\x05\x01\xc0\0\x02\x07\x02\0\0\0\x01\0"),
+            tlv(127, b"\0\x80\xc2\x01\0\x01"),
+            END,
+        ),
+    ]
+    refused = 0
+    for _ in range(5000):
+        data = bytearray(rng.choice(seeds))
+        for _ in range(rng.randrange(8)):
+            data[rng.randrange(14, len(data))] = rng.randrange(256)
+        if rng.random() < 0.3:
+            del data[rng.randrange(len(data)) :]
+        if rng.random() < 0.2:
+            at = rng.randrange(len(data) + 1)
+            data[at:at] = rng.randbytes(rng.randrange(600))
+        refused += outcome(bytes(data)) is None
+        outcome(bytes(data[:14]) + rng.randbytes(rng.randrange(80)))
+        outcome(rng.randbytes(rng.randrange(80)))
+    assert 500 < refused < 4500
+
+
+def test_a_probe_cut_short_is_refused_until_all_that_it_says_is_there() -> None:
+    whole = frame(0x020001, 3)
+    assert all(outcome(whole[:size]) is None for size in range(14))
+    told = [size for size in range(len(whole) + 1) if outcome(whole[:size]) is not None]
+    unmarked = len(whole) - 2 - (2 + len(MARK))
+    assert told == [unmarked, len(whole) - 2, len(whole)]
+    assert outcome(whole[:unmarked]) == Probe(None, None, "dpid:0000000000020001 port 3")
+
+
+def test_a_round_of_probes_is_cheap() -> None:
+    tree = FatTree(8)
+    probes = [(tree.dpid(switch), port) for switch in tree.switches() for port in range(1, 9)]
+    frame.cache_clear()
+    start = time.perf_counter()
+    for dpid, port in probes:
+        assert parse(frame(dpid, port)).dpid == dpid
+    assert (time.perf_counter() - start) / len(probes) < 1e-3
+    assert frame(*probes[0]) is frame(*probes[0])

@@ -1,0 +1,230 @@
+"""Packets around failures: whoever has a way left is reached, labelled or not, by what is drained only if there is no other."""
+
+import random
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise
+
+import networkx
+import pytest
+
+from flowrules import word
+from flowrules.model import Flow, Table
+from flowrules.rules import fabric_rules, switch_rules
+from flowrules.table import TableFabric, ipv4_packet
+from topologies import Failures, FatTree, Host, Level, Switch
+from topologies.failures import DRAINED
+
+# A port notices that its cable is cut or silent. It does not notice that its cable leads to the wrong place.
+NOTICED = ("down", "silent")
+UNNOTICED = ("miswired", "missing")
+
+# (k, seeds, pairs of hosts): fewer where a fabric is larger
+SIZES = [(4, 40, 10), (6, 16, 6), (8, 4, 4)]
+SCENES = [pytest.param(k, seed, pairs, id=f"k={k}-{seed}") for k, seeds, pairs in SIZES for seed in range(seeds)]
+
+
+class Scene:
+    """A fabric with random failures, its rules in force, and pairs of hosts to try.
+
+    Every other scene has all its failures in and above two pods, where together they cut more ways than far apart.
+    """
+
+    def __init__(self, k: int, seed: int, pairs: int, reasons: Iterable[str], most: int = 6) -> None:
+        choose = random.Random(f"{k} {seed}")
+        self.tree = FatTree(k)
+        pods = choose.sample(range(k), 2 if seed % 2 else k)
+        names = [self.tree.name(switch) for switch in self.tree.switches() if near(switch, pods)]
+        names += [self.tree.name(link) for link in self.tree.links() if near(link.lower, pods)]
+        failed = choose.sample(names, choose.randint(1, most))
+        kinds = list(reasons)
+        self.failures = Failures(self.tree, {name: choose.choice(kinds) for name in failed})
+        self.fabric = fabric(self.failures)
+        hosts = list(self.tree.hosts())
+        close = [host for host in hosts if host.pod in pods[:2]]
+        drawn = [choose.sample(close if number % 2 else hosts, 2) for number in range(pairs)]
+        self.pairs = [(src, dst) for src, dst in drawn]
+
+    def unlabelled(self, src: Host, dst: Host) -> Iterator[tuple[list[str], bool]]:
+        """The ways of some flows without a word, and whether they arrive."""
+        for port in range(4 * self.tree.half):
+            yield self._send(src, dst, None, tcp_src=port, tcp_dst=80)
+
+    def labelled(self, src: Host, dst: Host) -> Iterator[tuple[list[str], bool]]:
+        """The ways of packets with every word that there can be, some of them out of range, and whether they arrive."""
+        numbers = [*range(self.tree.half), self.tree.half, 0xFE, 0xFF]
+        for up1 in numbers:
+            for up2 in numbers:
+                yield self._send(src, dst, f"02:53:9e:04:{up1:02x}:{up2:02x}")
+
+    def _send(self, src: Host, dst: Host, mac: str | None, **fields: int) -> tuple[list[str], bool]:
+        way, seen = self.fabric.send(src, ipv4_packet(self.tree, src, dst, mac, **fields))
+        return way, seen is not None and way[-1] == self.tree.name(dst)
+
+
+def near(node: Host | Switch, pods: list[int]) -> bool:
+    return (isinstance(node, Switch) and node.level is Level.CORE) or node.pod in pods
+
+
+def fabric(failures: Failures) -> TableFabric:
+    """The fabric with the rules for those failures; what nobody at the port notices, goes on carrying packets."""
+    noticed = [name for name, reason in failures.items() if reason in NOTICED]
+    return TableFabric(failures.tree, fabric_rules(failures.tree, failures), dead=noticed)
+
+
+def climbing_and_falling(failures: Failures) -> "networkx.DiGraph[tuple[str, str]]":
+    """What is left of the fabric, once to go up by and once to come down by, with a way over but none back: no valleys."""
+    tree = failures.tree
+    left: networkx.DiGraph[tuple[str, str]] = networkx.DiGraph()
+    left.add_edges_from(((node, "up"), (node, "down")) for node in tree.graph())
+    for link in tree.links():
+        if tree.name(link) not in failures:
+            lower, upper = tree.name(link.lower), tree.name(link.upper)
+            left.add_edge((lower, "up"), (upper, "up"))
+            left.add_edge((upper, "down"), (lower, "down"))
+    left.remove_nodes_from([(name, side) for name in failures if "-" not in name for side in ("up", "down")])
+    return left
+
+
+def crossed(tree: FatTree, way: list[str]) -> set[str]:
+    """The names of the switches on a way and of the links between them, to the host that it reaches."""
+    return {*way, *(tree.name(tree.link(tree.node(here), tree.node(there))) for here, there in pairwise(way))}
+
+
+def connected(graph: "networkx.DiGraph[tuple[str, str]]", tree: FatTree, src: Host, dst: Host) -> bool:
+    return bool(networkx.has_path(graph, (tree.name(src), "up"), (tree.name(dst), "down")))
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_a_packet_arrives_exactly_if_a_way_is_left_whatever_its_word(k: int, seed: int, pairs: int) -> None:
+    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED))
+    left = climbing_and_falling(scene.failures.hard)
+    for src, dst in scene.pairs:
+        expected = connected(left, scene.tree, src, dst)
+        assert {arrives for _, arrives in scene.unlabelled(src, dst)} == {expected}
+        assert {arrives for _, arrives in scene.labelled(src, dst)} == {expected}
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_a_word_that_names_a_usable_path_is_obeyed_exactly(k: int, seed: int, pairs: int) -> None:
+    scene = Scene(k, seed, pairs, (*NOTICED, *UNNOTICED, DRAINED))
+    for src, dst in scene.pairs:
+        for path in scene.failures.split(src, dst)[0]:
+            packet = ipv4_packet(scene.tree, src, dst, word.carrier_mac(path.up))
+            assert scene.fabric.send(src, packet)[0] == [*path.hops, scene.tree.name(dst)]
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_what_is_drained_carries_a_packet_only_if_there_is_no_other_way(k: int, seed: int, pairs: int) -> None:
+    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED, DRAINED))
+    left = climbing_and_falling(scene.failures)
+    for src, dst in scene.pairs:
+        if connected(left, scene.tree, src, dst):
+            for way, arrives in [*scene.unlabelled(src, dst), *scene.labelled(src, dst)]:
+                assert arrives
+                assert crossed(scene.tree, way).isdisjoint(scene.failures)
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_drains_alone_cut_nobody_off(k: int, seed: int, pairs: int) -> None:
+    scene = Scene(k, seed, pairs, [DRAINED], most=2 * k)
+    for src, dst in scene.pairs:
+        assert all(arrives for _, arrives in [*scene.unlabelled(src, dst), *scene.labelled(src, dst)])
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_what_has_failed_between_switches_carries_nothing_though_its_ports_seem_well(
+    k: int, seed: int, pairs: int
+) -> None:
+    scene = Scene(k, seed, pairs, UNNOTICED)
+    broken = [name for name in scene.failures if not name.startswith("h")]
+    for src, dst in scene.pairs:
+        for way, _ in [*scene.unlabelled(src, dst), *scene.labelled(src, dst)]:
+            # a packet cannot help meeting its own edge switch
+            assert (crossed(scene.tree, way) - {way[0]}).isdisjoint(broken)
+
+
+# -- what it costs ------------------------------------------------------------------------------------------------------
+
+
+@cache
+def healthy(k: int) -> dict[Switch, frozenset[Flow]]:
+    return {switch: frozenset(rules.flows) for switch, rules in fabric_rules(FatTree(k))}
+
+
+def cost(k: int, reasons: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """From each switch whose rules differ to how many entries more it holds for words and for hashes."""
+    tree = FatTree(k)
+    found = {}
+    for switch, rules in fabric_rules(tree, Failures(tree, reasons)):
+        before = healthy(k)[switch]
+        if frozenset(rules.flows) != before:
+            words, hashes = (
+                sum(flow.table is table for flow in rules.flows) - sum(flow.table is table for flow in before)
+                for table in (Table.UP, Table.UNLABELLED)
+            )
+            assert len(rules.flows) - len(before) == words + hashes
+            found[tree.name(switch)] = (words, hashes)
+    return found
+
+
+# An entry for what a word names, where the hash for all destinations just changes; or one of each for a prefix.
+WORD, BOTH = (1, 0), (1, 1)
+RACKS = [f"e{pod}_{index}" for pod in range(8) for index in range(4)]
+
+
+@pytest.mark.parametrize("reason", ["down", DRAINED])
+def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason: str) -> None:
+    above = [f"a{pod}_0" for pod in range(8)]
+    # a core switch: whoever is below it uses its other uplinks
+    assert cost(8, {"c0_1": reason}) == dict.fromkeys(above, WORD)
+    # aggregation to core: so does the lower end; its peers keep off that core switch for that pod
+    assert cost(8, {"a0_0-c0_1": reason}) == {"a0_0": WORD} | dict.fromkeys(above[1:], BOTH)
+    # aggregation switch: its racks use their other uplinks; those of other pods do so for that pod
+    edges = dict.fromkeys(RACKS[:4], WORD) | dict.fromkeys(RACKS[4:], BOTH)
+    # edge to aggregation: the lower end uses its other uplinks; every other rack does so for that rack
+    rack = {"e0_0": WORD} | dict.fromkeys(RACKS[1:], BOTH)
+    # through what is down no peer can get there; through what is drained it still may, but nobody asks it to
+    peers = dict.fromkeys(above[1:], BOTH) if reason == "down" else {}
+    assert cost(8, {"a0_0": reason}) == edges | peers
+    assert cost(8, {"e0_0-a0_0": reason}) == rack | peers
+
+
+def test_a_rack_that_nobody_reaches_costs_two_entries_and_one_that_is_drained_none() -> None:
+    peers = [f"a{pod}_{index}" for pod in range(1, 8) for index in range(4)]
+    assert cost(8, {"e0_0": "down"}) == {"e0_0": WORD} | dict.fromkeys([*RACKS[1:], *peers], BOTH)
+    assert cost(8, {"e0_0": DRAINED}) == cost(8, {"h0_0_2-e0_0": "down"}) == {}
+
+
+def test_of_as_many_racks_with_a_way_as_without_it_is_the_latter_that_cost_entries() -> None:
+    assert cost(4, {"e2_0-a2_0": "down"}) == (
+        {"e2_0": WORD}
+        | dict.fromkeys(["e0_0", "e0_1", "e1_0", "e1_1", "e2_1", "e3_0", "e3_1", "a0_0", "a1_0", "a3_0"], BOTH)
+    )
+
+
+def test_a_pod_with_few_ways_in_costs_the_words_to_obey_and_one_entry_for_all_others() -> None:
+    failures = Failures(FatTree(12), {f"a0_{index}": "down" for index in range(4)})
+    assert cost(12, dict(failures))["e1_0"] == (3, 1)
+    its, src, dst = fabric(failures), Host(1, 0, 2), Host(0, 0, 2)
+    for up1, up2 in failures.tree.choices("inter-pod"):
+        way, _ = its.send(src, ipv4_packet(failures.tree, src, dst, word.carrier_mac((up1, up2))))
+        assert way[1] == f"a1_{up1}" if up1 > 3 else way[1] in ("a1_4", "a1_5")
+        assert way[2:] == [f"c{way[1][-1]}_{up2}", f"a0_{way[1][-1]}", "e0_0", "h0_0_2"]
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
+@pytest.mark.parametrize("name", ["a0_0-c0_0", "c0_0", "e0_0-a0_0", "a0_0", "e0_0"])
+def test_what_has_healed_leaves_exactly_the_healthy_rules(k: int, name: str) -> None:
+    tree = FatTree(k)
+    healed = Failures(tree, {name: "down"}).without(name)
+    assert {switch: frozenset(rules.flows) for switch, rules in fabric_rules(tree, healed)} == healthy(k)
+
+
+@pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
+def test_no_two_entries_stand_in_each_others_place(k: int, seed: int, pairs: int) -> None:
+    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED))
+    for switch in scene.tree.switches():
+        flows = switch_rules(scene.tree, switch, scene.failures).flows
+        assert len({(flow.table, flow.priority, flow.match) for flow in flows}) == len(flows)
+        assert all(flow.goto is None or flow.goto > flow.table for flow in flows)
