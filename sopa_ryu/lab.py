@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
 from sopa_ryu.process import AgentProcess, ControllerProcess
-from topologies import FatTree
+from topologies import FatTree, Host
 from topologies.lab import MANAGEMENT_ROOT, Lab
 
 OPENFLOW_PORT = 6653
@@ -31,8 +31,8 @@ class SopaLab:
         Told what is going on, a line at a time.
     agents : bool
         Whether every host gets an agent; without one its packets go unlabelled.
-    agent_options : sequence of str
-        More options for ``sopa agent``.
+    agent_options, controller_options : sequence of str
+        More options for ``sopa agent`` and for ``ryu-manager``.
     directory : Path
         Where the logs and the agents' state files go.
 
@@ -52,6 +52,7 @@ class SopaLab:
         say: Callable[[str], None] = lambda _line: None,
         agents: bool = True,
         agent_options: Sequence[str] = (),
+        controller_options: Sequence[str] = (),
         directory: Path = Path("/run/sopa"),
     ) -> None:
         self.tree = tree
@@ -61,7 +62,12 @@ class SopaLab:
         self.directory = directory
         self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say)
         self.controller = ControllerProcess(
-            tree.k, directory / "controller.log", OPENFLOW_PORT, REST_PORT, rest_host="0.0.0.0"
+            tree.k,
+            directory / "controller.log",
+            OPENFLOW_PORT,
+            REST_PORT,
+            rest_host="0.0.0.0",
+            options=controller_options,
         )
         self.agent: AgentProcess | None = None
         self._stack = ExitStack()
@@ -81,7 +87,7 @@ class SopaLab:
             self.controller.wait_connected(self.tree.switch_count)
             if self._agents:
                 self._say(f"starting {self.tree.host_count} agents")
-                self.agent = stack.enter_context(self._all_agents())
+                self.agent = stack.enter_context(self.agent_of(self.tree.hosts()))
                 self.controller.wait_agents(self.tree.host_count)
             self._stack = stack.pop_all()
         return self
@@ -91,7 +97,8 @@ class SopaLab:
     ) -> None:
         self._stack.close()
 
-    def _all_agents(self) -> AgentProcess:
-        interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in self.tree.hosts()]
-        options = [f"--flows={FLOWS}", f"--state-dir={self.directory / 'agents'}", *self._agent_options]
-        return AgentProcess(interfaces, self.controller.url, self.directory / "agents.log", options)
+    def agent_of(self, hosts: Iterable[Host], name: str = "agents") -> AgentProcess:
+        """One agent process, not started yet, for some of the hosts; ``name`` is that of its log and its state files' directory."""
+        interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in hosts]
+        options = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
+        return AgentProcess(interfaces, self.controller.url, self.directory / f"{name}.log", options)

@@ -13,7 +13,7 @@ from typing import Any
 from routes import Mapper
 from webob import Request, Response
 
-from sopa_ryu import answers
+from sopa_ryu import answers, health
 from sopa_ryu.drains import StateError
 from sopa_ryu.notify import ClaimError, Notifier
 from sopa_ryu.state import DOWN, SILENT, FabricState
@@ -84,6 +84,7 @@ class RestApplication:
             "/drains": self._drains,
             "/wiring": self._wiring,
             "/agents": self._agents,
+            "/process": self._process,
         }
         self._methods: dict[str, dict[str, Callable[[Request], Any]]] = {
             **{path: {"GET": answer} for path, answer in get.items()},
@@ -165,6 +166,9 @@ class RestApplication:
             "agents": self.notifier.agents(self.state.version),
             "refused": dict(self.notifier.refused),
         }
+
+    def _process(self, _request: Request) -> dict[str, Any]:
+        return health.process()
 
     def _paths(self, request: Request) -> dict[str, Any]:
         src, dst = (self._host(name, request.GET.get(name)) for name in ("src", "dst"))

@@ -30,7 +30,7 @@ from topologies.fattree import FABRIC_NETWORK
 LOG = logging.getLogger("sopa.agent")
 
 FIRST_RETRY_SECONDS = 0.5
-LAST_RETRY_SECONDS = 10.0
+LAST_RETRY_SECONDS = 5.0
 OPEN_SECONDS = 10.0
 LOAD_RETRY_SECONDS = 2.0
 CHANNEL = "/sopa/v1/agents/"

@@ -1,11 +1,13 @@
 """The controller against real Open vSwitch: what it takes in, leaves alone, repairs, and says."""
 
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
 from sopa_ryu.process import ControllerProcess, free_ports
+from topologies.private_ovs import PrivateOvs
 
 from .conftest import Fabric, until
 from .test_traces import packet
@@ -91,7 +93,7 @@ def test_a_hosts_other_address_is_learned_from_its_arp_and_outlives_the_controll
     assert f"dst={mac}" in fabric.trace(tree.switch("e0_0"), f"in_port=3,{flow}").actions
 
 
-def bridge(fabric: Fabric, name: str, dpid: int, ports: int) -> None:
+def bridge(fabric: Fabric, name: str, dpid: int, ports: int, ovs: PrivateOvs | None = None) -> None:
     words = [
         "add-br",
         name,
@@ -107,7 +109,7 @@ def bridge(fabric: Fabric, name: str, dpid: int, ports: int) -> None:
     for port in range(1, ports + 1):
         words += ["--", "add-port", name, f"{name}p{port}", "--", "set", "interface", f"{name}p{port}", "type=dummy"]
         words += [f"ofport_request={port}"]
-    fabric.ovs.vsctl(*words)
+    (ovs or fabric.ovs).vsctl(*words)
 
 
 @pytest.mark.parametrize("dpid", [0x1, 0x010400, 0x040000, 0xFFFFFFFFFFFF])
@@ -162,6 +164,21 @@ def test_a_switch_whose_channel_is_lost_is_a_failure_and_its_paths_are_excluded(
     assert {"name": "a2_0", "kind": "switch", "reason": "down"} in body["failures"]
     paths = fabric.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
     assert [path["up"] for path in paths["excluded"]] == [[0, 0], [0, 1]]
+
+
+def test_a_switch_that_hangs_is_given_up_though_its_channel_stays_open(fabric: Fabric, tmp_path: Path) -> None:
+    fabric.ovs.vsctl("del-br", "c1_1")
+    until(lambda: fabric.controller.fabric()["missing"] == ["c1_1"])
+    with PrivateOvs(tmp_path / "other", dummy=True) as other:
+        bridge(fabric, "c1_1", 0x030101, 4, other)
+        until(lambda: fabric.controller.fabric()["connected"] == 20 and fabric.controller.fabric()["failures"] == [])
+        os.kill(other.pid(), signal.SIGSTOP)
+        try:
+            until(lambda: fabric.controller.fabric()["failures"] != [], 20)
+            assert fabric.controller.fabric()["failures"] == [{"name": "c1_1", "kind": "switch", "reason": "down"}]
+        finally:
+            os.kill(other.pid(), signal.SIGCONT)
+        until(lambda: fabric.controller.fabric()["failures"] == [], 20)
 
 
 def test_of_two_controllers_the_later_one_is_master_and_the_other_says_so(fabric: Fabric, tmp_path: Path) -> None:

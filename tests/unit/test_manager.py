@@ -179,7 +179,10 @@ def test_the_installed_command_is_ours() -> None:
     ("arguments", "message"),
     [
         (["--sopa-k=5"], "ryu-manager: k must be an even number from 2 to 128, not 5"),
-        (["--sopa-hold-down=9", "--sopa-hold-down-max=3"], "ryu-manager: hold-down-max (3) must not be below hold-down (9)"),
+        (
+            ["--sopa-hold-down=9", "--sopa-hold-down-max=3"],
+            "ryu-manager: hold-down-max (3) must not be below hold-down (9)",
+        ),
         (["--sopa-settle=-1"], "argument --settle: Invalid Float(min=0) value: -1"),
         (["--sopa-carrier=x"], "ryu-manager: carrier must be mac or option, not x"),
         (["no.such.app"], "ryu-manager: cannot find application no.such.app: No module named 'no'"),

@@ -1,0 +1,1 @@
+"""The tests. A package, so that no other of this name, which some distributions install, stands before it."""

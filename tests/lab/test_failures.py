@@ -1,0 +1,125 @@
+"""What fails under traffic: what it costs, who is told, and that a controller's death costs nothing."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+
+import httpx
+import pytest
+
+from experiments.stream import Stream
+from sopa_ryu.lab import SopaLab
+from tests.lab.sopa_lab import agent_of, datagrams, in_lab, lost, until
+
+pytestmark = pytest.mark.lab
+
+QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
+
+
+def carried(lab: SopaLab, core: str) -> int:
+    """How many packets of hosts a core switch has sent down; BFD's and probes are not among them."""
+    lines = lab.lab.ovs.ofctl("dump-flows", core, "table=1").splitlines()
+    return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+).*priority=40", line)))
+
+
+@pytest.mark.parametrize("agents", [True, False], ids=["labelled", "unlabelled"])
+def test_a_controller_that_dies_and_returns_while_something_has_failed_costs_no_packet(agents: bool) -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
+        lab.lab.set_link("a2_0-c0_1", up=False)
+        lab.lab.set_link("e0_0-a0_1", up=False)
+        until(lambda: len(lab.controller.fabric()["failures"]) == 2)
+        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+        with Stream(lab.lab, src, dst, per_second=500) as stream:
+            time.sleep(1)
+            lab.controller.stop(signal.SIGKILL)
+            time.sleep(0.5)
+            lab.controller.start()
+            lab.controller.wait_connected(lab.tree.switch_count)
+            if agents:
+                lab.controller.wait_agents(lab.tree.host_count)
+            time.sleep(0.5)
+        assert len(lab.controller.fabric()["failures"]) == 2
+        assert stream.lost() == []
+
+    in_lab(body, agents=agents, controller_options=QUICK)
+
+
+def test_after_the_last_agent_has_acknowledged_no_packet_is_lost_to_a_cut_link() -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
+        assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+        for link in ("e0_0-a0_0", "a0_1-c1_0", "a2_0-c0_1", "e2_0-a2_1"):
+            with Stream(lab.lab, src, dst) as stream:
+                time.sleep(0.3)
+                lab.lab.set_link(link, up=False)
+                until(lambda: lab.controller.fabric()["failures"] != [])
+                until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
+                change = lab.controller.get("/changes").json()["changes"][0]
+                told = change["at"] + change["acknowledged_ms"] / 1000
+                time.sleep(0.5)
+                end = time.time()
+            assert stream.lost(first=told, last=end) == []
+            lab.lab.set_link(link, up=True)
+            until(lambda: lab.controller.fabric()["failures"] == [])
+
+    in_lab(body, controller_options=QUICK)
+
+
+def test_a_host_whose_agent_was_killed_goes_on_through_a_failure_that_it_never_hears_of() -> None:
+    def body(lab: SopaLab) -> None:
+        host = lab.tree.host("h0_0_2")
+        agent = agent_of(lab, host)
+        agent.start()
+        lab.controller.wait_agents(1)
+        agent.stop(signal.SIGKILL)
+        lab.lab.set_link("a2_0-c0_1", up=False)
+        until(lambda: lab.controller.fabric()["failures"] != [])
+        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        # it still names the dead path, and a switch that knows better takes another
+        assert (0, 1) in datagrams(lab, "h0_0_2", "h2_0_2", 8, 7001)
+        assert lost(lab, "h0_0_2", "h2_0_2", 12) == 0
+
+    in_lab(body, agents=False)
+
+
+def test_a_rack_without_any_path_is_said_and_its_packets_go_unlabelled_until_there_is_one_again() -> None:
+    def body(lab: SopaLab) -> None:
+        assert lab.agent is not None
+        for link in ("e2_0-a2_0", "e2_0-a2_1"):
+            lab.lab.set_link(link, up=False)
+        lab.agent.wait_until(
+            lambda: "no path is left to 1 racks; packets for them go unlabelled" in lab.agent.log.read_text(),
+            "it said so",
+        )
+        assert set(datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)) == {None}
+        assert None not in datagrams(lab, "h0_0_2", "h2_1_2", 4, 7001)
+        for link in ("e2_0-a2_0", "e2_0-a2_1"):
+            lab.lab.set_link(link, up=True)
+        until(lambda: lab.controller.fabric()["failures"] == [])
+        lab.controller.wait_agents(lab.tree.host_count)
+        assert "there are paths to every rack again" in lab.agent.log.read_text()
+        assert None not in datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)
+
+    in_lab(body, controller_options=QUICK)
+
+
+def test_a_drained_switch_carries_nothing_and_cuts_nobody_off() -> None:
+    def body(lab: SopaLab) -> None:
+        drains = f"{lab.controller.url}/sopa/v1/drains/"
+        httpx.put(f"{drains}c0_0").raise_for_status()
+        httpx.put(f"{drains}e2_0").raise_for_status()
+        until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
+        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        before = carried(lab, "c0_0")
+        assert lost(lab, "h0_0_2", "h1_0_2", 12) == 0
+        assert carried(lab, "c0_0") == before
+        assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0  # its only edge switch is drained
+        httpx.delete(f"{drains}c0_0").raise_for_status()
+        httpx.delete(f"{drains}e2_0").raise_for_status()
+        assert lab.controller.fabric()["failures"] == []
+
+    in_lab(body)
