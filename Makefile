@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install ready demo test lint bench clean
+.PHONY: help install ready demo test soak lint bench clean
 
 VENV := .venv/bin
 
@@ -22,6 +22,9 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 
 test: ready ## all tests (root for those marked switch and lab)
 	@$(VENV)/pytest $(ARGS)
+
+soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
+	@$(VENV)/python -m tests.faults.soak $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
 	@$(VENV)/ruff check .

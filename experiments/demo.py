@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import random
 import statistics
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from experiments.failure_act import play
 from experiments.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
 from experiments.machine import CpuIdle, describe
 from experiments.workloads import inter_pod_permutation
@@ -39,7 +38,6 @@ from topologies.lab import default_rate
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload; on the wire it is a frame of 1514.
 GOODPUT_SHARE = 1448 / 1514
 TCP = 6
-HEALED_SECONDS = 10.0
 MINIMUM_IDLE = 10.0
 
 
@@ -79,7 +77,8 @@ def demo(
 
     It starts a whole fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3 flows,
     and shows what each flow reached and how evenly the packets went over the core switches. Then it cuts one
-    aggregation-core link under the same traffic, and restores it. Nothing is left on the machine.
+    aggregation-core link under the same traffic and restores it: when that is detected, told, excluded and healed, and what
+    the flows reach meanwhile. Last it has another link lose packets silently. Nothing is left on the machine.
 
     \b
     Compare:
@@ -128,7 +127,15 @@ class _Demo:
         with SopaLab(self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options) as lab:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
-            failure = self._failure(lab)
+            failure = play(
+                self.tree,
+                self.settings,
+                self.pairs,
+                lab,
+                lambda seconds, tick: self._flows(lab, seconds, SERVER_PORT + 1, "sending through a failure", tick),
+                self._say,
+                self.progress.print,
+            )
         return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
 
     def _say(self, text: str) -> None:
@@ -184,10 +191,9 @@ class _Demo:
         seconds: int,
         server_port: int,
         what: str,
-        events: Sequence[tuple[float, Callable[[], None]]] = (),
+        each: Callable[[float], None] = lambda _elapsed: None,
     ) -> list[FlowResult]:
-        """Run the permutation, with a progress bar, and let things happen at given times (seconds) meanwhile."""
-        pending = list(events)
+        """Run the permutation, with a progress bar; ``each`` is called now and then with the seconds since the start."""
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
         if not self.progress.is_terminal:
             self.progress.print(f"{what}: {len(self.pairs)} flows, {seconds} s")
@@ -199,8 +205,7 @@ class _Demo:
 
             def tick(elapsed: float) -> None:
                 bar.update(task, completed=min(elapsed, seconds))
-                while pending and elapsed >= pending[0][0]:
-                    pending.pop(0)[1]()
+                each(elapsed)
 
             return flows.results(tick)
 
@@ -227,60 +232,3 @@ class _Demo:
             self.out.print(
                 "the processor was busy: these figures show the machine, not the fabric; take a lower --rate"
             )
-
-    # -- failure ---------------------------------------------------------------------------------------------------
-
-    def _failure(self, lab: SopaLab) -> dict[str, Any]:
-        """Cut one aggregation-core link under traffic and restore it; what flows and REST show of it."""
-        choose = random.Random(f"{self.settings['seed']} failure")
-        pod, j, i = choose.randrange(self.tree.k), choose.randrange(self.tree.half), choose.randrange(self.tree.half)
-        link = f"a{pod}_{j}-c{j}_{i}"
-        src, dst = next(pair for pair in self.pairs if pair[0].pod == pod)
-        seconds = max(6, self.settings["duration"])
-        at_down, at_up = seconds / 3, 2 * seconds / 3
-        seen: dict[str, Any] = {"link": link, "src": self.tree.name(src), "dst": self.tree.name(dst)}
-
-        def paths_left() -> int:
-            body = lab.controller.get("/paths", src=str(self.tree.ip(src)), dst=str(self.tree.ip(dst))).json()
-            return len(body["candidates"])
-
-        def switch(up: bool) -> float:
-            """Cut or restore the link; milliseconds until REST says so."""
-            started = time.monotonic()
-            lab.lab.set_link(link, up)
-            while (link in (its["name"] for its in lab.controller.fabric()["failures"])) == up:
-                if time.monotonic() - started > HEALED_SECONDS:
-                    raise TrafficError(f"the controller has not noticed that {link} is {'up' if up else 'down'}")
-            return round(1000 * (time.monotonic() - started), 1)
-
-        def cut() -> None:
-            seen["candidates_before"] = paths_left()
-            seen["down_told_ms"] = switch(up=False)
-            seen["candidates_down"] = paths_left()
-            self.progress.print(f"{link} is down: {seen['candidates_down']} of {seen['candidates_before']} paths left")
-
-        def heal() -> None:
-            seen["up_told_ms"] = switch(up=True)
-            seen["candidates_after"] = paths_left()
-            self.progress.print(f"{link} is up again: {seen['candidates_after']} paths")
-
-        self._say(f"\nThe same flows again, while the link {link} is down for {at_up - at_down:.1f} s:")
-        results = self._flows(
-            lab, seconds, SERVER_PORT + 1, "sending through a failure", [(at_down, cut), (at_up, heal)]
-        )
-        phases = {"before": (1, at_down), "during": (at_down, at_up), "after": (at_up, seconds)}
-        for name, (first, last) in phases.items():
-            whole = range(int(first + 0.5), int(last))
-            seen[f"mbit_{name}"] = round(
-                statistics.mean(
-                    result.series[second] for result in results for second in whole if second < len(result.series)
-                ),
-                3,
-            )
-        self._say(
-            f"mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
-            f"{seen['mbit_after']:.2f} after. REST told of the failure after {seen['down_told_ms']:.0f} ms "
-            f"({seen['candidates_down']} of {seen['candidates_before']} candidate paths from {seen['src']} to {seen['dst']} left), "
-            f"of its end after {seen['up_told_ms']:.0f} ms"
-        )
-        return seen

@@ -17,6 +17,7 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
 from sopa_ryu import openflow, options
+from sopa_ryu.bfd_keeper import BfdKeeper
 from sopa_ryu.damping import HoldDown
 from sopa_ryu.drains import Drains
 from sopa_ryu.fleet import Fleet
@@ -24,6 +25,7 @@ from sopa_ryu.notify import Notifier
 from sopa_ryu.prober import Prober
 from sopa_ryu.protocol import View
 from sopa_ryu.rest import RestApplication
+from sopa_ryu.session import SwitchSession
 from sopa_ryu.state import Change, FabricState
 from topologies import FatTree
 
@@ -53,7 +55,8 @@ class SopaController(app_manager.RyuApp):
         self.notifier = Notifier(self.tree, self._view, self._acknowledged)
         self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle)
         self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
-        self.fleet.on_ready = self.prober.probe
+        self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval)
+        self.fleet.on_ready = self._ready
         self.rest = RestApplication(self.state, self.notifier, self.prober.wiring, self.fleet.since, self._drain)
         self._workers: list[Any] = []
 
@@ -69,6 +72,8 @@ class SopaController(app_manager.RyuApp):
         ]
         if self.prober.interval:
             work.append((self.prober.rounds, ()))
+        if cfg.CONF[options.GROUP].ovsdb:
+            work.append((self.bfd.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
         LOG.info(
             "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on http://%s:%d/sopa/v1/fabric",
@@ -159,6 +164,10 @@ class SopaController(app_manager.RyuApp):
             self.prober.received(session, event.msg)
 
     # -- what operators and probes tell -------------------------------------------------------------------------------
+
+    def _ready(self, session: SwitchSession) -> None:
+        self.prober.probe(session)
+        self.bfd.look()
 
     def _drain(self, name: str, drained: bool) -> bool:
         names = self.drains.add(name) if drained else self.drains.remove(name)

@@ -140,7 +140,8 @@ class Fleet:
     def follow(self) -> None:
         """Bring every switch to the present version, side by side; who is slow delays nobody else."""
         ready = [session for session in self.sessions.values() if session.switch in self.state.connected]
-        self._rollout.begin(self.state.version, [session.switch for session in ready])
+        coming = [session for session in self.sessions.values() if session.coming]
+        self._rollout.begin(self.state.version, [session.switch for session in (*ready, *coming)])
         for session in ready:
             self._refresh(session)
 
@@ -180,17 +181,18 @@ class Fleet:
         """Give a new switch its rules; if it refuses or does not answer, say so and try again while it is connected."""
         wait = FIRST_RETRY_SECONDS
         hub.sleep(delay)
-        while self._is_current(session):
+        session.coming = True
+        while session.coming and self._is_current(session):
             try:
                 self._take_in(session)
                 return
             except SwitchError as error:
+                session.coming = ANOTHER_MASTER not in str(error)
                 if self._is_current(session):
                     self._refuses(session, error)
-                if ANOTHER_MASTER in str(error):
-                    return
-            hub.sleep(wait)
-            wait = min(2 * wait, LAST_RETRY_SECONDS)
+            if session.coming:
+                hub.sleep(wait)
+                wait = min(2 * wait, LAST_RETRY_SECONDS)
 
     def _take_in(self, session: SwitchSession) -> None:
         session.become_master(self.state.epoch)
@@ -211,6 +213,7 @@ class Fleet:
             len(changes.stale_flows) + len(changes.stale_groups),
             1000 * (time.monotonic() - session.connected_at),
         )
+        session.coming = False
         self._follows(session, version)
         self._announce(self.state.switch_ready(session.switch, time.monotonic()))
         self._refresh(session)  # something else may have failed or healed meanwhile

@@ -9,7 +9,7 @@ from types import TracebackType
 
 from sopa_ryu.process import AgentProcess, ControllerProcess
 from topologies import FatTree, Host
-from topologies.lab import MANAGEMENT_ROOT, Lab
+from topologies.lab import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
@@ -33,6 +33,8 @@ class SopaLab:
         Whether every host gets an agent; without one its packets go unlabelled.
     agent_options, controller_options : sequence of str
         More options for ``sopa agent`` and for ``ryu-manager``.
+    bfd : bool
+        Whether BFD is on from the start; if not, the controller switches it on.
     directory : Path
         Where the logs and the agents' state files go.
 
@@ -53,6 +55,7 @@ class SopaLab:
         agents: bool = True,
         agent_options: Sequence[str] = (),
         controller_options: Sequence[str] = (),
+        bfd: bool = True,
         directory: Path = Path("/run/sopa"),
     ) -> None:
         self.tree = tree
@@ -60,14 +63,14 @@ class SopaLab:
         self._agents = agents
         self._agent_options = agent_options
         self.directory = directory
-        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say)
+        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd)
         self.controller = ControllerProcess(
             tree.k,
             directory / "controller.log",
             OPENFLOW_PORT,
             REST_PORT,
             rest_host="0.0.0.0",
-            options=controller_options,
+            options=[f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock", *controller_options],
         )
         self.agent: AgentProcess | None = None
         self._stack = ExitStack()

@@ -38,8 +38,8 @@ class SwitchSession:
         The fabric's version that these rules are of; 0 before the first.
     messages_sent : int
         Flow-mods and group-mods sent so far.
-    busy, probing : bool
-        Whether somebody is bringing it to the present version, or sending its probes, just now.
+    coming, busy, probing : bool
+        Whether somebody is taking it in, bringing it to the present version, or sending its probes, just now.
     """
 
     def __init__(self, datapath: Any, switch: Switch, name: str) -> None:
@@ -49,7 +49,7 @@ class SwitchSession:
         self.rules: SwitchRules | None = None
         self.version = 0
         self.messages_sent = 0
-        self.busy = self.probing = False
+        self.coming = self.busy = self.probing = False
         self.connected_at = time.monotonic()
         self._waiting: dict[int, hub.Queue] = {}
         self._errors: list[str] = []

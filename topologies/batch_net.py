@@ -20,7 +20,7 @@ from typing import Any
 
 from mininet.link import Intf, Link
 from mininet.net import Mininet
-from mininet.node import OVSSwitch, RemoteController
+from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
 from topologies.mininet_topo import OFFLOADS_OFF, FabricHost, FatTreeTopo
@@ -64,19 +64,61 @@ class LabLink(Link):
 
 
 class LabSwitch(OVSSwitch):
-    """An Open vSwitch bridge that says so when the batch that makes it fails."""
+    """An Open vSwitch bridge that needs no shell, says so when a command fails, and can be started again later.
+
+    Parameters
+    ----------
+    name : str
+        The bridge's.
+    interface_settings : callable
+        From an interface's name to further columns for ``ovs-vsctl set Interface``.
+    started : callable
+        Told the name after a start of this one switch: Open vSwitch has cleared its interfaces' queueing disciplines.
+    """
+
+    def __init__(
+        self, name: str, interface_settings: Callable[[str], str], started: Callable[[str], None], **params: Any
+    ) -> None:
+        self._interface_settings = interface_settings
+        self._started = started
+        super().__init__(name, **params)
+
+    def intfOpts(self, intf: Any) -> str:
+        """Mininet's settings of an interface, and the lab's."""
+        return f"{super().intfOpts(intf)} {self._interface_settings(intf.name)}"
+
+    def vsctl(self, *args: Any, **kwargs: Any) -> str | None:
+        """Run ovs-vsctl on words as in a shell, or add them to the batch."""
+        if self.batch:
+            return super().vsctl(*args, **kwargs)
+        return _vsctl(" ".join(str(arg) for arg in args))
+
+    def start(self, controllers: Iterable[Any]) -> None:
+        """Create the bridge; those of the batch are connected to no controller yet."""
+        super().start([] if self.batch else controllers)
+        if not self.batch:
+            self._started(self.name)
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Delete the bridge, if there is one; the interfaces stay as they are unless they are deleted too."""
+        self.vsctl("--if-exists", "del-br", self.name)
+        Switch.stop(self, deleteIntfs)
 
     @classmethod
     def batchStartup(cls, switches: Iterable[Any], run: Callable[..., Any] = errRun) -> Any:
         """Create all bridges in as few ovs-vsctl calls as their length allows."""
+        return super().batchStartup(switches, run=_checked)
 
-        def checked(*args: Any, **kwargs: Any) -> Any:
-            out, err, status = run(*args, **kwargs)
-            if status:
-                raise LabError(f"ovs-vsctl: {(err or out).strip()}")
-            return out, err, status
 
-        return super().batchStartup(switches, run=checked)
+def _checked(command: str, **options: Any) -> tuple[str, str, int]:
+    out, err, status = errRun(command, **options)
+    if status:
+        raise LabError(f"ovs-vsctl: {(err or out).strip()}")
+    return out, err, status
+
+
+def _vsctl(words: str) -> str:
+    return _checked(f"ovs-vsctl {words}", shell=True)[0]
 
 
 class LabController(RemoteController):
@@ -99,6 +141,8 @@ class BatchNet(Mininet):
         Further lines for ``ip -batch``, with ``{name}`` for the process id of the host of that name.
     more_script : callable
         From a host's name to further lines of the shell script that configures it.
+    interface_settings, started : callable
+        As of `LabSwitch`.
     say : callable
         Told what is going on.
     """
@@ -109,10 +153,14 @@ class BatchNet(Mininet):
         controller_port: int | None,
         more_links: list[str],
         more_script: Callable[[str], str],
+        interface_settings: Callable[[str], str],
+        started: Callable[[str], None],
         say: Callable[[str], None],
     ) -> None:
         self._more_links = more_links
         self._more_script = more_script
+        self._interface_settings = interface_settings
+        self._started = started
         self._say = say
         _allow_files(topo.tree.host_count + topo.tree.switch_count)
         # Mininet would raise the machine's own limits (buffers, neighbour tables) and leave them so
@@ -149,6 +197,16 @@ class BatchNet(Mininet):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self._configure, self.hosts))
 
+    def connect(self) -> None:
+        """Have every switch connect to the controller."""
+        targets = [f"{controller.protocol}:{controller.IP()}:{controller.port}" for controller in self.controllers]
+        if targets:
+            commands = (
+                f"set-controller {switch} {' '.join(targets)} -- set controller {switch} max_backoff={switch.reconnectms}"
+                for switch in self.switches
+            )
+            _vsctl(" -- ".join(commands))
+
     def stop(self) -> None:
         """End every process in the hosts' namespaces, then delete the interfaces; the bridges end with Open vSwitch."""
         shells = [node for node in (*self.hosts, *self.switches, *self.controllers) if node.shell]
@@ -164,9 +222,8 @@ class BatchNet(Mininet):
             subprocess.run(["ip", *command], input=text, text=True, check=False, capture_output=True)
 
     def _switch(self, name: str, **params: Any) -> LabSwitch:
-        return LabSwitch(
-            name, datapath="user", protocols="OpenFlow13", failMode="secure", inband=False, **{**params, "batch": True}
-        )
+        settings = {"datapath": "user", "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
+        return LabSwitch(name, self._interface_settings, self._started, **{**params, **settings})
 
     def _configure(self, host: FabricHost) -> None:
         params, interface = host.params, host.defaultIntf()

@@ -1,13 +1,15 @@
 """The lab: hosts and switches of a fat-tree on this machine, with real packets, in namespaces that vanish.
 
 Use it inside `hermetic.isolated`. It starts no controller and no agent; who does finds the hooks here: `Lab.netns`,
-`Lab.management_address`, `Lab.set_link`, `Lab.port_packets`, and Mininet's own network as `Lab.net`.
+`Lab.management_address`, `Lab.set_link`, `Lab.port_packets`, and Mininet's own network as `Lab.net`; further faults are in
+`lab_faults`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
@@ -18,40 +20,19 @@ from mininet.log import setLogLevel
 from topologies.batch_net import GROUP, BatchNet, LabError, routes, run_batch
 from topologies.fattree import FatTree, Host, Level, Link, Switch, TopologyError
 from topologies.hermetic import is_isolated, require
+from topologies.lab_links import bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
 from topologies.mininet_topo import FatTreeTopo
 from topologies.packet_sockets import raise_send_buffers
 from topologies.private_ovs import PrivateOvs
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
-FRAME_BYTES = 1514  # a full Ethernet frame as a queueing discipline counts it
-FRAME_MEMORY_BYTES = 2500  # and as the kernel counts its memory
-LATE_SECONDS = 0.004  # a tick of the scheduler at 250 Hz
+FRAME_MEMORY_BYTES = 2500  # a full Ethernet frame as the kernel counts its memory
 ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: no host takes it
 
-_CLEAN_MBIT_AT_16_HOSTS = 4.0
+_BFD_SECONDS = 30.0
+_BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
 _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
-
-
-def default_rate(tree: FatTree) -> float:
-    """A link rate in Mbit/s that leaves the processor idle time, so that results show the fabric and not the machine.
-
-    One thread forwards for every switch, and its limit is packets times hops a second. With 16 hosts sending at once it
-    is clean at 4 Mbit/s links (measured on 2 cores), so the rate goes down as the number of hosts goes up. Smaller fabrics
-    get more, 40 at most.
-    """
-    return min(40.0, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count)
-
-
-def tbf_burst(rate_mbit: float) -> int:
-    """The bucket of a link's token bucket filter in bytes: two full frames, and what the link carries in `LATE_SECONDS`.
-
-    A real link is never late. Here a frame waits for the thread that forwards for all switches, and for the kernel's timer;
-    a bucket that does not cover that time takes it from the link's rate for good, and one that is much larger lets through
-    bursts that no link does. At k=4 and 4 Mbit/s the demo's mean was 3.51 Mbit/s with one frame (1,600 bytes), 3.55 with two,
-    and 3.65 with four.
-    """
-    return 2 * FRAME_BYTES + 72 + round(rate_mbit * 1e6 / 8 * LATE_SECONDS)
 
 
 class Lab:
@@ -69,6 +50,9 @@ class Lab:
         Where the switches connect to, on 127.0.0.1; None for no controller.
     say : callable
         Told what is going on, a line at a time.
+    bfd : bool
+        Whether BFD watches every link between switches (`bfd_interval_ms`). They connect to the controller once all
+        those links are up.
 
     Raises
     ------
@@ -84,6 +68,7 @@ class Lab:
         queue_packets: int = 100,
         controller_port: int | None = 6653,
         say: Callable[[str], None] = lambda _line: None,
+        bfd: bool = True,
     ) -> None:
         if rate_mbit is not None and rate_mbit <= 0:
             raise ValueError(f"the link rate must be above 0 Mbit/s, not {rate_mbit}")
@@ -93,6 +78,7 @@ class Lab:
         self.rate_mbit = rate_mbit
         self.queue_packets = queue_packets
         self.controller_port = controller_port
+        self.bfd = bfd
         self.ovs = PrivateOvs(OVS_DIRECTORY)
         self.net: Any = None
         self._say = say
@@ -141,6 +127,15 @@ class Lab:
         """An interface's name: ``e0_0-eth1``, ``h0_0_2-eth0``."""
         return f"{self.tree.name(node)}-eth{port}"
 
+    def fabric_interfaces(self) -> Iterator[tuple[str, str]]:
+        """Every interface of a link between switches, and the one at the link's other end."""
+        for link in self.tree.links():
+            if isinstance(link.lower, Switch):
+                lower = self.interface(link.lower, self.tree.port(link.lower, link.upper))
+                upper = self.interface(link.upper, self.tree.port(link.upper, link.lower))
+                yield lower, upper
+                yield upper, lower
+
     def set_link(self, name: str, up: bool) -> None:
         """Take a link such as ``a0_0-c0_1`` or ``h0_0_2-e0_0`` down at both ends, or bring it up.
 
@@ -173,6 +168,16 @@ class Lab:
             counts[name] = sum(int(count) for port, count in found if port != "LOCAL")
         return counts
 
+    def bfd_up(self) -> dict[str, bool]:
+        """From each interface that BFD watches to whether its session is up, as its switch sees it."""
+        return {name: up == "true" for name, up in _BFD_SESSION.findall(self.ovs.appctl("bfd/show"))}
+
+    def shape(self, interfaces: Iterable[str]) -> None:
+        """Give switches' interfaces their rate again: Open vSwitch clears the queueing disciplines of those that it takes."""
+        if self.rate_mbit is not None:
+            lines = [shaper(interface, self.rate_mbit, self.queue_packets) for interface in interfaces]
+            run_batch(["tc", "-batch", "-"], lines)
+
     # -- start --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
@@ -188,24 +193,51 @@ class Lab:
             self.controller_port,
             [line for host in self.tree.hosts() for line in self._management_link(host)],
             lambda name: self._host_script(self.tree.host(name)),
+            self._bfd_settings(),
+            lambda name: self.shape(self._interfaces(self.tree.switch(name))),
             self._say,
         )
         self.net.build()
         self._management_routes()
         self._say(f"starting {self.tree.switch_count} bridges")
         self.net.start()
-        # after the bridges, as Open vSwitch clears the queueing disciplines of the interfaces that it takes
+        self.shape(interface for switch in self.tree.switches() for interface in self._interfaces(switch))
+        self._make_filters()
         if self.rate_mbit is not None:
-            run_batch(
-                ["tc", "-batch", "-"],
-                [
-                    self._shaper(self.interface(switch, port))
-                    for switch in self.tree.switches()
-                    for port in self.tree.ports(switch)
-                ],
-            )
-
             self._make_room()
+        if self.bfd:
+            self._await_bfd()
+        self.net.connect()
+
+    def _bfd_settings(self) -> Callable[[str], str]:
+        """What ``ovs-vsctl`` sets of an interface."""
+        if not self.bfd:
+            return lambda _interface: ""
+        interval = bfd_interval_ms(self.tree)
+        settings = f"bfd:enable=true bfd:min_tx={interval} bfd:min_rx={interval}"
+        watched = {interface for interface, _ in self.fabric_interfaces()}
+        return lambda interface: settings if interface in watched else ""
+
+    def _await_bfd(self) -> None:
+        self._say("waiting for BFD on every link between switches")
+        deadline = time.monotonic() + _BFD_SECONDS
+        sessions = len(list(self.fabric_interfaces()))
+        while sum(self.bfd_up().values()) < sessions:
+            if time.monotonic() > deadline:
+                down = sorted(name for name, up in self.bfd_up().items() if not up)
+                raise LabError(f"BFD did not come up on {', '.join(down[:8])} within {_BFD_SECONDS:g} s")
+            time.sleep(0.05)
+
+    def _interfaces(self, switch: Switch) -> Iterator[str]:
+        return (self.interface(switch, port) for port in self.tree.ports(switch))
+
+    def _make_filters(self) -> None:
+        lines = []
+        for interface, peer in self.fabric_interfaces():
+            lines.append(filters(interface))
+            if self.rate_mbit is not None:
+                lines += past_the_queue(interface, peer)
+        run_batch(["tc", "-batch", "-"], lines)
 
     def _make_room(self) -> None:
         """Let every link's queue fill: see `packet_sockets`."""
@@ -216,13 +248,6 @@ class Lab:
         self.ovs.ofctl("packet-out", self.tree.name(edge), f"in_port=controller packet={frame} actions=output:1")
         if not raise_send_buffers(self.ovs.pid(), ports * self.queue_packets * FRAME_MEMORY_BYTES):
             raise LabError("Open vSwitch has no socket to send by: is this a version that sends otherwise?")
-
-    def _shaper(self, interface: str) -> str:
-        assert self.rate_mbit is not None
-        return (
-            f"qdisc replace dev {interface} root tbf rate {round(self.rate_mbit * 1e6)}bit"
-            f" burst {tbf_burst(self.rate_mbit)} limit {self.queue_packets * FRAME_BYTES}"
-        )
 
     def _management_interface(self, host: Host) -> str:
         return f"{self.tree.name(host)}-mgmt"
@@ -249,8 +274,8 @@ class Lab:
             "END",
         ]
         if self.rate_mbit is not None:
-            lines.append(f"tc {self._shaper(self.interface(host, 0))}")
+            lines.append(f"tc {shaper(self.interface(host, 0), self.rate_mbit, self.queue_packets)}")
         return "\n".join(lines)
 
 
-__all__ = ["MANAGEMENT_ROOT", "Lab", "LabError", "default_rate", "tbf_burst"]
+__all__ = ["MANAGEMENT_ROOT", "Lab", "LabError", "bfd_interval_ms", "default_rate", "tbf_burst"]

@@ -7,22 +7,22 @@ agent, so that it runs anywhere, without namespaces, and hundreds of switches co
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import resource
-import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from topologies import ovsdb
 from topologies.fattree import FatTree, Switch
 from topologies.hermetic import die_with_parent, require
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_SECONDS = 20.0
+DATABASE_SECONDS = 120.0
 STOP_SECONDS = 5.0
 OPENFLOW = "OpenFlow13"
 SWITCH_PRIORITY = -10
@@ -106,12 +106,12 @@ class PrivateOvs:
                 os.environ[variable] = value
         self._environment = {}
 
-    def vsctl(self, *args: str, timeout: float = 120.0) -> str:
+    def vsctl(self, *args: str, timeout: float = DATABASE_SECONDS) -> str:
         """Run ``ovs-vsctl`` and return its output; `OvsError` with what it said if it fails."""
         return _run("ovs-vsctl", f"--db={self.database}", f"--timeout={timeout:.0f}", *args)
 
-    def transact(self, operations: Iterable[dict[str, Any]]) -> None:
-        """Change the database in one transaction (RFC 7047, section 5.2); the switch daemon follows in its own time.
+    def transact(self, operations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Run operations on the database in one transaction (`ovsdb.transact`); the switch daemon follows in its own time.
 
         For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
 
@@ -120,26 +120,10 @@ class PrivateOvs:
         OvsError
             If the database refuses it.
         """
-        request = {"method": "transact", "id": 0, "params": ["Open_vSwitch", *operations]}
-        directory = os.open(self.directory, os.O_PATH)
         try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                # by way of /proc, as a socket's path is limited to 108 characters
-                connection.connect(f"/proc/self/fd/{directory}/db.sock")
-                connection.sendall(json.dumps(request).encode())
-                reply, answer = b"", None
-                while answer is None:
-                    data = connection.recv(1 << 16)
-                    if not data:
-                        raise OvsError("the database closed the connection in the middle of a transaction")
-                    reply += data
-                    with contextlib.suppress(ValueError):  # until it is complete
-                        answer = json.loads(reply)
-        finally:
-            os.close(directory)
-        problems = [result for result in answer["result"] or [answer] if result and result.get("error")]
-        if problems:
-            raise OvsError(f"the database refused a transaction: {problems[0]}")
+            return ovsdb.transact(self.database, operations, DATABASE_SECONDS)
+        except ovsdb.OvsdbError as error:
+            raise OvsError(str(error)) from error
 
     def ofctl(self, *args: str, stdin: str | None = None) -> str:
         """Run ``ovs-ofctl`` with OpenFlow 1.3: a bridge's name goes where the command wants it, as typed in a shell."""
@@ -261,32 +245,27 @@ class DummyFabric:
         bridges = []
         for switch in self.tree.switches():
             name = self.tree.name(switch)
-            ports = [_insert("Interface", f"{name}_i", name=name, type="internal")]
-            ports.append(_insert("Port", f"{name}_p", name=name, interfaces=["named-uuid", f"{name}_i"]))
+            ports = [ovsdb.insert("Interface", f"{name}_i", name=name, type="internal")]
+            ports.append(ovsdb.insert("Port", f"{name}_p", name=name, interfaces=["named-uuid", f"{name}_i"]))
             for port in self.tree.ports(switch):
                 ids, interface = f"{name}_{port}", self.interface(switch, port)
-                ports.append(_insert("Interface", f"{ids}_i", name=interface, type="dummy", ofport_request=port))
-                ports.append(_insert("Port", f"{ids}_p", name=interface, interfaces=["named-uuid", f"{ids}_i"]))
+                ports.append(ovsdb.insert("Interface", f"{ids}_i", name=interface, type="dummy", ofport_request=port))
+                ports.append(ovsdb.insert("Port", f"{ids}_p", name=interface, interfaces=["named-uuid", f"{ids}_i"]))
             yield from ports
-            bridge = _insert(
+            bridge = ovsdb.insert(
                 "Bridge",
                 f"{name}_b",
                 name=name,
                 datapath_type="dummy",
                 fail_mode="secure",
                 protocols=OPENFLOW,
-                other_config=[
-                    "map",
-                    [
-                        ["datapath-id", f"{self.tree.dpid(switch):016x}"],
-                        ["disable-in-band", "true"],
-                        ["dp-desc", name],
-                    ],
-                ],
-                ports=_named(row["uuid-name"] for row in ports if row["table"] == "Port"),
+                other_config=ovsdb.mapping(
+                    {"datapath-id": f"{self.tree.dpid(switch):016x}", "disable-in-band": "true", "dp-desc": name}
+                ),
+                ports=ovsdb.named(row["uuid-name"] for row in ports if row["table"] == "Port"),
             )
             if self.controller is not None:
-                yield _insert("Controller", f"{name}_c", target=self.controller, max_backoff=1000)
+                yield ovsdb.insert("Controller", f"{name}_c", target=self.controller, max_backoff=1000)
                 bridge["row"]["controller"] = ["named-uuid", f"{name}_c"]
             yield bridge
             bridges.append(bridge["uuid-name"])
@@ -294,16 +273,8 @@ class DummyFabric:
             "op": "mutate",
             "table": "Open_vSwitch",
             "where": [],
-            "mutations": [["bridges", "insert", _named(bridges)]],
+            "mutations": [["bridges", "insert", ovsdb.named(bridges)]],
         }
-
-
-def _insert(table: str, uuid: str, /, **row: object) -> dict[str, Any]:
-    return {"op": "insert", "table": table, "uuid-name": uuid, "row": row}
-
-
-def _named(names: Iterable[str]) -> list[Any]:
-    return ["set", [["named-uuid", name] for name in names]]
 
 
 def _prefer() -> None:

@@ -17,6 +17,7 @@ MEASUREMENTS = {
     "paths": "all candidate paths of one pair at k=48, beside a search",
     "rules": "every rule of a k=48 fabric",
     "cold_start": "cold start of 320 switches (k=16, dummy datapath), beside encoding alone",
+    "failures": "a failure in the k=4 lab: until every agent knows, and what a stream loses",
     "push": "a failure told to 3,456 simulated agents (k=24), beside a bare WebSocket server",
     "lab": "the k=8 lab with 128 agents",
 }

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 import signal
 import time
+from pathlib import Path
 
 import httpx
 import pytest
 
 from experiments.stream import Stream
 from sopa_ryu.lab import SopaLab
+from sopa_ryu.process import ControllerProcess, free_ports
 from tests.lab.sopa_lab import agent_of, datagrams, in_lab, lost, until
+from topologies.lab_faults import set_silent
 
 pytestmark = pytest.mark.lab
 
@@ -123,3 +126,34 @@ def test_a_drained_switch_carries_nothing_and_cuts_nobody_off() -> None:
         assert lab.controller.fabric()["failures"] == []
 
     in_lab(body)
+
+
+def test_the_controller_switches_bfd_on_without_taking_a_switch_its_last_uplink() -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
+        assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+        with Stream(lab.lab, src, dst) as stream:
+            until(lambda: lab.controller.fabric()["bfd"]["detail"].startswith("on at 64 of 64 ends"), 40)
+            until(lambda: lab.controller.fabric()["failures"] == [])
+        assert lab.controller.fabric()["bfd"]["enabled"] is True
+        assert len(lab.lab.bfd_up()) == 64
+        # fast failover and the agents go around each link in turn
+        assert len(stream.lost()) < 0.02 * len(stream.sent_at)
+        set_silent(lab.lab, "a0_0-c0_1", "c0_1", True)
+        until(lambda: dict(name_and_reason(lab)) == {"a0_0-c0_1": "silent"})
+        set_silent(lab.lab, "a0_0-c0_1", "c0_1", False)
+        until(lambda: lab.controller.fabric()["failures"] == [])
+
+    in_lab(body, bfd=False, controller_options=QUICK)
+
+
+def name_and_reason(lab: SopaLab) -> list[tuple[str, str]]:
+    return [(failure["name"], failure["reason"]) for failure in lab.controller.fabric()["failures"]]
+
+
+def test_without_a_database_the_controller_says_that_silent_loss_is_not_found(tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    with ControllerProcess(4, tmp_path / "controller.log", openflow, rest) as controller:
+        assert controller.fabric()["bfd"]["enabled"] is False
+        assert "--sopa-ovsdb" in controller.fabric()["bfd"]["detail"]
+        assert "BFD is off: silent and one-way loss is not found" in controller.log_tail()

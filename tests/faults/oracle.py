@@ -1,0 +1,92 @@
+"""What ought to be: it knows the networkx graph of the fabric and what is broken, and nothing of how SOPA works."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from itertools import pairwise
+
+import networkx
+
+Word = tuple[int, ...]
+
+
+class Oracle:
+    """Answers for one state of the fabric.
+
+    Parameters
+    ----------
+    graph : networkx.Graph
+        The whole fabric, as built.
+    broken : iterable of str
+        Links (``a-b``) and switches that carry nothing.
+    drained : iterable of str
+        Links and switches that carry packets but are to be avoided.
+    """
+
+    def __init__(self, graph: networkx.Graph[str], broken: Iterable[str], drained: Iterable[str] = ()) -> None:
+        self.graph = graph
+        self.working = without(graph, broken)
+        self.candidates_graph = without(self.working, drained)
+        self.hosts = sorted(node for node, level in graph.nodes(data="level") if level == "host")
+        self._climb = {host: self._above(host) for host in self.hosts}
+
+    def connected(self, src: str, dst: str) -> bool:
+        """Whether some way goes up and then down from one host to another, without anything broken on it."""
+        return bool(self._climb[src] & self._climb[dst])
+
+    def candidates(self, src: str, dst: str) -> list[list[str]]:
+        """The switches of every shortest path of the whole fabric that nothing broken or drained is on."""
+        return sorted(path[1:-1] for path in _shortest(self.graph, src, dst) if self._whole(path))
+
+    def rack_words(self, src: str, rack: str) -> list[Word]:
+        """The uplinks of the candidate paths from a host to the hosts of a rack, whose own links do not matter."""
+        start = self._rack(src)
+        if start == rack:
+            return [(255, 255)] if rack in self.candidates_graph else []
+        return sorted(word(path) for path in _shortest(self.graph, start, rack) if self._whole(path))
+
+    def _whole(self, path: list[str]) -> bool:
+        left = self.candidates_graph
+        return all(node in left for node in path) and all(left.has_edge(*step) for step in pairwise(path))
+
+    def _rack(self, host: str) -> str:
+        (edge,) = self.graph.neighbors(host)
+        return edge
+
+    def _above(self, host: str) -> set[str]:
+        """The switches that a packet of a host can reach by going up only."""
+        order = {"host": 0, "edge": 1, "aggregation": 2, "core": 3}
+        reached, frontier = set(), {host}
+        while frontier:
+            node = frontier.pop()
+            reached.add(node)
+            if node in self.working:
+                level = order[self.graph.nodes[node]["level"]]
+                frontier |= {
+                    other for other in self.working.neighbors(node) if order[self.graph.nodes[other]["level"]] > level
+                } - reached
+        return reached - {host}
+
+
+@cache
+def _shortest(graph: networkx.Graph[str], src: str, dst: str) -> list[list[str]]:
+    return list(networkx.all_shortest_paths(graph, src, dst))
+
+
+def without(graph: networkx.Graph[str], elements: Iterable[str]) -> networkx.Graph[str]:
+    """The graph that is left when these links and switches are taken out."""
+    left = graph.copy()
+    for element in elements:
+        ends = element.split("-")
+        if len(ends) == 2 and left.has_edge(*ends):
+            left.remove_edge(*ends)
+        elif len(ends) == 1 and element in left:
+            left.remove_node(element)
+    return left
+
+
+def word(hops: list[str]) -> Word:
+    """The two bytes that a path's packets carry: the index of its aggregation switch, and of its core switch within its group."""
+    indices = [int(name.rpartition("_")[2]) for name in hops[1 : (len(hops) + 1) // 2]]
+    return (*indices, 255, 255)[:2]

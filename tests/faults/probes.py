@@ -1,0 +1,173 @@
+"""Packets from every host to every other, labelled by its agent, labelled by hand, and unlabelled: which of them arrive."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+
+from sopa_ryu.agent.netns import inside
+from topologies.fattree import GATEWAY_MAC, FatTree
+from topologies.lab import Lab
+
+PORT = 9900
+QUIET_SECONDS = 0.1
+LOST_SECONDS = 1.0
+SOL_PACKET, PACKET_QDISC_BYPASS, SO_RCVBUFFORCE, PACKET_OUTGOING = 263, 20, 33, 4
+ETH_IPV4 = 0x0800
+
+Probe = tuple[int, str, str, str]
+"""Round, sender, receiver, and what kind of label it had."""
+
+
+class Probes:
+    """Raw sockets in every host's namespace: one that goes past the host's eBPF program, one that does not, one that listens."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.tree = lab.tree
+        self.hosts = [lab.tree.name(host) for host in lab.tree.hosts()]
+        self._lab = lab
+        self.sent = 0
+        self._round = 0
+        self._past: dict[str, socket.socket] = {}
+        self._through: dict[str, socket.socket] = {}
+        self._ears: dict[str, socket.socket] = {}
+
+    def __enter__(self) -> Probes:
+        for name in self.hosts:
+            interface = self._lab.interface(self.tree.host(name), 0)
+            with inside(self._lab.netns(name)):
+                self._past[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+                self._through[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+                self._ears[name] = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_IPV4))
+                for each in (self._past[name], self._through[name]):
+                    each.bind((interface, 0))
+                self._ears[name].bind((interface, ETH_IPV4))
+            self._past[name].setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+            self._ears[name].setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 22)
+            self._ears[name].setblocking(False)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sockets in (self._past, self._through, self._ears):
+            for each in sockets.values():
+                each.close()
+
+    def lost_and_found(self, expected: set[tuple[str, str]]) -> tuple[Counter[Probe], Counter[Probe]]:
+        """Send from everybody to everybody.
+
+        Parameters
+        ----------
+        expected : set of (str, str)
+            The ordered pairs that are connected.
+
+        Returns
+        -------
+        lost, found : Counter of Probe
+            Packets between connected pairs that did not arrive, and packets between others that did (or arrived twice, or
+            at the wrong host).
+        """
+        self._round += 1
+        self.sent = 0
+        lost: Counter[Probe] = Counter()
+        found: Counter[Probe] = Counter()
+        waiting: Counter[Probe] = Counter()
+        for src in self.hosts:
+            for dst in self.hosts:
+                if dst != src:
+                    sent = self._send(src, dst)
+                    self.sent += sent.total()
+                    if (src, dst) in expected:
+                        waiting.update(sent)
+            # one host after the other, so that no buffer overflows
+            if not self._collect(waiting, found, LOST_SECONDS):
+                lost.update(waiting)
+                waiting.clear()
+        quiet = time.monotonic() + QUIET_SECONDS
+        while time.monotonic() < quiet:
+            self._hear(waiting, found)
+            time.sleep(0.002)
+        return lost, found
+
+    def _send(self, src: str, dst: str) -> Counter[Probe]:
+        tree, half = self.tree, self.tree.half
+        mac, sent = tree.mac(tree.host(src)), Counter[Probe]()
+        words = [(j, i) for i in range(half) for j in range(half)]
+
+        def send(sender: socket.socket, label: str, source: str, port: int) -> None:
+            probe = self._round, src, dst, label
+            with contextlib.suppress(OSError):  # the host's own interface is down
+                sender.send(_frame(tree, probe, source, port))
+            sent[probe] += 1
+
+        for _ in words:  # one flow, so that each path has its turn
+            send(self._through[src], "agent", mac, 7000)
+        for number in range(4):
+            send(self._past[src], "none", mac, 7001 + number)
+        for up in (*words, (half, 0), (0, half), (255, 255)):
+            send(self._past[src], f"word {up[0]},{up[1]}", _carrier_mac(up), 7000)
+        return sent
+
+    def _collect(self, waiting: Counter[Probe], found: Counter[Probe], seconds: float) -> bool:
+        """Listen until all have arrived that are waited for; False if some have not in that time."""
+        deadline = time.monotonic() + seconds
+        while waiting:
+            self._hear(waiting, found)
+            if waiting and time.monotonic() > deadline:
+                return False
+            time.sleep(0.001)
+        return True
+
+    def _hear(self, waiting: Counter[Probe], found: Counter[Probe]) -> None:
+        for name, ear in self._ears.items():
+            with contextlib.suppress(OSError):  # nothing more, or its interface went down
+                while True:
+                    frame, address = ear.recvfrom(2000)
+                    if address[2] != PACKET_OUTGOING:
+                        self._sort(name, frame, waiting, found)
+
+    def _sort(self, name: str, frame: bytes, waiting: Counter[Probe], found: Counter[Probe]) -> None:
+        if frame[23:24] != b"\x11" or frame[36:38] != PORT.to_bytes(2, "big"):
+            return
+        number, src, dst, label = frame[42:].rstrip(b"\0").decode().split(" ", 3)
+        probe = int(number), src, dst, label
+        if dst == name and waiting[probe] > 0:
+            waiting[probe] -= 1
+            if not waiting[probe]:
+                del waiting[probe]
+        elif int(number) == self._round:
+            found[probe] += 1
+
+
+def _frame(tree: FatTree, probe: Probe, source: str, port: int) -> bytes:
+    number, src, dst, label = probe
+    payload = f"{number} {src} {dst} {label}".encode()
+    addresses = b"".join(tree.ip(tree.host(name)).packed for name in (src, dst))
+    total = 28 + len(payload)
+    header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses
+    header = header[:10] + _checksum(header) + header[12:]
+    datagram = struct.pack("!HHHH", port, PORT, 8 + len(payload), 0) + payload
+    frame = bytes.fromhex(GATEWAY_MAC.replace(":", "") + source.replace(":", "")) + b"\x08\x00" + header + datagram
+    return frame.ljust(60, b"\0")
+
+
+def _carrier_mac(up: tuple[int, int]) -> str:
+    return "02:53:9e:04:{:02x}:{:02x}".format(*up)
+
+
+def _checksum(header: bytes) -> bytes:
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    total = (total & 0xFFFF) + (total >> 16)
+    return (~(total + (total >> 16)) & 0xFFFF).to_bytes(2, "big")
+
+
+def describe(probes: Counter[Probe], most: int = 8) -> Sequence[str]:
+    """The first of them in words."""
+    shown = [f"{src} to {dst}, {label}" for _, src, dst, label in sorted(probes)[:most]]
+    return [*shown, f"and {len(probes) - most} more"] if len(probes) > most else shown

@@ -1,0 +1,438 @@
+"""BFD in the lab, and faults that can be injected: what each does to the fabric, and that nothing of it is left once undone."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sopa_ryu import bfd
+from tests.lab.conftest import eventually
+from topologies import FatTree, Host, Level, TopologyError, ovsdb
+from topologies.hermetic import isolated
+from topologies.lab import Lab, bfd_interval_ms
+from topologies.lab_faults import kill_switch, restore_switch, set_silent, swap_cables
+from topologies.private_ovs import OvsError
+
+pytestmark = pytest.mark.lab
+
+LINK = "a0_0-c0_1"
+FRAME = f"ffffffffffff{'0' * 12}88b5{'00' * 46}"
+LLDP = f"0180c200000e{'0' * 12}88cc{'00' * 46}"
+
+
+def in_lab(body: Callable[[Lab], None], k: int = 4, **options: Any) -> None:
+    """Run a test's body inside a lab of its own, without a controller; what it asserts there fails the test."""
+
+    def main() -> int:
+        with Lab(FatTree(k), **{"controller_port": None, **options}) as lab:
+            body(lab)
+        return 0
+
+    assert isolated(main) == 0
+
+
+def run(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def ends(lab: Lab, link: str = LINK) -> tuple[str, str]:
+    """The interfaces at the lower and the upper end of a link."""
+    lower, upper = (lab.tree.switch(name) for name in link.split("-"))
+    return lab.interface(lower, lab.tree.port(lower, upper)), lab.interface(upper, lab.tree.port(upper, lower))
+
+
+def bfd_is(lab: Lab, up: bool, link: str = LINK) -> bool:
+    """Whether both ends of a link say so."""
+    state = lab.bfd_up()
+    return all(state.get(end) == up for end in ends(lab, link))
+
+
+def healthy(lab: Lab) -> bool:
+    """Whether every session is up, and as fast as it should be: it starts slowly (RFC 5880, section 6.8.3)."""
+    state, shown = lab.bfd_up(), lab.ovs.appctl("bfd/show")
+    fast = shown.count(f"RX Interval: Approx {bfd_interval_ms(lab.tree)}ms")
+    return len(state) == fast == lab.tree.k**3 and all(state.values())
+
+
+def states(lab: Lab, switch: str) -> dict[str, str]:
+    """From each port of a switch, by number, to its OpenFlow state."""
+    shown = lab.ovs.ofctl("show", switch)
+    return dict(re.findall(r"^ (\w+)\(.*?\n +config: .*?\n +state: +(.*?)$", shown, re.MULTILINE | re.DOTALL))
+
+
+def sent(lab: Lab, switch: str, port: int, frame: str = FRAME) -> None:
+    """Have a switch send a frame out of a port."""
+    lab.ovs.ofctl("packet-out", switch, f"in_port=controller packet={frame} actions=output:{port}")
+
+
+def received(lab: Lab, switch: str) -> dict[int, int]:
+    """From each port of a switch to the frames received on it, of those that `sent` sends."""
+    flows = lab.ovs.ofctl("dump-flows", switch)
+    return {int(port): int(count) for count, port in re.findall(r"n_packets=(\d+).*in_port=(\d+)", flows) if int(count)}
+
+
+def count_frames(lab: Lab, *switches: str) -> None:
+    """Have switches count from 0 what `received` tells."""
+    ports, kinds = range(1, lab.tree.k + 1), ("0x88b5", "0x88cc")
+    entries = [f"reset_counts,dl_type={kind},in_port={port},actions=drop" for port in ports for kind in kinds]
+    for switch in switches:
+        lab.ovs.ofctl("add-flows", switch, "-", stdin="\n".join(entries))
+
+
+def arrives(lab: Lab, link: str) -> tuple[bool, bool]:
+    """Whether a link carries frames up, and down; its switches have no entries but `count_frames`."""
+    lower, upper = (lab.tree.switch(name) for name in link.split("-"))
+    found = []
+    for one, other in ((lower, upper), (upper, lower)):
+        there, port = lab.tree.name(other), lab.tree.port(other, one)
+        count_frames(lab, there)
+        sent(lab, lab.tree.name(one), lab.tree.port(one, other))
+        found.append(eventually(lambda there=there, port=port: received(lab, there) == {port: 1}, 0.5))  # type: ignore[misc]
+    return found[0], found[1]
+
+
+def settings(lab: Lab) -> dict[str, list[Any]]:
+    """What the database holds that somebody has set, by table."""
+    columns = {
+        "Bridge": ["name", "controller", "datapath_type", "datapath_id", "fail_mode", "protocols", "other_config"],
+        "Port": ["name", "tag", "trunks", "qos"],
+        "Interface": ["name", "type", "ofport", "ofport_request", "bfd", "options", "link_state", "admin_state"],
+        "Controller": ["target", "max_backoff", "inactivity_probe"],
+    }
+    selects = [{"op": "select", "table": table, "where": [], "columns": names} for table, names in columns.items()]
+    rows = [result["rows"] for result in lab.ovs.transact(selects)]
+    for bridge in rows[0]:
+        bridge["controller"] = len(ovsdb.elements(bridge["controller"]))
+    return {table: sorted(each, key=str) for table, each in zip(columns, rows, strict=True)}
+
+
+def queues() -> list[str]:
+    """Every queueing discipline and filter of the lab's root namespace, without numbers that the kernel draws."""
+    lines = re.sub(r"qdisc (\w+) \w+:", r"qdisc \1", run("tc", "qdisc", "show")).splitlines()
+    return sorted(line for line in lines if " tbf " in line or " clsact " in line)
+
+
+def test_bfd_is_up_on_every_link_between_switches_and_on_no_other() -> None:
+    def body(lab: Lab) -> None:
+        assert set(lab.bfd_up()) == {interface for interface, _ in lab.fabric_interfaces()}
+        assert all(lab.bfd_up().values())
+        for switch in lab.tree.switches():
+            ports = states(lab, lab.tree.name(switch))
+            assert {ports[str(port)] for port in lab.tree.ports(switch)} == {"LIVE"}
+        assert lab.ovs.vsctl("get", "Interface", "e0_0-eth1", "bfd") == "{}\n"
+        shown = lab.ovs.appctl("bfd/show", "e0_0-eth3")
+        assert "TX Interval: Approx 100ms" in shown
+        assert "RX Interval: Approx 100ms" in shown
+
+    in_lab(body)
+
+
+@pytest.mark.parametrize(("k", "interval"), [(2, 100), (4, 100), (6, 338), (8, 800)])
+def test_the_interval_grows_with_the_sessions(k: int, interval: int) -> None:
+    assert bfd_interval_ms(FatTree(k)) == interval
+
+
+def test_bfd_and_lldp_do_not_wait_in_a_full_queue() -> None:
+    """100 frames at 2 Mbit/s are 600 ms, and BFD takes a link down after 300 ms."""
+
+    def body(lab: Lab) -> None:
+        tree, link = lab.tree, "e0_0-a0_0"
+        host, lower, upper = tree.host("h0_0_2"), *ends(lab, link)
+        enter = ["nsenter", f"--net={lab.netns(host)}"]
+        interface = lab.interface(host, 0)
+        run(*enter, "ip", "neigh", "replace", str(tree.gateway(host)), "lladdr", "02:00:00:00:00:01", "dev", interface)
+        # twice what the link carries
+        lab.ovs.ofctl("add-flow", "e0_0", "in_port=1,actions=output:3,output:3")
+        count_frames(lab, "a0_0")
+        code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.1.0.2', 9))"
+
+        def flood() -> subprocess.Popen[bytes]:
+            flooding = subprocess.Popen([*enter, "python3", "-c", code])
+            assert eventually(lambda: backlog() > 80)
+            return flooding
+
+        def backlog() -> int:
+            found = re.search(r"backlog \w+ (\d+)p", run("tc", "-s", "qdisc", "show", "dev", lower, "root"))
+            return int(found[1]) if found else 0
+
+        flooding = flood()
+        worst, deadline, flaps = 100, time.monotonic() + 3, _flaps(lab)
+        while time.monotonic() < deadline:
+            worst = min(worst, backlog())
+            assert bfd_is(lab, True, link)
+            time.sleep(0.05)
+        assert worst > 80
+        assert _flaps(lab) == flaps
+        before = time.monotonic()
+        sent(lab, "e0_0", 3, LLDP)
+        assert eventually(lambda: received(lab, "a0_0").get(1, 0) > 0)
+        assert time.monotonic() - before < 0.25
+        # in the queue, BFD comes late and then not at all
+        for number in (2, 3):
+            run("tc", "filter", "del", "dev", lower, "egress", "pref", str(number))
+        assert eventually(lambda: bfd_is(lab, False, link), 5)
+        flooding.kill()
+        flooding.wait()
+        assert eventually(lambda: bfd_is(lab, True, link))
+        assert bfd_is(lab, True, "e0_0-a0_1")
+        assert upper in lab.bfd_up()
+
+    in_lab(body, rate_mbit=2)
+
+
+def _flaps(lab: Lab) -> dict[str, str]:
+    """How often each session has gone up or down so far."""
+    select = {"op": "select", "table": "Interface", "where": [], "columns": ["name", "bfd_status"]}
+    rows = lab.ovs.transact([select])[0]["rows"]
+    return {row["name"]: ovsdb.entries(row["bfd_status"]).get("flap_count", "") for row in rows}
+
+
+@pytest.mark.parametrize("rate_mbit", [None, 4])
+def test_one_way_loss_is_silent_and_bfd_finds_it(rate_mbit: float | None) -> None:
+    def body(lab: Lab) -> None:
+        assert arrives(lab, LINK) == (True, True)
+        assert eventually(lambda: healthy(lab))
+        for towards, carried in (("c0_1", (False, True)), ("a0_0", (True, False))):
+            before = time.monotonic()
+            set_silent(lab, LINK, towards, True)
+            assert eventually(lambda: bfd_is(lab, False))
+            assert time.monotonic() - before < 1
+            set_silent(lab, LINK, towards, True)
+            assert arrives(lab, LINK) == carried
+            assert [states(lab, "a0_0")["4"], states(lab, "c0_1")["1"]] == ["0", "0"]  # not LINK_DOWN
+            assert run("ip", "-brief", "link", "show", "a0_0-eth4").split()[1] == "UP"
+            errors = lab.ovs.ofctl("dump-ports", "a0_0", "4") + lab.ovs.ofctl("dump-ports", "c0_1", "1")
+            assert set(re.findall(r"tx pkts=\d+, bytes=\d+, (.*)", errors)) == {"drop=0, errs=0, coll=0"}
+            set_silent(lab, LINK, towards, False)
+            assert eventually(lambda: bfd_is(lab, True))
+            set_silent(lab, LINK, towards, False)
+            assert eventually(lambda: healthy(lab))
+        for towards in ("c0_1", "a0_0"):
+            set_silent(lab, LINK, towards, True)
+        assert eventually(lambda: bfd_is(lab, False))
+        assert arrives(lab, LINK) == (False, False)
+        set_silent(lab, LINK, "c0_1", False)
+        assert arrives(lab, LINK) == (True, False)
+        assert bfd_is(lab, False)
+        set_silent(lab, LINK, "a0_0", False)
+        assert eventually(lambda: healthy(lab))
+
+    in_lab(body, rate_mbit=rate_mbit)
+
+
+def test_faults_of_one_link_in_any_order_are_independent() -> None:
+    def body(lab: Lab) -> None:
+        faults = {
+            "cut": (lambda: lab.set_link(LINK, False), lambda: lab.set_link(LINK, True)),
+            "up": (lambda: set_silent(lab, LINK, "c0_1", True), lambda: set_silent(lab, LINK, "c0_1", False)),
+            "down": (lambda: set_silent(lab, LINK, "a0_0", True), lambda: set_silent(lab, LINK, "a0_0", False)),
+            "lower": (lambda: kill_switch(lab, "a0_0"), lambda: restore_switch(lab, "a0_0")),
+            "upper": (lambda: kill_switch(lab, "c0_1"), lambda: restore_switch(lab, "c0_1")),
+            "swap": (lambda: swap_cables(lab, LINK, "a0_0-c0_0"), lambda: swap_cables(lab, "a0_0-c0_0", LINK)),
+        }
+        before, shaped = settings(lab), queues()
+        chance = random.Random(7)
+        for _ in range(6):
+            names = list(faults)
+            chance.shuffle(names)
+            for name in names:
+                faults[name][0]()
+            chance.shuffle(names)
+            for number, name in enumerate(names):
+                faults[name][1]()
+                if number == len(names) - 2:
+                    time.sleep(0.5)
+                    assert not healthy(lab) or names[-1] == "swap", names
+            assert eventually(lambda: healthy(lab)), names
+            assert settings(lab) == before
+            assert queues() == shaped
+            assert arrives(lab, LINK) == (True, True)
+
+    in_lab(body, rate_mbit=4)
+
+
+def test_a_switch_dies_and_comes_back_empty_and_as_it_was() -> None:
+    def body(lab: Lab) -> None:
+        before, shaped = settings(lab), queues()
+        assert {bridge["controller"] for bridge in before["Bridge"]} == {1}
+        for name in ("a0_0", "e1_1", "c1_0"):
+            switch = lab.tree.switch(name)
+            lab.ovs.ofctl("add-flow", name, "actions=drop")
+            around = [node for node in lab.tree.ports(switch).values() if not isinstance(node, Host)]
+            kill_switch(lab, name)
+            kill_switch(lab, name)
+            with pytest.raises(OvsError, match="not a bridge"):
+                lab.ovs.ofctl("show", name)
+            facing = {lab.tree.name(node): str(lab.tree.port(node, switch)) for node in around}
+            assert eventually(lambda facing=facing: {states(lab, *to)[port] for *to, port in facing.items()} == {"0"})  # type: ignore[misc]
+            for port in lab.tree.ports(switch):
+                assert run("ip", "-brief", "link", "show", lab.interface(switch, port)).split()[1] == "UP"
+            restore_switch(lab, name)
+            assert "actions" not in lab.ovs.ofctl("dump-flows", name)
+            assert f"dpid:{lab.tree.dpid(switch):016x}" in lab.ovs.ofctl("show", name)
+            assert eventually(lambda: healthy(lab))
+            assert settings(lab) == before
+            assert queues() == shaped
+            lab.ovs.ofctl("add-flow", name, "actions=drop")
+            restore_switch(lab, name)  # it lives: nothing is lost
+            assert "actions=drop" in lab.ovs.ofctl("dump-flows", name)
+            lab.ovs.ofctl("del-flows", name)
+        # Mininet goes on, and its prompt's command does the same
+        lab.net.get("a0_0").stop(deleteIntfs=False)
+        assert "a0_0" not in lab.ovs.vsctl("list-br").split()
+        lab.net.get("a0_0").start(lab.net.controllers)
+        lab.net.configLinkStatus("a0_0", "c0_0", "down")
+        assert eventually(lambda: states(lab, "a0_0")["3"] == "LINK_DOWN")
+        lab.net.configLinkStatus("a0_0", "c0_0", "up")
+        assert eventually(lambda: healthy(lab))
+        assert settings(lab) == before
+        assert queues() == shaped
+
+    in_lab(body, rate_mbit=4, controller_port=6653)
+
+
+def test_swapped_cables_lead_to_each_others_switches() -> None:
+    def way(lab: Lab, switch: str, port: int, *to: str) -> str:
+        """Which of those switches a port leads to."""
+        count_frames(lab, *to)
+        sent(lab, switch, port)
+        assert eventually(lambda: any(received(lab, name) for name in to), 2)
+        return next(name for name in to if received(lab, name))
+
+    def body(lab: Lab) -> None:
+        before, shaped = settings(lab), queues()
+        swap_cables(lab, "a0_0-c0_0", "a0_0-c0_1")
+        assert way(lab, "a0_0", 3, "c0_0", "c0_1") == "c0_1"
+        assert way(lab, "a0_0", 4, "c0_0", "c0_1") == "c0_0"
+        assert queues() == shaped
+        # and at an upper end; the switch remembers over its death
+        swap_cables(lab, "e1_0-a1_0", "e1_1-a1_0")
+        kill_switch(lab, "a1_0")
+        swap_cables(lab, "a1_0-c0_0", "a1_0-c0_1")
+        restore_switch(lab, "a1_0")
+        assert way(lab, "a1_0", 1, "e1_0", "e1_1") == "e1_1"
+        assert way(lab, "a1_0", 3, "c0_0", "c0_1") == "c0_1"
+        assert way(lab, "c0_1", 2, "a1_0", "a0_0") == "a1_0"
+        assert eventually(lambda: healthy(lab))
+        # a name keeps meaning the same cable
+        lab.set_link("a0_0-c0_1", False)
+        assert eventually(lambda: states(lab, "a0_0")["3"] == "LINK_DOWN")
+        lab.set_link("a0_0-c0_1", True)
+        for links in (("a1_0-c0_0", "a1_0-c0_1"), ("e1_0-a1_0", "e1_1-a1_0"), ("a0_0-c0_1", "a0_0-c0_0")):
+            swap_cables(lab, *links)
+        assert eventually(lambda: healthy(lab))
+        assert settings(lab) == before
+        assert queues() == shaped
+        assert way(lab, "a0_0", 3, "c0_0", "c0_1") == "c0_0"
+        swap_cables(lab, "h0_0_2-e0_0", "h0_0_3-e0_0")
+        assert lab.net.get("e0_0").intfs[1].name == "e0_0-eth2"
+
+    in_lab(body, rate_mbit=4)
+
+
+def test_what_is_not_there_cannot_fail() -> None:
+    def body(lab: Lab) -> None:
+        for mistake, message in (
+            (lambda: set_silent(lab, "a0_0-c1_0", "a0_0", True), "not cabled together"),
+            (lambda: set_silent(lab, "a0_0", "a0_0", True), "is a switch, not a link"),
+            (lambda: set_silent(lab, LINK, "c0_0", True), "c0_0 is no end of a0_0-c0_1"),
+            (lambda: set_silent(lab, "h0_0_2-e0_0", "e0_0", True), "is a host's link"),
+            (lambda: kill_switch(lab, "h0_0_2"), "h0_0_2 is a host"),
+            (lambda: kill_switch(lab, "x9"), "no switch or host"),
+            (lambda: restore_switch(lab, "a9_0"), "no switch or host"),
+            (lambda: swap_cables(lab, LINK, LINK), "not two links"),
+            (lambda: swap_cables(lab, LINK, "e0_0-a0_0"), "not two links of the same level"),
+            (lambda: swap_cables(lab, LINK, "a1_1-c1_1"), "do not end at the same switch"),
+            (lambda: swap_cables(lab, LINK, "a0_0-c1_1"), "not cabled together"),
+        ):
+            with pytest.raises(TopologyError, match=message):
+                mistake()
+        assert all(lab.bfd_up().values())
+
+    in_lab(body)
+
+
+def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
+    def body(lab: Lab) -> None:
+        assert lab.bfd_up() == {}
+        for step, report in enumerate(bfd.rollout([lab.ovs.database], lab.tree, 100)):
+            assert (report.had, report.enabled, report.single, report.problems) == (0, 32, [], {})
+            assert report.switches == set(lab.tree.switches())
+            # of every switch with uplinks only this one is out
+            for switch in (*lab.tree.switches(Level.EDGE), *lab.tree.switches(Level.AGGREGATION)):
+                ports = states(lab, lab.tree.name(switch))
+                others = set(range(lab.tree.half)) - {step}
+                assert {ports[str(lab.tree.uplink_port(index))] for index in others} == {"LIVE"}
+            assert eventually(lambda: len(lab.bfd_up()) > 0 and all(lab.bfd_up().values()), 5)
+        assert eventually(lambda: healthy(lab))
+        assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 64
+        assert "TX Interval: Approx 100ms" in lab.ovs.appctl("bfd/show", "e0_0-eth3")
+
+    in_lab(body, rate_mbit=4, bfd=False)
+
+
+def test_a_port_without_bfd_up_is_avoided_but_can_be_sent_to() -> None:
+    def body(lab: Lab) -> None:
+        count_frames(lab, "c0_0", "c0_1")
+        buckets = "bucket=watch_port:4,actions=output:4,bucket=watch_port:3,actions=output:3"
+        lab.ovs.ofctl("add-group", "a0_0", f"group_id=1,type=ff,{buckets}")
+        lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=true")
+        assert eventually(lambda: states(lab, "a0_0")["4"] == "0")
+        bundle = "bundle(eth_src,0,active_backup,ofport,members:4,3)"
+        for actions, there in (("output:4", "c0_1"), ("group:1", "c0_0"), (bundle, "c0_0")):
+            count_frames(lab, "c0_0", "c0_1")
+            lab.ovs.ofctl("packet-out", "a0_0", f"in_port=controller packet={FRAME} actions={actions}")
+            assert eventually(lambda there=there: received(lab, there) == {1: 1}, 2), actions  # type: ignore[misc]
+
+    in_lab(body, bfd=False)
+
+
+@pytest.mark.slow
+def test_k8_is_stable_idle_and_under_load() -> None:
+    def body(lab: Lab) -> None:
+        flaps = _flaps(lab)
+        time.sleep(20)
+        assert _flaps(lab) == flaps
+        # each host sends to its neighbour in the rack, by way of a core switch and back
+        tree = lab.tree
+        for edge in tree.switches(Level.EDGE):
+            for port in range(1, tree.half + 1):
+                up = tree.uplink_port(port - 1)
+                lab.ovs.ofctl("add-flow", tree.name(edge), f"in_port={port},actions=output:{up}")
+        for switch in tree.switches(Level.AGGREGATION):
+            for port in range(1, tree.half + 1):
+                up = tree.uplink_port(port - 1)
+                lab.ovs.ofctl("add-flow", tree.name(switch), f"in_port={port},actions=output:{up}")
+        code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.9.0.2', 9))"
+        floods = []
+        for host in tree.hosts():
+            enter, interface = ["nsenter", f"--net={lab.netns(host)}"], lab.interface(host, 0)
+            run(
+                *enter,
+                "ip",
+                "neigh",
+                "replace",
+                str(tree.gateway(host)),
+                "lladdr",
+                "02:00:00:00:00:01",
+                "dev",
+                interface,
+            )
+            floods.append(subprocess.Popen([*enter, "python3", "-c", code]))
+        before = lab.port_packets()
+        time.sleep(20)
+        after = lab.port_packets()
+        for flood in floods:
+            flood.kill()
+            flood.wait()
+        assert all(after[name] - before[name] > 500 for name in after)
+        assert _flaps(lab) == flaps
+        assert healthy(lab)
+
+    in_lab(body, k=8, rate_mbit=0.5)

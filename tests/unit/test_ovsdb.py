@@ -1,0 +1,212 @@
+"""`ovsdb.transact` against servers that answer in every way that a database may, and some that it may not."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from topologies.ovsdb import OvsdbError, elements, entries, insert, mapping, named, transact
+
+ROOT = Path(__file__).resolve().parents[2]
+ECHO = b'{"id":"echo","method":"echo","params":[]}'
+COUNT = b'{"id":0,"result":[{"count":1}],"error":null}'
+
+Answer = Callable[[socket.socket, dict[str, object]], None]
+Serve = Callable[..., str]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start a server whose ``answer`` is called with each connection and the request on it; its address."""
+    with ExitStack() as stack:
+
+        def start(answer: Answer, family: int = socket.AF_INET, tls: ssl.SSLContext | None = None, at: str = "") -> str:
+            listener = stack.enter_context(socket.socket(family))
+            listener.bind(at or ("localhost", 0))
+            listener.listen()
+
+            def run() -> None:
+                try:
+                    while True:
+                        connection = listener.accept()[0]
+                        with tls.wrap_socket(connection, server_side=True) if tls else connection as peer:
+                            peer.settimeout(10)
+                            received = b""
+                            while not received.endswith(b"}"):
+                                received += peer.recv(1 << 16)
+                            answer(peer, json.loads(received))
+                except OSError:  # the listener is closed, or the client has gone
+                    return
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(listener.shutdown, socket.SHUT_RDWR)
+            return f"{'ssl' if tls else 'tcp'}:localhost:{listener.getsockname()[1]}" if not at else f"unix:{at}"
+
+        yield start
+
+
+def saying(*pieces: bytes, pause: float = 0.02) -> Answer:
+    """Answer in those pieces."""
+
+    def answer(peer: socket.socket, _request: dict[str, object]) -> None:
+        for piece in pieces:
+            peer.sendall(piece)
+            time.sleep(pause)
+
+    return answer
+
+
+def test_the_request_is_a_transaction_on_the_switch_database(serve: Serve) -> None:
+    seen = []
+
+    def answer(peer: socket.socket, request: dict[str, object]) -> None:
+        seen.append(request)
+        peer.sendall(COUNT)
+
+    assert transact(serve(answer), [insert("Port", "p", name="x", interfaces=named(["i"]))]) == [{"count": 1}]
+    row = {"name": "x", "interfaces": ["set", [["named-uuid", "i"]]]}
+    operation = {"op": "insert", "table": "Port", "uuid-name": "p", "row": row}
+    assert seen == [{"method": "transact", "id": 0, "params": ["Open_vSwitch", operation]}]
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [COUNT],
+        [COUNT[:-20], COUNT[-20:]],
+        [COUNT + ECHO[:10], ECHO[10:]],
+        [bytes([octet]) for octet in COUNT],
+        [ECHO, COUNT],
+        [ECHO + COUNT + ECHO],
+        [ECHO + COUNT[:16], COUNT[16:]],
+    ],
+    ids=[
+        "whole",
+        "split",
+        "with the start of another",
+        "by octets",
+        "after an echo",
+        "between echoes",
+        "echo and split",
+    ],
+)
+def test_the_reply_is_found_however_it_comes(serve: Serve, pieces: list[bytes]) -> None:
+    assert transact(serve(saying(*pieces, pause=0.005)), []) == [{"count": 1}]
+
+
+def test_text_beyond_ascii_may_be_cut_anywhere(serve: Serve) -> None:
+    reply = json.dumps({"id": 0, "result": [{"rows": [{"name": "ü}ü"}]}], "error": None}, ensure_ascii=False).encode()
+    for cut in range(1, len(reply)):
+        assert transact(serve(saying(reply[:cut], reply[cut:], pause=0.002)), [])[0]["rows"] == [{"name": "ü}ü"}]
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (b'{"id":0,"result":null,"error":"unknown database"}', "refused.*unknown database"),
+        (b'{"id":0,"result":[{"count":1},{"error":"constraint violation"}],"error":null}', "refused.*constraint"),
+        (b'{"id":0,"result":[{"error":"syntax error","details":"no table x"},null],"error":null}', "no table x"),
+        (b"", "closed the connection"),
+        (b'{"id":0,', "closed the connection"),
+    ],
+    ids=["not understood", "on committing", "operation", "nothing", "half"],
+)
+def test_a_refusal_says_why(serve: Serve, reply: bytes, problem: str) -> None:
+    address = serve(saying(reply))
+    with pytest.raises(OvsdbError, match=f"{address}: .*{problem}"):
+        transact(address, [])
+
+
+def test_a_silent_server_costs_the_timeout_and_no_more(serve: Serve) -> None:
+    address = serve(saying(b"{", *[b" "] * 20, pause=0.05))
+    before = time.monotonic()
+    with pytest.raises(OvsdbError, match=r"no answer within 0\.3 s"):
+        transact(address, [], timeout=0.3)
+    assert 0.25 < time.monotonic() - before < 0.8
+
+
+@pytest.mark.parametrize(
+    ("address", "problem"),
+    [
+        ("tcp:127.0.0.1:1", "Connection refused"),
+        ("tcp:[::1]:1", "Connection refused|Cannot assign"),
+        ("unix:/nowhere/db.sock", "No such file"),
+        ("tcp:127.0.0.1:x", "'x' is no TCP port"),
+        ("tcp:127.0.0.1:70000", "'70000' is no TCP port"),
+        ("udp:127.0.0.1:1", "no address of a database"),
+        ("tcp:", "no address of a database"),
+        ("", "no address of a database"),
+    ],
+)
+def test_an_address_that_leads_nowhere(address: str, problem: str) -> None:
+    with pytest.raises(OvsdbError, match=problem):
+        transact(address, [], timeout=2)
+
+
+def test_a_path_may_be_longer_than_a_socket_takes(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / ("long" * 25)
+    directory.mkdir()
+    monkeypatch.chdir(directory)
+    address = serve(saying(COUNT), socket.AF_UNIX, at="db.sock")
+    for each in (address, f"unix:{directory}/db.sock"):
+        assert transact(each, []) == [{"count": 1}]
+
+
+def test_over_tls_both_ends_are_checked(serve: Serve, tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*new, *names], check=True, capture_output=True)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    server.load_verify_locations(certificate)
+    server.verify_mode = ssl.CERT_REQUIRED
+    client = ssl.create_default_context(cafile=str(certificate))
+    client.load_cert_chain(certificate, key)
+    assert transact(serve(saying(COUNT), tls=server), [], tls=client) == [{"count": 1}]
+    with pytest.raises(OvsdbError, match="certificate"):
+        transact(serve(saying(COUNT), tls=server), [])
+
+
+@pytest.mark.parametrize("kind", [socket.AF_INET, socket.AF_UNIX], ids=["tcp", "unix"])
+def test_under_eventlet_others_run_meanwhile(serve: Serve, tmp_path: Path, kind: int) -> None:
+    at = str(tmp_path / "db.sock") if kind == socket.AF_UNIX else ""
+    address = serve(saying(b"", COUNT, pause=0.5), kind, at=at)
+    code = """
+        import sys, eventlet; eventlet.monkey_patch()
+        from topologies.ovsdb import OvsdbError, transact
+        ticks = []
+        def tick():
+            while True: ticks.append(1); eventlet.sleep(0.01)
+        eventlet.spawn(tick)
+        print(transact(sys.argv[1], []), len(ticks) > 20)
+        try: transact(sys.argv[1], [], timeout=0.1)
+        except OvsdbError as error: print(error)
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), address]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.splitlines() == ["[{'count': 1}] True", f"{address}: no answer within 0.1 s"], done.stderr
+
+
+def test_notation() -> None:
+    assert mapping({"a": "1"}) == ["map", [["a", "1"]]]
+    assert entries(["map", [["a", "1"], ["b", "2"]]]) == {"a": "1", "b": "2"}
+    assert elements(["set", [1, 2]]) == [1, 2]
+    assert elements(["set", []]) == []
+    assert elements(["uuid", "x"]) == [["uuid", "x"]]
+    assert elements(7) == [7]
