@@ -8,6 +8,7 @@ valley-free by construction. The source of the tables is DESIGN, section 4; of t
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
@@ -26,6 +27,7 @@ from flowrules.model import (
     Table,
     ToController,
     destined,
+    digest,
 )
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
@@ -55,12 +57,14 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
     if switch.level is Level.CORE:
         return SwitchRules((*_lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
     edge = switch.level is Level.EDGE
+    up = tuple(upward(tree, switch, failures))
     flows = (
+        _shape(sum(map(digest, up))),
         *(_edge_ingress(tree, switch) if edge else _aggregation_ingress(tree)),
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
         *_down_misses(tree.prefix(switch)),
-        *upward(tree, switch, failures),
+        *up,
         *(_DELIVER if edge else ()),
     )
     return SwitchRules(flows, groups(tree))
@@ -69,6 +73,23 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
 def fabric_rules(tree: FatTree, failures: Failures | None = None) -> Iterator[tuple[Switch, SwitchRules]]:
     """The rules of every switch, in the order of the datapath ids."""
     return ((switch, switch_rules(tree, switch, failures)) for switch in tree.switches())
+
+
+@lru_cache(maxsize=1 << 12)
+def _shape(code: int) -> Flow:
+    """An entry that no packet matches, whose mask differs between any two versions of a switch's upward entries.
+
+    Open vSwitch caches what it has decided for packets of a kind, with the bits that it looked at. After a change it goes
+    through that cache and modifies what is decided otherwise now; but its userspace datapath looks for the cached flow by a
+    packet of its kind, and modifies another one where two kinds overlap (seen with 3.1.0: packets went on to a dead uplink for as
+    long as they came). A cached flow that has not looked at all the bits that are looked at now is deleted instead, by its
+    identity. So each version has it look at another half of 24 bits of the destination's Ethernet address, which is the same in all
+    packets: no such half contains another.
+    """
+    bits = random.Random(f"{code} shape").sample(range(24), 12)
+    mask = sum(1 << bit for bit in bits)
+    value = ("06:53:4f:00:00:00", f"ff:ff:ff:{mask >> 16:02x}:{mask >> 8 & 0xFF:02x}:{mask & 0xFF:02x}")
+    return Flow(Table.INGRESS, 70, (("eth_dst", value),), "no packet: renews what is cached")
 
 
 def _edge_ingress(tree: FatTree, edge: Switch) -> Iterator[Flow]:

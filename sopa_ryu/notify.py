@@ -88,7 +88,8 @@ class AgentSession:
     def note_sent(self, view: View, now: float) -> None:
         """Remember what is about to be sent, and when."""
         self.sent = view
-        self._sent_at[view.version] = now
+        if len(self._sent_at) < KEPT_VIEWS:  # one that never acknowledges is known to be late already
+            self._sent_at[view.version] = now
 
     def note_acknowledged(self, version: int, now: float) -> None:
         """Take in an acknowledgement."""

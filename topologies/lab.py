@@ -160,7 +160,7 @@ class Lab:
             run_batch([*enter, "ip", "-batch", "-"], lines)
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Packets received so far by each switch of a level, over its fabric ports."""
+        """Packets received so far by each switch of a level, over its fabric ports, without BFD and LLDP."""
         counts = {}
         for switch in self.tree.switches(level):
             name = self.tree.name(switch)
@@ -234,9 +234,7 @@ class Lab:
     def _make_filters(self) -> None:
         lines = []
         for interface, peer in self.fabric_interfaces():
-            lines.append(filters(interface))
-            if self.rate_mbit is not None:
-                lines += past_the_queue(interface, peer)
+            lines += [filters(interface), *past_the_queue(interface, peer)]
         run_batch(["tc", "-batch", "-"], lines)
 
     def _make_room(self) -> None:

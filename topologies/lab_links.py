@@ -72,7 +72,7 @@ def filters(interface: str) -> str:
 
 
 def past_the_queue(interface: str, peer: str) -> Iterator[str]:
-    """Let BFD and LLDP past an interface's queue, once.
+    """Let BFD and LLDP past an interface's queue, and past its counters.
 
     A real switch has a queue of its own for them. Here they would wait behind as many frames as the link's queue holds, or be
     dropped there; so they are handed to the peer at once, where Open vSwitch finds them as received.

@@ -231,6 +231,14 @@ class DummyFabric:
         """Pull or plug a port's cable: the switch sends PORT_STATUS."""
         self.ovs.appctl("netdev-dummy/set-admin-state", self.interface(switch, port), "up" if up else "down")
 
+    def set_live(self, switch: Switch, port: int, live: bool) -> None:
+        """Have BFD find a link dead behind its carrier, or alive: the port's OpenFlow state loses or gets LIVE."""
+        interface = self.interface(switch, port)
+        if live:
+            self.ovs.vsctl("clear", "Interface", interface, "bfd")
+        else:
+            self.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # which nobody answers
+
     def trace(self, switch: Switch, flow: str) -> str:
         """What a switch would do to a packet, given as in ``ofproto/trace``: ``in_port=1,ip,nw_dst=10.0.1.2``."""
         return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)

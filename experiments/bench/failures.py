@@ -24,6 +24,7 @@ CUTS = 30
 SILENCES = 10
 STREAMS = 5
 PATIENCE_SECONDS = 20.0
+SLOW_START_SECONDS = 1.5  # after it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3)
 HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 
 
@@ -60,6 +61,7 @@ def _inside(answer: Path) -> int:
             cut_told.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
         silent = []
         for _ in range(SILENCES):
+            time.sleep(SLOW_START_SECONDS)
             name = draw.choice(links)
             towards = draw.choice(name.split("-"))
             started, change = _fail(

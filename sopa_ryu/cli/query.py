@@ -34,6 +34,7 @@ def status(controller: str, as_json: bool) -> None:
         click.echo(f"version       {body['version']}")
         failures = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
         click.echo(f"failures      {', '.join(failures) or 'none'}")
+        click.echo(f"BFD           {body['bfd']['detail']}")
         if body["missing"]:
             click.echo(f"not here      {', '.join(body['missing'])}")
         for rejected in body["rejected"]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import socket
 import struct
 import time
@@ -102,8 +103,11 @@ class Probes:
 
         def send(sender: socket.socket, label: str, source: str, port: int) -> None:
             probe = self._round, src, dst, label
-            with contextlib.suppress(OSError):  # the host's own interface is down
+            try:
                 sender.send(_frame(tree, probe, source, port))
+            except OSError as error:
+                if error.errno != errno.ENETDOWN:  # the host's own link is down
+                    raise
             sent[probe] += 1
 
         for _ in words:  # one flow, so that each path has its turn

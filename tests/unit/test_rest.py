@@ -1,6 +1,7 @@
 """The REST interface, request by request, without a server: contracts of DESIGN, section 6."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +183,12 @@ def test_agents_says_who_is_there_and_what_was_refused(rest: RestApplication) ->
         "agents": [],
         "refused": {"claims": 0, "messages": 0},
     }
+
+
+def test_process_says_what_the_controller_holds(rest: RestApplication) -> None:
+    body = get(rest, "/sopa/v1/process").json
+    assert body["pid"] == os.getpid()
+    assert min(body["memory_mib"], body["open_files"], body["greenlets"]) > 0
 
 
 @pytest.mark.parametrize(("address", "status"), [("10.0.0.2", 426), ("10.9.0.2", 404), ("banana", 400)])
