@@ -61,6 +61,8 @@ class FaultyLab:
     def __enter__(self) -> FaultyLab:
         with ExitStack() as stack:
             stack.enter_context(self.its)
+            # `settle` waits for two rounds of Open vSwitch through what it has cached; by default they are 0.5 s apart
+            self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
             for pod in range(self.tree.k):
                 hosts = [host for host in self.tree.hosts() if host.pod == pod]
                 self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{pod}")))

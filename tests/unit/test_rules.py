@@ -9,7 +9,7 @@ from flowrules import word
 from flowrules.model import Flow, Table, ToController, digest
 from flowrules.rules import fabric_rules, switch_rules
 from flowrules.table import TableFabric, TableSwitch, ipv4_packet
-from topologies import FatTree, Host, Level, Switch
+from topologies import Failures, FatTree, Host, Level, Switch
 
 SIZES = [2, 4, 6, 8]
 
@@ -210,3 +210,24 @@ def test_a_digest_tells_entries_apart_and_is_the_same_in_every_process() -> None
     flows = {flow for _, rules in fabric_rules(FatTree(6)) for flow in rules.flows}
     assert len({digest(flow) for flow in flows}) == len(flows)
     assert digest(Flow(Table.DOWN, 0, (), "x")) == 0x5BCE15 or digest(Flow(Table.DOWN, 0, (), "x")) < 1 << 24
+
+
+def test_whenever_a_switchs_upward_entries_change_the_bits_that_are_looked_at_do_too() -> None:
+    tree = FatTree(6)
+    names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
+    draw = random.Random("shapes")
+
+    def shape(switch: Switch, failures: Failures) -> tuple[int, frozenset[Flow]]:
+        flows = switch_rules(tree, switch, failures).flows
+        ((_, (_, mask)),) = next(flow.match for flow in flows if flow.priority == 70)
+        upward = frozenset(flow for flow in flows if flow.table in (Table.UP, Table.UNLABELLED))
+        return int(mask.replace(":", ""), 16), upward
+
+    for switch in (tree.switch("e0_0"), tree.switch("a3_1")):
+        seen = {shape(switch, Failures(tree))}
+        for _ in range(60):
+            seen.add(shape(switch, Failures(tree, dict.fromkeys(draw.sample(names, draw.randrange(1, 4)), "down"))))
+        assert len({mask for mask, _ in seen}) == len({upward for _, upward in seen}) == len(seen) > 10
+        for one, _ in seen:
+            for other, _ in seen:
+                assert one == other or (one & ~other and other & ~one)
