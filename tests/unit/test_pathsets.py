@@ -1,13 +1,15 @@
 """What an agent computes by itself is what the controller says over REST."""
 
+import random
+from collections.abc import Iterable
 from ipaddress import IPv4Address
 
 import pytest
 
 from flowrules import word
-from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.pathsets import PathSets, path_table
 from sopa_ryu.agent.pathtable import Policy
-from topologies import Failures, FatTree
+from topologies import Failures, FatTree, Switch
 
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
@@ -38,3 +40,49 @@ def test_what_is_outside_the_fabric_has_no_candidates(address: str) -> None:
     tree = FatTree(4)
     table = path_table(tree, next(tree.hosts()), Failures(tree), seed=0, policy=Policy.ROUND_ROBIN)
     assert table.candidates(IPv4Address(address)) is None
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_following_change_by_change_ends_where_computing_anew_does(k: int) -> None:
+    tree = FatTree(k)
+    names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
+    draw = random.Random(f"{k} follow")
+    for host in draw.sample(list(tree.hosts()), 4):
+        sets = PathSets(tree, host, seed=7, policy=Policy.ROUND_ROBIN)
+        failures, table = Failures(tree), sets.follow(Failures(tree))
+        for _ in range(80):
+            name = draw.choice(names)
+            failures = failures.without(name) if name in failures else failures.with_failed(name)
+            followed = sets.follow(failures)
+            anew = path_table(tree, host, failures, 7, Policy.ROUND_ROBIN)
+            if followed is None:
+                assert anew == table  # there was nothing to swap
+            else:
+                table = followed
+            assert table == anew
+
+
+def test_what_touches_none_of_a_hosts_paths_swaps_nothing() -> None:
+    tree = FatTree(4)
+    sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
+    assert sets.follow(Failures(tree)) is not None
+    for name in ("h2_0_2-e2_0", "h0_0_2-e0_0"):
+        assert sets.follow(Failures(tree, {name: "down"})) is None
+    assert sets.follow(Failures(tree, {"a2_0-c0_1": "down"})) is not None
+    assert sets.follow(Failures(tree, {"a2_0-c0_1": "silent"})) is None  # for another reason, that is all
+
+
+def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = FatTree(8)
+    sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
+    sets.follow(Failures(tree))
+    asked: list[object] = []
+    whole = Failures.choices_from
+
+    def noted(failures: Failures, edge: Switch, pods: Iterable[int] | None = None) -> object:
+        asked.append(pods)
+        return whole(failures, edge, pods)
+
+    monkeypatch.setattr(Failures, "choices_from", noted)
+    sets.follow(Failures(tree, {"e5_1-a5_0": "down"}))
+    assert asked == [frozenset({5})]
