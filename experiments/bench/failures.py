@@ -24,7 +24,9 @@ CUTS = 30
 SILENCES = 10
 STREAMS = 5
 PATIENCE_SECONDS = 20.0
-SLOW_START_SECONDS = 1.5  # after it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3)
+SLOW_START_SECONDS = (
+    1.5  # after it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3)
+)
 HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 
 
