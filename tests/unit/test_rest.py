@@ -196,6 +196,14 @@ def test_the_push_channel_is_a_websocket_of_a_host(rest: RestApplication, addres
     assert problem(get(rest, f"/sopa/v1/agents/{address}"))["status"] == status
 
 
+def test_an_agent_may_not_ask_for_another_host_than_its_own(rest: RestApplication) -> None:
+    asking = {"headers": {"Upgrade": "websocket", "Connection": "Upgrade"}, "environ": {"REMOTE_ADDR": "10.0.0.3"}}
+    response = get(rest, "/sopa/v1/agents/10.0.0.2", **asking)
+    assert problem(response)["status"] == 409
+    assert "10.0.0.3 is h0_0_3: an agent may only ask for its own host" in problem(response)["detail"]
+    assert get(rest, "/sopa/v1/agents").json["refused"] == {"claims": 1, "messages": 0}
+
+
 def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
     rest: RestApplication, state: FabricState, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
