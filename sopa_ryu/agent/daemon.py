@@ -214,7 +214,8 @@ class HostAgent:
             self._sets = PathSets(tree, tree.host_by_ip(self.address), self.options.seed, self.options.policy)
         table = self._sets.follow(view.failures)
         if table is not None:
-            self._tagger.swap(table)
+            # The kernel waits until no program can still be reading the old table, some ms: agents of one process wait together.
+            await asyncio.to_thread(self._tagger.swap, table)
             if not self._attached:
                 await asyncio.to_thread(self._attach)
             self._tell(view, table)

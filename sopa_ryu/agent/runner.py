@@ -6,12 +6,15 @@ import asyncio
 import logging
 import signal
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from sopa_ryu.agent.daemon import HostAgent, Interface, Options
 
 LOG = logging.getLogger("sopa.agent")
+
+MOST_THREADS = 64
 
 
 def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
@@ -50,6 +53,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
 
 async def _run_all(agents: Sequence[HostAgent]) -> int:
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(min(MOST_THREADS, len(agents)), thread_name_prefix="swap"))
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(number: int) -> None:
