@@ -77,11 +77,19 @@ def where(openflow: int, rest: int) -> list[object]:
     return ["--ofp-listen-host", "127.0.0.1", "--ofp-tcp-listen-port", openflow, "--wsapi-port", rest]
 
 
+def _as_in_the_foreground() -> None:
+    """Whoever runs the tests by nohup, or in a script's background, has had these ignored, and children inherit that."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """A controller that answers REST requests."""
     with log.open("wb") as output:
-        process = subprocess.Popen(command(*arguments), stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground
+        )
     try:
         deadline = time.monotonic() + 30
         while True:
