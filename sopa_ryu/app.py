@@ -72,7 +72,7 @@ class SopaController(app_manager.RyuApp):
         ]
         if self.prober.interval:
             work.append((self.prober.rounds, ()))
-        if cfg.CONF[options.GROUP].ovsdb:
+        if self.bfd.addresses:
             work.append((self.bfd.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
         LOG.info(

@@ -45,7 +45,7 @@ class BfdKeeper:
     ) -> None:
         self._state = state
         self._sessions = sessions
-        self._addresses = addresses
+        self.addresses = addresses
         self._interval_ms = interval_ms
         self._wake = hub.Event()
         self._said = ""
@@ -60,12 +60,12 @@ class BfdKeeper:
         while True:
             self._wake.wait(LOOK_SECONDS)
             hub.sleep(1)  # others may come at the same time
-            self._wake.clear()
-            if self._state.settled:
+            if self._state.settled:  # otherwise whoever has come is still to be seen to
+                self._wake.clear()
                 self._round()
 
     def _round(self) -> None:
-        addresses = list(self._expanded())
+        addresses = self._expanded()
         had = enabled = single = 0
         problems: dict[str, str] = {}
         for report in bfd.rollout(addresses, self._state.tree, self._interval_ms):
@@ -99,7 +99,7 @@ class BfdKeeper:
 
     def _expanded(self) -> list[str]:
         found = []
-        for address in self._addresses:
+        for address in self.addresses:
             kind, _, place = address.partition(":")
             if not place.startswith(OWN_ADDRESS + ":"):
                 found.append(address)
@@ -112,7 +112,7 @@ class BfdKeeper:
     def _say(self, enabled: bool, detail: str) -> None:
         self._state.bfd = {"enabled": enabled, "detail": detail}
         if detail != self._said:
-            (LOG.info if enabled or not self._addresses else LOG.warning)(
+            (LOG.info if enabled or not self.addresses else LOG.warning)(
                 "BFD is %s: %s", "on" if enabled else "off", detail
             )
             self._said = detail

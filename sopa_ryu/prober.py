@@ -65,13 +65,17 @@ class Prober:
 
     def probe(self, session: SwitchSession, ports: Iterable[int] | None = None) -> None:
         """Send probes from a switch's ports (all that lead to other switches, if none are named), without waiting for it."""
-        if self.interval and not session.probing:
+        if not self.interval:
+            return
+        session.to_probe.update(self._fabric_ports(session.switch) if ports is None else ports)
+        if not session.probing:
             session.probing = True
-            hub.spawn(self._send, session, [*self._fabric_ports(session.switch)] if ports is None else [*ports])
+            hub.spawn(self._send, session)
 
-    def _send(self, session: SwitchSession, ports: list[int]) -> None:
+    def _send(self, session: SwitchSession) -> None:
         try:
-            for port in ports:
+            while session.to_probe:
+                port = session.to_probe.pop()
                 frame = lldp.frame(self.tree.dpid(session.switch), port)
                 session.datapath.send_msg(openflow.packet_out(session.datapath, port, frame))
         finally:

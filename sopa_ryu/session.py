@@ -40,6 +40,8 @@ class SwitchSession:
         Flow-mods and group-mods sent so far.
     coming, busy, probing : bool
         Whether somebody is taking it in, bringing it to the present version, or sending its probes, just now.
+    to_probe : set of int
+        Ports whose probes are still to be sent.
     """
 
     def __init__(self, datapath: Any, switch: Switch, name: str) -> None:
@@ -50,6 +52,7 @@ class SwitchSession:
         self.version = 0
         self.messages_sent = 0
         self.coming = self.busy = self.probing = False
+        self.to_probe: set[int] = set()
         self.connected_at = time.monotonic()
         self._waiting: dict[int, hub.Queue] = {}
         self._errors: list[str] = []

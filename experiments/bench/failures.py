@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from experiments.bench.inside import measured_inside
 from experiments.stream import Stream
 from sopa_ryu.lab import SopaLab
 from topologies import FatTree
-from topologies.hermetic import isolated
 from topologies.lab_faults import set_silent
 
 K = 4
@@ -24,9 +21,8 @@ CUTS = 30
 SILENCES = 10
 STREAMS = 5
 PATIENCE_SECONDS = 20.0
-SLOW_START_SECONDS = (
-    1.5  # after it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3)
-)
+# After it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3).
+SLOW_START_SECONDS = 1.5
 HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 
 
@@ -42,16 +38,10 @@ def measure() -> dict[str, Any]:
         destination's pod; ``lost_after_told``: those of them that were sent after the last agent had acknowledged.
         ``baseline_lost``: what as many seconds of the same stream lose without a failure.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        answer = Path(directory) / "answer.json"
-        status = isolated(lambda: _inside(answer))
-        if status:
-            raise RuntimeError(f"the lab ended with status {status}")
-        found: dict[str, Any] = json.loads(answer.read_text())
-    return found
+    return measured_inside(_inside)
 
 
-def _inside(answer: Path) -> int:
+def _inside() -> dict[str, Any]:
     tree = FatTree(K)
     links = [name for name in map(tree.name, tree.links()) if not name.startswith("h")]
     draw = random.Random(f"{SEED} bench failures")
@@ -76,7 +66,7 @@ def _inside(answer: Path) -> int:
         uplink = [_stream(its, "e0_0-a0_0") for _ in range(STREAMS)]
         remote = [_stream(its, "a2_0-c0_1") for _ in range(STREAMS)]
         baseline = _stream(its, None)[0]
-    found = {
+    return {
         "agents": tree.host_count,
         "told_median_ms": round(statistics.median(told), 1),
         "told_worst_ms": round(max(told), 1),
@@ -94,8 +84,6 @@ def _inside(answer: Path) -> int:
         "lost_after_told": sum(late for _, late in [*uplink, *remote]),
         "baseline_lost": baseline,
     }
-    answer.write_text(json.dumps(found))
-    return 0
 
 
 def _cut(its: SopaLab, name: str) -> tuple[float, dict[str, Any]]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.inside import measured_inside
 from sopa_ryu.lab import SopaLab
 from topologies import FatTree
-from topologies.hermetic import isolated
 from topologies.lab import default_rate
 
 K = 8
@@ -25,21 +23,15 @@ def measure() -> dict[str, Any]:
         ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: what the machine's available memory
         fell by meanwhile.
     """
-    with tempfile.TemporaryDirectory() as directory:
-        answer = Path(directory) / "answer.json"
-        status = isolated(lambda: _inside(answer))
-        if status:
-            raise RuntimeError(f"the lab ended with status {status}")
-        found: dict[str, Any] = json.loads(answer.read_text())
-    return found
+    return measured_inside(_inside)
 
 
-def _inside(answer: Path) -> int:
+def _inside() -> dict[str, Any]:
     tree = FatTree(K)
     before, started = _available_mib(), time.monotonic()
     with SopaLab(tree, default_rate(tree)):
         up, mib = time.monotonic() - started, before - _available_mib()
-    found = {
+    return {
         "k": K,
         "switches": tree.switch_count,
         "agents": tree.host_count,
@@ -49,8 +41,6 @@ def _inside(answer: Path) -> int:
         "mib": round(mib),
         "limit_mib": 6144,
     }
-    answer.write_text(json.dumps(found))
-    return 0
 
 
 def _available_mib() -> float:

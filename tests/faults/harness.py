@@ -239,14 +239,12 @@ class FaultyLab:
 
     def _wrong_paths(self, oracle: Oracle) -> list[str]:
         problems = []
+        address = {name: self.tree.ip(self.tree.host(name)) for name in oracle.hosts}
         for src in oracle.hosts:
             for dst in oracle.hosts:
                 if src == dst:
                     continue
-                addresses = {
-                    name: str(self.tree.ip(self.tree.host(host))) for name, host in (("src", src), ("dst", dst))
-                }
-                body = self.client.get("/paths", params=addresses).raise_for_status().json()
+                body = self._get(f"/paths?src={address[src]}&dst={address[dst]}")
                 said, right = sorted(path["hops"] for path in body["candidates"]), oracle.candidates(src, dst)
                 if said != right:
                     problems.append(f"/paths from {src} to {dst} says {said}, right is {right}")
