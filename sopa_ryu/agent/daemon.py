@@ -117,6 +117,7 @@ class HostAgent:
         self._sets: PathSets | None = None
         self._cut_off = 0
         self._attached = False
+        self._settling: asyncio.Task[None] | None = None
         self._jitter = random.Random(f"{options.seed} {self.address}")
         self._settings = HostSettings(
             interface.name,
@@ -214,12 +215,27 @@ class HostAgent:
             self._sets = PathSets(tree, tree.host_by_ip(self.address), self.options.seed, self.options.policy)
         table = self._sets.follow(view.failures)
         if table is not None:
-            # The kernel waits until no program can still be reading the old table, some ms: agents of one process wait together.
-            await asyncio.to_thread(self._tagger.swap, table)
+            await self._swap(table)
             if not self._attached:
                 await asyncio.to_thread(self._attach)
             self._tell(view, table)
         self.view = view
+
+    async def _swap(self, table: PathTable) -> None:
+        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
+        if self._settling is not None:
+            await self._settling
+        if self._tagger.tables.ready_for(table):
+            self._tagger.swap(table)
+        else:
+            await asyncio.to_thread(self._tagger.swap, table)
+        self._settling = asyncio.create_task(self._settle())
+
+    async def _settle(self) -> None:
+        try:
+            await asyncio.to_thread(self._tagger.tables.settle)
+        except BpfMapError as error:
+            LOG.warning("%s: the next path sets will take the kernel longer: %s", self.address, error)
 
     def _tell(self, view: View, table: PathTable) -> None:
         LOG.info(

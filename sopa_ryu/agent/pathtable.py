@@ -68,6 +68,11 @@ class PathTable(NamedTuple):
     seed: int = 0
     policy: Policy = Policy.ROUND_ROBIN
 
+    @property
+    def words(self) -> int:
+        """How many 8-byte words the encoded table has."""
+        return _HEADER_WORDS + len(self.destinations) + sum(map(len, self.sets))
+
     def encode(self) -> bytes:
         """The table as the kernel's map holds it, 8 bytes a word.
 

@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 from collections.abc import Callable
+from contextlib import ExitStack
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -17,7 +18,8 @@ from .build import EGRESS
 from .flowhash import FlowKey
 from .libbpf import AttachError
 from .netns import inside
-from .pathtable import WORD_BYTES, PathTable, Policy, Word
+from .pathtable import PathTable, Policy, Word
+from .tables import PathTables, read_in_force
 
 __all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present", "table_in_force"]
 
@@ -27,7 +29,7 @@ PROGRAM = "sopa_egress"
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 _KEY = struct.Struct("=IIII")
-_SLOT = struct.pack("=I", 0)
+_SLOTS_MAP, _TURN_MAP = "path_tables", "turn"
 
 
 class Reason(IntEnum):
@@ -76,23 +78,11 @@ def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
         program = tc.attached(socket.if_nametoindex(ifname), handle=HANDLE, priority=PRIORITY)
     if program is None or libbpf.program_name(program) != PROGRAM:
         return None
-    slot_fd = libbpf.open_program_map(program, "path_tables")
-    try:
-        return _read_table(slot_fd)
-    finally:
-        os.close(slot_fd)
-
-
-def _read_table(slot_fd: int) -> PathTable | None:
-    slot = libbpf.lookup(slot_fd, _SLOT, 4)
-    if slot is None:
-        return None
-    fd = libbpf.open_map(int(struct.unpack("=I", slot)[0]))
-    try:
-        words = (libbpf.lookup(fd, struct.pack("=I", at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
-        return PathTable.decode(b"".join(word or b"" for word in words))
-    finally:
-        os.close(fd)
+    with ExitStack() as opened:
+        slots, turn = (libbpf.open_program_map(program, name) for name in (_SLOTS_MAP, _TURN_MAP))
+        for fd in (slots, turn):
+            opened.callback(os.close, fd)
+        return read_in_force(slots, turn)
 
 
 class Tagger:
@@ -145,7 +135,7 @@ class Tagger:
                 raise AttachError(f"no interface {ifname} in {netns or 'this network namespace'}") from error
         self._object = libbpf.Object(object_file or EGRESS, {"flows": flows})
         self.program_fd = self._object.program_fd(PROGRAM)
-        self._slot_fd = self._object.map_fd("path_tables")
+        self._tables = PathTables(self._object.map_fd(_SLOTS_MAP), self._object.map_fd(_TURN_MAP))
         self._flows_fd = self._object.map_fd("flows")
         self._counters_fd = self._object.map_fd("counters")
 
@@ -202,29 +192,21 @@ class Tagger:
 
     def close(self) -> None:
         """Close the program's descriptors; if it is attached it goes on working."""
+        self._tables.close()
         self._object.close()
 
-    def swap(self, table: PathTable) -> None:
-        """Replace the path table in one step: no packet sees parts of two, and after the return none sees the old one.
+    @property
+    def tables(self) -> PathTables:
+        """The two path tables, of which one is in force."""
+        return self._tables
 
-        Raises
-        ------
-        ValueError
-            If the table cannot be encoded.
-        BpfMapError
-            If the kernel has no room for it; the old table stays.
-        """
-        data = table.encode()
-        fd = libbpf.create_inner_array("path_table", len(data) // WORD_BYTES, WORD_BYTES)
-        try:
-            libbpf.fill_array(fd, data, WORD_BYTES)
-            libbpf.update(self._slot_fd, _SLOT, struct.pack("=I", fd))
-        finally:
-            os.close(fd)  # the slot keeps the map
+    def swap(self, table: PathTable) -> None:
+        """Put a path table in force: `PathTables.swap`."""
+        self._tables.swap(table)
 
     def read_table(self) -> PathTable | None:
-        """The table that the kernel holds now; None before the first `swap`."""
-        return _read_table(self._slot_fd)
+        """The table that is in force in the kernel now; None before the first `swap`."""
+        return self._tables.read()
 
     def counters(self) -> dict[str, int]:
         """Packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from sopa_ryu.agent import libbpf
 from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.pathtable import PathTable, Policy, Word
 from sopa_ryu.agent.tagger import Tagger
@@ -320,6 +321,17 @@ def test_the_kernel_holds_what_was_swapped_in(tagger: Tagger) -> None:
         assert tagger.read_table() == swapped
 
 
+def test_after_settling_a_table_of_the_same_size_or_less_is_swapped_in_without_waiting(tagger: Tagger) -> None:
+    ready: list[bool] = []
+    few, many = ((1, 1), (1, 2)), tuple((up1, up2) for up2 in range(24) for up1 in range(24))
+    for candidates in (few, many, few, many, few):
+        ready.append(tagger.tables.ready_for(table(inter_pod=candidates)))
+        tagger.swap(table(inter_pod=candidates))
+        assert not tagger.tables.ready_for(table(inter_pod=few))
+        tagger.tables.settle()
+    assert ready == [False, False, True, True, True]
+
+
 def test_a_flow_goes_on_over_the_new_candidates_after_a_swap(tagger: Tagger) -> None:
     key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
     shrinking = [INTER_POD, INTER_POD[1:], INTER_POD[:1], ((5, 6), (7, 8)), INTER_POD]
@@ -348,6 +360,8 @@ def test_no_packet_sees_parts_of_two_tables(tagger: Tagger) -> None:
         while not done.is_set():
             swaps += 1
             tagger.swap(tables[swaps % 2])
+            if swaps % 3:
+                tagger.tables.settle()
 
     swapper = threading.Thread(target=keep_swapping)
     swapper.start()
@@ -362,6 +376,35 @@ def test_no_packet_sees_parts_of_two_tables(tagger: Tagger) -> None:
     counters = tagger.counters()
     assert counters.pop("labelled") == 7 * seen.total()
     assert set(counters.values()) == {0}
+
+
+def test_a_table_that_was_in_force_is_filled_anew_only_after_the_kernel_has_waited_for_its_readers(
+    tagger: Tagger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No test can make a packet last long enough to be caught reading it, so what is seen here are the calls to the kernel: every
+    # update of an array of maps waits, also one of the same map.
+    calls: list[str] = []
+    update, fill = libbpf.update, libbpf.fill_array
+    size = 4
+
+    def updating(fd: int, key: bytes, value: bytes) -> None:
+        calls.append("turn" if libbpf.map_entries(fd) == 1 else "wait")
+        update(fd, key, value)
+
+    def filling(*arguments: Any) -> None:
+        calls.append("fill")
+        fill(*arguments)
+
+    monkeypatch.setattr(libbpf, "update", updating)
+    monkeypatch.setattr(libbpf, "fill_array", filling)
+    for turn in range(size):
+        tagger.swap(table())
+        if turn % 2:
+            tagger.tables.settle()
+    found = "".join(call[0] for call in calls)
+    assert found.count("f") == found.count("t") == size
+    assert "wftw" in found
+    assert "tf" not in found
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,10 @@
 
 #include "flowhash.h"
 
-/* One table holds all that a choice depends on, so that replacing it is one atomic step: 8-byte words, in this order. */
+/*
+ * One table holds all that a choice depends on, in 8-byte words, in this order. There are two: `turn` tells which one is in force, so
+ * that replacing it is one atomic step. The agent fills the other one only once no program can be reading it.
+ */
 struct fabric_word { /* word 0 */
 	__u32 network; /* host order */
 	__u32 netmask;
@@ -59,10 +62,17 @@ struct path_table {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, 1);
+	__uint(max_entries, 2);
 	__type(key, __u32);
 	__array(values, struct path_table);
 } path_tables SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} turn SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

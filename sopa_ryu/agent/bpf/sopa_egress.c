@@ -57,13 +57,14 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	struct path_word *path;
 	struct flow_key key;
 	enum reason reason;
-	__u32 pod, edge, index;
+	__u32 pod, edge, index, *in_force;
 	void *table;
 
 	reason = read_flow(skb, &key);
 	if (reason != LABELLED)
 		return reason;
-	table = word(&path_tables, 0);
+	in_force = word(&turn, 0);
+	table = in_force ? word(&path_tables, *in_force) : (void *)0;
 	if (!table)
 		return NO_TABLE;
 	fabric = word(table, FABRIC_WORD);
