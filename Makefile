@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install ready demo test soak lint bench clean
+.PHONY: help install ready demo test soak fuzz lint bench clean
 
 VENV := .venv/bin
 
@@ -25,6 +25,9 @@ test: ready ## all tests (root for those marked switch and lab)
 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
+
+fuzz: ready ## random and mutated packets through the eBPF programs, against a reference (root): ARGS='--packets 1000000'
+	@$(VENV)/python -m tests.bpf.fuzz $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
 	@$(VENV)/ruff check .

@@ -18,6 +18,7 @@ from experiments.failure_act import play
 from experiments.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
 from experiments.machine import CpuIdle, describe
 from experiments.workloads import inter_pod_permutation
+from flowrules.word import Carrier
 from sopa_ryu.agent.flowhash import FlowKey
 from sopa_ryu.agent.pathsets import path_table
 from sopa_ryu.agent.pathtable import Policy
@@ -35,8 +36,8 @@ from sopa_ryu.lab import SopaLab
 from topologies import Failures, FatTree, Host, Level
 from topologies.lab import default_rate
 
-# Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload; on the wire it is a frame of 1514.
-GOODPUT_SHARE = 1448 / 1514
+# Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
+PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
 TCP = 6
 MINIMUM_IDLE = 10.0
 
@@ -85,6 +86,7 @@ def demo(
       sopa demo --k 4
       sopa demo --k 4 --policy hash           one path per flow, as ECMP
       sopa demo --k 4 --policy random --fr-threshold 3
+      sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
     """
     need_root("sopa demo")
     tree = FatTree(k)
@@ -93,6 +95,7 @@ def demo(
         raise click.BadParameter(f"there is no folder {json_file.resolve().parent}", param_hint="--json")
     settings = {"k": k, "carrier": carrier, "rate_mbit": mbit, "duration": duration, "seed": seed, "policy": policy}
     settings["fr_threshold"] = fr_threshold
+    settings["goodput_mbit"] = mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
 
     def inside() -> int:
         try:
@@ -124,7 +127,9 @@ class _Demo:
     def run(self) -> dict[str, Any]:
         its = self.settings
         options = [f"--policy={its['policy']}", f"--fr-threshold={its['fr_threshold']}", f"--seed={its['seed']}"]
-        with SopaLab(self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options) as lab:
+        with SopaLab(
+            self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options, carrier=Carrier(its["carrier"])
+        ) as lab:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
             failure = play(
@@ -168,7 +173,7 @@ class _Demo:
             "mean_mbit": round(statistics.mean(mbit), 3),
             "min_mbit": round(min(mbit), 3),
             "share_of_rate": round(statistics.mean(mbit) / rate, 4),
-            "share_of_goodput": round(statistics.mean(mbit) / (rate * GOODPUT_SHARE), 4),
+            "share_of_goodput": round(statistics.mean(mbit) / self.settings["goodput_mbit"], 4),
             "core_packets": core,
             "core_max_min": round(max(core.values()) / max(1, min(core.values())), 4),
             "retransmits": sum(result.retransmits for result in results),
@@ -215,7 +220,7 @@ class _Demo:
         table = Table("from", "to", title=title, title_justify="left")
         for name in ("Mbit/s", "% of goodput", "retransmits"):
             table.add_column(name, justify="right")
-        goodput = its["rate_mbit"] * GOODPUT_SHARE
+        goodput = its["goodput_mbit"]
         for flow in flows:
             share = f"{100 * flow['mbit'] / goodput:.1f}"
             table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))

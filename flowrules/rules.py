@@ -9,10 +9,11 @@ valley-free by construction. The source of the tables is DESIGN, section 4; of t
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
+from flowrules import word
 from flowrules.model import (
     ARP,
     IPV4,
@@ -31,13 +32,15 @@ from flowrules.model import (
 )
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
-from topologies.fattree import FABRIC_NETWORK, GATEWAY_MAC, FatTree, Level, Switch
+from topologies.fattree import FABRIC_NETWORK, GATEWAY_MAC, FatTree, Host, Level, Switch
 
 ARP_REQUEST = 1
 DESCENDING = 1  # metadata of a packet that came from above
 
 
-def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None) -> SwitchRules:
+def switch_rules(
+    tree: FatTree, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
+) -> SwitchRules:
     """Every flow entry and group that a switch should hold.
 
     Parameters
@@ -48,11 +51,14 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
     failures : Failures, optional
         What has failed or is drained. Extra entries steer packets around it: unlabelled ones, and labelled ones that name a way
         that is lost. The groups cover what a switch sees by itself, before it holds them.
+    no_label : collection of Host
+        Hosts that may not choose paths: their packets go as unlabelled ones, whatever word they carry.
 
     Returns
     -------
     SwitchRules
-        For a healthy fabric at most 2k + 16 flow entries. Entries that do not depend on the switch are shared objects.
+        For a healthy fabric at most 2k + 16 flow entries, and one more for each host in ``no_label``. Entries that do not depend on
+        the switch are shared objects.
     """
     if switch.level is Level.CORE:
         return SwitchRules((*_lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
@@ -60,7 +66,7 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
     up = tuple(upward(tree, switch, failures))
     flows = (
         _shape(sum(map(digest, up))),
-        *(_edge_ingress(tree, switch) if edge else _aggregation_ingress(tree)),
+        *(_edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree)),
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
         *_down_misses(tree.prefix(switch)),
@@ -70,9 +76,11 @@ def switch_rules(tree: FatTree, switch: Switch, failures: Failures | None = None
     return SwitchRules(flows, groups(tree))
 
 
-def fabric_rules(tree: FatTree, failures: Failures | None = None) -> Iterator[tuple[Switch, SwitchRules]]:
+def fabric_rules(
+    tree: FatTree, failures: Failures | None = None, no_label: Collection[Host] = ()
+) -> Iterator[tuple[Switch, SwitchRules]]:
     """The rules of every switch, in the order of the datapath ids."""
-    return ((switch, switch_rules(tree, switch, failures)) for switch in tree.switches())
+    return ((switch, switch_rules(tree, switch, failures, no_label)) for switch in tree.switches())
 
 
 @lru_cache(maxsize=1 << 12)
@@ -92,11 +100,16 @@ def _shape(code: int) -> Flow:
     return Flow(Table.INGRESS, 70, (("eth_dst", value),), "no packet: renews what is cached")
 
 
-def _edge_ingress(tree: FatTree, edge: Switch) -> Iterator[Flow]:
+def _edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
     yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
     for host in tree.hosts_of(edge):
         port: Field = ("in_port", tree.port(edge, host))
         source: Field = ("ipv4_src", str(tree.ip(host)))
+        if host in no_label:
+            plain = SetField("eth_src", tree.mac(host))
+            labelled: Field = ("eth_src", word.LABELLED)
+            purpose = "has no right to a label: as unlabelled"
+            yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
         yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
         yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
     yield from _lldp(15)  # a host's port comes first: only switches are asked who they are

@@ -7,10 +7,27 @@ as the low 32 bits of ``eth_src``; the ``mac`` carrier writes it there directly,
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 OPTION_TYPE = 0x9E
 OPTION_LENGTH = 0x04
 UNUSED = 0xFF
 CARRIER_PREFIX = "02:53"
+
+
+class Carrier(StrEnum):
+    """Where a sending host writes the word."""
+
+    MAC = "mac"
+    """Into the Ethernet source address, where switches match it."""
+    OPTION = "option"
+    """Into the IPv4 header, as the paper does; an edge switch's port copies it to the Ethernet source address."""
+
+    @property
+    def overhead(self) -> int:
+        """Bytes by which a labelled packet is larger than an unlabelled one."""
+        return OPTION_LENGTH if self is Carrier.OPTION else 0
+
 
 _HEAD = f"{CARRIER_PREFIX}:{OPTION_TYPE:02x}:{OPTION_LENGTH:02x}"
 

@@ -52,8 +52,8 @@ class SopaController(app_manager.RyuApp):
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.state.drain(self.drains.names, time.monotonic())
-        self.notifier = Notifier(self.tree, self._view, self._acknowledged)
-        self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle)
+        self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
+        self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle, settings.no_label)
         self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
         self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval)
         self.fleet.on_ready = self._ready

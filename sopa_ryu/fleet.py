@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from ryu.lib import hub
 
+from flowrules.model import SwitchRules
 from flowrules.rules import switch_rules
 from sopa_ryu import openflow
 from sopa_ryu.rollout import Rollout
 from sopa_ryu.session import ANOTHER_MASTER, SwitchError, SwitchSession
 from sopa_ryu.state import DOWN, FabricState
-from topologies import Switch, TopologyError
+from topologies import Host, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")
 
@@ -36,6 +37,8 @@ class Fleet:
         Told each version that every switch has confirmed.
     settle_seconds : float
         After a start, how long switches that have not connected yet are waited for before they count as failed.
+    no_label : collection of Host
+        Hosts that may not choose paths.
     """
 
     def __init__(
@@ -44,8 +47,10 @@ class Fleet:
         announce: Callable[[bool], None],
         installed: Callable[[int], None],
         settle_seconds: float,
+        no_label: Collection[Host] = (),
     ) -> None:
         self.state = state
+        self._no_label = no_label
         self.tree = state.tree
         self.sessions: dict[Switch, SwitchSession] = {}
         self.on_ready: Callable[[SwitchSession], None] = lambda session: None
@@ -55,6 +60,9 @@ class Fleet:
         self._settle_at: float | None = None
         self._settled = hub.Event()
         self._wake = hub.Event()
+
+    def _rules(self, switch: Switch) -> SwitchRules:
+        return switch_rules(self.tree, switch, self.state.failures, self._no_label)
 
     # -- connections --------------------------------------------------------------------------------------------------
 
@@ -154,7 +162,7 @@ class Fleet:
         try:
             while self._is_current(session) and session.version != self.state.version:
                 version = self.state.version
-                if session.update(switch_rules(self.tree, session.switch, self.state.failures), version):
+                if session.update(self._rules(session.switch), version):
                     LOG.debug("%s holds the rules of version %d", session.name, version)
                 self._follows(session, version)
         except SwitchError as error:
@@ -201,7 +209,7 @@ class Fleet:
             # It forwards by what an earlier controller knew of failures: nothing is taken away before this one knows as much.
             self._settled.wait()
         version = self.state.version
-        changes = session.reconcile(installed, switch_rules(self.tree, session.switch, self.state.failures), version)
+        changes = session.reconcile(installed, self._rules(session.switch), version)
         if not self._is_current(session):
             return
         self.state.rejected.pop(session.datapath.id, None)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
+from flowrules.word import Carrier
+from sopa_ryu.agent import parser
+from sopa_ryu.agent.netns import Interface
 from sopa_ryu.process import AgentProcess, ControllerProcess
 from topologies import FatTree, Host
 from topologies.lab import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
@@ -15,6 +19,7 @@ OPENFLOW_PORT = 6653
 REST_PORT = 8080
 # Of each host: a lab's hosts have few flows, and 128 hosts share this machine's memory.
 FLOWS = 4096
+AGENTS_SECONDS = 60.0
 
 
 class SopaLab:
@@ -37,6 +42,8 @@ class SopaLab:
         Whether BFD is on from the start; if not, the controller switches it on.
     directory : Path
         Where the logs and the agents' state files go.
+    carrier : Carrier
+        Where hosts write the path; with `Carrier.OPTION` the edge switches' ports towards hosts get the parser.
 
     Attributes
     ----------
@@ -57,11 +64,13 @@ class SopaLab:
         controller_options: Sequence[str] = (),
         bfd: bool = True,
         directory: Path = Path("/run/sopa"),
+        carrier: Carrier = Carrier.MAC,
     ) -> None:
         self.tree = tree
         self._say = say
         self._agents = agents
-        self._agent_options = agent_options
+        self._agent_options = [f"--carrier={carrier}", *agent_options]
+        self.carrier = carrier
         self.directory = directory
         self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd)
         self.controller = ControllerProcess(
@@ -70,7 +79,7 @@ class SopaLab:
             OPENFLOW_PORT,
             REST_PORT,
             rest_host="0.0.0.0",
-            options=[f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock", *controller_options],
+            options=[f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock", f"--sopa-carrier={carrier}", *controller_options],
         )
         self.agent: AgentProcess | None = None
         self._stack = ExitStack()
@@ -88,10 +97,15 @@ class SopaLab:
             stack.enter_context(self.lab)
             self._say("waiting until every switch holds its rules")
             self.controller.wait_connected(self.tree.switch_count)
+            if self.carrier is Carrier.OPTION:
+                self._say("attaching the parser to the edge switches' host ports")
+                for interface in self.host_ports():
+                    parser.attach(interface)
             if self._agents:
                 self._say(f"starting {self.tree.host_count} agents")
                 self.agent = stack.enter_context(self.agent_of(self.tree.hosts()))
-                self.controller.wait_agents(self.tree.host_count)
+                known = partial(self.controller.agents_know, self.tree.host_count)
+                self.agent.wait_until(known, f"all {self.tree.host_count} agents had acknowledged", AGENTS_SECONDS)
             self._stack = stack.pop_all()
         return self
 
@@ -99,6 +113,12 @@ class SopaLab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def host_ports(self) -> Iterator[Interface]:
+        """The edge switches' interfaces towards hosts, in the order of the hosts."""
+        for host in self.tree.hosts():
+            edge = self.tree.edge_of(host)
+            yield Interface(self.lab.interface(edge, self.tree.port(edge, host)))
 
     def agent_of(self, hosts: Iterable[Host], name: str = "agents") -> AgentProcess:
         """One agent process, not started yet, for some of the hosts; ``name`` is that of its log and its state files' directory."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import socket as sockets
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Any
+from urllib.parse import parse_qs
 
 import eventlet
 from eventlet import websocket
 from ryu.lib import hub
 
+from flowrules.word import Carrier
 from sopa_ryu import protocol
+from sopa_ryu.agent_session import KEPT_VIEWS, AgentSession, Buffered
 from sopa_ryu.protocol import ProtocolError, View
 from sopa_ryu.rollout import Rollout
 from topologies import FatTree, Host, TopologyError
@@ -24,90 +25,12 @@ LOG = logging.getLogger("sopa.notify")
 PING_SECONDS = 10.0
 CUT_SECONDS = 30.0
 CLAIM_SECONDS = 2.0
-KEPT_VIEWS = 64
 MAX_REFUSED = 100
 """An agent that has sent so much that is refused is cut off."""
 
 
 class ClaimError(Exception):
     """A connection for a host that is not the host's, or that another agent of the host has already."""
-
-
-class _Buffered:
-    """A socket that is read in large pieces: a short frame then costs one system call, not three."""
-
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._buffer = b""
-
-    def recv(self, count: int) -> bytes:
-        """Up to ``count`` bytes; none at the end."""
-        if not self._buffer:
-            self._buffer = self._socket.recv(protocol.MAX_ANSWER_BYTES)
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
-        return taken
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
-
-
-class AgentSession:
-    """One connected agent.
-
-    Attributes
-    ----------
-    sent : View or None
-        What it has been sent last; None if it needs a snapshot.
-    acknowledged : int
-        The version that it acknowledged last; 0 before the first.
-    acknowledged_ms : float or None
-        How long after the version was sent that was.
-    refused, refuses : int
-        Messages of its that were refused here, and messages that it says it has refused.
-    """
-
-    def __init__(self, host: Host, socket: Any, peer: str, now: float) -> None:
-        self.host = host
-        self.peer = peer
-        self.sent: View | None = None
-        self.acknowledged = 0
-        self.acknowledged_ms: float | None = None
-        self.heard = self.pinged = now
-        self.refused = self.refuses = 0
-        self.ping_due = False
-        self.writing = False
-        self.gone = False
-        self.spoke = hub.Event()
-        self._socket = socket
-        self._sent_at: dict[int, float] = {}
-
-    def send(self, text: str) -> None:
-        """Write a message; waits if the agent is slow."""
-        self._socket.send(text)
-
-    def note_sent(self, view: View, now: float) -> None:
-        """Remember what is about to be sent, and when."""
-        self.sent = view
-        if len(self._sent_at) < KEPT_VIEWS:  # one that never acknowledges is known to be late already
-            self._sent_at[view.version] = now
-
-    def note_acknowledged(self, version: int, now: float) -> None:
-        """Take in an acknowledgement."""
-        self.acknowledged = version
-        if version in self._sent_at:
-            self.acknowledged_ms = round(1000 * (now - self._sent_at[version]), 3)
-        for earlier in [sent for sent in self._sent_at if sent <= version]:
-            del self._sent_at[earlier]
-
-    def behind_since(self) -> float | None:
-        """When the oldest version was sent that it has not acknowledged; None if there is none."""
-        return min(self._sent_at.values(), default=None)
-
-    def cut(self) -> None:
-        """Break the connection, also one that is stuck; the agent sees it and connects again."""
-        self.gone = True
-        with contextlib.suppress(OSError):
-            self._socket.socket.shutdown(sockets.SHUT_RDWR)
 
 
 class Notifier:
@@ -120,10 +43,19 @@ class Notifier:
         Gives what agents are to know now; None while it is not known what has failed.
     completed : callable
         Told each version that every agent has acknowledged.
+    carrier : str
+        Where agents are to write the word; one that says that it writes it elsewhere is a warning in the log.
     """
 
-    def __init__(self, tree: FatTree, view: Callable[[], View | None], completed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        tree: FatTree,
+        view: Callable[[], View | None],
+        completed: Callable[[int], None],
+        carrier: str = Carrier.MAC,
+    ) -> None:
         self.tree = tree
+        self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}
         self.refused: Counter[str] = Counter(claims=0, messages=0)
         self._view = view
@@ -221,8 +153,9 @@ class Notifier:
             self.refused["claims"] += 1
             LOG.warning("%s from %s is refused: %s", self.tree.name(host), peer, error)
             raise
+        carrier = parse_qs(environ.get("QUERY_STRING", "")).get("carrier", [None])[0]
         handler = websocket.WebSocketWSGI(
-            lambda socket: self._attend(host, socket, peer), max_frame_length=protocol.MAX_ANSWER_BYTES
+            lambda socket: self._attend(host, socket, peer, carrier), max_frame_length=protocol.MAX_ANSWER_BYTES
         )
         served: Iterable[bytes] = handler(environ, start_response)
         return served
@@ -249,14 +182,22 @@ class Notifier:
         self._drop(session)
         return False
 
-    def _attend(self, host: Host, socket: Any, peer: str) -> None:
-        socket.socket = _Buffered(socket.socket)
-        session = AgentSession(host, socket, peer, time.monotonic())
+    def _attend(self, host: Host, socket: Any, peer: str, carrier: str | None) -> None:
+        socket.socket = Buffered(socket.socket)
+        session = AgentSession(host, socket, peer, time.monotonic(), carrier)
         former = self.sessions.get(host)
         if former is not None:
             self._drop(former)  # two came at the same moment
         self.sessions[host] = session
         LOG.info("agent of %s connected from %s (%d in all)", self.tree.name(host), peer, len(self.sessions))
+        if carrier not in (None, self.carrier):
+            LOG.warning(
+                "agent of %s writes paths by carrier %.20s, but the fabric's is %s: start it with --carrier %s",
+                self.tree.name(host),
+                carrier,
+                self.carrier,
+                self.carrier,
+            )
         self._wake(session)
         try:
             while not session.gone and (text := socket.wait()) is not None:
@@ -317,6 +258,7 @@ class Notifier:
                     "host": self.tree.name(host),
                     "address": str(self.tree.ip(host)),
                     "peer": session.peer,
+                    "carrier": session.carrier,
                     "version": session.acknowledged,
                     "lag": version - session.acknowledged,
                     "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from topologies import FatTree, TopologyError
+from flowrules.word import Carrier
+from topologies import FatTree, Host, TopologyError
 from topologies.fattree import MAX_K, MIN_K
 
 GROUP = "sopa"
-CARRIERS = ("mac", "option")
 
 
 class OptionError(ValueError):
@@ -21,7 +21,7 @@ class Settings:
     """The options of group `sopa`, checked, with their defaults; what each is for is said in its help text."""
 
     k: int = 4
-    carrier: str = "mac"
+    carrier: Carrier = Carrier.MAC
     settle: float = 10.0
     hold_down: float = 2.0
     hold_down_max: float = 60.0
@@ -29,6 +29,7 @@ class Settings:
     ovsdb: tuple[str, ...] = ()
     bfd_interval: int = 100
     state_dir: Path = Path("/var/lib/sopa")
+    no_label: frozenset[Host] = frozenset()
 
 
 def _number_or_text(value: object) -> object:
@@ -48,10 +49,11 @@ _OPTIONS = [
     ),
     cfg.StrOpt(
         "carrier",
-        default=Settings.carrier,
+        default=str(Settings.carrier),
         metavar="CARRIER",
-        help="where a packet carries its path: mac, the sender's Ethernet source address, or option, an IPv4 "
-        f"option as in the paper (default {Settings.carrier})",
+        help="where agents are to write a packet's path: mac, the Ethernet source address, or option, an IPv4 option as in the "
+        "paper, for which the edge switches' ports towards hosts need the parser (sopa parser); the flow entries are the same "
+        f"(default {Settings.carrier})",
     ),
     cfg.FloatOpt(
         "settle",
@@ -100,6 +102,13 @@ _OPTIONS = [
         metavar="MS",
         help=f"BFD's interval where it is not on yet; three lost in a row are a failure (default {Settings.bfd_interval})",
     ),
+    cfg.MultiStrOpt(
+        "no-label",
+        default=[],
+        metavar="HOST",
+        help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, whatever path they carry; "
+        "may be repeated (default: none)",
+    ),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -129,19 +138,17 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     register(conf)
     k, carrier = conf[GROUP].k, conf[GROUP].carrier
     try:
-        FatTree(k)
+        tree = FatTree(k)
     except TopologyError as error:
         raise OptionError(str(error)) from None
-    if carrier not in CARRIERS:
-        raise OptionError(f"carrier must be {' or '.join(CARRIERS)}, not {carrier}")
-    if carrier != "mac":
-        raise OptionError(f"the {carrier} carrier is not built yet: use mac")
+    if carrier not in list(Carrier):
+        raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
     if group.hold_down_max < group.hold_down:
         raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
     return Settings(
         k=k,
-        carrier=carrier,
+        carrier=Carrier(carrier),
         settle=group.settle,
         hold_down=group.hold_down,
         hold_down_max=group.hold_down_max,
@@ -149,4 +156,12 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         ovsdb=tuple(group.ovsdb),
         bfd_interval=group.bfd_interval,
         state_dir=Path(group.state_dir),
+        no_label=frozenset(_host(tree, text) for text in group.no_label),
     )
+
+
+def _host(tree: FatTree, text: str) -> Host:
+    try:
+        return tree.host_by_ip(text) if "." in text else tree.host(text)
+    except (TopologyError, ValueError) as error:
+        raise OptionError(f"no-label: {error}") from None

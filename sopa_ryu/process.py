@@ -160,12 +160,12 @@ class ControllerProcess(ChildProcess):
 
     def wait_agents(self, agents: int, seconds: float = 60.0) -> None:
         """Wait until that many agents have acknowledged the present version."""
+        self.wait_until(lambda: self.agents_know(agents), f"{agents} agents had acknowledged", seconds)
 
-        def ready() -> bool:
-            body = self.get("/agents").json()
-            return agents == sum(1 for agent in body["agents"] if agent["version"] == body["version"])
-
-        self.wait_until(ready, f"{agents} agents had acknowledged", seconds)
+    def agents_know(self, agents: int) -> bool:
+        """Whether just that many agents have acknowledged the present version."""
+        body = self.get("/agents").json()
+        return agents == sum(1 for agent in body["agents"] if agent["version"] == body["version"])
 
     def _answers(self) -> bool:
         try:

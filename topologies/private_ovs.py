@@ -106,6 +106,13 @@ class PrivateOvs:
                 os.environ[variable] = value
         self._environment = {}
 
+    def restart(self) -> None:
+        """Kill the switch daemon and start it again: every bridge of the database is there again, without any flow entry."""
+        daemon = self._daemons["ovs-vswitchd"]
+        daemon.kill()
+        daemon.wait()
+        self._start_switch()
+
     def vsctl(self, *args: str, timeout: float = DATABASE_SECONDS) -> str:
         """Run ``ovs-vsctl`` and return its output; `OvsError` with what it said if it fails."""
         return _run("ovs-vsctl", f"--db={self.database}", f"--timeout={timeout:.0f}", *args)
@@ -139,6 +146,9 @@ class PrivateOvs:
         _run("ovsdb-tool", "create", str(file), str(SCHEMA))
         self._spawn("ovsdb-server", str(file), f"--remote=p{self.database}")
         self._await("ovsdb-server", "--no-wait", "init")
+        self._start_switch()
+
+    def _start_switch(self) -> None:
         arguments = ["--enable-dummy=override"] if self.dummy else []
         self._spawn("ovs-vswitchd", self.database, *arguments)
         self._await("ovs-vswitchd", "set", "Open_vSwitch", ".", "external_ids:private=true")

@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "bpf"
-EGRESS, EMPTY = SOURCES / "sopa_egress.o", SOURCES / "empty.o"
+EGRESS, OPTION, PARSER = SOURCES / "sopa_egress.o", SOURCES / "sopa_option.o", SOURCES / "sopa_parser.o"
+EMPTY = SOURCES / "empty.o"
+OBJECTS = (EGRESS, OPTION, PARSER, EMPTY)
 # v3 has 32-bit registers and atomics that return a value: Linux 5.12
 FLAGS = ("-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
 
@@ -32,7 +34,7 @@ def build(*, force: bool = False) -> list[Path]:
     BuildError
         If clang or a header is missing, or the sources do not compile.
     """
-    stale = [target for target in (EGRESS, EMPTY) if force or not _is_current(target)]
+    stale = [target for target in OBJECTS if force or not _is_current(target)]
     for target in stale:
         _compile(target)
     return stale

@@ -17,9 +17,10 @@ import websockets
 from pyroute2 import IPRoute
 from websockets.asyncio.client import ClientConnection, connect
 
+from flowrules.word import Carrier
 from sopa_ryu import protocol
 from sopa_ryu.agent.libbpf import BpfMapError
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.netns import Interface, inside
 from sopa_ryu.agent.pathsets import PathSets
 from sopa_ryu.agent.pathtable import PathTable
 from sopa_ryu.agent.settings import DEFAULT_THRESHOLD, STATE_DIR, HostSettings
@@ -41,22 +42,6 @@ class AgentError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Interface:
-    """An interface to label: its name, and the path of its network namespace if that is not the agent's own."""
-
-    name: str
-    netns: str | None = None
-
-    @classmethod
-    def parse(cls, text: str) -> Interface:
-        """``eth0``, or ``eth0@/run/netns/blue`` for one in another network namespace."""
-        name, at, netns = text.partition("@")
-        if not name or (at and not netns):
-            raise ValueError(f"{text!r} is no interface: write eth0, or eth0@/run/netns/NAME")
-        return cls(name, netns or None)
-
-
-@dataclass(frozen=True)
 class Options:
     """How an agent works.
 
@@ -73,6 +58,8 @@ class Options:
         How many flows' positions are kept for each interface.
     state_dir : Path
         Where the host's own settings are kept to be put back.
+    carrier : Carrier
+        Where the word is written.
     """
 
     controller: str
@@ -81,6 +68,7 @@ class Options:
     seed: int = 0
     flows: int = DEFAULT_FLOWS
     state_dir: Path = field(default=STATE_DIR)
+    carrier: Carrier = Carrier.MAC
 
     def channel(self, address: IPv4Address) -> str:
         """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
@@ -88,7 +76,9 @@ class Options:
         scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
         if scheme is None or not parts.hostname:
             raise AgentError(f"{self.controller!r} is no controller URL: write http://ADDRESS:8080")
-        return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), "", ""))
+        return urlunsplit(
+            (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
+        )
 
 
 class HostAgent:
@@ -124,6 +114,7 @@ class HostAgent:
             fr_threshold=options.fr_threshold,
             state_dir=options.state_dir,
             netns=interface.netns,
+            overhead=options.carrier.overhead,
         )
         self._taken = ExitStack()
         with ExitStack() as taking:
@@ -135,6 +126,8 @@ class HostAgent:
                     netns=interface.netns,
                     owns_clsact=self._settings.clsact_added,
                     on_clsact=self._settings.note_clsact,
+                    carrier=options.carrier,
+                    fabric_mtu=self._settings.fabric_mtu,
                 )
             )
             # What a killed agent left goes on labelling until there is a table to take its place.

@@ -288,6 +288,11 @@ def program_name(identifier: int) -> str:
         os.close(fd)
 
 
+def open_program(identifier: int) -> int:
+    """A descriptor of the program with that id; the caller closes it."""
+    return check(call("bpf_prog_get_fd_by_id", c_uint32(identifier)), f"program {identifier} is gone")
+
+
 def open_program_map(identifier: int, name: str) -> int:
     """A descriptor of the map of that name (at most 15 characters) that a program uses, whoever loaded it; the caller closes it.
 
@@ -296,7 +301,7 @@ def open_program_map(identifier: int, name: str) -> int:
     BpfMapError
         If the program is gone, or uses none of that name.
     """
-    program = check(call("bpf_prog_get_fd_by_id", c_uint32(identifier)), f"program {identifier} is gone")
+    program = open_program(identifier)
     try:
         numbers = (c_uint32 * _MOST_MAPS)()
         asked = struct.pack("=52xIQ", _MOST_MAPS, ctypes.addressof(numbers))  # nr_map_ids, map_ids

@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 _CLONE_NEWNET = 0x40000000
 _SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
@@ -16,6 +17,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class NetnsError(RuntimeError):
     """A network namespace that cannot be entered."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """An interface: its name, and the path of its network namespace if that is not the process's own."""
+
+    name: str
+    netns: str | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Interface:
+        """``eth0``, or ``eth0@/run/netns/blue`` for one in another network namespace."""
+        name, at, netns = text.partition("@")
+        if not name or (at and not netns):
+            raise ValueError(f"{text!r} is no interface: write eth0, or eth0@/run/netns/NAME")
+        return cls(name, netns or None)
 
 
 @contextmanager

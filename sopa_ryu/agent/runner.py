@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from sopa_ryu.agent.daemon import HostAgent, Interface, Options
+from sopa_ryu.agent.daemon import HostAgent, Options
+from sopa_ryu.agent.netns import Interface
 
 LOG = logging.getLogger("sopa.agent")
 

@@ -2,6 +2,7 @@
 
 - ``net.ipv4.tcp_reordering`` of the network namespace: TCP's fast-retransmit threshold, 3 by default, 10 for
   SOPA (the paper, section 3.4), since packets on several paths overtake each other.
+- the MTU of the interface, for the ``option`` carrier, lower by the option's 4 bytes: what goes out is larger by them.
 - ``gso_max_segs`` 1 of the interface: tc egress sees a burst before it is cut into packets, so TCP must hand over
   one at a time. Connections that are open already keep their burst size until they look up their route again.
 
@@ -14,20 +15,19 @@ entries of an interface that has gone, are ignored.
 
 from __future__ import annotations
 
-import fcntl
-import json
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
-from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
+from . import links
 from .netns import cookie, inside
+from .originals import InterfaceBusy, Originals, SettingsError, State
+
+__all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
 
 STATE_DIR = Path("/run/sopa")
 DEFAULT_THRESHOLD = 10
@@ -35,16 +35,10 @@ SEGMENTS = 1
 _REORDERING = Path("/proc/sys/net/ipv4/tcp_reordering")
 _MAX_REORDERING = Path("/proc/sys/net/ipv4/tcp_max_reordering")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LEAST_MTU = 68  # RFC 791, section 3.2
 
-State = dict[str, Any]
-
-
-class SettingsError(RuntimeError):
-    """The host's settings cannot be changed safely; nothing has been changed."""
-
-
-class InterfaceBusy(SettingsError):
-    """Another agent works on the interface."""
+Mtus = dict[int, tuple[int, int]]
+"""By interface index, an MTU as it was and as an agent has written it."""
 
 
 class HostSettings:
@@ -61,6 +55,13 @@ class HostSettings:
         Where originals are kept; made if it is missing. It should not outlive a boot.
     netns : str, optional
         Path of the interface's network namespace; the caller's own by default.
+    overhead : int
+        Bytes that a packet grows by behind the IP layer: the MTU is lowered by as many.
+
+    Attributes
+    ----------
+    fabric_mtu : int
+        Since `apply`: the interface's own MTU, in bytes.
     """
 
     def __init__(
@@ -68,15 +69,16 @@ class HostSettings:
         ifname: str,
         *,
         fr_threshold: int = DEFAULT_THRESHOLD,
+        overhead: int = 0,
         state_dir: Path = STATE_DIR,
         netns: str | None = None,
     ) -> None:
         self.ifname, self.fr_threshold = ifname, fr_threshold
         self.state_dir, self.netns = state_dir, netns
-        self._lock: int | None = None
-        self._base = ""
+        self.overhead = overhead
+        self.fabric_mtu = 0
+        self._originals: Originals | None = None
         self._ifindex = 0
-        self._boot = ""
 
     def __enter__(self) -> HostSettings:
         self.apply()
@@ -110,45 +112,53 @@ class HostSettings:
                     f"the fast-retransmit threshold must be 1 to {most} (300, and net.ipv4.tcp_max_reordering), "
                     f"not {self.fr_threshold}"
                 )
-            self._boot = _BOOT_ID.read_text().strip()
-            self._base = f"netns-{cookie()}"
+            originals = Originals(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
             try:
-                self.state_dir.mkdir(mode=0o755, parents=True, exist_ok=True)
-                with self._state() as state:
-                    self._take_interface()
-                    self._save_originals(state)
+                with originals.state() as state:
+                    originals.take()
+                    mtus = self._save_originals(state)
             except OSError as error:
-                self._release()
+                originals.release()
                 raise SettingsError(
                     f"cannot keep the original settings in {self.state_dir}: {error.strerror}. Nothing was changed; "
                     "make room there, or name another directory."
                 ) from error
             except BaseException:
-                self._release()
+                originals.release()
                 raise
+            self._originals = originals
             try:
                 _write_reordering(self.fr_threshold)
-                _write_segments(self._ifindex, SEGMENTS)
+                links.write_segments(self._ifindex, SEGMENTS)
+                for index, mtu in mtus.items():
+                    links.write_mtu(index, mtu)
             except (OSError, NetlinkError) as error:
                 self.restore()
                 raise SettingsError(f"cannot change the settings of {self.ifname}: {error} (run as root?)") from error
 
     def restore(self) -> None:
         """Put the interface's settings back, the namespace's too if this is its last agent, and let go. May be repeated."""
-        if self._lock is None:
+        originals = self._originals
+        if originals is None:
             return
         try:
-            with inside(self.netns), self._state() as state:
+            with inside(self.netns), originals.state() as state:
                 mine = state["interfaces"].pop(self.ifname, None)
-                if mine and _alive(mine["ifindex"]) and _segments(mine["ifindex"]) == SEGMENTS:
-                    _write_segments(mine["ifindex"], mine["gso_max_segs"])
+                if mine and links.alive(mine["ifindex"]):
+                    if links.segments(mine["ifindex"]) == SEGMENTS:
+                        links.write_segments(mine["ifindex"], mine["gso_max_segs"])
+                    now = links.mtus(mine["ifindex"])
+                    for index, (original, written) in _mtus(mine).items():
+                        if now.get(index) == written:
+                            links.write_mtu(index, original)
                 saved = state["tcp_reordering"]
-                if saved and not any(self._is_held(name) for name in state["interfaces"]):
+                if saved and not any(originals.is_held(name) for name in state["interfaces"]):
                     if _read_reordering() in saved["written"]:
                         _write_reordering(saved["original"])
                     state["tcp_reordering"] = None
         finally:
-            self._release()
+            originals.release()
+            self._originals = None
 
     @property
     def clsact_added(self) -> bool:
@@ -161,116 +171,52 @@ class HostSettings:
         with inside(self.netns), self._state() as state:
             state["interfaces"][self.ifname]["clsact_added"] = added
 
-    def _save_originals(self, state: State) -> None:
+    def _state(self) -> AbstractContextManager[State]:
+        if self._originals is None:
+            raise SettingsError(f"the settings of {self.ifname} have not been taken")
+        return self._originals.state()
+
+    def _save_originals(self, state: State) -> dict[int, int]:
+        """Save them; the MTUs to be set, by interface index."""
         # What is not a value of ours is an original, even where a killed agent has left another.
         now, saved = _read_reordering(), state["tcp_reordering"] or {"written": []}
         state["tcp_reordering"] = {
             "original": saved["original"] if now in saved["written"] else now,
             "written": sorted({*saved["written"], self.fr_threshold}),
         }
-        now, mine = _segments(self._ifindex), state["interfaces"].get(self.ifname)
+        now, mine = links.segments(self._ifindex), state["interfaces"].get(self.ifname)
         if mine is None or mine["ifindex"] != self._ifindex:  # none, or of an interface that had this name before
             mine = {"gso_max_segs": now, "clsact_added": False}
         if now != SEGMENTS:
             mine["gso_max_segs"] = now
-        state["interfaces"][self.ifname] = {**mine, "ifindex": self._ifindex, "pid": os.getpid()}
+        wanted, saved_mtus = self._plan_mtus(_mtus(mine))
+        state["interfaces"][self.ifname] = {
+            **mine,
+            "ifindex": self._ifindex,
+            "pid": os.getpid(),
+            "mtus": {str(index): pair for index, pair in saved_mtus.items()},
+        }
+        return wanted
 
-    # -- locks ------------------------------------------------------------------------------------------------------
-
-    def _lock_path(self, ifname: str) -> Path:
-        return self.state_dir / f"{self._base}-{ifname}.lock"
-
-    def _take_interface(self) -> None:
-        path = self._lock_path(self.ifname)
-        try:
-            self._lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = path.read_text().strip() or "unknown"
-            raise InterfaceBusy(
-                f"another agent (pid {holder}) works on {self.ifname}: stop it first, or choose another interface"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.write(self._lock, f"{os.getpid()}\n".encode())
-
-    def _is_held(self, ifname: str) -> bool:
-        try:
-            fd = os.open(self._lock_path(ifname), os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            _unlocked(self._lock, self._lock_path(self.ifname))
-            self._lock = None
-
-    # -- the state file ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _state(self) -> Iterator[State]:
-        """The namespace's state, alone with it; written when the block ends well, and durable before anything follows."""
-        guard = self.state_dir / f"{self._base}.lock"
-        fd = _locked(guard, fcntl.LOCK_EX)
-        try:
-            path = self.state_dir / f"{self._base}.json"
-            state = self._read(path)
-            before = json.dumps(state)
-            yield state
-            if not state["interfaces"]:
-                path.unlink(missing_ok=True)
-            elif json.dumps(state) != before:
-                _write_atomically(path, json.dumps(state, indent=1))
-        finally:
-            _unlocked(fd, guard)
-
-    def _read(self, path: Path) -> State:
-        fresh: State = {"boot_id": self._boot, "tcp_reordering": None, "interfaces": {}}
-        try:
-            state: State = json.loads(path.read_text())
-        except FileNotFoundError:
-            return fresh
-        except ValueError as error:
+    def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
+        """The MTUs to set, and with their originals the ones to be put back, given those that a killed agent has left."""
+        now = links.mtus(self._ifindex)
+        originals = {
+            index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()
+        }
+        self.fabric_mtu = originals[self._ifindex]
+        most = self.fabric_mtu - self.overhead
+        if most < _LEAST_MTU:
             raise SettingsError(
-                f"{path} is damaged ({error}): check tcp_reordering and gso_max_segs, remove it"
-            ) from error
-        return state if state["boot_id"] == self._boot else fresh
+                f"{self.ifname} has an MTU of {self.fabric_mtu} bytes: {self.overhead} less are too few for IPv4"
+            )
+        wanted = {index: min(original, most) for index, original in originals.items()}
+        saved = {index: (original, wanted[index]) for index, original in originals.items() if wanted[index] < original}
+        return {index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved
 
 
-def _locked(path: Path, how: int) -> int:
-    """A descriptor of the lock file, locked; `BlockingIOError` if it must not wait and is held."""
-    while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, how)
-            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):
-                return fd
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)  # its holder removed it while we waited: a lock on it excludes nobody
-
-
-def _unlocked(fd: int, path: Path) -> None:
-    path.unlink(missing_ok=True)  # while it is locked
-    os.close(fd)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".tmp")
-    try:
-        with fresh.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+def _mtus(mine: State) -> Mtus:
+    return {int(index): (original, written) for index, (original, written) in mine.get("mtus", {}).items()}
 
 
 def _read_reordering() -> int:
@@ -279,21 +225,3 @@ def _read_reordering() -> int:
 
 def _write_reordering(value: int) -> None:
     _REORDERING.write_text(str(value))
-
-
-def _alive(ifindex: int) -> bool:
-    try:
-        socket.if_indextoname(ifindex)
-    except OSError:
-        return False
-    return True
-
-
-def _segments(ifindex: int) -> int:
-    with IPRoute() as route:
-        return int(route.get_links(ifindex)[0].get_attr("IFLA_GSO_MAX_SEGS"))
-
-
-def _write_segments(ifindex: int, segments: int) -> None:
-    with IPRoute() as route:
-        route.link("set", index=ifindex, gso_max_segs=segments)

@@ -13,18 +13,25 @@ from types import TracebackType
 
 from pyroute2 import IPRoute
 
+from flowrules.word import Carrier
+
 from . import libbpf, tc
-from .build import EGRESS
+from .build import EGRESS, OPTION
 from .flowhash import FlowKey
 from .libbpf import AttachError
 from .netns import inside
 from .pathtable import PathTable, Policy, Word
 from .tables import PathTables, read_in_force
+from .tc import Point
 
 __all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present", "table_in_force"]
 
 DEFAULT_FLOWS = 65536
-PROGRAM = "sopa_egress"
+ETHERNET_MTU = 1500
+_OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
+_LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
+_STRIPS = "sopa_strip"
+_OURS = {Point.EGRESS: tuple(_LABELS.values()), Point.INGRESS: (_STRIPS,)}
 # Fixed, so that a successor finds what a killed agent left. Below the usual 49152: a filter before ours may end the list.
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
@@ -47,7 +54,15 @@ class Reason(IntEnum):
     NO_FLOW_STATE = 7
     """No room for its flow's position: its path was chosen by hash (counted as labelled, too)."""
     NOT_WRITABLE = 8
-    """The kernel had no memory to unshare the packet's header."""
+    """The kernel had no memory to unshare the packet's header or to open room in it, or cannot open any in such a packet."""
+    NO_ROOM = 9
+    """Its IPv4 header has no room for four more bytes of options."""
+    TOO_BIG = 10
+    """With the option it would be larger than what fits through the fabric."""
+    STRIPPED = 11
+    """Came in with an option, which has been taken out."""
+    NOT_STRIPPED = 12
+    """Came in with an option, which the kernel had no memory to take out."""
 
 
 def clsact_present(ifindex: int) -> bool:
@@ -59,6 +74,12 @@ def clsact_present(ifindex: int) -> bool:
 def _filters_left(ifindex: int) -> bool:
     with IPRoute() as route:
         return any(True for parent in _CLSACT_PARENTS for _ in route.get_filters(index=ifindex, parent=parent))
+
+
+def _there(ifindex: int, point: Point) -> tuple[int | None, str]:
+    """The id and the name of the program in our place, in the calling thread's network namespace."""
+    identifier = tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+    return identifier, "" if identifier is None else libbpf.program_name(identifier)
 
 
 def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
@@ -75,8 +96,8 @@ def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
         If it cannot be read, or there is no such interface.
     """
     with inside(netns):
-        program = tc.attached(socket.if_nametoindex(ifname), handle=HANDLE, priority=PRIORITY)
-    if program is None or libbpf.program_name(program) != PROGRAM:
+        program, name = _there(socket.if_nametoindex(ifname), Point.EGRESS)
+    if program is None or name not in _OURS[Point.EGRESS]:
         return None
     with ExitStack() as opened:
         slots, turn = (libbpf.open_program_map(program, name) for name in (_SLOTS_MAP, _TURN_MAP))
@@ -102,6 +123,10 @@ class Tagger:
         Whether a predecessor that could not clean up is known to have added the interface's clsact qdisc.
     on_clsact : callable, optional
         Called with True before clsact is added and with False after it is removed, for keeping that knowledge.
+    carrier : Carrier
+        Where the word is written. With `Carrier.OPTION` options that come in are taken out, too.
+    fabric_mtu : int
+        For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go unlabelled.
 
     Raises
     ------
@@ -122,6 +147,8 @@ class Tagger:
         netns: str | None = None,
         owns_clsact: bool = False,
         on_clsact: Callable[[bool], None] | None = None,
+        carrier: Carrier = Carrier.MAC,
+        fabric_mtu: int = ETHERNET_MTU,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
@@ -133,8 +160,12 @@ class Tagger:
                 self.ifindex = socket.if_nametoindex(ifname)
             except OSError as error:
                 raise AttachError(f"no interface {ifname} in {netns or 'this network namespace'}") from error
-        self._object = libbpf.Object(object_file or EGRESS, {"flows": flows})
-        self.program_fd = self._object.program_fd(PROGRAM)
+        self._object = libbpf.Object(object_file or _OBJECTS[carrier], {"flows": flows})
+        self.program_fd = self._object.program_fd(_LABELS[carrier])
+        self.strip_fd: int | None = None
+        if carrier is Carrier.OPTION:
+            self.strip_fd = self._object.program_fd(_STRIPS)
+            libbpf.update(self._object.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", fabric_mtu))
         self._tables = PathTables(self._object.map_fd(_SLOTS_MAP), self._object.map_fd(_TURN_MAP))
         self._flows_fd = self._object.map_fd("flows")
         self._counters_fd = self._object.map_fd("counters")
@@ -153,8 +184,7 @@ class Tagger:
     def inherits(self) -> bool:
         """Whether the interface still has the program that a killed predecessor left."""
         with inside(self.netns):
-            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
-            return there is not None and libbpf.program_name(there) == PROGRAM
+            return _there(self.ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]
 
     def attach(self) -> None:
         """Begin to label. A killed predecessor's program works until ours replaces it; `swap` in a table first, and no packet
@@ -165,26 +195,39 @@ class Tagger:
         AttachError
             If another program has our place, or the kernel refuses.
         """
+        wanted = {Point.INGRESS: self.strip_fd, Point.EGRESS: self.program_fd}
         with inside(self.netns):
-            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
-            if there is not None and (name := libbpf.program_name(there)) != PROGRAM:
-                raise AttachError(
-                    f"{self.ifname} has another program, {name or there}, at egress priority {PRIORITY}, handle "
-                    f"{HANDLE:#x}: remove it with tc filter del dev {self.ifname} egress prio {PRIORITY}"
-                )
+            there = {point: self._own(point) for point in wanted}
             if not clsact_present(self.ifindex):
                 self._on_clsact(True)
                 self._owns_clsact = tc.create_clsact(self.ifindex)
                 if not self._owns_clsact:  # somebody was quicker
                     self._on_clsact(False)
-            tc.attach(self.ifindex, self.program_fd, handle=HANDLE, priority=PRIORITY, replace=there is not None)
+            for point, program in wanted.items():
+                if program is not None:
+                    tc.attach(
+                        self.ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
+                    )
+                elif there[point]:  # of a predecessor with the other carrier
+                    tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+
+    def _own(self, point: Point) -> bool:
+        """Whether a predecessor's program is there; `AttachError` if somebody else's is."""
+        identifier, name = _there(self.ifindex, point)
+        if identifier is not None and name not in _OURS[point]:
+            side = point.name.lower()
+            raise AttachError(
+                f"{self.ifname} has another program, {name or identifier}, at {side} priority {PRIORITY}, handle "
+                f"{HANDLE:#x}: remove it with tc filter del dev {self.ifname} {side} prio {PRIORITY}"
+            )
+        return identifier is not None
 
     def detach(self) -> None:
-        """Stop labelling: take our filter off, and clsact if we added it and nobody else uses it. May be repeated."""
+        """Stop labelling: take our filters off, and clsact if we added it and nobody else uses it. May be repeated."""
         with inside(self.netns):
-            there = tc.attached(self.ifindex, handle=HANDLE, priority=PRIORITY)
-            if there is not None and libbpf.program_name(there) == PROGRAM:
-                tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY)
+            for point, names in _OURS.items():
+                if _there(self.ifindex, point)[1] in names:
+                    tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY, point=point)
             if self._owns_clsact and not _filters_left(self.ifindex):
                 tc.destroy_clsact(self.ifindex)
                 self._owns_clsact = False
@@ -225,6 +268,12 @@ class Tagger:
             if value is not None:  # it may have been evicted meanwhile
                 positions[FlowKey(*_KEY.unpack(key))] = int(struct.unpack("=Q", value)[0])
         return positions
+
+    def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
+        """Run the program for what comes in on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` only."""
+        if self.strip_fd is None:
+            raise ValueError("only the option carrier has a program for what comes in")
+        return libbpf.run_program(self.strip_fd, frame, repeat=repeat)
 
     def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.Outcome:
         """Run the program on a frame without sending it (BPF_PROG_TEST_RUN); it counts, and flows advance."""

@@ -9,6 +9,7 @@ import click
 from sopa_ryu import __version__
 from sopa_ryu.cli.agent import agent
 from sopa_ryu.cli.lab import lab
+from sopa_ryu.cli.parser import parser
 from sopa_ryu.cli.query import paths, status
 
 
@@ -39,5 +40,5 @@ def main() -> None:
     """
 
 
-for _command in (agent, lab, paths, status):
+for _command in (agent, lab, parser, paths, status):
     main.add_command(_command)

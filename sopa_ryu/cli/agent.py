@@ -46,20 +46,24 @@ def agent(
     from handing over bursts; both are put back when it ends, and after a kill at its next start. Without a controller, or
     without a path, packets go out unlabelled, and the switches hash them per flow.
 
+    With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by as many (and put back), and
+    options that come in are taken out. The edge switches' ports towards hosts then need the parser: see sopa parser.
+
     \b
     Example:
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
     """
-    from sopa_ryu.agent.daemon import AgentError, Interface, Options
+    from flowrules.word import Carrier
+    from sopa_ryu.agent.daemon import AgentError, Options
     from sopa_ryu.agent.libbpf import BpfError
-    from sopa_ryu.agent.netns import NetnsError
+    from sopa_ryu.agent.netns import Interface, NetnsError
     from sopa_ryu.agent.runner import run_agents
     from sopa_ryu.agent.settings import SettingsError
     from sopa_ryu.agent.tagger import Policy
 
     log_to_stderr()
     need_root("sopa agent")
-    options = Options(controller, Policy.named(policy), fr_threshold, seed, flows, state_dir)
+    options = Options(controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier))
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:

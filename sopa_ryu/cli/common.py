@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import click
 
+from flowrules.word import Carrier
 from topologies import FatTree, TopologyError
 
 POLICIES = ("round-robin", "random", "hash")
@@ -34,19 +35,11 @@ def fail(text: str) -> NoReturn:
     raise click.ClickException(text)
 
 
-def refuse_option_carrier(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    """Accept the ``mac`` carrier only: the other is named by the interface but not built."""
-    if value == "option":
-        raise click.BadParameter("the IPv4 option carrier is not built yet; use --carrier mac")
-    return value
-
-
 carrier_option = click.option(
     "--carrier",
-    type=click.Choice(["mac", "option"]),
-    default="mac",
+    type=click.Choice([str(carrier) for carrier in Carrier]),
+    default=str(Carrier.MAC),
     show_default=True,
-    callback=refuse_option_carrier,
     help="Where a packet carries its path: the sender's Ethernet source address, or an IPv4 option.",
 )
 k_option = click.option(

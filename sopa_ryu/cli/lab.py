@@ -65,6 +65,7 @@ def lab(
     """
     from mininet.cli import CLI
 
+    from flowrules.word import Carrier
     from sopa_ryu.lab import SopaLab
     from topologies.lab import default_rate
 
@@ -75,10 +76,18 @@ def lab(
     options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
 
     def inside() -> int:
-        with SopaLab(tree, mbit, say=console.print, agents=not no_agents, agent_options=options) as its:
+        with SopaLab(
+            tree,
+            mbit,
+            say=console.print,
+            agents=not no_agents,
+            agent_options=options,
+            carrier=Carrier(carrier),
+        ) as its:
             console.print(
                 f"k={k}: {tree.switch_count} switches and {tree.host_count} hosts at "
-                f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}; controller at {its.url}; logs in {its.directory}"
+                f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}; "
+                f"controller at {its.url}; logs in {its.directory}"
             )
             CLI(its.lab.net, script=str(script.resolve()) if script else None)
         return 0

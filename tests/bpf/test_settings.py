@@ -113,7 +113,12 @@ def test_an_interface_that_has_gone_does_not_keep_the_threshold(pair: Pair, make
 def leave_behind(settings: HostSettings) -> None:
     """What SIGKILL leaves: the changes and the state file, and a lock that nobody holds."""
     settings.apply()
-    settings._release()
+    abandon(settings)
+
+
+def abandon(settings: HostSettings) -> None:
+    assert settings._originals is not None
+    settings._originals.release()
 
 
 def test_a_killed_agents_originals_are_not_those_of_a_new_interface_of_its_name(pair: Pair, make: Make) -> None:
@@ -155,7 +160,7 @@ def test_whether_clsact_is_ours_outlives_the_agent(make: Make) -> None:
     killed.apply()
     assert not killed.clsact_added
     killed.note_clsact(True)
-    killed._release()
+    abandon(killed)
     with make() as settings:
         assert settings.clsact_added
         settings.note_clsact(False)

@@ -65,6 +65,7 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
     """Send UDP datagrams one by one; the words that they carry on the sender's wire, in order."""
     host, to = lab.tree.host(src), str(lab.tree.ip(lab.tree.host(dst)))
     seen: list[tuple[int, int] | None] = []
+    to_port = UDP_PORT.to_bytes(2, "big")
     with inside(lab.lab.netns(host)):
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
         sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -76,10 +77,23 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
             sender.sendto(b"%d" % number, (to, UDP_PORT))
             while True:
                 frame = wire.recv(2000)
-                if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[36:38] == UDP_PORT.to_bytes(2, "big"):
+                ports = ports_at(frame)
+                if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[ports + 2 : ports + 4] == to_port:
                     break
-            seen.append(word.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12])))
+            seen.append(word_of(frame))
     return seen
+
+
+def ports_at(frame: bytes) -> int:
+    """Where an IPv4 packet's ports are."""
+    return 14 + (frame[14] & 15) * 4
+
+
+def word_of(frame: bytes) -> tuple[int, int] | None:
+    """The hops that an IPv4 packet carries, as its first option or in its Ethernet source address."""
+    if ports_at(frame) > 34 and frame[34:36] == b"\x9e\x04":
+        return frame[36], frame[37]
+    return word.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12]))
 
 
 def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:

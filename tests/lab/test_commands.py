@@ -41,12 +41,6 @@ def test_a_size_that_is_none_is_refused_with_the_range(command: str, k: str) -> 
     assert "even number from 2 to 128" in done.stderr
 
 
-def test_the_carrier_that_is_not_built_yet_says_so() -> None:
-    done = sopa("demo", "--carrier", "option", seconds=30)
-    assert done.returncode == 2
-    assert "not built yet" in done.stderr
-
-
 @pytest.mark.parametrize("words", [["status"], ["paths", "10.0.0.2", "10.1.0.2"]])
 def test_a_controller_that_is_not_there_is_said_clearly(words: list[str]) -> None:
     done = sopa(*words, "--controller", "http://127.0.0.1:9", seconds=30)

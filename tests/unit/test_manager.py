@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from sopa_ryu import options
 from sopa_ryu.process import free_ports
+from topologies import Host
 
 APP = """
 from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
@@ -138,11 +139,19 @@ def test_wrong_k(k: str) -> None:
 
 
 def test_carrier() -> None:
-    assert options.settings(parsed("--sopa-carrier", "mac")).carrier == "mac"
-    with pytest.raises(options.OptionError, match="not built yet"):
-        options.settings(parsed("--sopa-carrier", "option"))
+    for carrier in ("mac", "option"):
+        assert options.settings(parsed("--sopa-carrier", carrier)).carrier == carrier
     with pytest.raises(options.OptionError, match=r"^carrier must be mac or option, not vlan$"):
         options.settings(parsed("--sopa-carrier", "vlan"))
+
+
+def test_hosts_without_a_right_to_a_label() -> None:
+    assert options.settings(parsed()).no_label == frozenset()
+    named = options.settings(parsed("--sopa-no-label=h0_0_2", "--sopa-no-label=10.3.1.3")).no_label
+    assert named == {Host(0, 0, 2), Host(3, 1, 3)}
+    for wrong in ("h9_0_2", "e0_0", "10.9.0.2", "10.0.0", "somebody"):
+        with pytest.raises(options.OptionError, match=r"^no-label: "):
+            options.settings(parsed(f"--sopa-no-label={wrong}"))
 
 
 def test_config_file(tmp_path: Path) -> None:

@@ -80,6 +80,36 @@ def test_a_word_whose_index_is_out_of_range_goes_unlabelled_and_is_counted(up: t
 
 
 @pytest.mark.parametrize("k", [2, 4, 8])
+def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) -> None:
+    tree = FatTree(k)
+    src, *_, dst = tree.hosts()
+    fabric = TableFabric(tree, fabric_rules(tree, no_label=[src]))
+    taken = set()
+    for path in tree.candidate_paths(src, dst):
+        way, seen = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+        assert way[-1] == tree.name(dst)
+        assert seen is not None
+        taken.add(tuple(way))
+    assert len(taken) == 1  # one flow's hash
+    assert taken == {tuple(fabric.send(src, ipv4_packet(tree, src, dst))[0])}
+    hits = fabric.switches[tree.edge_of(src)].hits
+    assert sum(hits[flow] for flow in hits if "no right to a label" in flow.purpose) == (k // 2) ** 2
+    # every other host of the same edge switch chooses as before
+    for other in (host for host in tree.hosts_of(tree.edge_of(src)) if host != src):
+        for path in tree.candidate_paths(other, dst):
+            way, _ = fabric.send(other, ipv4_packet(tree, other, dst, word.carrier_mac(path.up)))
+            assert way == [*path.hops, tree.name(dst)]
+
+
+def test_a_host_without_a_right_to_a_label_costs_one_entry_at_its_edge_switch_and_none_elsewhere() -> None:
+    tree = FatTree(4)
+    host = next(tree.hosts())
+    for switch, rules in fabric_rules(tree, no_label=[host]):
+        more = set(rules.flows) - set(switch_rules(tree, switch).flows)
+        assert len(more) == (switch == tree.edge_of(host))
+
+
+@pytest.mark.parametrize("k", [2, 4, 8])
 def test_a_host_cannot_send_from_anothers_address(k: int) -> None:
     fabric = healthy(k)
     tree = fabric.tree

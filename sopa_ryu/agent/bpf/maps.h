@@ -49,6 +49,10 @@ enum reason {
 	GSO,
 	NO_FLOW_STATE,
 	NOT_WRITABLE,
+	NO_ROOM,
+	TOO_BIG,
+	STRIPPED,
+	NOT_STRIPPED,
 	REASONS,
 };
 

@@ -22,6 +22,13 @@ struct vlan_tag {
 	__be16 protocol;
 };
 
+/* Where a packet's IPv4 header is, and the VLAN tag that is in the frame before it if there is one. */
+struct place {
+	__u32 l3;
+	__be16 tci;
+	__u8 tagged;
+};
+
 /* The flow's ports, from byte `offset` of the frame on; 0 for a protocol without any. Returns negative if cut short. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct flow_key *key)
 {
@@ -41,8 +48,8 @@ static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struc
 	return 0;
 }
 
-/* Fills in the key and returns LABELLED, or the reason why this packet gets no label. */
-static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_key *key)
+/* Fills in the key and the place and returns LABELLED, or the reason why this packet gets no label. */
+static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_key *key, struct place *at)
 {
 	void *data = (void *)(long)skb->data;
 	void *end = (void *)(long)skb->data_end;
@@ -51,6 +58,8 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 	__be16 protocol;
 	__u32 l3 = ETH_HLEN, ihl;
 
+	at->tci = 0;
+	at->tagged = 0;
 	if (data + USUAL_HEADERS > end) { /* a short frame, or one whose headers are not in the linear part */
 		bpf_skb_pull_data(skb, skb->len < LONGEST_HEADERS ? skb->len : LONGEST_HEADERS);
 		data = (void *)(long)skb->data;
@@ -66,8 +75,11 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 		if ((void *)(tag + 1) > end)
 			return MALFORMED;
 		protocol = tag->protocol;
+		at->tci = tag->tci;
+		at->tagged = 1;
 		l3 += sizeof(*tag);
 	}
+	at->l3 = l3;
 	if (protocol != bpf_htons(ETH_P_IP))
 		return NOT_IPV4;
 	ip = data + l3;

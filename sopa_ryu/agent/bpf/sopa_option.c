@@ -1,0 +1,191 @@
+/*
+ * The `option` carrier (docs/wire-format.md) at a host's interface. tc egress writes the next path of the packet's flow into the IPv4
+ * header, as its first option; tc ingress takes such an option out again. What cannot be labelled goes out as it is, and is counted.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "choose.h"
+#include "maps.h"
+#include "packet.h"
+#include "word.h"
+
+#define MOST_WORDS 15 /* of an IPv4 header */
+#define MOST_BYTES 65535 /* of an IPv4 packet */
+#define WORD sizeof(struct option_word)
+
+/* What fits through the fabric, in bytes of an IPv4 packet: the interface's MTU before the agent lowered it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} fabric_mtu SEC(".maps");
+
+struct header {
+	struct iphdr ip;
+	struct option_word option;
+};
+
+/* The checksum after `added` has been added to the sum of the header's 16-bit words (RFC 1624). */
+static __always_inline __sum16 adjusted(__sum16 check, __u32 added)
+{
+	__u32 sum = (__u16)~bpf_ntohs(check) + added;
+
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return bpf_htons((__u16)~sum);
+}
+
+/* Copies the IPv4 header, without its options. */
+static __always_inline int read_header(struct __sk_buff *skb, __u32 l3, struct iphdr *ip)
+{
+	void *from = (void *)(long)skb->data + l3;
+
+	if (from + sizeof(*ip) > (void *)(long)skb->data_end)
+		return bpf_skb_load_bytes(skb, l3, ip, sizeof(*ip));
+	__builtin_memcpy(ip, from, sizeof(*ip));
+	return 0;
+}
+
+/* LABELLED if the packet can have four bytes more. */
+static __always_inline enum reason room(struct __sk_buff *skb, __u32 l3, const struct iphdr *ip)
+{
+	__u32 bytes = bpf_ntohs(ip->tot_len), zero = 0;
+	__u32 *mtu = bpf_map_lookup_elem(&fabric_mtu, &zero);
+
+	if (bytes < ip->ihl * 4 || bytes > skb->len - l3)
+		return MALFORMED;
+	if (ip->ihl >= MOST_WORDS)
+		return NO_ROOM;
+	/* What will be cut into segments is cut smaller by as much. */
+	if (!mtu || bytes + WORD > (skb->gso_size ? MOST_BYTES : *mtu))
+		return TOO_BIG;
+	return LABELLED;
+}
+
+/* The kernel opens no room behind a tag in the frame: it is taken out, and goes on beside the packet, where the kernel keeps it itself. */
+static __always_inline int untag(struct __sk_buff *skb, struct place *at)
+{
+	if (!at->tagged)
+		return 0;
+	at->l3 = ETH_HLEN;
+	return bpf_skb_vlan_pop(skb);
+}
+
+static __always_inline int tag(struct __sk_buff *skb, const struct place *at)
+{
+	return at->tagged ? bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), bpf_ntohs(at->tci)) : 0;
+}
+
+static __always_inline enum reason write(struct __sk_buff *skb, struct place *at, struct header *header)
+{
+	__u16 word = header->option.up1 << 8 | header->option.up2;
+
+	header->option.type = OPTION_TYPE;
+	header->option.length = OPTION_LENGTH;
+	header->ip.ihl++;
+	header->ip.tot_len = bpf_htons(bpf_ntohs(header->ip.tot_len) + WORD);
+	header->ip.check = adjusted(header->ip.check, 0x0100 + WORD + (OPTION_TYPE << 8 | OPTION_LENGTH) + word);
+	if (bpf_skb_adjust_room(skb, WORD, BPF_ADJ_ROOM_NET, 0))
+		return NOT_WRITABLE;
+	if (bpf_skb_store_bytes(skb, at->l3, header, sizeof(*header), 0))
+		return REASONS; /* neither the old packet nor the new one */
+	return LABELLED;
+}
+
+static __always_inline enum reason label(struct __sk_buff *skb)
+{
+	struct candidates candidates;
+	__u32 segments = skb->gso_segs;
+	struct path_word *path;
+	struct header header;
+	struct flow_key key;
+	enum reason reason;
+	struct place at;
+
+	reason = read_flow(skb, &key, &at);
+	if (reason != LABELLED)
+		return reason;
+	if (at.tagged && skb->vlan_present) /* two tags */
+		return NOT_IPV4;
+	reason = find_candidates(&key, &candidates);
+	if (reason != LABELLED)
+		return reason;
+	if (read_header(skb, at.l3, &header.ip))
+		return MALFORMED;
+	reason = room(skb, at.l3, &header.ip);
+	if (reason != LABELLED)
+		return reason;
+	path = next_path(&key, &candidates);
+	if (!path)
+		return NO_PATH;
+	header.option.up1 = path->up1;
+	header.option.up2 = path->up2;
+	if (untag(skb, &at))
+		return NOT_WRITABLE;
+	reason = write(skb, &at, &header);
+	if (tag(skb, &at))
+		return REASONS;
+	if (reason == LABELLED && segments > 1)
+		count(GSO);
+	return reason;
+}
+
+SEC("tc")
+int sopa_option(struct __sk_buff *skb)
+{
+	enum reason reason = label(skb);
+
+	if (reason == REASONS) { /* no memory in the middle of it: nothing malformed goes out */
+		count(NOT_WRITABLE);
+		return TC_ACT_SHOT;
+	}
+	count(reason);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int sopa_strip(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data;
+	struct header header;
+	__u32 bytes, words;
+
+	/* The kernel has taken a VLAN tag out before. */
+	if (data + ETH_HLEN + sizeof(header) > (void *)(long)skb->data_end) {
+		if (bpf_skb_load_bytes(skb, ETH_HLEN, &header, sizeof(header)))
+			return TC_ACT_UNSPEC;
+	} else {
+		__builtin_memcpy(&header, data + ETH_HLEN, sizeof(header));
+	}
+	if (skb->protocol != bpf_htons(ETH_P_IP) || header.ip.version != 4 || header.ip.ihl < 6)
+		return TC_ACT_UNSPEC;
+	if (header.option.type != OPTION_TYPE || header.option.length != OPTION_LENGTH)
+		return TC_ACT_UNSPEC;
+	bytes = bpf_ntohs(header.ip.tot_len);
+	if (bytes < header.ip.ihl * 4 || bytes > skb->len - ETH_HLEN)
+		return TC_ACT_UNSPEC; /* IP will drop it */
+	words = (0xffff - 0x0100) + (0xffff - WORD) + (0xffff - (OPTION_TYPE << 8 | OPTION_LENGTH)) +
+		(0xffff - (header.option.up1 << 8 | header.option.up2));
+	header.ip.ihl--;
+	header.ip.tot_len = bpf_htons(bytes - WORD);
+	header.ip.check = adjusted(header.ip.check, words);
+	if (bpf_skb_adjust_room(skb, -(__s32)WORD, BPF_ADJ_ROOM_NET, 0)) {
+		count(NOT_STRIPPED);
+		return TC_ACT_UNSPEC; /* IP accepts an option that it does not know */
+	}
+	/* A network card may have summed up the packet: what the kernel knows of that has to follow. */
+	if (bpf_skb_store_bytes(skb, ETH_HLEN, &header, sizeof(header.ip), BPF_F_RECOMPUTE_CSUM)) {
+		count(NOT_STRIPPED);
+		return TC_ACT_SHOT;
+	}
+	count(STRIPPED);
+	return TC_ACT_UNSPEC;
+}
+
+char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

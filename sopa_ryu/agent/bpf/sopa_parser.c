@@ -1,0 +1,100 @@
+/*
+ * XDP at an edge switch's port towards a host, for the `option` carrier (docs/wire-format.md): copies the option word of an IPv4 packet
+ * into its Ethernet source address, where OpenFlow can match it. No host can write it there itself. Every packet passes.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "word.h"
+
+struct vlan_tag {
+	__be16 tci;
+	__be16 protocol;
+};
+
+struct header {
+	struct iphdr ip;
+	struct option_word option;
+};
+
+/* Counter numbers: `Seen` in parser.py. */
+enum seen { BELIEVED, UNLABELLED, MALFORMED, RESERVED, FORGED, SEEN };
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, SEEN);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+static __always_inline void count(__u32 seen)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &seen);
+
+	if (value)
+		(*value)++;
+}
+
+/* BELIEVED with the word in `option`, or what was found instead. */
+static __always_inline enum seen find(struct xdp_md *ctx, struct option_word *option)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	struct header *header = data + sizeof(*eth);
+	__be16 protocol;
+	__u32 bytes;
+
+	if ((void *)(eth + 1) > end)
+		return UNLABELLED;
+	protocol = eth->h_proto;
+	if (protocol == bpf_htons(ETH_P_8021Q)) {
+		struct vlan_tag *tag = (void *)header;
+
+		if ((void *)(tag + 1) > end)
+			return UNLABELLED;
+		protocol = tag->protocol;
+		header = (void *)(tag + 1);
+	}
+	if (protocol != bpf_htons(ETH_P_IP) || (void *)(header + 1) > end)
+		return UNLABELLED;
+	if (header->ip.version != 4 || header->ip.ihl < 6 || header->option.type != OPTION_TYPE)
+		return UNLABELLED;
+	bytes = bpf_ntohs(header->ip.tot_len);
+	/* A large packet's end may lie in further buffers. */
+	if (header->option.length != OPTION_LENGTH || bytes < header->ip.ihl * 4 ||
+	    bytes > bpf_xdp_get_buff_len(ctx) - ((void *)header - data))
+		return MALFORMED;
+	*option = header->option;
+	if (option->up1 == UNUSED_HOP && option->up2 != UNUSED_HOP)
+		return RESERVED;
+	return BELIEVED;
+}
+
+SEC("xdp.frags")
+int sopa_parser(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	struct option_word option;
+	enum seen seen;
+
+	if ((void *)(eth + 1) > end)
+		return XDP_PASS;
+	seen = find(ctx, &option);
+	if (seen == BELIEVED) {
+		eth->h_source[0] = CARRIER_PREFIX_0;
+		eth->h_source[1] = CARRIER_PREFIX_1;
+		__builtin_memcpy(eth->h_source + 2, &option, sizeof(option));
+	} else if (eth->h_source[0] == CARRIER_PREFIX_0 && eth->h_source[1] == CARRIER_PREFIX_1 &&
+		   eth->h_source[2] == OPTION_TYPE && eth->h_source[3] == OPTION_LENGTH) {
+		eth->h_source[2] = 0; /* no word any more */
+		seen = FORGED;
+	}
+	count(seen);
+	return XDP_PASS;
+}
+
+char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

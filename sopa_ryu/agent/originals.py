@@ -1,0 +1,143 @@
+"""Where a host's own settings are kept while agents have changed them, and the locks that keep agents apart."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+State = dict[str, Any]
+
+
+class SettingsError(RuntimeError):
+    """The host's settings cannot be changed safely; nothing has been changed."""
+
+
+class InterfaceBusy(SettingsError):
+    """Another agent works on the interface."""
+
+
+class Originals:
+    """The state file of one network namespace, and the lock on one of its interfaces.
+
+    Parameters
+    ----------
+    directory : Path
+        Made by `state` if it is missing.
+    namespace : str
+        What tells the namespace from others.
+    boot : str
+        The boot's id: a file of another boot is ignored.
+    ifname : str
+        The interface.
+    """
+
+    def __init__(self, directory: Path, namespace: str, boot: str, ifname: str) -> None:
+        self._directory, self._base, self._boot, self._ifname = directory, f"netns-{namespace}", boot, ifname
+        self._lock: int | None = None
+
+    @property
+    def taken(self) -> bool:
+        """Whether the interface is this object's."""
+        return self._lock is not None
+
+    def take(self) -> None:
+        """Lock the interface; `InterfaceBusy` if another agent has it, with its pid."""
+        path = self._lock_path(self._ifname)
+        try:
+            self._lock = _locked(path, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = path.read_text().strip() or "unknown"
+            raise InterfaceBusy(
+                f"another agent (pid {holder}) works on {self._ifname}: stop it first, or choose another interface"
+            ) from None
+        os.ftruncate(self._lock, 0)
+        os.write(self._lock, f"{os.getpid()}\n".encode())
+
+    def is_held(self, ifname: str) -> bool:
+        """Whether an agent that is alive has an interface."""
+        try:
+            fd = os.open(self._lock_path(ifname), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(fd)
+        return False
+
+    def release(self) -> None:
+        """Let go of the interface. May be repeated."""
+        if self._lock is not None:
+            _unlocked(self._lock, self._lock_path(self._ifname))
+            self._lock = None
+
+    @contextmanager
+    def state(self) -> Iterator[State]:
+        """The namespace's state, alone with it; written when the block ends well, and durable before anything follows."""
+        self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        guard = self._directory / f"{self._base}.lock"
+        fd = _locked(guard, fcntl.LOCK_EX)
+        try:
+            path = self._directory / f"{self._base}.json"
+            state = self._read(path)
+            before = json.dumps(state)
+            yield state
+            if not state["interfaces"]:
+                path.unlink(missing_ok=True)
+            elif json.dumps(state) != before:
+                _write_atomically(path, json.dumps(state, indent=1))
+        finally:
+            _unlocked(fd, guard)
+
+    def _read(self, path: Path) -> State:
+        fresh: State = {"boot_id": self._boot, "tcp_reordering": None, "interfaces": {}}
+        try:
+            state: State = json.loads(path.read_text())
+        except FileNotFoundError:
+            return fresh
+        except ValueError as error:
+            raise SettingsError(
+                f"{path} is damaged ({error}): check tcp_reordering, gso_max_segs and the MTU, remove it"
+            ) from error
+        return state if state["boot_id"] == self._boot else fresh
+
+    def _lock_path(self, ifname: str) -> Path:
+        return self._directory / f"{self._base}-{ifname}.lock"
+
+
+def _locked(path: Path, how: int) -> int:
+    """A descriptor of the lock file, locked; `BlockingIOError` if it must not wait and is held."""
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, how)
+            if path.exists() and os.path.samestat(os.fstat(fd), path.stat()):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)  # its holder removed it while we waited: a lock on it excludes nobody
+
+
+def _unlocked(fd: int, path: Path) -> None:
+    path.unlink(missing_ok=True)  # while it is locked
+    os.close(fd)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    fresh = path.with_suffix(".tmp")
+    try:
+        with fresh.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)

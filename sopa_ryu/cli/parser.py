@@ -1,0 +1,128 @@
+"""``sopa parser``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from sopa_ryu.cli.common import fail, need_root
+
+if TYPE_CHECKING:
+    from sopa_ryu.agent.netns import Interface
+
+Result = TypeVar("Result")
+PIPED_COLUMNS = 160
+
+_interfaces = click.option(
+    "--iface",
+    "interfaces",
+    required=True,
+    multiple=True,
+    metavar="IF[@NETNS]",
+    help="An edge switch's interface towards a host; may be repeated. eth1@/run/netns/NAME is one in another network namespace.",
+)
+
+
+@click.group()
+def parser() -> None:
+    """Let an edge switch see the path that its hosts write into the IPv4 header (--carrier option).
+
+    The parser is a small XDP program at the switch's ports towards hosts. It copies the option word of a packet into the
+    Ethernet source address, where the switch's flow entries match it, and clears an address that a host has written as one. It
+    stays when the switch restarts, and until it is detached or the machine restarts.
+
+    \b
+    Examples:
+      sopa parser attach --iface e0_0-eth1 --iface e0_0-eth2
+      sopa parser status --iface e0_0-eth1
+      sopa parser detach --iface e0_0-eth1 --iface e0_0-eth2
+    """
+
+
+@parser.command()
+@_interfaces
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "native", "generic"]),
+    default="auto",
+    show_default=True,
+    help="In the driver, or behind it (slower, for every interface); auto is native where the driver can.",
+)
+def attach(interfaces: tuple[str, ...], mode: str) -> None:
+    """Attach the parser; one that is there is replaced without a gap."""
+    need_root("sopa parser")
+    from sopa_ryu.agent import parser as the
+
+    wanted = None if mode == "auto" else the.Mode(mode)
+
+    def each(interface: Interface) -> None:
+        click.echo(f"{interface.name}: attached, {the.attach(interface, wanted)} mode")
+
+    _for_all(interfaces, each)
+
+
+@parser.command()
+@_interfaces
+def detach(interfaces: tuple[str, ...]) -> None:
+    """Remove the parser; nothing of it stays."""
+    need_root("sopa parser")
+    from sopa_ryu.agent import parser as the
+
+    def each(interface: Interface) -> None:
+        click.echo(f"{interface.name}: {'detached' if the.detach(interface) else 'there was none'}")
+
+    _for_all(interfaces, each)
+
+
+@parser.command()
+@_interfaces
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object, by interface.")
+def status(interfaces: tuple[str, ...], as_json: bool) -> None:
+    """Show where the parser is, and what it has seen. The exit status is 1 if it is missing somewhere."""
+    need_root("sopa parser")
+    from sopa_ryu.agent import parser as the
+
+    found = dict(zip(interfaces, _for_all(interfaces, the.status), strict=True))
+    if as_json:
+        click.echo(json.dumps({name: _object(its) for name, its in found.items()}, indent=1))
+    else:
+        names = [seen.name.lower() for seen in the.Seen]
+        table = Table(box=box.SIMPLE)
+        for column in ("interface", "mode"):
+            table.add_column(column, no_wrap=True)
+        for column in names:
+            table.add_column(column, justify="right", no_wrap=True)
+        for name, its in found.items():
+            counts = [str(its.counters[seen]) for seen in names] if its else []
+            table.add_row(name, (its.mode or "several") if its else "none", *counts)
+        console = Console()
+        (console if console.is_terminal else Console(width=PIPED_COLUMNS)).print(table)
+    sys.exit(0 if all(found.values()) else 1)
+
+
+def _object(status: Any) -> dict[str, Any] | None:
+    return None if status is None else {"program": status.identifier, "mode": status.mode, **status.counters}
+
+
+def _for_all(texts: Sequence[str], each: Callable[[Interface], Result]) -> list[Result]:
+    """Do it for every interface, also behind one that fails; the errors come last, as one."""
+    from sopa_ryu.agent.libbpf import BpfError
+    from sopa_ryu.agent.netns import Interface, NetnsError
+
+    results: list[Result] = []
+    problems: list[str] = []
+    for text in dict.fromkeys(texts):
+        try:
+            results.append(each(Interface.parse(text)))
+        except (BpfError, NetnsError, ValueError) as error:
+            problems.append(str(error))
+    if problems:
+        fail("\n".join(problems))
+    return results

@@ -1,0 +1,210 @@
+"""Random and mutated packets for the programs of the ``option`` carrier, each compared with the reference: ``make fuzz``.
+
+A run prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import struct
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from flowrules.word import Carrier
+from sopa_ryu.agent.build import build
+from sopa_ryu.agent.libbpf import Outcome
+from sopa_ryu.agent.parser import Parser
+from sopa_ryu.agent.pathtable import PathTable, Policy
+from sopa_ryu.agent.tagger import Tagger
+from tests.bpf import reference
+from tests.bpf.packets import table
+
+PASSED = {"write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
+MTU = 300
+SAY_EVERY_SECONDS = 10.0
+# Frames below these are refused by BPF_PROG_TEST_RUN itself: any, and for tc those that say IPv4 or IPv6.
+LEAST = 14
+LEAST_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
+
+
+class Programs:
+    """The three programs, loaded and attached to nothing."""
+
+    def __init__(self, labels: PathTable, mtu: int) -> None:
+        self.tagger = Tagger("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
+        self.parser = Parser()
+        self.tagger.swap(labels)
+
+    def __enter__(self) -> Programs:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.tagger.close()
+        self.parser.close()
+
+    def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
+        return {"write": self.tagger.run, "strip": self.tagger.strip, "parse": self.parser.run}[program](
+            frame, repeat=repeat
+        )
+
+    def counters(self, program: str) -> dict[str, int]:
+        return self.parser.counters() if program == "parse" else self.tagger.counters()
+
+
+@dataclass
+class Done:
+    """What a run has seen: packets, each given to all three programs, and what the reference counted of them."""
+
+    packets: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
+
+
+class Difference(AssertionError):
+    """A program and the reference disagree."""
+
+
+class Packets:
+    """An endless stream of frames: well-formed ones of every kind, and such ones with something wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(f"{seed} packets")
+
+    def next(self) -> bytes:
+        draw = self.draw
+        frame = bytearray(self._frame())
+        for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 5))):
+            self._mutate(frame)
+        return bytes(frame).ljust(LEAST, b"\0")
+
+    def _frame(self) -> bytes:
+        draw = self.draw
+        source = draw.choice((b"\x02\x00\x0a\x00\x00\x02", b"\x02\x53\x9e\x04\x00\x01", draw.randbytes(6)))
+        tag = draw.choice((b"", b"", b"", b"\x81\x00" + draw.randbytes(2), b"\x81\x00\0\x05\x81\x00\0\x06"))
+        kind = draw.choice((b"\x08\x00",) * 12 + (b"\x08\x06", b"\x86\xdd", draw.randbytes(2)))
+        packet = self._packet() if kind == b"\x08\x00" else draw.randbytes(draw.randrange(80))
+        padding = bytes(draw.choice((0, 0, 0, 6, 18)))
+        return draw.randbytes(6) + source + tag + kind + packet + padding
+
+    def _packet(self) -> bytes:
+        draw = self.draw
+        options = self._options()
+        protocol = draw.choice((6, 17, 1, 132, 33, 136, 47, draw.randrange(256)))
+        payload = draw.randbytes(draw.choice((0, 4, 7, 8, 20, 40, draw.randrange(MTU))))
+        if protocol == 1 and payload:
+            payload = bytes([draw.choice((0, 3, 8, 11))]) + payload[1:]
+        fragment = draw.choice((0x4000, 0, 0x2000, 0x2010, 0x0010))
+        address = draw.choice(((10, draw.randrange(5), draw.randrange(3), 2), (192, 0, 2, 1)))
+        head = struct.pack(
+            "!BBHHHBBHI4B",
+            0x40 | (5 + len(options) // 4),
+            draw.randrange(256),
+            20 + len(options) + len(payload),
+            draw.randrange(1 << 16),
+            fragment,
+            64,
+            protocol,
+            0,
+            0x0A000002,
+            *address,
+        )
+        head += options
+        if draw.random() < 0.9:
+            head = head[:10] + struct.pack("!H", reference.checksum(head)) + head[12:]
+        return head + payload
+
+    def _options(self) -> bytes:
+        draw = self.draw
+        words = []
+        if draw.random() < 0.5:
+            hops = draw.choice((draw.randbytes(2), b"\xff\xff", b"\x00\x01", b"\xff" + draw.randbytes(1)))
+            words.append(b"\x9e" + draw.choice((b"\x04", b"\x04", b"\x04", draw.randbytes(1))) + hops)
+        others = (b"\x94\x04\0\0", b"\x01\x01\x01\x01", b"\x07\x03\x04\x00", draw.randbytes(4))
+        words += [draw.choice(others) for _ in range(draw.choice((0, 0, 1, 3, 8, 9, 10)))]
+        if draw.random() < 0.2:
+            draw.shuffle(words)
+        return b"".join(words)[:40]
+
+    def _mutate(self, frame: bytearray) -> None:
+        draw = self.draw
+        how = draw.randrange(6)
+        if how == 0 and frame:  # the headers are where it matters
+            frame[draw.randrange(min(len(frame), 64))] = draw.randrange(256)
+        elif how == 1 and frame:
+            frame[draw.randrange(min(len(frame), 64))] ^= 1 << draw.randrange(8)
+        elif how == 2:
+            del frame[draw.randrange(len(frame) + 1) :]
+        elif how == 3:
+            frame += draw.randbytes(draw.randrange(40))
+        elif how == 4 and len(frame) > 18:  # another total length
+            frame[16:18] = struct.pack("!H", draw.choice((0, 20, 24, len(frame) - 14, draw.randrange(1 << 16))))
+        elif len(frame) > 16:
+            at = draw.randrange(len(frame))
+            frame[at:at] = draw.randbytes(draw.choice((1, 2, 4)))
+
+
+def fuzz(packets: int, seed: int, say: bool = False) -> Done:
+    """Give packets to all three programs and compare what comes out with what the reference says.
+
+    Raises
+    ------
+    Difference
+        At the first packet of which a program makes something else.
+    """
+    done, stream, started = Done(), Packets(seed), time.monotonic()
+    said = started
+    labels = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
+    with Programs(labels, MTU) as programs:
+        while done.packets < packets:
+            frame = stream.next()
+            expected = {"parse": reference.parse(frame)}
+            if len(frame) >= LEAST_OF_IP.get(frame[12:14], 0):
+                expected |= {"write": reference.write(frame, labels, MTU), "strip": reference.strip(frame)}
+            for program, (wanted, counted) in expected.items():
+                outcome = programs.run(program, frame)
+                if (outcome.data, outcome.retval) != (wanted, PASSED[program]):
+                    raise Difference(
+                        f"{program}, seed {seed}, packet {done.packets} ({counted or 'nothing counted'})\n"
+                        f"frame     {frame.hex()}\nreference {wanted.hex()}\nprogram   {outcome.data.hex()} ({outcome.retval})"
+                    )
+                done.counted[counted or f"{program}: nothing"] += 1
+            done.packets += 1
+            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
+        _compare_counters(programs, done)
+    return done
+
+
+def _compare_counters(programs: Programs, done: Done) -> None:
+    kernel = Counter(programs.counters("write"))
+    kernel.update(programs.counters("parse"))
+    told = {name: count for name, count in done.counted.items() if ": " not in name}
+    if told != {name: count for name, count in kernel.items() if count}:
+        raise Difference(f"the programs have counted {dict(kernel)}, the reference {told}")
+
+
+def main() -> int:
+    """The command line of ``make fuzz``."""
+    options = argparse.ArgumentParser(prog="make fuzz", description=__doc__.split("\n\n")[0])
+    options.add_argument("--packets", type=int, default=1_000_000, help="how many (default %(default)s)")
+    options.add_argument("--seed", type=int, default=1, help="decides every packet (default %(default)s)")
+    its = options.parse_args()
+    build()
+    try:
+        done = fuzz(its.packets, its.seed, say=True)
+    except Difference as difference:
+        print(difference, file=sys.stderr)
+        return 1
+    print(f"{done.packets} packets through 3 programs, seed {its.seed}: no difference")
+    print(", ".join(f"{name} {count}" for name, count in sorted(done.counted.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

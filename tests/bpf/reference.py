@@ -1,0 +1,144 @@
+"""What the programs of the ``option`` carrier should do, told in Python from the documents alone (docs/wire-format.md, RFC 791).
+
+Each function takes a frame and returns the frame that comes out, with the name of what is counted (empty for nothing).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.pathtable import PathTable
+
+IPV4, VLAN = b"\x08\x00", b"\x81\x00"
+WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite
+ICMP, ECHOES = 1, (0, 8)
+LINK, BASE, OPTION = 14, 20, b"\x9e\x04"
+LABEL = b"\x02\x53\x9e\x04"
+
+Result = tuple[bytes, str]
+
+
+class Header(NamedTuple):
+    """The fields of an IPv4 header that matter here; ``header`` and ``total`` in bytes."""
+
+    version: int
+    header: int
+    total: int
+    fragment: int
+    ident: int
+    protocol: int
+    src: int
+    dst: int
+
+
+def ipv4(packet: bytes) -> Header:
+    first, _, total, ident, fragment, _, protocol, _, src, dst = struct.unpack_from("!BBHHHBBHII", packet)
+    return Header(first >> 4, (first & 15) * 4, total, fragment & 0x3FFF, ident, protocol, src, dst)
+
+
+def summed(header: bytes) -> int:
+    """The sum of a header's 16-bit words. In ones' complement it is a remainder of 65535."""
+    return sum(struct.unpack(f"!{len(header) // 2}H", header))
+
+
+def checksum(header: bytes, total: int = 0) -> int:
+    """The checksum with which a header, whose own is 0 so far, comes to that sum: 0 is RFC 791's."""
+    return (total - summed(header)) % 0xFFFF
+
+
+def rebuilt(packet: bytes, length: int, options: bytes) -> bytes:
+    """The packet with a header of other options. A right checksum is right again, and a wrong one wrong by as much."""
+    old = packet[: ipv4(packet).header]
+    head = bytes([0x40 | (BASE + len(options)) // 4, old[1]]) + struct.pack("!H", length) + old[4:10]
+    addresses = old[12:BASE]
+    check = checksum(head + b"\0\0" + addresses + options, summed(old))
+    return head + struct.pack("!H", check) + addresses + options + packet[len(old) :]
+
+
+def flow(packet: bytes, its: Header) -> FlowKey | None:
+    """The flow of a packet; None if it ends before its ports."""
+    if its.fragment:
+        return FlowKey(its.src, its.dst, its.ident, its.protocol | FRAGMENT_KEY)
+    payload = packet[its.header :]
+    if its.protocol in (*WITH_PORTS, ICMP):
+        if len(payload) < 8:
+            return None
+        if its.protocol != ICMP:
+            return FlowKey(its.src, its.dst, struct.unpack_from("!I", payload)[0], its.protocol)
+        if payload[0] in ECHOES:
+            return FlowKey(its.src, its.dst, struct.unpack_from("!H", payload, 4)[0], ICMP)
+    return FlowKey(its.src, its.dst, 0, its.protocol)
+
+
+def write(frame: bytes, table: PathTable, mtu: int) -> Result:
+    """tc egress; for a table that chooses by hash, so that no packet depends on an earlier one."""
+    tagged = frame[12:14] == VLAN
+    at = LINK + 4 * tagged
+    if len(frame) < at:
+        return frame, "malformed"
+    if frame[at - 2 : at] != IPV4:
+        return frame, "not_ipv4"
+    packet = frame[at:]
+    if len(packet) < BASE:
+        return frame, "malformed"
+    its = ipv4(packet)
+    if its.version != 4 or its.header < BASE or its.header > len(packet):
+        return frame, "malformed"
+    key = flow(packet, its)
+    if key is None:
+        return frame, "malformed"
+    candidates = table.candidates(its.dst)
+    if not candidates:
+        return frame, "outside" if candidates is None else "no_path"
+    if not its.header <= its.total <= len(packet):
+        return frame, "malformed"
+    if its.header == 60:
+        return frame, "no_room"
+    if its.total + 4 > mtu:
+        return frame, "too_big"
+    chosen = table.choose(key, 0)
+    assert chosen is not None
+    option = OPTION + bytes(chosen)
+    # a tag goes on beside the packet
+    return frame[:12] + IPV4 + rebuilt(packet, its.total + 4, option + packet[BASE : its.header]), "labelled"
+
+
+def strip(frame: bytes) -> Result:
+    """tc ingress."""
+    packet = frame[LINK:]
+    if frame[12:14] != IPV4 or len(packet) < BASE + 4:
+        return frame, ""
+    its = ipv4(packet)
+    if its.version != 4 or its.header < BASE + 4 or packet[BASE : BASE + 2] != OPTION:
+        return frame, ""
+    if not its.header <= its.total <= len(packet):
+        return frame, ""
+    return frame[:LINK] + rebuilt(packet, its.total - 4, packet[BASE + 4 : its.header]), "stripped"
+
+
+def parse(frame: bytes) -> Result:
+    """XDP at the edge switch's port."""
+    option, seen = _word(frame)
+    if option is not None:
+        return frame[:6] + LABEL[:2] + option + frame[12:], seen
+    if frame[6:10] == LABEL:
+        return frame[:8] + b"\0" + frame[9:], "forged"
+    return frame, seen
+
+
+def _word(frame: bytes) -> tuple[bytes | None, str]:
+    at = LINK + 4 * (frame[12:14] == VLAN)
+    packet = frame[at:]
+    if frame[at - 2 : at] != IPV4 or len(packet) < BASE + 4:
+        return None, "unlabelled"
+    its = ipv4(packet)
+    if its.version != 4 or its.header < BASE + 4 or packet[BASE] != OPTION[0]:
+        return None, "unlabelled"
+    if packet[BASE + 1] != OPTION[1] or not its.header <= its.total <= len(packet):
+        return None, "malformed"
+    up1, up2 = packet[BASE + 2 : BASE + 4]
+    if up1 == 0xFF and up2 != 0xFF:
+        return None, "reserved"
+    return packet[BASE : BASE + 4], "believed"

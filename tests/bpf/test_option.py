@@ -1,0 +1,97 @@
+"""The programs of the ``option`` carrier, packet by packet (BPF_PROG_TEST_RUN): golden packets, and the reference in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
+from flowrules.word import Carrier
+from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.agent.tagger import Tagger
+from tests.bpf import reference
+from tests.bpf.fuzz import Programs, fuzz
+from tests.bpf.packets import FAR, table, tcp
+
+GOLDEN = list(golden_packets())
+UNSPEC, PASS = 0xFFFFFFFF, 2
+
+
+@pytest.fixture(scope="module")
+def programs(objects: None) -> Iterator[Programs]:
+    """All three, labelling by the golden packets' table."""
+    with Programs(TABLE, FABRIC_MTU) as its:
+        yield its
+
+
+def test_every_sentence_names_one_packet() -> None:
+    assert len({(golden.program, golden.sentence) for golden in GOLDEN}) == len(GOLDEN) > 60
+    assert {golden.program for golden in GOLDEN} == {"write", "strip", "parse"}
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden.program}: {golden.sentence}")
+def test_golden(programs: Programs, golden: Golden) -> None:
+    before = programs.counters(golden.program)
+    outcome = programs.run(golden.program, golden.frame)
+    after = programs.counters(golden.program)
+    assert outcome.data == golden.result
+    assert outcome.retval == (PASS if golden.program == "parse" else UNSPEC)
+    counted = {name: after[name] - before[name] for name in after if after[name] != before[name]}
+    assert counted == ({golden.counted: 1} if golden.counted else {})
+
+
+@pytest.mark.parametrize("golden", GOLDEN, ids=lambda golden: f"{golden.program}: {golden.sentence}")
+def test_the_reference_says_the_same_of_the_golden_packets(golden: Golden) -> None:
+    expected = {
+        "write": lambda: reference.write(golden.frame, TABLE, FABRIC_MTU),
+        "strip": lambda: reference.strip(golden.frame),
+        "parse": lambda: reference.parse(golden.frame),
+    }[golden.program]()
+    assert expected == (golden.result, golden.counted)
+
+
+def test_what_was_written_is_stripped_again(programs: Programs) -> None:
+    for golden in GOLDEN:
+        if (golden.program, golden.counted) == ("write", "labelled") and golden.frame[12:14] == b"\x08\x00":
+            assert programs.run("strip", golden.result).data == golden.frame
+
+
+def test_every_room_in_the_header_is_used() -> None:
+    with Tagger("lo", carrier=Carrier.OPTION) as tagger:
+        tagger.swap(table())
+        stacked = tagger.run(tcp(), repeat=11).data
+        assert len(stacked) == len(tcp()) + 40
+        assert {stacked[at : at + 2] for at in range(34, 74, 4)} == {b"\x9e\x04"}
+        assert (tagger.counters()["labelled"], tagger.counters()["no_room"]) == (10, 1)
+        assert tagger.strip(stacked, repeat=11).data == tcp()
+        assert tagger.counters()["stripped"] == 10
+
+
+def test_a_flow_takes_its_paths_in_turn_and_a_packet_that_cannot_be_labelled_takes_no_turn() -> None:
+    with Tagger("lo", carrier=Carrier.OPTION) as tagger:
+        tagger.swap(table())
+        words = []
+        for _ in range(8):
+            words.append(tagger.run(tcp()).data[36:38])
+            assert tagger.run(tcp(options=b"\x01" * 40)).data == tcp(options=b"\x01" * 40)
+        assert words[:4] == words[4:]
+        assert len(set(words)) == 4
+
+
+def test_the_words_are_those_of_the_mac_carrier() -> None:
+    for policy in Policy:
+        with Tagger("lo", carrier=Carrier.OPTION) as option, Tagger("lo") as mac:
+            for tagger in (option, mac):
+                tagger.swap(table(policy=policy))
+            for port in range(40000, 40032):
+                frame = tcp(sport=port, dst=FAR)
+                assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
+
+
+def test_thousands_of_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
+    done = fuzz(packets=20_000, seed=1)
+    assert done.packets == 20_000
+    # a fuzz that reaches only refusals proves nothing
+    assert min(done.counted[name] for name in ("labelled", "stripped", "believed")) > 1_000
+    assert min(done.counted[name] for name in ("no_room", "too_big", "malformed", "reserved", "forged")) > 20
