@@ -14,6 +14,7 @@ from experiments.machine import CpuIdle, describe
 
 MEASUREMENTS = {
     "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), beside an empty one",
+    "option": "the option carrier's programs, ns per golden packet, beside empty ones",
     "paths": "all candidate paths of one pair at k=48, beside a search",
     "rules": "every rule of a k=48 fabric",
     "cold_start": "cold start of 320 switches (k=16, dummy datapath), beside encoding alone",

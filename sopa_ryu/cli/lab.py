@@ -58,6 +58,7 @@ def lab(
     At the prompt:
       h0_0_2 ping -c 3 h2_0_2                       traffic (hosts are hPOD_EDGE_NUMBER, 10.POD.EDGE.NUMBER)
       h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the words 02:53:9e:04:UP1:UP2 on the wire
+      sh sopa parser status --iface e0_0-eth1       with --carrier option: what that port has seen
       link a0_0 c0_1 down                           cut a link; up again: link a0_0 c0_1 up
       sh sopa status                                what the controller says
       sh sopa paths 10.0.0.2 10.2.0.2               the candidate paths of a pair
