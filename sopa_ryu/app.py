@@ -16,7 +16,7 @@ from ryu.controller import ofp_event
 from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
-from sopa_ryu import openflow, options
+from sopa_ryu import inspection, openflow, options
 from sopa_ryu.bfd_keeper import BfdKeeper
 from sopa_ryu.damping import HoldDown
 from sopa_ryu.drains import Drains
@@ -24,10 +24,11 @@ from sopa_ryu.fleet import Fleet
 from sopa_ryu.notify import Notifier
 from sopa_ryu.prober import Prober
 from sopa_ryu.protocol import View
-from sopa_ryu.rest import RestApplication
-from sopa_ryu.session import SwitchSession
+from sopa_ryu.rest import RestApplication, Services
+from sopa_ryu.rest.access import Tokens
+from sopa_ryu.session import SwitchError, SwitchSession
 from sopa_ryu.state import Change, FabricState
-from topologies import FatTree
+from topologies import FatTree, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -57,7 +58,17 @@ class SopaController(app_manager.RyuApp):
         self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
         self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval)
         self.fleet.on_ready = self._ready
-        self.rest = RestApplication(self.state, self.notifier, self.prober.wiring, self.fleet.since, self._drain)
+        services = Services(
+            self.state,
+            self.notifier,
+            self.prober.wiring,
+            self.fleet.since,
+            self._drain,
+            self._rules,
+            self._sessions,
+            carrier=settings.carrier,
+        )
+        self.rest = RestApplication(services, Tokens(settings.state_dir))
         self._workers: list[Any] = []
 
     def start(self) -> Any:
@@ -177,6 +188,19 @@ class SopaController(app_manager.RyuApp):
 
     def _miswired(self, links: Iterable[str], now: float) -> None:
         self._announce(self.state.miswired(links, now))
+
+    def _rules(self, switch: Switch) -> dict[str, Any]:
+        session = self.fleet.sessions.get(switch)
+        if session is None:
+            raise SwitchError("it is not connected")
+        flows, groups = session.flow_statistics(), session.groups()
+        wanted = self.fleet.wanted(switch)
+        return inspection.rules(session.name, wanted, self.state.version, session.version, flows, groups)
+
+    def _sessions(self) -> dict[Switch, tuple[str, int]]:
+        return {
+            switch: (session.datapath.address[0], session.version) for switch, session in self.fleet.sessions.items()
+        }
 
     # -- what follows from a change -----------------------------------------------------------------------------------
 

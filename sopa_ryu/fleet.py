@@ -61,7 +61,8 @@ class Fleet:
         self._settled = hub.Event()
         self._wake = hub.Event()
 
-    def _rules(self, switch: Switch) -> SwitchRules:
+    def wanted(self, switch: Switch) -> SwitchRules:
+        """What a switch is meant to hold at the present version."""
         return switch_rules(self.tree, switch, self.state.failures, self._no_label)
 
     # -- connections --------------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class Fleet:
         try:
             while self._is_current(session) and session.version != self.state.version:
                 version = self.state.version
-                if session.update(self._rules(session.switch), version):
+                if session.update(self.wanted(session.switch), version):
                     LOG.debug("%s holds the rules of version %d", session.name, version)
                 self._follows(session, version)
         except SwitchError as error:
@@ -209,7 +210,7 @@ class Fleet:
             # It forwards by what an earlier controller knew of failures: nothing is taken away before this one knows as much.
             self._settled.wait()
         version = self.state.version
-        changes = session.reconcile(installed, self._rules(session.switch), version)
+        changes = session.reconcile(installed, self.wanted(session.switch), version)
         if not self._is_current(session):
             return
         self.state.rejected.pop(session.datapath.id, None)

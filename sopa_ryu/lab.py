@@ -124,4 +124,5 @@ class SopaLab:
         """One agent process, not started yet, for some of the hosts; ``name`` is that of its log and its state files' directory."""
         interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in hosts]
         options = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
+        options.append(f"--token-file={self.controller.agent_token_file}")
         return AgentProcess(interfaces, self.controller.url, self.directory / f"{name}.log", options)

@@ -163,6 +163,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
 
     from sopa_ryu import options
     from sopa_ryu.drains import StateError
+    from sopa_ryu.rest.access import TokenError
 
     class Manager(AppManager):
         """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""
@@ -196,7 +197,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     stop.install()
     try:
         manager.main(args, prog or _PROGRAM)
-    except (StartError, StateError, options.OptionError, cfg.Error) as error:
+    except (StartError, StateError, TokenError, options.OptionError, cfg.Error) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

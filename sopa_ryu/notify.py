@@ -247,25 +247,23 @@ class Notifier:
 
     # -- what is told to the outside ----------------------------------------------------------------------------------
 
-    def agents(self, version: int) -> list[dict[str, Any]]:
-        """The connected agents in the order of their hosts: what they have in force, and how far behind they are."""
-        now = time.monotonic()
-        told = []
-        for host, session in sorted(self.sessions.items()):
-            behind = session.behind_since()
-            told.append(
-                {
-                    "host": self.tree.name(host),
-                    "address": str(self.tree.ip(host)),
-                    "peer": session.peer,
-                    "carrier": session.carrier,
-                    "version": session.acknowledged,
-                    "lag": version - session.acknowledged,
-                    "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,
-                    "acknowledged_ms": session.acknowledged_ms,
-                    "last_contact_seconds": round(now - session.heard, 3),
-                    "refused": session.refused,
-                    "refuses": session.refuses,
-                }
-            )
-        return told
+    def behind(self, version: int) -> int:
+        """How many connected agents have not acknowledged a version."""
+        return sum(session.acknowledged != version for session in self.sessions.values())
+
+    def tell(self, session: AgentSession, version: int) -> dict[str, Any]:
+        """What a connected agent has in force, and how far behind the version it is."""
+        now, behind = time.monotonic(), session.behind_since()
+        return {
+            "host": self.tree.name(session.host),
+            "address": str(self.tree.ip(session.host)),
+            "peer": session.peer,
+            "carrier": session.carrier,
+            "version": session.acknowledged,
+            "lag": version - session.acknowledged,
+            "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,
+            "acknowledged_ms": session.acknowledged_ms,
+            "last_contact_seconds": round(now - session.heard, 3),
+            "refused": session.refused,
+            "refuses": session.refuses,
+        }

@@ -15,6 +15,8 @@ from typing import Any
 
 import httpx
 
+from sopa_ryu.rest.access import AGENTS, OPERATORS
+
 READY_SECONDS = 30.0
 STOP_SECONDS = 15.0
 
@@ -132,7 +134,8 @@ class ControllerProcess(ChildProcess):
         self.openflow = f"tcp:127.0.0.1:{openflow_port}"
         command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
-        command += [f"--sopa-state-dir={log.with_suffix('.state')}"]
+        self.state_dir = log.with_suffix(".state")
+        command += [f"--sopa-state-dir={self.state_dir}"]
         super().__init__([*command, *options, "sopa_ryu.app"], log)
 
     def start(self) -> None:
@@ -144,6 +147,21 @@ class ControllerProcess(ChildProcess):
         """What ``GET /sopa/v1/fabric`` answers now."""
         body: dict[str, Any] = self.get("/fabric").raise_for_status().json()
         return body
+
+    @property
+    def token_file(self) -> Path:
+        """Where the operators' token is."""
+        return self.state_dir / OPERATORS
+
+    @property
+    def agent_token_file(self) -> Path:
+        """Where the agents' token is."""
+        return self.state_dir / AGENTS
+
+    def change(self, method: str, path: str) -> httpx.Response:
+        """The answer to a PUT or DELETE below ``/sopa/v1``, with the operators' token."""
+        headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
+        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=30)
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """The answer to a GET below ``/sopa/v1``."""
@@ -164,8 +182,8 @@ class ControllerProcess(ChildProcess):
 
     def agents_know(self, agents: int) -> bool:
         """Whether just that many agents have acknowledged the present version."""
-        body = self.get("/agents").json()
-        return agents == sum(1 for agent in body["agents"] if agent["version"] == body["version"])
+        body = self.get("/agents", limit="1").json()
+        return bool(body["total"] == agents and not body["behind"])
 
     def _answers(self) -> bool:
         try:

@@ -130,12 +130,17 @@ class SwitchSession:
         SwitchError
             If it does not answer.
         """
-        flows = self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
-        groups = self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0))
-        return openflow.Holdings(
-            openflow.installed_flows(body for reply in flows for body in reply.body),
-            openflow.installed_groups(body for reply in groups for body in reply.body),
-        )
+        return openflow.Holdings(openflow.installed_flows(self.flow_statistics()), self.groups())
+
+    def flow_statistics(self) -> list[Any]:
+        """Ask the switch for its flow entries with their counters; `SwitchError` if it does not answer."""
+        replies = self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
+        return [body for reply in replies for body in reply.body]
+
+    def groups(self) -> dict[int, tuple[int, ...]]:
+        """Ask the switch for its groups, each one's ports in order; `SwitchError` if it does not answer."""
+        replies = self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0))
+        return openflow.installed_groups(body for reply in replies for body in reply.body)
 
     def reconcile(self, installed: openflow.Holdings, wanted: SwitchRules, version: int) -> openflow.Changes:
         """Make the switch hold exactly the wanted rules, touching only what differs, and wait for its barrier.

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-import httpx
-
 from sopa_ryu.limits import allow_files
 from sopa_ryu.process import ChildProcess, ControllerProcess, free_ports
 from topologies import FatTree
@@ -52,7 +50,7 @@ def measure() -> dict[str, Any]:
             _one_switch(tree, ovs, controller.openflow)
             controller.wait_connected(1)
             paths = [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()]
-            with _Crowd(rest, paths) as crowd:
+            with _Crowd(rest, paths, controller.agent_token_file.read_text().strip()) as crowd:
                 crowd.connect()
                 controller.wait_agents(len(paths))
                 told = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
@@ -89,8 +87,7 @@ def _one_switch(tree: FatTree, ovs: PrivateOvs, controller: str) -> None:
 def _drain(controller: ControllerProcess, turn: int) -> float:
     """Milliseconds until every agent has acknowledged, as the controller saw it."""
     method = "DELETE" if turn % 2 else "PUT"
-    url = f"{controller.url}/sopa/v1/drains/{DRAINED}"
-    version = httpx.request(method, url, timeout=30).raise_for_status().json()["version"]
+    version = controller.change(method, f"/drains/{DRAINED}").raise_for_status().json()["version"]
     while True:
         latest = controller.get("/changes").json()["changes"][0]
         if latest["version"] == version and latest["acknowledged_ms"] is not None:
@@ -114,9 +111,10 @@ def _bare(directory: Path, paths: Sequence[str], size: int) -> tuple[list[float]
 class _Crowd:
     """Simulated agents: raw sockets in one thread, that acknowledge what they are sent. It costs some 10 µs a message."""
 
-    def __init__(self, port: int, paths: Sequence[str]) -> None:
+    def __init__(self, port: int, paths: Sequence[str], token: str = "") -> None:
         self.last_bytes = 0
         self._port = port
+        self._token = token
         self._paths = paths
         self._selector = selectors.DefaultSelector()
         self._sockets: list[socket.socket] = []
@@ -142,6 +140,7 @@ class _Crowd:
             channel = socket.create_connection(("127.0.0.1", self._port))
             channel.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Authorization: Bearer {self._token}\r\n"
                 "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
             )
             received = b""

@@ -60,6 +60,8 @@ class Options:
         Where the host's own settings are kept to be put back.
     carrier : Carrier
         Where the word is written.
+    token_file : Path, optional
+        Where the token for the controller's channel is; read at each connection.
     """
 
     controller: str
@@ -69,6 +71,16 @@ class Options:
     flows: int = DEFAULT_FLOWS
     state_dir: Path = field(default=STATE_DIR)
     carrier: Carrier = Carrier.MAC
+    token_file: Path | None = None
+
+    def headers(self) -> dict[str, str]:
+        """What a request for the channel carries; `AgentError` if the token cannot be read."""
+        if self.token_file is None:
+            return {}
+        try:
+            return {"Authorization": f"Bearer {self.token_file.read_text(encoding='ascii').strip()}"}
+        except (OSError, UnicodeDecodeError) as error:
+            raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
 
     def channel(self, address: IPv4Address) -> str:
         """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
@@ -102,6 +114,7 @@ class HostAgent:
         self.options = options
         self.address = _fabric_address(interface)
         self.url = options.channel(self.address)
+        options.headers()  # what is wrong with it should be known before anything is changed
         self.view: View | None = None
         self.refused = 0
         self._sets: PathSets | None = None
@@ -147,6 +160,7 @@ class HostAgent:
             try:
                 async with connect(
                     self.url,
+                    additional_headers=self.options.headers(),
                     open_timeout=OPEN_SECONDS,
                     max_size=protocol.MAX_MESSAGE_BYTES,
                     compression=None,
@@ -158,7 +172,7 @@ class HostAgent:
                 problem = "the controller closed the connection"
             except websockets.InvalidStatus as error:
                 problem = _refusal(error)
-            except (OSError, websockets.WebSocketException, TimeoutError) as error:
+            except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
                 problem = str(error) or type(error).__name__
             if not silent:
                 LOG.warning(

@@ -10,6 +10,8 @@ import click
 
 from sopa_ryu.cli.common import carrier_option, fail, need_root, policy_option, seed_option, threshold_option
 
+TOKEN_FILE = Path("/etc/sopa/agent-token")
+
 
 @click.command()
 @click.option(
@@ -29,6 +31,12 @@ from sopa_ryu.cli.common import carrier_option, fail, need_root, policy_option, 
               help="How many flows' positions are kept for each interface.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), default="/run/sopa", show_default=True,
               help="Where the host's own settings are kept until they are put back.")  # fmt: skip
+@click.option(
+    "--token-file",
+    envvar="SOPA_AGENT_TOKEN_FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help=f"The token for the controller's channel: a copy of agent-token in its --sopa-state-dir. {TOKEN_FILE} if it is there.",
+)
 def agent(
     interfaces: tuple[str, ...],
     controller: str,
@@ -38,6 +46,7 @@ def agent(
     seed: int,
     flows: int,
     state_dir: Path,
+    token_file: Path | None,
 ) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
@@ -63,7 +72,11 @@ def agent(
 
     log_to_stderr()
     need_root("sopa agent")
-    options = Options(controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier))
+    if token_file is None and TOKEN_FILE.exists():
+        token_file = TOKEN_FILE
+    options = Options(
+        controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier), token_file
+    )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:

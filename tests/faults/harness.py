@@ -113,7 +113,7 @@ class FaultyLab:
                 kill_switch(lab, fault.what)
             case "drain":
                 if not self._is_active("controller"):
-                    self.client.put(f"/drains/{fault.what}").raise_for_status()
+                    self.its.controller.change("PUT", f"/drains/{fault.what}").raise_for_status()
             case "flap":
                 for _ in range(4):
                     lab.set_link(fault.what, up=False)
@@ -141,7 +141,7 @@ class FaultyLab:
                 restore_switch(lab, fault.what)
             case "drain":
                 if not self._is_active("controller"):
-                    self.client.delete(f"/drains/{fault.what}").raise_for_status()
+                    self.its.controller.change("DELETE", f"/drains/{fault.what}").raise_for_status()
             case "agents":
                 self.agents[int(fault.what)].start()
             case "controller":
@@ -150,7 +150,8 @@ class FaultyLab:
                 wanted = {other.what for other in self.active if other.kind == "drain"}
                 present = set(self.client.get("/drains").json()["drains"])
                 for name in wanted ^ present:
-                    self.client.request("PUT" if name in wanted else "DELETE", f"/drains/{name}").raise_for_status()
+                    method = "PUT" if name in wanted else "DELETE"
+                    self.its.controller.change(method, f"/drains/{name}").raise_for_status()
             case "cables":
                 swap_cables(lab, *fault.what.split())
 

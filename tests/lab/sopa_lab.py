@@ -101,7 +101,8 @@ def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = N
     directory = lab.directory / "single"
     directory.mkdir(exist_ok=True)
     interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
-    arguments: Sequence[str] = [f"--state-dir={directory}", *options]
+    token = f"--token-file={lab.controller.agent_token_file}"
+    arguments: Sequence[str] = [f"--state-dir={directory}", token, *options]
     return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
 
 

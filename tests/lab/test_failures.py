@@ -7,7 +7,6 @@ import signal
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from experiments.stream import Stream
@@ -112,17 +111,16 @@ def test_a_rack_without_any_path_is_said_and_its_packets_go_unlabelled_until_the
 
 def test_a_drained_switch_carries_nothing_and_cuts_nobody_off() -> None:
     def body(lab: SopaLab) -> None:
-        drains = f"{lab.controller.url}/sopa/v1/drains/"
-        httpx.put(f"{drains}c0_0").raise_for_status()
-        httpx.put(f"{drains}e2_0").raise_for_status()
+        for name in ("c0_0", "e2_0"):
+            lab.controller.change("PUT", f"/drains/{name}").raise_for_status()
         until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
         until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
         before = carried(lab, "c0_0")
         assert lost(lab, "h0_0_2", "h1_0_2", 12) == 0
         assert carried(lab, "c0_0") == before
         assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0  # its only edge switch is drained
-        httpx.delete(f"{drains}c0_0").raise_for_status()
-        httpx.delete(f"{drains}e2_0").raise_for_status()
+        for name in ("c0_0", "e2_0"):
+            lab.controller.change("DELETE", f"/drains/{name}").raise_for_status()
         assert lab.controller.fabric()["failures"] == []
 
     in_lab(body)

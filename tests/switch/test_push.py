@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from typing import Any
 
-import httpx
 import pytest
 import websockets
 from websockets.sync.client import ClientConnection, connect
@@ -23,8 +22,6 @@ from sopa_ryu.protocol import View
 from .conftest import Fabric, until
 
 pytestmark = pytest.mark.switch
-
-DRAIN = "/sopa/v1/drains/"
 
 
 class Agent:
@@ -54,7 +51,7 @@ class Agent:
 
 @contextmanager
 def agent(fabric: Fabric, address: str) -> Iterator[Agent]:
-    with connect(url(fabric, address), proxy=None, ping_interval=None) as channel:
+    with connect(url(fabric, address), additional_headers=token(fabric), proxy=None, ping_interval=None) as channel:
         yield Agent(channel, address)
 
 
@@ -62,8 +59,12 @@ def url(fabric: Fabric, address: str) -> str:
     return f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"
 
 
+def token(fabric: Fabric) -> dict[str, str]:
+    return {"Authorization": f"Bearer {fabric.controller.agent_token_file.read_text().strip()}"}
+
+
 def drain(fabric: Fabric, name: str, method: str = "PUT") -> int:
-    return int(httpx.request(method, fabric.controller.url + DRAIN + name).raise_for_status().json()["version"])
+    return int(fabric.controller.change(method, f"/drains/{name}").raise_for_status().json()["version"])
 
 
 def told(fabric: Fabric, address: str) -> dict[str, Any]:
@@ -121,7 +122,8 @@ def test_a_stuck_agent_delays_no_other_and_gets_one_merged_delta_when_it_goes_on
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         stuck.sendall(
             b"GET /sopa/v1/agents/10.0.0.2 HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+            b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+            + f"Authorization: {token(fabric)['Authorization']}\r\n\r\n".encode()
         )
         until(lambda: bool(told(fabric, "10.0.0.2")))
         quick.follow()
@@ -153,7 +155,9 @@ def test_an_agent_that_claims_a_host_whose_agent_is_there_is_refused_and_counted
 
         def claim() -> None:
             with pytest.raises(websockets.InvalidStatus) as refused:
-                connect(url(fabric, "10.0.0.2"), proxy=None, open_timeout=5).__enter__()
+                connect(
+                    url(fabric, "10.0.0.2"), additional_headers=token(fabric), proxy=None, open_timeout=5
+                ).__enter__()
             assert refused.value.response.status_code == 409
             assert b"another agent of 10.0.0.2 is connected" in refused.value.response.body
 

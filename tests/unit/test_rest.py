@@ -6,14 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+from referencing import Registry
+from referencing.jsonschema import DRAFT202012
 from webob import Request, Response
 
+from flowrules.rules import switch_rules
+from sopa_ryu import inspection
+from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.pathsets import path_table
+from sopa_ryu.agent.pathtable import Policy
 from sopa_ryu.drains import Drains
 from sopa_ryu.notify import Notifier
-from sopa_ryu.rest import RestApplication
+from sopa_ryu.rest import RestApplication, Services
+from sopa_ryu.rest.access import TokenError, Tokens
+from sopa_ryu.session import SwitchError
 from sopa_ryu.state import DOWN, FabricState
 from sopa_ryu.wiring import Wiring
-from topologies import FatTree
+from topologies import FatTree, Level, Switch
 
 
 @pytest.fixture
@@ -33,7 +43,22 @@ def rest(state: FabricState, tmp_path: Path) -> RestApplication:
     def drain(name: str, drained: bool) -> bool:
         return state.drain(drains.add(name) if drained else drains.remove(name), 1)
 
-    return RestApplication(state, notifier, Wiring(state.tree, 30), dict, drain)
+    def rules(switch: Switch) -> dict[str, Any]:
+        if switch.level is Level.CORE:
+            raise SwitchError("it is not connected")
+        wanted = switch_rules(state.tree, switch)
+        return inspection.rules(state.tree.name(switch), wanted, state.version, 0, [], {})
+
+    services = Services(state, notifier, Wiring(state.tree, 30), dict, drain, rules)
+    return RestApplication(services, Tokens(tmp_path))
+
+
+def change(rest: RestApplication, path: str, method: str, **headers: str) -> Response:
+    """A PUT or DELETE with the operators' token."""
+    token = (rest._tokens.directory / "token").read_text().strip()
+    return Request.blank(path, method=method, headers={"Authorization": f"Bearer {token}", **headers}).get_response(
+        rest
+    )
 
 
 def get(rest: RestApplication, path: str, **options: Any) -> Response:
@@ -127,15 +152,19 @@ def test_other_methods_are_refused_and_told_which_there_are(rest: RestApplicatio
     assert response.headers["Allow"] == "GET, HEAD"
 
 
+def drained(version: int, *names: str) -> dict[str, Any]:
+    return {"version": version, "total": len(names), "offset": 0, "drains": [*names]}
+
+
 def test_a_drain_takes_a_link_out_of_the_candidate_paths_and_back(rest: RestApplication) -> None:
-    assert get(rest, "/sopa/v1/drains").json == {"version": 1, "drains": []}
+    assert get(rest, "/sopa/v1/drains").json == {"version": 1, "total": 0, "offset": 0, "drains": []}
     for _ in range(2):  # PUT and DELETE may be repeated
-        response = get(rest, "/sopa/v1/drains/a0_0-c0_1", method="PUT")
-        assert (response.status_int, response.json) == (200, {"version": 2, "drains": ["a0_0-c0_1"]})
+        response = change(rest, "/sopa/v1/drains/a0_0-c0_1", "PUT")
+        assert (response.status_int, response.json) == (200, drained(2, "a0_0-c0_1"))
     body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
     assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 drained"}]
     for _ in range(2):
-        assert get(rest, "/sopa/v1/drains/a0_0-c0_1", method="DELETE").json == {"version": 3, "drains": []}
+        assert change(rest, "/sopa/v1/drains/a0_0-c0_1", "DELETE").json == drained(3)
     assert get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json["excluded"] == []
 
 
@@ -146,7 +175,7 @@ def test_a_drain_takes_a_link_out_of_the_candidate_paths_and_back(rest: RestAppl
 def test_what_cannot_be_drained_is_refused(
     rest: RestApplication, state: FabricState, method: str, name: str, status: int
 ) -> None:
-    response = get(rest, f"/sopa/v1/drains/{name}", method=method)
+    response = change(rest, f"/sopa/v1/drains/{name}", method)
     assert name in problem(response)["detail"]
     assert response.status_int == status
     assert state.version == 1
@@ -154,7 +183,7 @@ def test_what_cannot_be_drained_is_refused(
 
 def test_a_drain_that_cannot_be_kept_is_refused(rest: RestApplication, state: FabricState, tmp_path: Path) -> None:
     (tmp_path / "drains.new").mkdir()
-    response = get(rest, "/sopa/v1/drains/c0_0", method="PUT")
+    response = change(rest, "/sopa/v1/drains/c0_0", "PUT")
     assert (problem(response)["status"], state.version) == (507, 1)
     assert "nothing has changed" in problem(response)["detail"]
 
@@ -165,7 +194,7 @@ def test_a_drain_is_put_or_deleted_not_read(rest: RestApplication) -> None:
 
 def test_changes_are_the_versions_the_latest_first(rest: RestApplication) -> None:
     for name in ("c0_0", "c0_1"):
-        get(rest, f"/sopa/v1/drains/{name}", method="PUT")
+        change(rest, f"/sopa/v1/drains/{name}", "PUT")
     body = get(rest, "/sopa/v1/changes").json
     assert [change["version"] for change in body["changes"]] == [3, 2]
     assert body["changes"][0]["failed"] == {"c0_1": "drained"}
@@ -180,8 +209,11 @@ def test_agents_says_who_is_there_and_what_was_refused(rest: RestApplication) ->
     assert get(rest, "/sopa/v1/agents").json == {
         "version": 1,
         "epoch": 1,
-        "agents": [],
+        "behind": 0,
         "refused": {"claims": 0, "messages": 0},
+        "total": 0,
+        "offset": 0,
+        "agents": [],
     }
 
 
@@ -197,7 +229,9 @@ def test_the_push_channel_is_a_websocket_of_a_host(rest: RestApplication, addres
 
 
 def test_an_agent_may_not_ask_for_another_host_than_its_own(rest: RestApplication) -> None:
-    asking = {"headers": {"Upgrade": "websocket", "Connection": "Upgrade"}, "environ": {"REMOTE_ADDR": "10.0.0.3"}}
+    token = (rest._tokens.directory / "agent-token").read_text().strip()
+    headers = {"Upgrade": "websocket", "Connection": "Upgrade", "Authorization": f"Bearer {token}"}
+    asking = {"headers": headers, "environ": {"REMOTE_ADDR": "10.0.0.3"}}
     response = get(rest, "/sopa/v1/agents/10.0.0.2", **asking)
     assert problem(response)["status"] == 409
     assert "10.0.0.3 is h0_0_3: an agent may only ask for its own host" in problem(response)["detail"]
@@ -213,3 +247,209 @@ def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
     monkeypatch.setattr(state, "fabric", broken)
     assert problem(get(rest, "/sopa/v1/fabric"))["status"] == 500
     assert "the cause" in caplog.text
+
+
+# -- access -------------------------------------------------------------------------------------------------------------
+
+
+def test_tokens_are_made_at_the_first_start_for_their_owner_alone_and_kept(tmp_path: Path) -> None:
+    Tokens(tmp_path)
+    kept = {name: (tmp_path / name).read_text() for name in ("token", "agent-token")}
+    assert len({*kept.values()}) == 2
+    assert all(len(token.strip()) >= 43 for token in kept.values())
+    assert all((tmp_path / name).stat().st_mode & 0o777 == 0o600 for name in kept)
+    Tokens(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in kept} == kept
+
+
+@pytest.mark.parametrize(("content", "mode", "problem"), [("x\n", 0o640, "chmod 600"), ("\n", 0o600, "is empty")])
+def test_a_token_that_cannot_be_relied_on_is_refused(tmp_path: Path, content: str, mode: int, problem: str) -> None:
+    file = tmp_path / "token"
+    file.write_text(content)
+    file.chmod(mode)
+    with pytest.raises(TokenError, match=problem):
+        Tokens(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "given", [None, "", "Bearer", "Bearer wrong", "Basic {token}", "{token}", "Bearer {agents}", "Bearer é"]
+)
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_a_change_without_the_operators_token_is_refused(
+    rest: RestApplication, state: FabricState, method: str, given: str | None
+) -> None:
+    directory = rest._tokens.directory
+    tokens = {
+        "token": (directory / "token").read_text().strip(),
+        "agents": (directory / "agent-token").read_text().strip(),
+    }
+    headers = {} if given is None else {"Authorization": given.format(**tokens)}
+    response = get(rest, "/sopa/v1/drains/c0_0", method=method, headers=headers)
+    assert problem(response)["status"] == 401
+    assert str(directory / "token") in problem(response)["detail"]
+    assert response.headers["WWW-Authenticate"].startswith("Bearer")
+    assert state.version == 1
+
+
+@pytest.mark.parametrize(("file", "status"), [("token", 409), ("agent-token", 409), (None, 401)])
+def test_the_agents_channel_opens_for_either_token_and_for_nobody_else(
+    rest: RestApplication, file: str | None, status: int
+) -> None:
+    headers = {"Upgrade": "websocket"}
+    if file:
+        headers["Authorization"] = f"Bearer {(rest._tokens.directory / file).read_text().strip()}"
+    # 409: let in, and then refused as another host
+    response = get(rest, "/sopa/v1/agents/10.0.0.2", headers=headers, environ={"REMOTE_ADDR": "10.0.0.3"})
+    assert problem(response)["status"] == status
+
+
+# -- parameters, pages, ETags -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=1001", "limit=x", "limit=-1", "offset=-1", "offset=1.0", "limit=", "limit=1&limit=2", "banana=1",
+     "offset=%D9%A1", "limit=" + "9" * 5000],
+)  # fmt: skip
+def test_a_parameter_that_is_malformed_unknown_or_given_twice_is_refused(rest: RestApplication, query: str) -> None:
+    assert problem(get(rest, f"/sopa/v1/links?{query}"))["status"] == 400
+
+
+def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None:
+    tree = FatTree(16)
+    state = FabricState(tree, epoch=1)
+    services = Services(
+        state,
+        Notifier(tree, lambda: None, lambda version: None),
+        Wiring(tree, 30),
+        dict,
+        lambda name, drained: None,
+        dict,
+    )
+    rest = RestApplication(services, Tokens(tmp_path))
+    names, following = [], "/sopa/v1/links"
+    while following:
+        response = get(rest, following)
+        assert len(response.json["links"]) <= 1000
+        assert response.json["total"] == 3072
+        names += [link["name"] for link in response.json["links"]]
+        link = response.headers.get("Link", "")
+        following = link.partition(">")[0].removeprefix("<")
+    assert names == [tree.name(link) for link in tree.links()]
+    assert [link["name"] for link in get(rest, "/sopa/v1/links?offset=7&limit=2").json["links"]] == names[7:9]
+
+
+def test_an_etag_stays_until_something_changes(rest: RestApplication, state: FabricState) -> None:
+    for path in ("/sopa/v1/fabric", "/sopa/v1/paths?src=h0_0_2&dst=10.2.0.3", "/sopa/v1/links", "/openapi.json"):
+        first = get(rest, path)
+        again = get(rest, path, headers={"If-None-Match": first.headers["ETag"]})
+        assert (again.status_int, again.body, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
+    before = get(rest, "/sopa/v1/fabric").headers["ETag"]
+    assert before.startswith('"1-1-')
+    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    after = get(rest, "/sopa/v1/fabric", headers={"If-None-Match": before})
+    assert after.status_int == 200
+    assert after.headers["ETag"].startswith('"1-2-')
+
+
+def test_a_drain_may_be_bound_to_what_was_seen(rest: RestApplication) -> None:
+    seen = get(rest, "/sopa/v1/drains").headers["ETag"]
+    assert change(rest, "/sopa/v1/drains/c0_0", "PUT", **{"If-Match": seen}).status_int == 200
+    stale = change(rest, "/sopa/v1/drains/c0_1", "PUT", **{"If-Match": seen})
+    assert problem(stale)["status"] == 412
+    assert get(rest, "/sopa/v1/drains").json["drains"] == ["c0_0"]
+
+
+def test_a_body_that_is_too_large_is_refused(rest: RestApplication) -> None:
+    response = get(rest, "/sopa/v1/fabric", method="PUT", body=b"x" * 70_000)
+    assert problem(response)["status"] == 413
+
+
+@pytest.mark.parametrize("path", ["/sopa/v1/%ff", "/sopa/v1/drains/%ff", "/sopa/v1/paths?src=%ff&dst=10.0.0.2"])
+def test_an_address_that_is_no_utf8_is_refused(rest: RestApplication, path: str) -> None:
+    assert problem(get(rest, path))["status"] in (400, 404)
+
+
+# -- resources ----------------------------------------------------------------------------------------------------------
+
+
+def test_paths_are_found_by_names_as_by_addresses(rest: RestApplication) -> None:
+    named = get(rest, "/sopa/v1/paths?src=h0_0_2&dst=h2_0_3").json
+    assert named == get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
+    for wrong in ("h9_0_2", "h0_0_1", "h0_0_9"):
+        assert problem(get(rest, f"/sopa/v1/paths?src={wrong}&dst=10.0.0.2"))["status"] == 404
+    for wrong in ("e0_0", "h0_0", "hello", "h0_0_2222"):
+        assert problem(get(rest, f"/sopa/v1/paths?src={wrong}&dst=10.0.0.2"))["status"] == 400
+
+
+def test_packets_are_told_the_paths_that_the_agents_program_gives_them(
+    rest: RestApplication, state: FabricState
+) -> None:
+    src, dst = state.tree.host("h0_0_2"), state.tree.host("h2_0_3")
+    table = path_table(state.tree, src, state.failures, 7, Policy.ROUND_ROBIN)
+    key = FlowKey.of("10.0.0.2", "10.2.0.3", 17, 7001, 9000)
+    query = "src=h0_0_2&dst=h2_0_3&packets=11&protocol=17&sport=7001&dport=9000&seed=7"
+    body = get(rest, f"/sopa/v1/paths?{query}").json
+    assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(11)]
+    assert get(rest, "/sopa/v1/paths?src=h0_0_2&dst=h2_0_3&packets=6").json["packets"] == [0, 1, 2, 3, 0, 1]
+    assert dst is not None
+    for wrong in ("packets=0", "packets=10001", "packets=5&dport=70000&sport=1"):
+        assert problem(get(rest, f"/sopa/v1/paths?src=h0_0_2&dst=h2_0_3&{wrong}"))["status"] == 400
+
+
+def test_switches_links_and_hosts_are_those_of_the_plan(rest: RestApplication, state: FabricState) -> None:
+    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    switches = get(rest, "/sopa/v1/switches").json["switches"]
+    assert len(switches) == 20
+    assert switches[0] == {
+        "name": "e0_0",
+        "level": "edge",
+        "dpid": "0000000000010000",
+        "connected": False,
+        "rules_version": None,
+        "failure": None,
+        "address": None,
+    }
+    links = {link["name"]: link for link in get(rest, "/sopa/v1/links").json["links"]}
+    assert len(links) == 48
+    assert links["a0_0-c0_1"]["failure"] == "down"
+    assert links["a0_0-c0_1"]["lower"] == {"name": "a0_0", "port": 4}
+    assert links["a0_0-c0_1"]["upper"] == {"name": "c0_1", "port": 1}
+    assert links["h0_0_2-e0_0"]["lower"] == {"name": "h0_0_2", "port": None}
+    hosts = get(rest, "/sopa/v1/hosts").json["hosts"]
+    assert len(hosts) == 16
+    assert hosts[0] == {
+        "name": "h0_0_2",
+        "address": "10.0.0.2",
+        "mac": "02:00:0a:00:00:02",
+        "switch": "e0_0",
+        "port": 1,
+        "agent": False,
+    }
+
+
+def test_rules_of_a_switch_that_holds_none_are_all_missing_and_one_that_is_not_there_cannot_be_asked(
+    rest: RestApplication,
+) -> None:
+    body = get(rest, "/sopa/v1/switches/e0_0/rules").json
+    assert body["right"] is False
+    assert {entry["state"] for entry in body["entries"]} == {"missing"}
+    assert len(body["entries"]) == 22
+    assert problem(get(rest, "/sopa/v1/switches/c0_0/rules"))["status"] == 503
+    assert problem(get(rest, "/sopa/v1/switches/h0_0_2/rules"))["status"] == 404
+
+
+def test_every_answer_is_as_the_openapi_document_says(rest: RestApplication, state: FabricState) -> None:
+    document = get(rest, "/openapi.json").json
+    assert document["openapi"] == "3.1.0"
+    change(rest, "/sopa/v1/drains/c0_0", "PUT")
+    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    registry: Registry[Any] = Registry().with_resource("urn:sopa", DRAFT202012.create_resource(document))
+    examples = {"{name}": "e0_0", "paths": "paths?src=h0_0_2&dst=h2_0_3&packets=3"}
+    for path, methods in document["paths"].items():
+        if "get" not in methods:
+            continue
+        response = get(rest, path.replace("{name}", "e0_0").replace("/paths", f"/{examples['paths']}"))
+        assert response.status_int == 200, path
+        schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
+        Draft202012Validator({"$ref": "urn:sopa" + schema["$ref"]}, registry=registry).validate(response.json)

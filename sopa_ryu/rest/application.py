@@ -1,0 +1,222 @@
+"""The REST interface as a WSGI application: dispatch, parameters, pages, ETags, problem documents. DESIGN, section 6."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+from routes import Mapper
+from webob import Request, Response
+
+from sopa_ryu.notify import ClaimError
+from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.interface import operations
+from sopa_ryu.rest.openapi import PROBLEM, document
+from sopa_ryu.rest.operations import MOST_ITEMS, PAGE, ROOT, Listing, Operation, Problem
+from sopa_ryu.rest.resources import Resources, Services
+
+LOG = logging.getLogger("sopa.rest")
+
+CHANNEL = ROOT + "/agents/{address}"
+OPENAPI = "/openapi.json"
+MOST_BODY_BYTES = 1 << 16
+
+StartResponse = Callable[..., Any]
+Page = Callable[[Request], Response]
+Socket = Callable[[dict[str, Any], StartResponse], Iterable[bytes]]
+
+
+class RestApplication:
+    """The WSGI application.
+
+    Parameters
+    ----------
+    services : Services
+    tokens : Tokens
+    pages : mapping of str to callable, optional
+        What else there is, by path: called with a GET request, gives the response.
+    sockets : mapping of str to callable, optional
+        WebSockets that anybody may open, by path: called with the WSGI environment and ``start_response``.
+    """
+
+    def __init__(
+        self,
+        services: Services,
+        tokens: Tokens,
+        pages: Mapping[str, Page] | None = None,
+        sockets: Mapping[str, Socket] | None = None,
+    ) -> None:
+        self._notifier = services.notifier
+        self._epoch = services.state.epoch
+        self._state = services.state
+        self._tokens = tokens
+        self._resources = Resources(services)
+        self.operations = operations(self._resources)
+        self.pages: dict[str, Page] = {OPENAPI: self._openapi, **(pages or {})}
+        self.sockets: dict[str, Socket] = dict(sockets or {})
+        self._methods: dict[str, dict[str, Operation]] = {}
+        for operation in self.operations:
+            self._methods.setdefault(operation.path, {})[operation.method] = operation
+        self._document = json.dumps(document(self.operations)).encode()
+        self._map = Mapper()
+        self._map.minimization = False
+        for path in (*self._methods, CHANNEL):
+            self._map.connect(None, path, path=path)
+
+    def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
+        """Answer one request (PEP 3333)."""
+        request = Request(environ)
+        try:
+            try:
+                answered = self._answer(request, start_response)
+            except UnicodeDecodeError as error:
+                raise Problem(HTTPStatus.BAD_REQUEST, "the address is no UTF-8") from error
+        except Problem as problem:
+            answered = _document(problem)
+        except Exception:
+            LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
+            answered = _document(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the controller's log tells what failed"))
+        if not isinstance(answered, Response):
+            return answered
+        body: Iterable[bytes] = answered(environ, start_response)
+        return body
+
+    def _answer(self, request: Request, start_response: StartResponse) -> Response | Iterable[bytes]:
+        if (request.content_length or 0) > MOST_BODY_BYTES:
+            raise Problem(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"a body has {MOST_BODY_BYTES} bytes at most; nothing here needs one",
+                {"Connection": "close"},
+            )
+        path = request.path_info
+        if path in self.pages:
+            if request.method not in ("GET", "HEAD"):
+                raise _not_allowed(request, ["GET"])
+            return self.pages[path](request)
+        if path in self.sockets:
+            return self._socket(request, self.sockets[path], start_response)
+        route = self._map.match(path)
+        if route is None:
+            raise Problem(HTTPStatus.NOT_FOUND, f"nothing is at {path}; what there is is told at {OPENAPI}")
+        if route["path"] == CHANNEL:
+            return self._channel(request, route["address"], start_response)
+        methods = self._methods[route["path"]]
+        operation = methods.get("GET" if request.method == "HEAD" else request.method)
+        if operation is None:
+            raise _not_allowed(request, methods)
+        return self._operate(request, operation, route)
+
+    # -- operations ---------------------------------------------------------------------------------------------------
+
+    def _operate(self, request: Request, operation: Operation, route: Mapping[str, str]) -> Response:
+        if operation.token:
+            self._tokens.check_operator(request)
+            self._check_unchanged(request)
+        values = _values(request, operation, route)
+        offset, limit = values.pop("offset", 0), values.pop("limit", MOST_ITEMS)
+        listing = operation.answer(**values)
+        body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
+        data = json.dumps(body).encode()
+        etag = self._etag(data)
+        if request.method in ("GET", "HEAD") and etag in request.if_none_match:
+            return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
+        response = Response(data, content_type="application/json", charset="UTF-8", etag=etag)
+        if isinstance(listing, Listing) and offset + limit < listing.total:
+            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}>; rel="next"'
+        return response
+
+    def _etag(self, data: bytes) -> str:
+        """Not of the version alone: who is connected, or how far an agent is, changes without one."""
+        return f"{self._epoch}-{self._state.version}-{zlib.crc32(data):08x}"
+
+    def _check_unchanged(self, request: Request) -> None:
+        drains = json.dumps(self._resources.drains().page(0, MOST_ITEMS)).encode()
+        if self._etag(drains) not in request.if_match:
+            raise Problem(
+                HTTPStatus.PRECONDITION_FAILED,
+                f"it has changed since: look at {ROOT}/drains again, or leave out If-Match",
+            )
+
+    # -- others -------------------------------------------------------------------------------------------------------
+
+    def _openapi(self, request: Request) -> Response:
+        etag = f"{zlib.crc32(self._document):08x}"
+        if etag in request.if_none_match:
+            return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
+        return Response(self._document, content_type="application/json", charset="UTF-8", etag=etag)
+
+    def _socket(self, request: Request, socket: Socket, start_response: StartResponse) -> Iterable[bytes]:
+        if request.method != "GET":
+            raise _not_allowed(request, ["GET"])
+        _check_upgrade(request, "a WebSocket")
+        origin = urlsplit(request.headers.get("Origin", ""))
+        if origin.netloc and origin.netloc != request.host:  # a page of somebody else's in an operator's browser
+            raise Problem(HTTPStatus.FORBIDDEN, f"a page of {origin.netloc:.60} may not read this controller")
+        return socket(request.environ, start_response)
+
+    def _channel(self, request: Request, address: str, start_response: StartResponse) -> Iterable[bytes]:
+        if request.method != "GET":
+            raise _not_allowed(request, ["GET"])
+        host = self._resources.host("address", address)
+        _check_upgrade(request, "the agents' push channel")
+        self._tokens.check_agent(request)
+        try:
+            return self._notifier.serve(request.environ, start_response, host)
+        except ClaimError as error:
+            raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+
+
+def _check_upgrade(request: Request, what: str) -> None:
+    if request.headers.get("Upgrade", "").lower() != "websocket":
+        raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: connect by WebSocket", {"Upgrade": "websocket"})
+
+
+def _values(request: Request, operation: Operation, route: Mapping[str, str]) -> dict[str, Any]:
+    """The request's parameters by name, read and checked."""
+    known = {param.name: param for param in (*operation.params, *(PAGE if operation.listed else ()))}
+    values: dict[str, Any] = {}
+    given = request.GET
+    for name in given:
+        if name not in known or known[name].where != "query":
+            names = ", ".join(param.name for param in known.values() if param.where == "query") or "none"
+            raise Problem(HTTPStatus.BAD_REQUEST, f"there is no parameter {name!r:.60} here; there are: {names}")
+        if len(given.getall(name)) > 1:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{name} is given twice")
+    for param in known.values():
+        text = route.get(param.name) if param.where == "path" else given.get(param.name)
+        if text is None or text == "":
+            if param.required or text == "":
+                raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name} is missing: {param.description}")
+            continue
+        try:
+            values[param.name] = param.read(text)
+        except ValueError as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name}={text:.60}: {error}") from error
+    return values
+
+
+def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:
+    allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
+    return Problem(
+        HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not possible here", {"Allow": ", ".join(allowed)}
+    )
+
+
+def _document(problem: Problem) -> Response:
+    body = {
+        "type": "about:blank",
+        "title": problem.status.phrase,
+        "status": problem.status.value,
+        "detail": problem.detail,
+    }
+    return Response(
+        json.dumps(body).encode(),
+        status=problem.status.value,
+        content_type=PROBLEM,
+        headerlist=[("Content-Type", PROBLEM), *problem.headers.items()],
+    )

@@ -1,0 +1,102 @@
+"""The OpenAPI 3.1 document, made from the operations that the interface dispatches by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+from sopa_ryu import __version__
+from sopa_ryu.rest.operations import PAGE, Operation, Param
+from sopa_ryu.rest.schemas import SCHEMAS
+
+PROBLEM = "application/problem+json"
+_ETAG = {
+    "description": "Changes with the answer; its first part is the controller's epoch, its second the fabric's version.",
+    "schema": {"type": "string"},
+}
+_IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "An ETag: the answer is 304 without a body if nothing has changed since.",
+    "schema": {"type": "string"},
+}
+
+
+def document(operations: Iterable[Operation]) -> dict[str, Any]:
+    """The document of these operations."""
+    paths: dict[str, Any] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "SOPA controller",
+            "version": __version__,
+            "description": "A fat-tree under source-routed packet spraying: what it is, what has failed, which paths are left.",
+            "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": paths,
+        "components": {
+            "schemas": SCHEMAS,
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "The operators' token: the file `token` in the controller's --sopa-state-dir.",
+                }
+            },
+        },
+    }
+
+
+def _described(operation: Operation) -> dict[str, Any]:
+    params = (*operation.params, *(PAGE if operation.listed else ()))
+    described: dict[str, Any] = {
+        "operationId": operation.name,
+        "summary": operation.summary,
+        "parameters": [_parameter(param) for param in params],
+        "responses": _responses(operation, bool(params)),
+    }
+    if operation.method == "GET":
+        described["parameters"].append(_IF_NONE_MATCH)
+    if operation.token:
+        described["security"] = [{"token": []}]
+    return described
+
+
+def _parameter(param: Param) -> dict[str, Any]:
+    return {
+        "name": param.name,
+        "in": param.where,
+        "required": param.required or param.where == "path",
+        "description": param.description,
+        "schema": dict(param.schema),
+    }
+
+
+def _responses(operation: Operation, params: bool) -> dict[str, Any]:
+    schema = {"$ref": f"#/components/schemas/{operation.schema}"}
+    responses: dict[str, Any] = {
+        "200": {
+            "description": operation.summary,
+            "headers": {"ETag": _ETAG},
+            "content": {"application/json": {"schema": schema}},
+        }
+    }
+    problems = dict(operation.problems)
+    if operation.method == "GET":
+        responses["304"] = {"description": "nothing has changed", "headers": {"ETag": _ETAG}}
+    if any(param.where == "query" for param in operation.params) or operation.listed:
+        problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
+    if operation.token:
+        problems[HTTPStatus.UNAUTHORIZED] = "without the operators' token"
+        problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, "the controller has no token: it could not write the file")
+    problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request has too large a body"
+    for status, when in sorted(problems.items()):
+        responses[str(status.value)] = {
+            "description": when,
+            "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+        }
+    return responses

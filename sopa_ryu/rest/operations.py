@@ -1,0 +1,141 @@
+"""What the REST interface offers, as data: dispatch and the OpenAPI document are made from the same operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from itertools import islice
+from typing import Any, NamedTuple
+
+ROOT = "/sopa/v1"
+MOST_ITEMS = 1000
+"""A list's longest page."""
+
+
+class Problem(Exception):
+    """A request that cannot be answered: becomes a problem document (RFC 9457).
+
+    Parameters
+    ----------
+    status : HTTPStatus
+    detail : str
+        What was wrong with this request, and what would be right.
+    headers : dict, optional
+        More response headers, such as ``Allow``.
+    """
+
+    def __init__(self, status: HTTPStatus, detail: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = headers or {}
+
+
+class Param(NamedTuple):
+    """A parameter of an operation.
+
+    Attributes
+    ----------
+    name : str
+    where : str
+        ``query`` or ``path``.
+    schema : dict
+        JSON Schema of its values.
+    description : str
+        What it is, with what a request without it gets.
+    read : callable
+        Makes its value of the text; raises `ValueError` with what would be right.
+    required : bool
+    """
+
+    name: str
+    where: str
+    schema: Mapping[str, Any]
+    description: str
+    read: Callable[[str], Any]
+    required: bool = False
+
+
+class Listing(NamedTuple):
+    """An answer with a list in it, of which a request gets a page.
+
+    Attributes
+    ----------
+    body : dict
+        The rest of the answer.
+    key : str
+        The list's name in the answer.
+    total : int
+        How many items there are.
+    items : iterable
+    tell : callable
+        Makes of an item what is told of it; only for the items of the page.
+    """
+
+    body: dict[str, Any]
+    key: str
+    total: int
+    items: Iterable[Any]
+    tell: Callable[[Any], Any] = lambda item: item
+
+    def page(self, offset: int, limit: int) -> dict[str, Any]:
+        """The answer with the items from ``offset`` on, ``limit`` at most."""
+        told = [self.tell(item) for item in islice(self.items, offset, offset + limit)]
+        return {**self.body, "total": self.total, "offset": offset, self.key: told}
+
+
+class Operation(NamedTuple):
+    """One method of one path.
+
+    Attributes
+    ----------
+    method, path : str
+        The path in OpenAPI's form, ``/sopa/v1/drains/{name}``.
+    name : str
+        OpenAPI's operationId.
+    summary : str
+    answer : callable
+        Called with the parameters by name; returns the body, or a `Listing`.
+    schema : str
+        The answer's schema in `schemas.SCHEMAS`.
+    params : tuple of Param
+    problems : dict of HTTPStatus to str
+        The problems of its own, and when they come.
+    token : bool
+        Whether it needs the operators' token.
+    listed : bool
+        Whether the answer is a `Listing`.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    answer: Callable[..., Any]
+    schema: str
+    params: tuple[Param, ...] = ()
+    problems: Mapping[HTTPStatus, str] = {}
+    token: bool = False
+    listed: bool = False
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        # int() takes spaces, underscores, a sign and other scripts' digits, too
+        if not (text.isascii() and text.isdigit()) or len(text) > 12 or not least <= int(text) <= most:
+            raise ValueError(f"write a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def number(name: str, description: str, least: int, most: int) -> Param:
+    """A query parameter that is a whole number."""
+    schema = {"type": "integer", "minimum": least, "maximum": most}
+    return Param(name, "query", schema, description, _number(least, most))
+
+
+PAGE = (
+    number("offset", "The first item to give, counted from 0, which is the default.", 0, 10**9),
+    number("limit", f"The most items to give. The default is {MOST_ITEMS}, the most there is.", 1, MOST_ITEMS),
+)

@@ -1,0 +1,257 @@
+"""What each resource of the REST interface answers: plain dictionaries, made from the controller's state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from ipaddress import AddressValueError
+from typing import Any
+
+from flowrules import word
+from flowrules.word import Carrier
+from sopa_ryu import health
+from sopa_ryu.agent.flowhash import FlowKey, flow_hash, round_robin
+from sopa_ryu.drains import StateError
+from sopa_ryu.notify import Notifier
+from sopa_ryu.rest.operations import MOST_ITEMS, Listing, Problem
+from sopa_ryu.session import SwitchError
+from sopa_ryu.state import DOWN, SILENT, FabricState
+from sopa_ryu.wiring import Wiring
+from topologies import Host, Link, Switch, TopologyError
+
+TCP = 6
+LINKS_PER_HOST = 3  # k^3/4 hosts, and as many links at each of the three levels
+
+
+@dataclass
+class Services:
+    """What the resources are made from, and what they may set off.
+
+    Attributes
+    ----------
+    state : FabricState
+    notifier : Notifier
+    wiring : Wiring
+    since : callable
+        Gives the switches that hold their rules, each with when it connected.
+    drain : callable
+        Drains a link or switch (True) or takes it back (False).
+    rules : callable
+        Asks a switch what it holds: the body of ``/switches/{name}/rules``; `SwitchError` if it does not answer.
+    sessions : callable
+        Gives of each connected switch its address and the version of its rules.
+    rates : callable
+        Gives of a link the bits per second upwards and downwards; None where they are not known.
+    carrier : Carrier
+    """
+
+    state: FabricState
+    notifier: Notifier
+    wiring: Wiring
+    since: Callable[[], Mapping[Switch, float]]
+    drain: Callable[[str, bool], object]
+    rules: Callable[[Switch], dict[str, Any]]
+    sessions: Callable[[], Mapping[Switch, tuple[str, int]]] = dict
+    rates: Callable[[Link], tuple[float, float] | None] = lambda link: None
+    carrier: Carrier = Carrier.MAC
+
+
+class Resources:
+    """The answers, one method for each operation."""
+
+    def __init__(self, services: Services) -> None:
+        self._its = services
+        self.state = services.state
+        self.tree = services.state.tree
+
+    # -- the whole fabric ---------------------------------------------------------------------------------------------
+
+    def fabric(self) -> dict[str, Any]:
+        """What the fabric is, who is connected, and what has failed."""
+        body = self.state.fabric()
+        failures = body["failures"]
+        return {
+            **body,
+            "carrier": str(self._its.carrier),
+            "failures": failures[:MOST_ITEMS],
+            "failures_total": len(failures),
+        }
+
+    def switches(self) -> Listing:
+        """Every switch of the plan."""
+        sessions = self._its.sessions()
+
+        def tell(switch: Switch) -> dict[str, Any]:
+            address, version = sessions.get(switch, (None, None))
+            name = self.tree.name(switch)
+            return {
+                "name": name,
+                "level": switch.level.name.lower(),
+                "dpid": f"{self.tree.dpid(switch):016x}",
+                "connected": switch in self.state.connected,
+                "rules_version": version,
+                "failure": self.state.failures.get(name),
+                "address": address,
+            }
+
+        return self._listing("switches", self.tree.switch_count, self.tree.switches(), tell)
+
+    def links(self) -> Listing:
+        """Every cable of the plan, the hosts' first."""
+
+        def tell(link: Link) -> dict[str, Any]:
+            rates = self._its.rates(link)
+            name = self.tree.name(link)
+            lower = None if isinstance(link.lower, Host) else self.tree.port(link.lower, link.upper)
+            return {
+                "name": name,
+                "lower": {"name": self.tree.name(link.lower), "port": lower},
+                "upper": {"name": self.tree.name(link.upper), "port": self.tree.port(link.upper, link.lower)},
+                "failure": self.state.failures.get(name),
+                "up_bits_per_second": rates and rates[0],
+                "down_bits_per_second": rates and rates[1],
+            }
+
+        return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), tell)
+
+    def hosts(self) -> Listing:
+        """Every host of the plan."""
+
+        def tell(host: Host) -> dict[str, Any]:
+            edge = self.tree.edge_of(host)
+            return {
+                "name": self.tree.name(host),
+                "address": str(self.tree.ip(host)),
+                "mac": self.tree.mac(host),
+                "switch": self.tree.name(edge),
+                "port": self.tree.port(edge, host),
+                "agent": host in self._its.notifier.sessions,
+            }
+
+        return self._listing("hosts", self.tree.host_count, self.tree.hosts(), tell)
+
+    # -- what has happened --------------------------------------------------------------------------------------------
+
+    def failures(self) -> Listing:
+        """What has failed, and for how long it is still held down if it is back."""
+        return self._list("failures", self.state.failure_list(time.monotonic()))
+
+    def changes(self) -> Listing:
+        """The last versions, the latest first."""
+        return self._list("changes", self.state.change_list(), epoch=self.state.epoch)
+
+    def wiring(self) -> Listing:
+        """Every link that is not where the fat-tree wants it."""
+        since = self._its.since()
+        down = {name: reason for name, reason in self.state.failures.items() if reason in (DOWN, SILENT)}
+        report = self._its.wiring.report(down, since.keys(), since, time.monotonic())
+        return self._list("problems", report.pop("problems"), **report)
+
+    def agents(self) -> Listing:
+        """The connected agents: what they have in force, and how far behind they are."""
+        its, version = self._its.notifier, self.state.version
+        body = {
+            "version": version,
+            "epoch": self.state.epoch,
+            "behind": its.behind(version),
+            "refused": dict(its.refused),
+        }
+        sessions = [session for _, session in sorted(its.sessions.items())]
+        return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version))
+
+    def process(self) -> dict[str, Any]:
+        """What the controller's process holds."""
+        return health.process()
+
+    def rules(self, name: str) -> dict[str, Any]:
+        """What a switch is meant to hold beside what it holds."""
+        try:
+            switch = self.tree.switch(name)
+        except TopologyError as error:
+            raise Problem(HTTPStatus.NOT_FOUND, f"{name} is no switch of this fabric, such as e0_0: {error}") from error
+        try:
+            return self._its.rules(switch)
+        except SwitchError as error:
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{name} cannot be asked: {error}") from error
+
+    # -- drains -------------------------------------------------------------------------------------------------------
+
+    def drains(self) -> Listing:
+        """What operators have taken out of the candidate paths."""
+        return self._list("drains", sorted(self.state.drained))
+
+    def put_drain(self, name: str) -> dict[str, Any]:
+        """Take a link or switch out of the candidate paths."""
+        return self._change_drain(name, True)
+
+    def delete_drain(self, name: str) -> dict[str, Any]:
+        """Take it back."""
+        return self._change_drain(name, False)
+
+    def _change_drain(self, name: str, drained: bool) -> dict[str, Any]:
+        try:
+            self._its.drain(name, drained)
+        except TopologyError as error:
+            raise Problem(
+                HTTPStatus.NOT_FOUND, f"{name} is no link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"
+            ) from error
+        except ValueError as error:
+            raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+        except StateError as error:
+            raise Problem(HTTPStatus.INSUFFICIENT_STORAGE, f"nothing has changed: {error}") from error
+        return self.drains().page(0, MOST_ITEMS)
+
+    # -- paths --------------------------------------------------------------------------------------------------------
+
+    def paths(
+        self,
+        src: str,
+        dst: str,
+        packets: int | None = None,
+        protocol: int = TCP,
+        sport: int | None = None,
+        dport: int | None = None,
+        seed: int = 1,
+    ) -> dict[str, Any]:
+        """The candidate paths between two hosts, and those that failures exclude."""
+        source, destination = self.host("src", src), self.host("dst", dst)
+        usable, excluded = self.state.failures.split(source, destination)
+        body = {
+            "src": str(self.tree.ip(source)),
+            "dst": str(self.tree.ip(destination)),
+            "kind": self.tree.kind(source, destination),
+            "version": self.state.version,
+            "total": len(usable) + len(excluded),
+            "candidates": [
+                {"up": list(path.up), "option": word.option(path.up), "hops": list(path.hops)} for path in usable
+            ],
+            "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
+        }
+        if packets is not None:
+            start = 0
+            if sport is not None or dport is not None:
+                ends = self.tree.ip(source), self.tree.ip(destination)
+                key = FlowKey.of(*ends, protocol, sport or 0, dport or 0)
+                start = flow_hash(key, seed)
+            count = len(usable)
+            body["packets"] = [round_robin(start, n, count) for n in range(packets)] if count else []
+        return body
+
+    def host(self, name: str, text: str) -> Host:
+        """The host of an address or a name, which parameter ``name`` gave; `Problem` if there is none."""
+        try:
+            return self.tree.host(text) if text.startswith("h") else self.tree.host_by_ip(text)
+        except AddressValueError as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}={text} is no IPv4 address: {error}") from error
+        except TopologyError as error:
+            raise Problem(HTTPStatus.NOT_FOUND, f"{name}: {error}") from error
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def _list(self, key: str, items: list[Any], **more: Any) -> Listing:
+        return Listing({"version": self.state.version, **more}, key, len(items), items)
+
+    def _listing(self, key: str, total: int, items: Any, tell: Callable[[Any], Any]) -> Listing:
+        return Listing({"version": self.state.version}, key, total, items, tell)

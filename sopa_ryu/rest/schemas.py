@@ -1,0 +1,212 @@
+"""JSON Schemas (2020-12) of what the REST interface answers: the components of its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_STRING: Schema = {"type": "string"}
+_INTEGER: Schema = {"type": "integer", "minimum": 0}
+_NUMBER: Schema = {"type": "number", "minimum": 0}
+_BOOLEAN: Schema = {"type": "boolean"}
+
+
+def _maybe(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _list(items: Schema, **more: Any) -> Schema:
+    return {"type": "array", "items": items, **more}
+
+
+def _object(properties: Schema, optional: tuple[str, ...] = (), **more: Any) -> Schema:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+        **more,
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _page(key: str, items: Schema, **more: Schema) -> Schema:
+    return _object({"version": _INTEGER, **more, "total": _INTEGER, "offset": _INTEGER, key: _list(items)})
+
+
+_UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
+
+SCHEMAS: dict[str, Schema] = {
+    "Problem": _object(
+        {"type": _STRING, "title": _STRING, "status": {"type": "integer"}, "detail": _STRING},
+        description="RFC 9457: `detail` says what was wrong with the request, and what would be right.",
+    ),
+    "Failure": _object(
+        {
+            "name": _STRING,
+            "kind": {"enum": ["link", "switch"]},
+            "reason": _STRING,
+            "held_seconds": _maybe(_NUMBER),
+        },
+        optional=("held_seconds",),
+    ),
+    "Fabric": _object(
+        {
+            "k": {"type": "integer", "minimum": 2},
+            "hosts": _INTEGER,
+            "switches": _object({"edge": _INTEGER, "aggregation": _INTEGER, "core": _INTEGER}),
+            "connected": _INTEGER,
+            "version": _INTEGER,
+            "epoch": _INTEGER,
+            "settled": _BOOLEAN,
+            "carrier": {"enum": ["mac", "option"]},
+            "failures": _list(_ref("Failure"), description="the first 1,000; /sopa/v1/failures has all"),
+            "failures_total": _INTEGER,
+            "missing": _list(_STRING),
+            "rejected": _list(_object({"dpid": _STRING, "reason": _STRING})),
+            "bfd": _object({"enabled": _BOOLEAN, "detail": _STRING}),
+        }
+    ),
+    "Paths": _object(
+        {
+            "src": _STRING,
+            "dst": _STRING,
+            "kind": {"enum": ["intra-rack", "inter-rack", "inter-pod"]},
+            "version": _INTEGER,
+            "total": _INTEGER,
+            "candidates": _list(
+                _object(
+                    {"up": _UP, "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"}, "hops": _list(_STRING)}
+                ),
+                description="in round-robin order",
+            ),
+            "excluded": _list(_object({"up": _UP, "reason": _STRING})),
+            "packets": _list(_INTEGER, description="of each packet the index of its path in `candidates`"),
+        },
+        optional=("packets",),
+    ),
+    "Switches": _page(
+        "switches",
+        _object(
+            {
+                "name": _STRING,
+                "level": {"enum": ["edge", "aggregation", "core"]},
+                "dpid": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+                "connected": _BOOLEAN,
+                "rules_version": _maybe(_INTEGER),
+                "failure": _maybe(_STRING),
+                "address": _maybe(_STRING),
+            }
+        ),
+    ),
+    "Links": _page(
+        "links",
+        _object(
+            {
+                "name": _STRING,
+                "lower": _object({"name": _STRING, "port": _maybe(_INTEGER)}),
+                "upper": _object({"name": _STRING, "port": _INTEGER}),
+                "failure": _maybe(_STRING),
+                "up_bits_per_second": _maybe(_NUMBER),
+                "down_bits_per_second": _maybe(_NUMBER),
+            }
+        ),
+    ),
+    "Hosts": _page(
+        "hosts",
+        _object(
+            {
+                "name": _STRING,
+                "address": _STRING,
+                "mac": _STRING,
+                "switch": _STRING,
+                "port": _INTEGER,
+                "agent": _BOOLEAN,
+            }
+        ),
+    ),
+    "Failures": _page("failures", _ref("Failure")),
+    "Changes": _page(
+        "changes",
+        _object(
+            {
+                "version": _INTEGER,
+                "at": _NUMBER,
+                "failed": {"type": "object", "additionalProperties": _STRING},
+                "healed": _list(_STRING),
+                "agents": _INTEGER,
+                "acknowledged_ms": _maybe(_NUMBER),
+                "installed_ms": _maybe(_NUMBER),
+            }
+        ),
+        epoch=_INTEGER,
+    ),
+    "Drains": _page("drains", _STRING),
+    "Wiring": _page(
+        "problems",
+        _object({"link": _STRING, "kind": {"enum": ["swapped", "foreign", "missing"]}, "detail": _STRING}),
+        links=_INTEGER,
+        right=_INTEGER,
+        unchecked=_INTEGER,
+        refused=_INTEGER,
+    ),
+    "Agents": _page(
+        "agents",
+        _object(
+            {
+                "host": _STRING,
+                "address": _STRING,
+                "peer": _STRING,
+                "carrier": _maybe(_STRING),
+                "version": _INTEGER,
+                "lag": {"type": "integer"},
+                "lag_seconds": _NUMBER,
+                "acknowledged_ms": _maybe(_NUMBER),
+                "last_contact_seconds": _NUMBER,
+                "refused": _INTEGER,
+                "refuses": _INTEGER,
+            }
+        ),
+        epoch=_INTEGER,
+        behind=_INTEGER,
+        refused={"type": "object", "additionalProperties": _INTEGER},
+    ),
+    "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
+    "Rules": _object(
+        {
+            "switch": _STRING,
+            "version": _INTEGER,
+            "rules_version": _INTEGER,
+            "right": {
+                "type": "boolean",
+                "description": "whether exactly the intended entries and groups are installed",
+            },
+            "entries": _list(
+                _object(
+                    {
+                        "table": _INTEGER,
+                        "priority": _INTEGER,
+                        "match": _object({}, additionalProperties=True),
+                        "does": _list(_STRING),
+                        "purpose": _STRING,
+                        "state": {"enum": ["installed", "missing", "stale", "learned"]},
+                        "packets": _maybe(_INTEGER),
+                        "bytes": _maybe(_INTEGER),
+                    }
+                )
+            ),
+            "groups": _list(
+                _object(
+                    {
+                        "id": _INTEGER,
+                        "ports": _list({"type": "integer"}),
+                        "state": {"enum": ["installed", "missing", "stale", "different"]},
+                    }
+                )
+            ),
+        }
+    ),
+}
