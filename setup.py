@@ -33,7 +33,7 @@ setup(
     ),
     package_data={
         "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/**/*", "py.typed"],
-        "experiments": ["**/*.cc", "**/*.h", "**/CMakeLists.txt"],
+        "experiments": ["bench/*.txt", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
     entry_points={

@@ -44,6 +44,8 @@ class Services:
         Gives of each connected switch its address and the version of its rules.
     rates : callable
         Gives of a link the bits per second upwards and downwards; None where they are not known.
+    capacity : callable
+        Gives of a link the bits per second that fit in each direction; None where that is not known.
     carrier : Carrier
     """
 
@@ -55,6 +57,7 @@ class Services:
     rules: Callable[[Switch], dict[str, Any]]
     sessions: Callable[[], Mapping[Switch, tuple[str, int]]] = dict
     rates: Callable[[Link], tuple[float, float] | None] = lambda link: None
+    capacity: Callable[[Link], float | None] = lambda link: None
     carrier: Carrier = Carrier.MAC
 
 
@@ -112,6 +115,7 @@ class Resources:
                 "failure": self.state.failures.get(name),
                 "up_bits_per_second": rates and rates[0],
                 "down_bits_per_second": rates and rates[1],
+                "capacity_bits_per_second": self._its.capacity(link),
             }
 
         return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), tell)

@@ -112,6 +112,7 @@ SCHEMAS: dict[str, Schema] = {
                 "failure": _maybe(_STRING),
                 "up_bits_per_second": _maybe(_NUMBER),
                 "down_bits_per_second": _maybe(_NUMBER),
+                "capacity_bits_per_second": _maybe(_NUMBER),
             }
         ),
     ),
