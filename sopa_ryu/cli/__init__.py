@@ -8,9 +8,13 @@ import click
 
 from sopa_ryu import __version__
 from sopa_ryu.cli.agent import agent
+from sopa_ryu.cli.completion import completion
 from sopa_ryu.cli.lab import lab
+from sopa_ryu.cli.maintenance import drain, restore
 from sopa_ryu.cli.parser import parser
-from sopa_ryu.cli.query import paths, status
+from sopa_ryu.cli.query import agents, failures, paths, status, wiring
+from sopa_ryu.cli.rules import rules
+from sopa_ryu.cli.watch import watch
 
 
 class Commands(click.Group):
@@ -37,8 +41,26 @@ def main() -> None:
     """SOPA: packets sprayed round-robin over every path of a fat-tree, by source routing.
 
     The controller itself is started by: ryu-manager sopa_ryu.app --sopa-k 4
+
+    \b
+    On one machine:    sopa demo                          see it work
+                       sopa lab                           try it by hand
+    On the hosts:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
+    From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
+                       sopa status                        how is the fabric?
+                       sopa failures, sopa wiring, sopa agents, sopa rules e0_0
+                       sopa watch                         what happens now?
+                       sopa paths h0_0_2 h2_1_3           which ways do packets take?
+    Maintenance:       sopa drain c0_0 && sopa restore c0_0
+    Tab completion:    eval "$(sopa completion bash)"
+
+    Commands that ask a controller exit with 0 if all is well, 1 for an error or no answer, 2 for wrong usage, and 3 if something
+    has failed or is not right.
     """
 
 
-for _command in (agent, lab, parser, paths, status):
+_COMMANDS = (
+    agent, agents, completion, drain, failures, lab, parser, paths, restore, rules, status, watch, wiring,
+)  # fmt: skip
+for _command in _COMMANDS:
     main.add_command(_command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -61,7 +62,9 @@ def lab(
       sh sopa parser status --iface e0_0-eth1       with --carrier option: what that port has seen
       link a0_0 c0_1 down                           cut a link; up again: link a0_0 c0_1 up
       sh sopa status                                what the controller says
-      sh sopa paths 10.0.0.2 10.2.0.2               the candidate paths of a pair
+      sh sopa paths h0_0_2 h2_0_2                   the candidate paths of a pair
+      sh sopa drain c0_0                            out for maintenance; back: sh sopa restore c0_0
+      sh sopa rules e0_0                            what a switch should hold, beside what it holds
       sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    a switch's entries
     """
     from mininet.cli import CLI
@@ -77,14 +80,17 @@ def lab(
     options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
 
     def inside() -> int:
-        with SopaLab(
+        its = SopaLab(
             tree,
             mbit,
             say=console.print,
             agents=not no_agents,
             agent_options=options,
             carrier=Carrier(carrier),
-        ) as its:
+        )
+        # for sopa as it is typed at the prompt, there (sh sopa ...) and in hosts (h0_0_2 sopa ...)
+        os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
+        with its:
             console.print(
                 f"k={k}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}; "

@@ -8,17 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from rich import box
-from rich.console import Console
-from rich.table import Table
 
 from sopa_ryu.cli.common import fail, need_root
+from sopa_ryu.cli.tables import add, new_table, show
 
 if TYPE_CHECKING:
     from sopa_ryu.agent.netns import Interface
 
 Result = TypeVar("Result")
-PIPED_COLUMNS = 160
 
 _interfaces = click.option(
     "--iface",
@@ -94,16 +91,11 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
         click.echo(json.dumps({name: _object(its) for name, its in found.items()}, indent=1))
     else:
         names = [seen.name.lower() for seen in the.Seen]
-        table = Table(box=box.SIMPLE)
-        for column in ("interface", "mode"):
-            table.add_column(column, no_wrap=True)
-        for column in names:
-            table.add_column(column, justify="right", no_wrap=True)
+        table = new_table("interface", "mode", *names, right=tuple(names))
         for name, its in found.items():
-            counts = [str(its.counters[seen]) for seen in names] if its else []
-            table.add_row(name, (its.mode or "several") if its else "none", *counts)
-        console = Console()
-        (console if console.is_terminal else Console(width=PIPED_COLUMNS)).print(table)
+            counts = [its.counters[seen] for seen in names] if its else [""] * len(names)
+            add(table, name, (its.mode or "several") if its else "none", *counts)
+        show(table)
     sys.exit(0 if all(found.values()) else 1)
 
 

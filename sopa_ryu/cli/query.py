@@ -1,86 +1,286 @@
-"""``sopa status`` and ``sopa paths``: what a controller says over REST."""
+"""``sopa status``, ``paths``, ``failures``, ``wiring`` and ``agents``: what a controller says over REST."""
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 import click
-import httpx
-from rich.console import Console
-from rich.table import Table
 
-from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.names import hosts
+from sopa_ryu.cli.tables import BAD, PENDING, add, new_table, show
 
-CONTROLLER = "http://127.0.0.1:8080"
-
-
-@click.command()
-@click.option("--controller", default=CONTROLLER, show_default=True, metavar="URL", help="Where the controller is.")
-@click.option("--json", "as_json", is_flag=True, help="The controller's answer as it is.")
-def status(controller: str, as_json: bool) -> None:
-    """What the controller holds and what has failed.
-
-    The exit status is 0 if every switch is connected and nothing has failed, 3 if not, and 1 without an answer.
-    """
-    body = ask(controller, "/fabric")
-    if as_json:
-        click.echo(json.dumps(body))
-    else:
-        total = sum(body["switches"].values())
-        click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts")
-        click.echo(f"connected     {body['connected']} of {total} switches")
-        click.echo(f"version       {body['version']}")
-        failures = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
-        click.echo(f"failures      {', '.join(failures) or 'none'}")
-        click.echo(f"BFD           {body['bfd']['detail']}")
-        if body["missing"]:
-            click.echo(f"not here      {', '.join(body['missing'])}")
-        for rejected in body["rejected"]:
-            click.echo(f"left alone    {rejected['dpid']}: {rejected['reason']}")
-    healthy = not (body["failures"] or body["missing"] or body["rejected"])
-    sys.exit(0 if healthy else 3)
+SHOWN = 8  # failures, or switches that are not here, in one line
+PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 
 
 @click.command()
-@click.argument("src")
-@click.argument("dst")
-@click.option("--controller", default=CONTROLLER, show_default=True, metavar="URL", help="Where the controller is.")
-@click.option("--json", "as_json", is_flag=True, help="The controller's answer as it is.")
-def paths(src: str, dst: str, controller: str, as_json: bool) -> None:
-    """The candidate paths between two hosts, by their addresses, in the order in which packets take them.
+@with_controller
+@json_option
+def status(controller: Controller, as_json: bool) -> None:
+    """Show what the controller holds and what has failed.
 
     \b
-    Example:
-      sopa paths 10.0.0.2 10.2.0.2
+    Examples:
+      sopa status
+      sopa status --controller http://192.0.2.1:8080
+      sopa status --json | jq .version
+      sopa status >/dev/null && echo all is well
+
+    \b
+    Exit status:
+      0   every switch is connected, and nothing has failed or is drained
+      1   no answer
+      2   wrong usage
+      3   something is not so
     """
-    body = ask(controller, "/paths", src=src, dst=dst)
+    body = controller.get("/fabric")
+    failures, missing = body["failures"], body["missing"]
     if as_json:
-        click.echo(json.dumps(body))
-        return
-    title = (
-        f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
-    )
-    table = Table("turn", "up", "option word", "way", title=title, title_justify="left")
+        print_json(body)
+    else:
+        total = sum(body["switches"].values())
+        click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
+        click.echo(f"connected     {body['connected']} of {total} switches")
+        waits = "" if body["settled"] else " (waits for switches before it says what has failed)"
+        click.echo(f"version       {body['version']}{waits}")
+        named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in failures]
+        click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
+        click.echo(f"BFD           {body['bfd']['detail']}")
+        if missing:
+            click.echo(f"not here      {_some(missing, len(missing), 'sopa status --json')}")
+        for rejected in body["rejected"]:
+            click.echo(f"left alone    {rejected['dpid']}: {rejected['reason']}")
+    sys.exit(NOT_RIGHT if failures or missing or body["rejected"] else 0)
+
+
+def _some(names: list[str], total: int, rest: str) -> str:
+    shown = names[:SHOWN]
+    return ", ".join(shown) + (f" and {total - len(shown)} more: {rest}" if total > len(shown) else "")
+
+
+def _protocol(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    if value is None:
+        return None
+    if value.lower() in PROTOCOLS:
+        return PROTOCOLS[value.lower()]
+    if not (value.isascii() and value.isdigit()) or int(value) > 255:
+        raise click.BadParameter(f"{value!r} is no protocol: {', '.join(PROTOCOLS)}, or a number from 0 to 255")
+    return int(value)
+
+
+@click.command()
+@click.argument("src", shell_complete=hosts)
+@click.argument("dst", shell_complete=hosts)
+@click.option(
+    "--packets", type=click.IntRange(1, 10_000), metavar="N", help="Show which path each of a flow's N packets takes."
+)
+@click.option("--protocol", metavar="P", callback=_protocol,
+              help="The flow's protocol: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
+@click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT",
+              help="Its source port. Without ports the first packet takes the first path.")  # fmt: skip
+@click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="Its destination port.")
+@click.option("--seed", type=click.IntRange(0, 2**32 - 1), metavar="N",
+              help="The --seed of the sending host's agent. 1 by default, as there.")  # fmt: skip
+@with_controller
+@json_option
+def paths(
+    controller: Controller,
+    src: str,
+    dst: str,
+    packets: int | None,
+    protocol: int | None,
+    sport: int | None,
+    dport: int | None,
+    seed: int | None,
+    as_json: bool,
+) -> None:
+    """Show the candidate paths between two hosts, by name or address, in the order in which packets take them.
+
+    \b
+    Examples:
+      sopa paths h0_0_2 h2_1_3
+      sopa paths 10.0.0.2 10.2.1.3
+      sopa paths h0_0_2 h2_1_3 --packets 8 --sport 40000 --dport 5201
+
+    \b
+    Exit status:
+      0   every path can be used
+      1   no answer, or no such host
+      2   wrong usage
+      3   a path is excluded: something has failed, or is drained
+    """
+    flow = {"protocol": protocol, "sport": sport, "dport": dport, "seed": seed}
+    if packets is None and any(value is not None for value in flow.values()):
+        raise click.UsageError(
+            "--protocol, --sport, --dport and --seed say of which flow the --packets are: give that, too"
+        )
+    body = controller.get("/paths", src=src, dst=dst, packets=packets, **flow)
+    if as_json:
+        print_json(body)
+    else:
+        usable = body["candidates"]
+        click.echo(f"{src} to {dst}: {body['kind']}, {len(usable)} of {body['total']} paths, version {body['version']}")
+        show(_packets(body) if packets else _candidates(body))
+    sys.exit(NOT_RIGHT if body["excluded"] else 0)
+
+
+def _candidates(body: Body) -> Any:
+    table = new_table("turn", "up", "option word", "way", right=("turn",), wrap=("way",))
     for turn, path in enumerate(body["candidates"]):
-        table.add_row(str(turn), ", ".join(map(str, path["up"])) or "-", path["option"], " ".join(path["hops"]))
+        add(table, turn, _up(path), path["option"], " ".join(path["hops"]))
     for path in body["excluded"]:
-        table.add_row("-", ", ".join(map(str, path["up"])) or "-", "", f"excluded: {path['reason']}")
-    Console(highlight=False).print(table)
+        add(table, None, _up(path), None, f"excluded: {path['reason']}", style=BAD)
+    return table
 
 
-def ask(controller: str, path: str, **params: str) -> Any:
-    """The controller's answer to a GET below ``/sopa/v1``; ends the command with a clear message if there is none."""
-    url = f"{controller.rstrip('/')}/sopa/v1{path}"
-    try:
-        response = httpx.get(url, params=params, timeout=10, trust_env=False)
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        fail(f"no answer from {url}: {error}. Is the controller running there? (--controller URL)")
-    try:
-        body = response.json()
-    except ValueError:
-        fail(f"{url} is not a SOPA controller: it answers {response.status_code} {response.reason_phrase}")
-    if response.status_code != 200:
-        fail(str(body.get("detail", response.reason_phrase)))
-    return body
+def _packets(body: Body) -> Any:
+    table = new_table("packet", "turn", "up", "option word", "way", right=("packet", "turn"), wrap=("way",))
+    for number, turn in enumerate(body["packets"], 1):
+        path = body["candidates"][turn]
+        add(table, number, turn, _up(path), path["option"], " ".join(path["hops"]))
+    return table
+
+
+def _up(path: Body) -> str:
+    return ", ".join(map(str, path["up"])) or "-"
+
+
+@click.command()
+@with_controller
+@json_option
+def failures(controller: Controller, as_json: bool) -> None:
+    """List what has failed or is drained, and for how long what is back is still held down.
+
+    \b
+    Examples:
+      sopa failures
+      sopa failures --json | jq -r '.failures[].name'
+
+    \b
+    Exit status:
+      0   nothing has failed or is drained
+      1   no answer
+      2   wrong usage
+      3   something has, or is
+    """
+    body = controller.listing("/failures", "failures")
+    if as_json:
+        print_json(body)
+    elif not body["failures"]:
+        click.echo("nothing has failed")
+    else:
+        table = new_table("name", "kind", "reason", "back in use in", right=("back in use in",))
+        for failure in body["failures"]:
+            held = failure.get("held_seconds")
+            style = PENDING if held is not None or failure["reason"] == "drained" else BAD
+            add(table, failure["name"], failure["kind"], failure["reason"], _seconds(held), style=style)
+        show(table)
+    sys.exit(NOT_RIGHT if body["failures"] else 0)
+
+
+@click.command()
+@with_controller
+@json_option
+def wiring(controller: Controller, as_json: bool) -> None:
+    """List every link that is not where the fat-tree wants it.
+
+    LLDP probes find cables that are exchanged (swapped), lead out of the plan (foreign), or tell nothing (missing).
+
+    \b
+    Exit status:
+      0   no link is known to be wrong
+      1   no answer
+      2   wrong usage
+      3   some are
+    """
+    body = controller.listing("/wiring", "problems")
+    if as_json:
+        print_json(body)
+    else:
+        click.echo(f"{body['right']} of {body['links']} links are right, {body['unchecked']} are not checked yet")
+        if body["refused"]:
+            click.echo(f"{body['refused']} probes were refused: they were not this controller's")
+        if body["problems"]:
+            table = new_table("link", "is", "found", wrap=("found",))
+            for problem in body["problems"]:
+                add(table, problem["link"], problem["kind"], problem["detail"], style=BAD)
+            show(table)
+    sys.exit(NOT_RIGHT if body["problems"] else 0)
+
+
+@click.command()
+@click.option("--missing", is_flag=True, help="List the hosts that have no agent instead.")
+@with_controller
+@json_option
+def agents(controller: Controller, missing: bool, as_json: bool) -> None:
+    """List the connected agents: what each has in force, and how far it is behind.
+
+    A host without an agent is connected all the same: its packets are hashed per flow. --missing lists such hosts.
+
+    \b
+    Examples:
+      sopa agents
+      sopa agents --missing
+      sopa agents --json | jq '.agents[] | select(.lag > 0)'
+
+    \b
+    Exit status:
+      0   every agent has the present version in force (--missing: every host has one)
+      1   no answer
+      2   wrong usage
+      3   some are behind, or write paths by another carrier than the fabric's (--missing: some hosts have none)
+    """
+    if missing:
+        _hosts_without(controller, as_json)
+    body = controller.listing("/agents", "agents")
+    fabric = controller.get("/fabric")
+    others = [agent for agent in body["agents"] if agent["carrier"] not in (None, fabric["carrier"])]
+    if as_json:
+        print_json(body)
+    else:
+        click.echo(
+            f"{body['total']} of {fabric['hosts']} hosts have an agent, version {body['version']}; {body['behind']} behind"
+        )
+        if any(body["refused"].values()):
+            counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)
+            click.echo(f"refused: {counts} (the controller's log says which)")
+        if body["agents"]:
+            show(_agents(body, fabric["carrier"]))
+    sys.exit(NOT_RIGHT if body["behind"] or others else 0)
+
+
+def _agents(body: Body, carrier: str) -> Any:
+    numbers = ("version", "behind by", "told after", "last heard")
+    table = new_table("host", "address", "from", "carrier", *numbers, "", right=numbers)
+    for agent in body["agents"]:
+        told = agent["acknowledged_ms"]
+        wrong = agent["carrier"] not in (None, carrier)
+        behind = f"{agent['lag']} for {_seconds(agent['lag_seconds'])}" if agent["lag"] else "0"
+        notes = [f"the fabric's carrier is {carrier}"] if wrong else []
+        notes += [f"{agent['refused']} of its messages were refused"] if agent["refused"] else []
+        notes += [f"it has refused {agent['refuses']} messages"] if agent["refuses"] else []
+        add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent["version"], behind,
+            None if told is None else f"{told:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
+            style=BAD if wrong or agent["lag"] else None)  # fmt: skip
+    return table
+
+
+def _hosts_without(controller: Controller, as_json: bool) -> None:
+    body = controller.listing("/hosts", "hosts")
+    without = [host for host in body["hosts"] if not host["agent"]]
+    if as_json:
+        print_json({**body, "total": len(without), "hosts": without})
+    elif not without:
+        click.echo("every host has an agent")
+    else:
+        table = new_table("host", "address", "at", "port", right=("port",))
+        for host in without:
+            add(table, host["name"], host["address"], host["switch"], host["port"])
+        show(table)
+    sys.exit(NOT_RIGHT if without else 0)
+
+
+def _seconds(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f} s"

@@ -1,0 +1,239 @@
+"""A controller's REST interface as the commands use it: one client, and a clear end for everything that can go wrong."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import click
+import httpx
+
+from sopa_ryu.cli.common import fail
+from sopa_ryu.rest.operations import ROOT
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_TOKEN_FILE = Path("/var/lib/sopa/token")
+TIMEOUT_SECONDS = 10.0
+NOT_RIGHT = 3
+"""Exit status: the controller has answered, and something has failed or is not right."""
+TRIES = 3  # to read a list of several pages that changes meanwhile
+
+Body = dict[str, Any]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class NoAnswer(click.ClickException):
+    """Nobody, or no controller, answers at the URL; exit status 1."""
+
+
+class Refused(click.ClickException):
+    """The controller has answered by a problem document; exit status 1.
+
+    Attributes
+    ----------
+    status : int
+        Of the HTTP response.
+    """
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Controller:
+    """A controller's answers; whatever keeps it from answering becomes the command's error message.
+
+    Parameters
+    ----------
+    url : str
+    token_file : Path, optional
+        The operators' token, sent with changes only.
+    ca_file : Path, optional
+        The authorities, in PEM, that may have signed an https URL's certificate; the system's by default.
+    timeout : float
+        Seconds to wait for a connection, and for each part of an answer.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token_file: Path | None = None,
+        ca_file: Path | None = None,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._token_file = token_file
+        # a proxy of the environment's is for the way out, not for a controller
+        self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self.url, ca_file))
+
+    def get(self, path: str, **params: object) -> Body:
+        """The answer to a GET below ``/sopa/v1``; of a list, the first page."""
+        given = {name: str(value) for name, value in params.items() if value is not None}
+        return _body(self._request("GET", f"{self.url}{ROOT}{path}", params=given))
+
+    def listing(self, path: str, key: str) -> Body:
+        """The answer with a whole list in it, however many pages that takes.
+
+        Parameters
+        ----------
+        path : str
+            Below ``/sopa/v1``.
+        key : str
+            The list's name in the answer.
+        """
+        for _ in range(TRIES):
+            whole, same = self._pages(path, key)
+            if same:
+                break
+        return whole
+
+    def get_if_changed(self, path: str, etag: str) -> tuple[Body | None, str]:
+        """The answer, unless it is the one that had this ETag, and the ETag that it has."""
+        response = self._request("GET", f"{self.url}{ROOT}{path}", headers={"If-None-Match": etag} if etag else {})
+        if response.status_code == httpx.codes.NOT_MODIFIED:
+            return None, etag
+        return _body(response), response.headers.get("ETag", "")
+
+    def change(self, method: str, path: str, name: str) -> Body:
+        """The answer to a PUT or DELETE of a thing of that name, with the token."""
+        headers = {}
+        token = self._token()
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        return _body(self._request(method, f"{self.url}{ROOT}{path}/{quote(name, safe='')}", headers=headers))
+
+    def _pages(self, path: str, key: str) -> tuple[Body, bool]:
+        response = self._request("GET", f"{self.url}{ROOT}{path}")
+        whole, same = _body(response), True
+        while "next" in response.links:
+            response = self._request("GET", str(response.url.join(response.links["next"]["url"])))
+            page = _body(response)
+            same = same and all(page.get(what) == whole.get(what) for what in ("version", "epoch", "total"))
+            whole[key] += page[key]
+        return whole, same
+
+    def _request(self, method: str, url: str, **more: Any) -> httpx.Response:
+        try:
+            response = self._client.request(method, url, **more)
+        except httpx.ConnectError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                raise NoAnswer(
+                    f"the certificate at {self.url} cannot be trusted: {error}. Name the authority that signed it: "
+                    "--ca-file FILE, or SOPA_CA_FILE"
+                ) from error
+            raise NoAnswer(self._silence(error)) from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise NoAnswer(self._silence(error)) from error
+        if response.status_code in (httpx.codes.OK, httpx.codes.NOT_MODIFIED):
+            return response
+        detail = _detail(response)
+        if detail is None:
+            raise NoAnswer(f"{self.url} is no SOPA controller: it answers {response.status_code}")
+        if response.status_code == httpx.codes.UNAUTHORIZED:
+            detail = self._unauthorized(detail)
+        raise Refused(detail, response.status_code)
+
+    def _silence(self, error: Exception) -> str:
+        said = str(error) or type(error).__name__
+        hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
+        if "WRONG_VERSION_NUMBER" in said:
+            hint = "It does not speak TLS there: then its URL begins http://"
+        if "Server disconnected" in said and urlsplit(self.url).scheme == "http":
+            hint = "Does it speak TLS there? Then its URL begins https://"
+        return f"no answer from {self.url}: {said}. {hint}"
+
+    def _token(self) -> str | None:
+        """The token; None if nobody has named a file and the usual one cannot be read."""
+        file = self._token_file or DEFAULT_TOKEN_FILE
+        if self._token_file is None and not os.access(file, os.R_OK):
+            return None
+        try:
+            token = file.read_text(encoding="ascii").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it has other characters than a token's"
+            fail(f"the token cannot be read from {file}: {why} (--token-file FILE, or SOPA_TOKEN_FILE)")
+        if not token:
+            fail(f"{file} is empty: it should have the controller's token")
+        return token
+
+    def _unauthorized(self, detail: str) -> str:
+        if self._token_file is not None or os.access(DEFAULT_TOKEN_FILE, os.R_OK):
+            sent = f"the token in {self._token_file or DEFAULT_TOKEN_FILE} is not this controller's"
+        else:
+            sent = "no token was sent: name its file by --token-file FILE, or SOPA_TOKEN_FILE"
+            if DEFAULT_TOKEN_FILE.parent.exists() and os.geteuid() != 0:
+                sent += f", or use sudo (root can read {DEFAULT_TOKEN_FILE})"
+        return f"{sent}. The controller says: {detail}"
+
+
+def _authorities(url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
+    if urlsplit(url).scheme != "https":
+        return True
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        fail(f"the authorities cannot be read from {ca_file}: {error} (--ca-file FILE, or SOPA_CA_FILE)")
+
+
+def _detail(response: httpx.Response) -> str | None:
+    """What a problem document says; None if it is none."""
+    try:
+        return str(response.json()["detail"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _body(response: httpx.Response) -> Body:
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise NoAnswer(f"{response.url.copy_with(query=None)} is no SOPA controller's: it answers no JSON object")
+    return body
+
+
+def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    try:
+        parts = urlsplit(value)
+        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        right = False
+    if not right:
+        raise click.BadParameter(f"{value!r} is no controller's URL: write it as in http://192.0.2.1:8080")
+    return value
+
+
+_URL_OPTION = click.option("--controller", "url", default=DEFAULT_URL, show_default=True, envvar="SOPA_CONTROLLER",
+                           show_envvar=True, metavar="URL", callback=_url, help="Where the controller is.")  # fmt: skip
+_FILE = click.Path(dir_okay=False, path_type=Path)
+_TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
+                             help="The operators' token, which changes need: a copy of the file token in the controller's "
+                             f"--sopa-state-dir. {DEFAULT_TOKEN_FILE} if it can be read.")  # fmt: skip
+_CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=_FILE, metavar="FILE",
+                          help="The authorities, in PEM, that may have signed the certificate of an https URL. "
+                          "The system's by default.")  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="For programs: the controller's answer as it is.")
+
+
+def with_controller(command: Command) -> Command:
+    """Give a command the options that say where the controller is, and the `Controller` as its first argument."""
+
+    @functools.wraps(command)
+    def connected(url: str, token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
+        return command(Controller(url, token_file, ca_file), **rest)
+
+    for option in (_CA_OPTION, _TOKEN_OPTION, _URL_OPTION):
+        connected = option(connected)
+    return connected  # type: ignore[return-value]
+
+
+def print_json(body: Body) -> None:
+    """One line of JSON."""
+    click.echo(json.dumps(body))

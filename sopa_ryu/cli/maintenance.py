@@ -1,0 +1,124 @@
+"""``sopa drain`` and ``sopa restore``: links and switches out of the candidate paths, and back."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, Refused, json_option, print_json, with_controller
+from sopa_ryu.cli.names import drained, elements
+
+WAIT_SECONDS = 10.0
+LOOK_SECONDS = 0.1
+
+_names_of_all = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=elements)
+_names_of_drained = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=drained)
+_wait = click.option("--wait", type=click.FloatRange(0), default=WAIT_SECONDS, show_default=True, metavar="SECONDS",
+                     help="How long to wait until it is in force everywhere; 0: not at all.")  # fmt: skip
+
+
+@click.command()
+@_names_of_all
+@_wait
+@with_controller
+@json_option
+def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: bool) -> None:
+    """Take links or switches out of the candidate paths, for maintenance.
+
+    It ends once every agent and switch has that in force: from then on no packet is sent that way, except to where there is no
+    other (a rack behind its only switch is not cut off by a drain). Drains outlive the controller; sopa failures lists them.
+    It needs the operators' token.
+
+    \b
+    Examples:
+      sopa drain c0_0                        a switch
+      sopa drain e0_0-a0_1 a0_0-c0_1         two links
+      sudo sopa drain c0_0                   on the controller's machine, where root can read the token
+      sopa restore c0_0                      back
+
+    \b
+    Exit status:
+      0   done, and in force everywhere
+      1   not all was done: no answer, no token, no such link or switch
+      2   wrong usage
+      3   done, but some agent or switch has not confirmed it in time
+    """
+    _change(controller, "PUT", names, "drained", wait, as_json)
+
+
+@click.command()
+@_names_of_drained
+@_wait
+@with_controller
+@json_option
+def restore(controller: Controller, names: tuple[str, ...], wait: float, as_json: bool) -> None:
+    """Take drained links or switches back into use.
+
+    What has failed meanwhile stays out for that reason. It needs the operators' token.
+
+    \b
+    Examples:
+      sopa restore c0_0
+      sopa failures --json | jq -r '.failures[] | select(.reason == "drained").name' | xargs sopa restore
+
+    \b
+    Exit status:
+      0   done, and in force everywhere
+      1   not all was done: no answer, no token, no such link or switch
+      2   wrong usage
+      3   done, but some agent or switch has not confirmed it in time
+    """
+    _change(controller, "DELETE", names, "back in use", wait, as_json)
+
+
+def _change(controller: Controller, method: str, names: Sequence[str], done: str, wait: float, as_json: bool) -> None:
+    """Do it for every name, also behind one that cannot be; the errors come last, as one."""
+    problems: list[str] = []
+    body: Body | None = None
+    for name in dict.fromkeys(names):
+        try:
+            body = controller.change(method, "/drains", name)
+        except Refused as error:
+            if error.status == 401:  # it will be no other for the next
+                raise
+            problems.append(error.message)
+        else:
+            if not as_json:
+                click.echo(f"{name}: {done}")
+    confirmed = True
+    if body is not None:
+        confirmed = not wait or _in_force(controller, body["version"], wait, as_json)
+        if as_json:
+            print_json(controller.listing("/drains", "drains"))
+    if problems:
+        fail("\n".join(problems))
+    sys.exit(0 if confirmed else NOT_RIGHT)
+
+
+def _in_force(controller: Controller, version: int, seconds: float, quiet: bool) -> bool:
+    """Wait until a version, or a later one, is in force at all agents and switches."""
+    deadline = time.monotonic() + seconds
+    while True:
+        changes = [change for change in controller.get("/changes")["changes"] if change["version"] >= version]
+        behind = controller.get("/agents", limit=1)["behind"]
+        installed = not changes or any(change["installed_ms"] is not None for change in changes)
+        if installed and not behind:
+            if not quiet:
+                click.echo(f"version {version}: in force at all agents and switches{_after(changes, version)}")
+            return True
+        if time.monotonic() > deadline:
+            late = [f"{behind} agents (sopa agents)"] if behind else []
+            late += [] if installed else ["some switch (the controller's log)"]
+            click.echo(f"version {version}: after {seconds:g} s not in force yet at {' and '.join(late)}", err=True)
+            return False
+        time.sleep(LOOK_SECONDS)
+
+
+def _after(changes: Sequence[Body], version: int) -> str:
+    this = next((change for change in changes if change["version"] == version), {})
+    times = [this[what] for what in ("acknowledged_ms", "installed_ms") if this.get(what) is not None]
+    return f", {max(times):.0f} ms after it was known" if times else ""

@@ -1,0 +1,82 @@
+"""The names of a fabric's switches, links and hosts, for shell completion."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from sopa_ryu.cli.controller import DEFAULT_URL, Body, Controller
+from topologies import FatTree, Level, TopologyError
+
+ANSWER_SECONDS = 0.5  # who presses Tab does not wait for a controller that is not there
+MOST_NAMES = 2000
+K_VARIABLE = "SOPA_K"
+
+
+def switches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Switches whose names begin so."""
+    tree = _tree(ctx)
+    return _items((tree.name(switch) for switch in tree.switches()), incomplete)
+
+
+def elements(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Switches and links between them; links once a switch is named, since there are many."""
+    tree = _tree(ctx)
+    return _items(_elements(tree, incomplete), incomplete, _given(ctx))
+
+
+def drained(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What is drained now."""
+    body = _ask(ctx, "/drains")
+    return _items(body["drains"] if body else [], incomplete, _given(ctx))
+
+
+def hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Hosts, by name, or by address once a digit is there."""
+    tree = _tree(ctx)
+    by_address = incomplete[:1].isdigit()
+    return _items((str(tree.ip(host)) if by_address else tree.name(host) for host in tree.hosts()), incomplete)
+
+
+def _elements(tree: FatTree, incomplete: str) -> Iterator[str]:
+    yield from (tree.name(switch) for switch in tree.switches())
+    try:
+        lower = tree.switch(incomplete.partition("-")[0])
+    except TopologyError:
+        return
+    if lower.level is not Level.CORE:
+        yield from (tree.name(tree.link(lower, tree.uplink(lower, index))) for index in range(tree.half))
+
+
+def _items(names: Iterable[str], incomplete: str, without: Iterable[str] = ()) -> list[CompletionItem]:
+    given = set(without)
+    fitting = (name for name in names if name.startswith(incomplete) and name not in given)
+    return [CompletionItem(name) for name in islice(fitting, MOST_NAMES)]
+
+
+def _given(ctx: click.Context) -> tuple[str, ...]:
+    return tuple(ctx.params.get("names") or ())
+
+
+def _tree(ctx: click.Context) -> FatTree:
+    body = _ask(ctx, "/fabric")
+    try:
+        return FatTree(body["k"] if body else int(os.environ.get(K_VARIABLE, "4")))
+    except (KeyError, TypeError, ValueError, TopologyError):
+        return FatTree(4)
+
+
+def _ask(ctx: click.Context, path: str) -> Body | None:
+    ca_file = ctx.params.get("ca_file")
+    try:
+        controller = Controller(
+            ctx.params.get("url") or DEFAULT_URL, ca_file=ca_file and Path(ca_file), timeout=ANSWER_SECONDS
+        )
+        return controller.get(path)
+    except (click.ClickException, ValueError):
+        return None

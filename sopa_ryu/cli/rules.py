@@ -1,0 +1,109 @@
+"""``sopa rules``: what a switch is meant to hold beside what it holds."""
+
+from __future__ import annotations
+
+import sys
+from ipaddress import IPv4Network
+from typing import Any
+
+import click
+
+from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.names import switches
+from sopa_ryu.cli.tables import BAD, GOOD, add, new_table, show
+
+ETHERTYPES = {0x0800: "ip", 0x0806: "arp", 0x88CC: "lldp"}
+# of an entry's or group's state: is it intended, is it installed
+STATES = {
+    "installed": ("yes", "yes"),
+    "missing": ("yes", "NO"),
+    "stale": ("NO", "yes"),
+    "different": ("yes", "otherwise"),
+    "learned": ("learned", "yes"),
+}
+RIGHT = ("installed", "learned")
+
+
+@click.command()
+@click.argument("switch", shell_complete=switches)
+@click.option("--differences", is_flag=True, help="Only what is missing, stale or different.")
+@with_controller
+@json_option
+def rules(controller: Controller, switch: str, differences: bool, as_json: bool) -> None:
+    """Show the entries and groups that a switch is meant to hold beside those that it holds, with packet counts.
+
+    The switch is asked now. An entry that is intended but not installed is missing; one that is installed but not intended is
+    stale. Both are in red, with a NO. What a switch has learned from its hosts' ARP is right.
+
+    \b
+    Examples:
+      sopa rules e0_0
+      sopa rules e0_0 --differences
+      sopa rules e0_0 --json | jq '.entries[] | select(.state == "missing")'
+
+    \b
+    Exit status:
+      0   exactly what is intended is installed
+      1   no answer, no such switch, or it is not connected
+      2   wrong usage
+      3   something is missing, stale or different
+    """
+    # slashes and dots of a wrong name are no path
+    body = controller.get(f"/switches/{switch}/rules") if switch.isidentifier() else _no_switch(switch)
+    if as_json:
+        print_json(body)
+    else:
+        _show(body, differences)
+    sys.exit(0 if body["right"] else NOT_RIGHT)
+
+
+def _no_switch(name: str) -> Body:
+    raise click.BadParameter(f"{name!r} is no switch's name, such as e0_0", param_hint="SWITCH")
+
+
+def _show(body: Body, differences: bool) -> None:
+    entries = [entry for entry in body["entries"] if not differences or entry["state"] not in RIGHT]
+    groups = [group for group in body["groups"] if not differences or group["state"] not in RIGHT]
+    wrong = sum(each["state"] not in RIGHT for each in (*body["entries"], *body["groups"]))
+    click.echo(
+        f"{body['switch']}: {len(body['entries'])} entries and {len(body['groups'])} groups, rules of version "
+        f"{body['rules_version']} (the fabric's is {body['version']}); "
+        f"{f'{wrong} differ from what is intended' if wrong else 'all as intended'}"
+    )
+    if entries:
+        table = new_table("meant", "held", "table", "priority", "match", "does", "packets", "for",
+                          right=("table", "priority", "packets"), wrap=("match", "does", "for"))  # fmt: skip
+        for entry in entries:
+            row = (entry["table"], entry["priority"], match_text(entry["match"]), "; ".join(entry["does"]))
+            add(table, *STATES[entry["state"]], *row, entry["packets"], entry["purpose"], style=_style(entry["state"]))
+        show(table)
+    if groups:
+        table = new_table("meant", "held", "group", "first port alive of", right=("group",))
+        for group in groups:
+            ports = ", ".join(map(str, group["ports"]))
+            add(table, *STATES[group["state"]], group["id"], ports, style=_style(group["state"]))
+        show(table)
+
+
+def _style(state: str) -> str | None:
+    return {"installed": None, "learned": GOOD}.get(state, BAD)
+
+
+def match_text(match: dict[str, Any]) -> str:
+    """A match as people write it: ``ip, in_port=1, ipv4_src=10.0.0.0/24``."""
+    parts: list[str] = []
+    for field, value in match.items():
+        if field == "eth_type":
+            parts.insert(0, ETHERTYPES.get(value, f"eth_type={value:#06x}"))
+        elif field.startswith("ipv4_") and "/" in str(value):
+            parts.append(f"{field}={_prefix(value)}")
+        else:
+            parts.append(f"{field}={value}")
+    return ", ".join(parts) or "any"
+
+
+def _prefix(text: str) -> str:
+    try:
+        return str(IPv4Network(text))
+    except ValueError:
+        return text

@@ -1,0 +1,176 @@
+"""``sopa watch``: what fails and heals, as it happens."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import click
+
+from sopa_ryu.cli.controller import Body, Controller, NoAnswer, Refused, with_controller
+from sopa_ryu.cli.tables import BAD, GOOD, PENDING
+
+EVERY_SECONDS = 1.0
+CONFIRM_SECONDS = 3.0
+"""How long a version's line waits for agents and switches to confirm it."""
+ABOUT = ("epoch", "settled", "connected", "missing", "rejected", "bfd")
+"""What is told of the fabric when it changes; the rest is in the versions."""
+
+
+@click.command()
+@click.option("--last", type=click.IntRange(0), default=10, show_default=True, metavar="N",
+              help="Begin with the last N versions.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+@with_controller
+def watch(controller: Controller, last: int, as_json: bool) -> None:
+    """Follow what fails and heals, a line for each version of the fabric, until Ctrl-C.
+
+    A line says what failed and what healed, and after how many milliseconds every agent (told) and every switch (installed) had it
+    in force. It goes on through a restart of the controller, and through times without an answer.
+
+    With --json each line has an "event": "fabric" has the body of GET /sopa/v1/fabric, "change" an item of GET /sopa/v1/changes
+    with the "epoch" of the controller that made it, "unreachable" has a "detail".
+
+    \b
+    Examples:
+      sopa watch
+      sopa watch --last 0 --json | jq -c 'select(.event == "change") | .failed'
+
+    \b
+    Exit status:
+      0   ended by Ctrl-C
+      1   no answer when it was started
+      2   wrong usage
+    """
+    follow = Follower(controller, _print_json if as_json else _print_line, last)
+    try:
+        follow.look()
+        while True:
+            time.sleep(EVERY_SECONDS)
+            follow.look_again()
+    except KeyboardInterrupt:
+        if not as_json:
+            click.echo()  # behind the terminal's ^C
+
+
+class Follower:
+    """What has been told of a controller, and what is new there.
+
+    Parameters
+    ----------
+    controller : Controller
+    tell : callable
+        Told each event: its name and its body.
+    last : int
+        How many of the first versions are told, of those that are there already.
+    """
+
+    def __init__(self, controller: Controller, tell: Callable[[str, Body], None], last: int) -> None:
+        self._controller = controller
+        self._tell = tell
+        self._last = last
+        self._etags = {"/fabric": "", "/changes": ""}
+        self._fabric: Body = {}
+        self._changes: Body | None = None
+        self._told: tuple[int, int] | None = None  # epoch and version
+        self._waiting: dict[int, float] = {}  # since when a version has waited to be confirmed
+        self._reachable = True
+
+    def look(self) -> None:
+        """Tell what is new; `NoAnswer` if nobody answers."""
+        fabric, changes = self._ask("/fabric"), self._ask("/changes")
+        if changes is not None:
+            self._changes = changes
+        if self._changes is not None:
+            self._tell_changes(self._changes)
+        if fabric is not None:
+            told, self._fabric = self._fabric, fabric
+            if not self._reachable or any(fabric.get(what) != told.get(what) for what in ABOUT):
+                self._tell("fabric", fabric)
+        elif not self._reachable:
+            self._tell("fabric", self._fabric)
+        self._reachable = True
+
+    def look_again(self) -> None:
+        """As `look`, but say it once if nobody answers, and when somebody does again."""
+        try:
+            self.look()
+        except (NoAnswer, Refused) as error:
+            if self._reachable:
+                self._tell("unreachable", {"detail": error.message})
+            self._reachable = False
+
+    def _ask(self, path: str) -> Body | None:
+        body, self._etags[path] = self._controller.get_if_changed(path, self._etags[path])
+        return body
+
+    def _tell_changes(self, body: Body) -> None:
+        epoch, changes = body["epoch"], sorted(body["changes"], key=lambda change: change["version"])
+        if self._told is None:
+            changes = changes[len(changes) - min(self._last, len(changes)) :]
+            self._told = (epoch, changes[0]["version"] - 1 if changes else body["version"])
+        if self._told[0] != epoch:  # another start of the controller counts versions anew
+            self._told = (epoch, 0)
+            self._waiting.clear()
+        for change in changes:
+            version = change["version"]
+            if version <= self._told[1]:
+                continue
+            if not self._confirmed(change):
+                return  # the later ones wait, too: lines are in order
+            self._tell("change", {**change, "epoch": epoch})
+            self._told = (epoch, version)
+            self._waiting.pop(version, None)
+
+    def _confirmed(self, change: Body) -> bool:
+        told = change["acknowledged_ms"] is not None or not change["agents"]
+        if told and change["installed_ms"] is not None:
+            return True
+        since = self._waiting.setdefault(change["version"], time.monotonic())
+        return time.monotonic() - since >= CONFIRM_SECONDS
+
+
+def _print_json(event: str, body: Body) -> None:
+    click.echo(json.dumps({"event": event, **body}))
+
+
+def _print_line(event: str, body: Body) -> None:
+    if event == "change":
+        click.echo(change_line(body))
+    elif event == "fabric":
+        click.echo(f"{_clock(time.time())}  {fabric_text(body)}")
+    else:
+        click.secho(f"{_clock(time.time())}  {body['detail']}", fg=BAD)
+
+
+def change_line(change: Body) -> str:
+    """One version in one line."""
+    parts = [click.style(f"{name} {reason}", fg=PENDING if reason == "drained" else BAD)
+             for name, reason in change["failed"].items()]  # fmt: skip
+    parts += [click.style(f"{name} healed", fg=GOOD) for name in change["healed"]]
+    told = "no agents" if not change["agents"] else f"told {_ms(change['acknowledged_ms'])}"
+    return (
+        f"{_clock(change['at'])}  version {change['version']}: {', '.join(parts) or 'no change'}; "
+        f"{told}, installed {_ms(change['installed_ms'])}"
+    )
+
+
+def fabric_text(body: Body) -> str:
+    """What the whole fabric is like, in one line."""
+    total = sum(body["switches"].values())
+    failed = body["failures_total"]
+    text = f"k={body['k']}, version {body['version']}: {body['connected']} of {total} switches connected, "
+    text += f"{failed} failed or drained" if failed else "nothing has failed"
+    return text if body["settled"] else f"{text}; the controller waits for switches before it says what has failed"
+
+
+def _clock(at: float) -> str:
+    moment = datetime.fromtimestamp(at)
+    clock = moment.strftime("%H:%M:%S.%f")[:-3]
+    return clock if moment.date() == datetime.now().date() else f"{moment.date()} {clock}"
+
+
+def _ms(value: float | None) -> str:
+    return "not yet" if value is None else f"after {value:.1f} ms"

@@ -1,0 +1,274 @@
+"""The operators' commands as they are typed, against a real controller with real switches behind it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.process import ControllerProcess, free_ports
+from tests.certificates import Authority
+from tests.switch.conftest import Fabric, running, until
+
+SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
+
+
+def environment(**more: str) -> dict[str, str]:
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
+    return {**own, **more}
+
+
+def sopa(controller: ControllerProcess, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+    variables = {"SOPA_CONTROLLER": controller.url, "SOPA_TOKEN_FILE": str(controller.token_file), **more}
+    return subprocess.run([*SOPA, *words], capture_output=True, text=True, check=False, timeout=60,
+                          env=environment(**variables))  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """A k=4 fabric that every test leaves as it found it; cables cannot be checked where no packet flows."""
+    with running(4, tmp_path_factory.mktemp("cli"), "--sopa-lldp-interval=0") as its:
+        yield its
+
+
+def test_what_is_well_ends_with_0_and_what_is_drained_with_3(healthy: Fabric) -> None:
+    its = healthy.controller
+    assert sopa(its, "status").returncode == sopa(its, "failures").returncode == 0
+    done = sopa(its, "drain", "c0_0", "a0_0-c0_1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("c0_0: drained\na0_0-c0_1: drained\nversion ")
+    assert "in force at all agents and switches" in done.stdout
+    try:
+        status, failures = sopa(its, "status"), sopa(its, "failures")
+        assert (status.returncode, failures.returncode) == (3, 3)
+        assert "link a0_0-c0_1 drained, switch c0_0 drained" in status.stdout
+        assert re.search(r"^ c0_0 +switch +drained", failures.stdout, re.MULTILINE)
+        paths = sopa(its, "paths", "h0_0_2", "10.2.0.2")
+        assert paths.returncode == 3
+        assert "2 of 4 paths" in paths.stdout
+        assert "excluded: link a0_0-c0_1 drained" in paths.stdout
+    finally:
+        restored = sopa(its, "restore", "c0_0", "a0_0-c0_1", "--json")
+    assert restored.returncode == 0
+    assert json.loads(restored.stdout)["drains"] == []
+    assert sopa(its, "paths", "h0_0_2", "h2_0_2").returncode == 0
+
+
+def test_one_name_that_is_none_keeps_no_other_from_being_drained(healthy: Fabric) -> None:
+    its = healthy.controller
+    done = sopa(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")
+    assert done.returncode == 1
+    assert "c0_1: drained" in done.stdout
+    assert "c9_9 is no link or switch" in done.stderr
+    assert "the only link of its host" in done.stderr
+    assert sopa(its, "restore", "c0_1").returncode == 0
+
+
+def test_json_is_the_controllers_answer(healthy: Fabric) -> None:
+    its = healthy.controller
+    for command, path in (
+        ("status", "/fabric"),
+        ("failures", "/failures"),
+        ("wiring", "/wiring"),
+        ("agents", "/agents"),
+    ):
+        assert json.loads(sopa(its, command, "--json").stdout) == its.get(path).json()
+    shown = json.loads(sopa(its, "rules", "e0_0", "--json").stdout)
+    assert shown["entries"] == its.get("/switches/e0_0/rules").json()["entries"]
+
+
+def test_the_path_of_each_packet_is_that_of_the_controller(healthy: Fabric) -> None:
+    its = healthy.controller
+    words = ["--packets", "6", "--protocol", "udp", "--sport", "4000", "--dport", "53", "--seed", "7"]
+    body = json.loads(sopa(its, "paths", "h0_0_2", "h1_1_3", *words, "--json").stdout)
+    asked = its.get(
+        "/paths", src="10.0.0.2", dst="10.1.1.3", packets="6", protocol="17", sport="4000", dport="53", seed="7"
+    )
+    assert body == asked.json()
+    rows = re.findall(
+        r"^ +\d+ +(\d) +\d, \d +(\w+)", sopa(its, "paths", "h0_0_2", "h1_1_3", *words).stdout, re.MULTILINE
+    )
+    assert [int(turn) for turn, _ in rows] == body["packets"]
+    assert [word for _, word in rows] == [body["candidates"][turn]["option"] for turn in body["packets"]]
+    assert sopa(its, "paths", "h0_0_2", "h1_1_3", "--sport", "1").returncode == 2
+
+
+def test_rules_that_differ_are_marked(fabric: Fabric) -> None:
+    its = fabric.controller
+    right = sopa(its, "rules", "e0_0")
+    assert right.returncode == 0
+    assert "all as intended" in right.stdout
+    assert "ip, ipv4_dst=10.0.0.0/24" in right.stdout
+    fabric.ovs.ofctl("add-flow", "e0_0", "table=0,priority=99,ip,actions=drop")
+    fabric.ovs.ofctl("--strict", "del-flows", "e0_0", "table=1,priority=0")
+    done = sopa(its, "rules", "e0_0", "--differences")
+    assert done.returncode == 3
+    assert "2 differ from what is intended" in done.stdout
+    assert re.search(r"^ NO +yes +0 +99 +ip ", done.stdout, re.MULTILINE)
+    assert re.search(r"^ yes +NO +1 +0 +any +drop +- +outside the fabric", done.stdout, re.MULTILINE)
+    assert done.stdout.count("\n") == 5
+    fabric.ovs.vsctl("del-controller", "c0_0")
+    until(lambda: its.fabric()["connected"] == 19)
+    gone = sopa(its, "rules", "c0_0")
+    assert gone.returncode == 1
+    assert "it is not connected" in gone.stderr
+    assert sopa(its, "status").returncode == 3
+
+
+def test_a_table_in_a_pipe_is_not_cut(healthy: Fabric) -> None:
+    done = sopa(healthy.controller, "rules", "e0_0", COLUMNS="40")
+    assert max(map(len, done.stdout.splitlines())) > 120
+    assert "learn the sender's Ethernet address for 1 s; answer ARP with 02:00:00:00:00:01" in done.stdout
+
+
+def test_a_list_of_several_pages_is_read_to_its_end(tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    with ControllerProcess(18, tmp_path / "controller.log", openflow, rest) as its:
+        assert its.get("/hosts").json()["total"] == 1458
+        done = sopa(its, "agents", "--missing", "--json")
+        body = json.loads(done.stdout)
+        assert done.returncode == 3
+        assert len({host["name"] for host in body["hosts"]}) == body["total"] == 1458
+
+
+def test_what_is_wrong_is_said_with_what_to_do(healthy: Fabric, tmp_path: Path) -> None:
+    its = healthy.controller
+    wrong, empty = tmp_path / "wrong", tmp_path / "empty"
+    wrong.write_text("no-such-token\n")
+    empty.write_text("\n")
+    for more, text in (
+        ({"SOPA_TOKEN_FILE": str(wrong)}, f"the token in {wrong} is not this controller's"),
+        ({"SOPA_TOKEN_FILE": str(empty)}, f"{empty} is empty"),
+        (
+            {"SOPA_TOKEN_FILE": str(tmp_path / "none")},
+            "No such file or directory (--token-file FILE, or SOPA_TOKEN_FILE)",
+        ),
+        ({"SOPA_CONTROLLER": "http://127.0.0.1:9"}, "Is the controller running there?"),
+        ({"SOPA_CONTROLLER": its.url.replace("http", "https")}, "It does not speak TLS there"),
+    ):
+        done = sopa(its, "drain", "c0_0", **more)
+        assert done.returncode == 1
+        assert text in done.stderr
+        assert "Traceback" not in done.stderr
+    assert sopa(its, "status", "--controller", "127.0.0.1:8080").returncode == 2
+    assert sopa(its, "rules", "e0_0/../../fabric").returncode == 2
+    nowhere = sopa(its, "paths", "h0_0_2", "h9_0_2")
+    assert nowhere.returncode == 1
+    assert "no switch or host of a k=4 fat-tree" in nowhere.stderr
+
+
+def test_tls_and_the_authority_that_signed_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.sign("controller")
+    openflow, rest = free_ports(2)
+    options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}"]
+    with ControllerProcess(
+        4, tmp_path / "controller.log", openflow, rest, options=options, ca_file=authority.certificate
+    ) as its:
+        trusted = {"SOPA_CA_FILE": str(authority.certificate)}
+        assert sopa(its, "drain", "c0_0", "--wait", "0", **trusted).stdout == "c0_0: drained\n"
+        assert json.loads(sopa(its, "status", "--json", **trusted).stdout)["k"] == 4
+        unknown = sopa(its, "status")
+        assert unknown.returncode == 1
+        assert "--ca-file FILE, or SOPA_CA_FILE" in unknown.stderr
+        assert (
+            "Does it speak TLS there?" in sopa(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
+        )
+        assert "cannot be read from /nowhere" in sopa(its, "status", SOPA_CA_FILE="/nowhere").stderr
+
+
+def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabric, tmp_path: Path) -> None:
+    its = fabric.controller
+    sopa(its, "drain", "c1_1")
+    file = tmp_path / "watched"
+
+    def events(*names: str) -> list[dict[str, object]]:
+        told = [json.loads(line) for line in file.read_text().splitlines()]
+        return [event for event in told if event["event"] in names]
+
+    with file.open("w") as output:
+        command = [*SOPA, "watch", "--json", "--controller", its.url]
+        watch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
+    try:
+        until(lambda: len(events("fabric")) == 1)
+        [before] = events("change")
+        assert before["failed"] == {"c1_1": "drained"}
+        assert before["installed_ms"] is not None
+        sopa(its, "restore", "c1_1")
+        until(lambda: len(events("change")) == 2)
+        assert events("change")[1]["healed"] == ["c1_1"]
+        its.stop()
+        until(lambda: len(events("unreachable")) == 1)
+        its.start()
+        its.wait_connected(20)
+        until(lambda: events("fabric")[-1]["connected"] == 20, seconds=20)
+        assert events("fabric")[-1]["epoch"] != before["epoch"]
+        sopa(its, "drain", "e0_0-a0_1")
+        until(lambda: events("change")[-1]["failed"] == {"e0_0-a0_1": "drained"})
+        assert len(events("unreachable")) == 1
+        time.sleep(1.5)
+        versions = [(event["epoch"], event["version"]) for event in events("change")]
+        assert len(set(versions)) == len(versions)
+    finally:
+        watch.send_signal(signal.SIGINT)
+        status = watch.wait(10)
+    assert status == 0, file.read_text()
+    assert "Traceback" not in file.read_text()
+
+
+def test_watch_in_words_begins_with_the_last_versions(healthy: Fabric, tmp_path: Path) -> None:
+    its, file = healthy.controller, tmp_path / "watched"
+    sopa(its, "drain", "c1_0")
+    sopa(its, "restore", "c1_0")
+    with file.open("w") as output:
+        command = [*SOPA, "watch", "--last", "2", "--controller", its.url]
+        watch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
+    until(lambda: file.read_text().count("\n") == 3)
+    watch.send_signal(signal.SIGINT)
+    assert watch.wait(10) == 0
+    drained, healed, now = file.read_text().splitlines()[:3]
+    assert re.search(r"version \d+: c1_0 drained; no agents, installed after [\d.]+ ms$", drained)
+    assert re.search(r"version \d+: c1_0 healed; no agents, installed after [\d.]+ ms$", healed)
+    assert "20 of 20 switches connected, nothing has failed" in now
+
+
+def completed(words: str, **more: str) -> list[str]:
+    """What Tab offers behind the words, by the script that bash runs."""
+    variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_SOPA_COMPLETE": "bash_complete", **more}
+    command = [sys.executable, "-c", "from sopa_ryu.cli import main; main(prog_name='sopa')"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=30, env=environment(**variables)
+    )
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_names_are_completed_from_the_controller_or_from_the_size(healthy: Fabric) -> None:
+    there = {"SOPA_CONTROLLER": healthy.controller.url, "SOPA_K": "6"}
+    nobody = {"SOPA_CONTROLLER": "http://127.0.0.1:9", "SOPA_K": "6"}
+    assert completed("sopa drain c0", **there) == ["c0_0", "c0_1"]
+    assert completed("sopa drain c0", **nobody) == ["c0_0", "c0_1", "c0_2"]
+    assert completed("sopa drain c0_0 c0", **there) == ["c0_1"]
+    assert completed("sopa drain a0_0-", **there) == ["a0_0-c0_0", "a0_0-c0_1"]
+    assert completed("sopa rules e3", **there) == ["e3_0", "e3_1"]
+    assert completed("sopa paths h0_0_2 10.3.1", **there) == ["10.3.1.2", "10.3.1.3"]
+    assert completed("sopa paths h3_1", **there) == ["h3_1_2", "h3_1_3"]
+    assert completed("sopa restore ", **there) == []
+    sopa(healthy.controller, "drain", "c1_1")
+    assert completed("sopa restore ", **there) == ["c1_1"]
+    sopa(healthy.controller, "restore", "c1_1")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_printed_and_bash_takes_it(shell: str) -> None:
+    done = subprocess.run([*SOPA, "completion", shell], capture_output=True, text=True, check=True, timeout=30)
+    assert f"{shell}_complete" in done.stdout
+    if shell == "bash":
+        subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)

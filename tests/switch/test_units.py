@@ -1,0 +1,102 @@
+"""The programs under what their systemd units allow them: a unit that is too tight would show only on the user's machine."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from sopa_ryu.process import AgentProcess, ControllerProcess, free_ports
+from tests.bpf.conftest import veth_pair
+from tests.switch.conftest import until
+from topologies import FatTree
+from topologies.private_ovs import DummyFabric, PrivateOvs
+
+SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
+pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+
+
+def under(unit: str) -> list[str]:
+    return [sys.executable, "-m", "tests.sandbox", str(SYSTEMD / unit)]
+
+
+def test_the_sandbox_refuses_what_the_unit_does_not_allow() -> None:
+    program = "import socket; socket.socket(socket.AF_PACKET)"
+    done = subprocess.run([*under("sopa-agent@.service"), sys.executable, "-c", program], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert "PermissionError" in done.stderr
+    done = subprocess.run([*under("sopa-controller.service"), "unshare", "--net", "true"], capture_output=True, text=True,
+                          check=False)  # fmt: skip
+    assert "Operation not permitted" in done.stderr
+
+
+def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
+    tree = FatTree(4)
+    openflow, rest, database = free_ports(3)
+    options = [f"--sopa-ovsdb=tcp:*:{database}"]
+    its = ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=options)
+    its.command[:0] = under("sopa-controller.service")
+    with its, PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
+        ovs.vsctl("set-manager", f"ptcp:{database}:127.0.0.1")
+        DummyFabric(tree, ovs, its.openflow)
+        its.wait_connected(tree.switch_count)
+        until(lambda: its.fabric()["bfd"]["enabled"], 40)
+        assert its.change("PUT", "/drains/c0_0").status_code == 200
+        assert its.get("/switches/e0_0/rules").json()["right"] is True
+        assert its.get("/process").json()["open_files"] > 20
+        assert httpx.get(f"{its.url}/metrics").status_code == 200
+        assert its.stop(signal.SIGTERM) == 143  # SuccessExitStatus
+    log = its.log.read_text()
+    assert "Traceback" not in log
+    assert "not permitted" not in log.lower()
+
+
+@pytest.mark.parametrize("carrier", ["mac", "option"])
+def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path, carrier: str) -> None:
+    openflow, rest = free_ports(2)
+    with (
+        ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=["--sopa-settle=0"]) as its,
+        veth_pair() as pair,
+    ):
+        inside = ["nsenter", f"--net={pair.host}"]
+        options = [f"--state-dir={tmp_path / 'agent'}", f"--token-file={its.agent_token_file}", f"--carrier={carrier}"]
+        # a controller in another network namespace cannot be reached from there: the agent works without
+        agent = AgentProcess(["host0"], "http://127.0.0.1:9", tmp_path / "agent.log", options)
+        agent.command[:0] = [*inside, *under("sopa-agent@.service")]
+        agent.log.touch()
+        for how in (signal.SIGKILL, signal.SIGTERM):
+            agent.log.write_text("")
+            agent.start()
+            agent.wait_until(lambda: "no controller at" in agent.log.read_text(), "it had taken the interface")
+            assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "10"
+            status = agent.stop(how)
+        assert status == 143  # SuccessExitStatus
+        log = agent.log.read_text()
+        assert "the settings of 1 interfaces are put back" in log
+        assert "Traceback" not in log
+        assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "3"
+
+
+def test_the_parser_is_attached_and_detached() -> None:
+    with veth_pair() as pair:
+        said = []
+        for verb in ("attach", "attach", "detach", "detach"):
+            command = [
+                "nsenter",
+                f"--net={pair.peer}",
+                *under("sopa-parser@.service"),
+                sys.executable,
+                "-m",
+                "sopa_ryu.cli",
+            ]
+            done = subprocess.run(
+                [*command, "parser", verb, "--iface", "peer0"], capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, done.stderr
+            said.append(done.stdout.strip())
+        assert said == ["peer0: attached, native mode"] * 2 + ["peer0: detached", "peer0: there was none"]

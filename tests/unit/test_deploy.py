@@ -1,0 +1,109 @@
+"""What is in deploy/: systemd's own checks of the units, and the example files as the programs read them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+
+from sopa_ryu import options
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
+# systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
+MOST_EXPOSED = {"sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
+
+needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+
+
+def instance(unit: Path, directory: Path) -> Path:
+    """The unit as systemd has it: of a template, the instance for eth1, and commands that are on this machine."""
+    text = unit.read_text().replace("/usr/local/bin/", "/bin/true /usr/local/bin/")
+    file = directory / unit.name.replace("@", "@eth1")
+    file.write_text(text)
+    return file
+
+
+def settings(unit: Path, name: str) -> list[str]:
+    """Every value of a setting."""
+    return re.findall(rf"^{name}=(.*)$", unit.read_text(), re.MULTILINE)
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_has_nothing_to_say_about_a_unit(unit: Path, tmp_path: Path) -> None:
+    command = ["systemd-analyze", "verify", "--man=no", str(instance(unit, tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@needs_systemd
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_leaves_its_program_little_to_do_harm_with(unit: Path, tmp_path: Path) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", str(instance(unit, tmp_path))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    level = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
+    assert level is not None, done.stdout + done.stderr
+    assert float(level[1]) <= MOST_EXPOSED[unit.name.partition(".")[0].rstrip("@")]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_unit_comes_back_after_a_failure_and_ends_by_sigterm(unit: Path) -> None:
+    assert settings(unit, "Restart") == ["on-failure"]
+    assert settings(unit, "KillSignal") == ["SIGTERM"]
+    assert settings(unit, "WantedBy") == ["multi-user.target"]
+    for command in settings(unit, "ExecStart") + settings(unit, "ExecStop"):
+        assert command.startswith(("/usr/local/bin/sopa ", "/usr/local/bin/ryu-manager "))
+
+
+def parsed(file: Path) -> cfg.ConfigOpts:
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf(["--config-file", str(file)], project="ryu", default_config_files=[])
+    return conf
+
+
+def test_the_example_configuration_changes_nothing() -> None:
+    assert options.settings(parsed(DEPLOY / "sopa.conf")) == options.Settings()
+
+
+def test_the_example_configuration_names_every_option_with_its_default(tmp_path: Path) -> None:
+    text = (DEPLOY / "sopa.conf").read_text()
+    section = text.partition("[sopa]")[2]
+    lines = re.findall(r"^#(\w+) = (.*)$", section, re.MULTILINE)
+    assert {name for name, _ in lines} == {option.dest for option in options._OPTIONS}
+    # written out, the defaults are the defaults; an example, which is said to be one, is a value that is taken
+    file = tmp_path / "all.conf"
+    file.write_text("[sopa]\n" + "\n".join(f"{name} = {value}" for name, value in lines) + "\n")
+    shown, defaults = options.settings(parsed(file)), options.Settings()
+    examples = set(re.findall(r"examples?:\n((?:#\w+ = .*\n)+)", section))
+    exemplary = {line.strip("#").partition(" ")[0] for block in examples for line in block.splitlines()}
+    assert exemplary == {"ovsdb", "no_label", "link_mbit", "tls_cert", "tls_key"}
+    for name in {name for name, _ in lines} - exemplary:
+        assert getattr(shown, name) == getattr(defaults, name), name
+    assert shown.ovsdb == ("tcp:*:6640",)
+    assert shown.tls == (Path("/etc/sopa/controller.pem"), Path("/etc/sopa/controller.key"))
+
+
+def test_the_agents_example_names_what_its_unit_and_command_read() -> None:
+    from sopa_ryu.cli.agent import agent
+
+    lines = re.findall(r"^#?(\w+)=(.*)$", (DEPLOY / "agent.env").read_text(), re.MULTILINE)
+    names = {name for name, _ in lines}
+    [command] = settings(DEPLOY / "systemd/sopa-agent@.service", "ExecStart")
+    in_unit = set(re.findall(r"\$\{?(\w+)", command))
+    in_command = {str(param.envvar) for param in agent.params if param.envvar}
+    assert names == in_unit | in_command
+
+
+def test_what_the_guide_names_is_there() -> None:
+    guide = (ROOT / "docs/operating.md").read_text()
+    for path in re.findall(r"deploy/[\w@./-]+\w", guide):
+        assert (ROOT / path).exists() or path.startswith("deploy/prometheus"), path
+    for page in re.findall(r"\]\(([\w./-]+\.md)", guide):
+        assert (ROOT / "docs" / page).exists(), page
