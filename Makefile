@@ -21,7 +21,7 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 	@$(VENV)/sopa demo $(ARGS)
 
 test: ready ## all tests (root for those marked switch and lab)
-	@$(VENV)/pytest $(ARGS)
+	@scripts/test.sh $(ARGS)
 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,13 +28,27 @@ class ProcessError(RuntimeError):
     """A child process ended or did not become ready; the text has the end of what it wrote."""
 
 
+def _candidates() -> Iterator[int]:
+    """Ports below those that the kernel gives to outgoing connections; each process begins elsewhere."""
+    first, count = _PORTS.start, len(_PORTS)
+    for offset in itertools.cycle(range(count)):
+        yield first + (os.getpid() * 1009 + offset) % count
+
+
+_PORTS = range(20_000, 32_000)
+_next_ports: dict[int, Iterator[int]] = {}
+
+
 def free_ports(count: int) -> list[int]:
-    """TCP ports on loopback that nobody listens on now."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [int(each.getsockname()[1]) for each in sockets]
+    """TCP ports on loopback that nobody listens on now, and that other processes are unlikely to ask for at the same time."""
+    candidates = _next_ports.setdefault(os.getpid(), _candidates())
+    found: list[int] = []
+    while len(found) < count:
+        port = next(candidates)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found.append(port)
+    return found
 
 
 class ChildProcess:
@@ -42,11 +59,14 @@ class ChildProcess:
     command : sequence of str
     log : Path
         Where its output goes.
+    environment : mapping of str to str, optional
+        What it has in its environment beside this process's own.
     """
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
         self.log = log
+        self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Any:
@@ -74,7 +94,12 @@ class ChildProcess:
         with self.log.open("ab") as output:
             # a session of its own: Ctrl-C at the lab's prompt is for the command that runs there
             self._process = subprocess.Popen(
-                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                env={**os.environ, **self._environment},
             )
 
     def stop(self, how: int = signal.SIGTERM) -> int:
@@ -119,6 +144,9 @@ class ControllerProcess(ChildProcess):
         The address that REST and the push channel listen on.
     options : sequence of str
         More options for ``ryu-manager``.
+    ca_file : Path, optional
+        Who signed its certificate, if the options have one: then it is spoken to by TLS.
+    environment : mapping of str to str, optional
     """
 
     def __init__(
@@ -129,14 +157,17 @@ class ControllerProcess(ChildProcess):
         rest_port: int = 8080,
         rest_host: str = "127.0.0.1",
         options: Sequence[str] = (),
+        ca_file: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        self.url = f"http://127.0.0.1:{rest_port}"
+        self.url = f"{'https' if ca_file else 'http'}://127.0.0.1:{rest_port}"
+        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
         self.openflow = f"tcp:127.0.0.1:{openflow_port}"
         command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
         self.state_dir = log.with_suffix(".state")
         command += [f"--sopa-state-dir={self.state_dir}"]
-        super().__init__([*command, *options, "sopa_ryu.app"], log)
+        super().__init__([*command, *options, "sopa_ryu.app"], log, environment)
 
     def start(self) -> None:
         """Start it and wait until REST answers."""
@@ -161,11 +192,11 @@ class ControllerProcess(ChildProcess):
     def change(self, method: str, path: str) -> httpx.Response:
         """The answer to a PUT or DELETE below ``/sopa/v1``, with the operators' token."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=30)
+        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=30, verify=self._verify)
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """The answer to a GET below ``/sopa/v1``."""
-        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10)
+        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10, verify=self._verify)
 
     def wait_connected(self, switches: int, seconds: float = 60.0) -> None:
         """Wait until that many switches hold their rules, and the controller says what has failed."""
