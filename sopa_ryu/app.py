@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import eventlet
-import eventlet.wsgi
 import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
 from ryu import cfg
 from ryu.base import app_manager
@@ -16,25 +14,25 @@ from ryu.controller import ofp_event
 from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
-from sopa_ryu import inspection, openflow, options
+from sopa_ryu import inspection, live, metrics, openflow, options, pages, pauses, server
 from sopa_ryu.bfd_keeper import BfdKeeper
 from sopa_ryu.damping import HoldDown
 from sopa_ryu.drains import Drains
 from sopa_ryu.fleet import Fleet
+from sopa_ryu.meter import Meter
 from sopa_ryu.notify import Notifier
 from sopa_ryu.prober import Prober
 from sopa_ryu.protocol import View
-from sopa_ryu.rest import RestApplication, Services
 from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.rest.resources import Services
 from sopa_ryu.session import SwitchError, SwitchSession
 from sopa_ryu.state import Change, FabricState
+from sopa_ryu.web.picture import Picture
 from topologies import FatTree, Switch
 
 LOG = logging.getLogger("sopa")
 
-# Every agent keeps a connection open: the pool has to hold them all beside the requests (k=24 has 3,456 hosts).
-MAX_CONNECTIONS = 16_384
-BACKLOG = 4096  # connections that wait to be taken: after a controller's restart all agents come at once
 RESTART_SECONDS = 1.0
 FAILURES_SHOWN = 8  # in one line of the log
 
@@ -56,8 +54,11 @@ class SopaController(app_manager.RyuApp):
         self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
         self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle, settings.no_label)
         self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
-        self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval)
+        tls = server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
+        self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval, tls)
         self.fleet.on_ready = self._ready
+        self.meter = Meter(self.state, self.fleet.sessions, settings.stats_interval, settings.link_mbit)
+        self.metrics = metrics.ControllerMetrics(self.state, self.fleet, self.notifier, self.meter, settings.carrier)
         services = Services(
             self.state,
             self.notifier,
@@ -66,31 +67,42 @@ class SopaController(app_manager.RyuApp):
             self._drain,
             self._rules,
             self._sessions,
+            rates=self.meter.traffic.rates,
+            capacity=self.meter.capacity,
             carrier=settings.carrier,
         )
-        self.rest = RestApplication(services, Tokens(settings.state_dir))
+        self.live = live.Live(Picture(services))
+        sockets = {live.PATH: self.live.serve}
+        served = {**pages.pages(), metrics.PATH: self.metrics.page}
+        self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
+        self._tls = settings.tls and server.tls_context(*settings.tls)
         self._workers: list[Any] = []
 
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
-        listener = eventlet.listen((host, port), backlog=BACKLOG)
+        listener = server.listen(host, port, self._tls)
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._serve, (listener,)),
             (self.fleet.clock, ()),
             (self.fleet.check_roles, ()),
             (self.notifier.watch, ()),
+            (pauses.keep_short, ()),
+            (self.live.rounds, ()),
         ]
+        if self.meter.interval:
+            work.append((self.meter.rounds, ()))
         if self.prober.interval:
             work.append((self.prober.rounds, ()))
         if self.bfd.addresses:
             work.append((self.bfd.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
         LOG.info(
-            "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on http://%s:%d/sopa/v1/fabric",
+            "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
             self.tree.k,
             self.tree.switch_count,
             self.tree.host_count,
+            "https" if self._tls else "http",
             host or "0.0.0.0",
             port,
         )
@@ -113,9 +125,7 @@ class SopaController(app_manager.RyuApp):
             hub.sleep(RESTART_SECONDS)
 
     def _serve(self, listener: Any) -> None:
-        eventlet.wsgi.server(
-            listener, self.rest, max_size=MAX_CONNECTIONS, log=logging.getLogger("sopa.http"), log_output=False
-        )
+        server.serve(listener, self.rest)
 
     # -- what switches tell -------------------------------------------------------------------------------------------
 
@@ -132,11 +142,13 @@ class SopaController(app_manager.RyuApp):
             self.fleet.disconnected(datapath)
             if session is not None:
                 self.prober.port_down(session.switch)
+                self.meter.traffic.forget(session.switch)
 
     @set_ev_cls(
         [
             ofp_event.EventOFPFlowStatsReply,
             ofp_event.EventOFPGroupDescStatsReply,
+            ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPRoleReply,
         ],
@@ -209,6 +221,7 @@ class SopaController(app_manager.RyuApp):
 
     def _announce(self, changed: bool) -> None:
         self.fleet.reschedule()
+        self.live.changed()
         if not changed:
             return
         told = self.notifier.broadcast()
@@ -228,12 +241,14 @@ class SopaController(app_manager.RyuApp):
         change = self._change(version)
         if change is not None:
             change.acknowledged_ms = _milliseconds_since(change.observed)
+            self.metrics.acknowledged.observe(change.acknowledged_ms / 1000)
             LOG.info("version %d: in force at all agents after %.1f ms", version, change.acknowledged_ms)
 
     def _installed(self, version: int) -> None:
         change = self._change(version)
         if change is not None:
             change.installed_ms = _milliseconds_since(change.observed)
+            self.metrics.installed.observe(change.installed_ms / 1000)
             LOG.info("version %d: all switches hold its rules after %.1f ms", version, change.installed_ms)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import time
 from collections.abc import Mapping, Sequence
 
@@ -34,6 +35,8 @@ class BfdKeeper:
     addresses : sequence of str
         OVSDB addresses; ``*`` as the host stands for the address that each switch connects from.
     interval_ms : int
+    tls : SSLContext, optional
+        For ``ssl:`` addresses; by default the system's authorities and no certificate of one's own.
     """
 
     def __init__(
@@ -42,7 +45,9 @@ class BfdKeeper:
         sessions: Mapping[Switch, SwitchSession],
         addresses: Sequence[str],
         interval_ms: int,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        self._tls = tls
         self._state = state
         self._sessions = sessions
         self.addresses = addresses
@@ -68,7 +73,7 @@ class BfdKeeper:
         addresses = self._expanded()
         had = enabled = single = 0
         problems: dict[str, str] = {}
-        for report in bfd.rollout(addresses, self._state.tree, self._interval_ms):
+        for report in bfd.rollout(addresses, self._state.tree, self._interval_ms, tls=self._tls):
             had += report.had
             enabled += report.enabled
             single += len(report.single)

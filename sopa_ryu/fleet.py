@@ -13,7 +13,7 @@ from flowrules.model import SwitchRules
 from flowrules.rules import switch_rules
 from sopa_ryu import openflow
 from sopa_ryu.rollout import Rollout
-from sopa_ryu.session import ANOTHER_MASTER, SwitchError, SwitchSession
+from sopa_ryu.session import ANOTHER_MASTER, Sent, SwitchError, SwitchSession
 from sopa_ryu.state import DOWN, FabricState
 from topologies import Host, Switch, TopologyError
 
@@ -53,6 +53,7 @@ class Fleet:
         self._no_label = no_label
         self.tree = state.tree
         self.sessions: dict[Switch, SwitchSession] = {}
+        self.sent: dict[Switch, Sent] = {}
         self.on_ready: Callable[[SwitchSession], None] = lambda session: None
         self._announce = announce
         self._rollout = Rollout(installed)
@@ -82,7 +83,7 @@ class Fleet:
             )
             return
         self.state.rejected.pop(datapath.id, None)
-        session = SwitchSession(datapath, switch, self.tree.name(switch))
+        session = SwitchSession(datapath, switch, self.tree.name(switch), self.sent.setdefault(switch, Sent()))
         former, self.sessions[switch] = self.sessions.get(switch), session
         if former is not None:
             former.closed()

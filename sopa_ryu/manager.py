@@ -18,7 +18,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 with warnings.catch_warnings():
     # "Eventlet is deprecated": Ryu is built on it.
@@ -50,6 +50,44 @@ def make_ryu_importable() -> None:
         # a flag for that now, WSGI_LOCAL.already_handled, which its WebSocketWSGI sets; what the handler
         # returns no longer matters.
         eventlet.wsgi.ALREADY_HANDLED = b""
+
+
+def mend_tls() -> None:
+    """To be called before ryu.controller.controller is imported.
+
+    Ryu 4.34 takes the certificate out of its settings at the first connection, so that the second switch finds none, and a
+    handshake that fails leaves a traceback. One context serves all, and a failure is said in a line.
+    """
+    import ssl
+
+    from ryu.lib import hub
+
+    class StreamServer(hub.StreamServer):
+        def __init__(self, listen_info: Any, handle: Any = None, backlog: Any = None, spawn: str = "default",
+                     certfile: str | None = None, keyfile: str | None = None, ca_certs: str | None = None,
+                     **_ryus: Any) -> None:  # fmt: skip
+            super().__init__(listen_info, handle, backlog, spawn)
+            if certfile is None or keyfile is None:
+                return
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.minimum_version = ssl.TLSVersion.TLSv1_2
+            context.load_cert_chain(certfile, keyfile)
+            if ca_certs is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(ca_certs)
+
+            def wrap_and_handle(connection: Any, address: Any) -> None:
+                try:
+                    wrapped = context.wrap_socket(connection, server_side=True)
+                except (OSError, ssl.SSLError) as error:
+                    logging.getLogger("sopa").error("a switch at %s: no TLS: %s", address[0], error)
+                    connection.close()
+                    return
+                handle(wrapped, address)
+
+            self.handle = wrap_and_handle
+
+    hub.StreamServer = StreamServer
 
 
 def register_options() -> None:
@@ -154,6 +192,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         eventlet.monkey_patch()
     allow_files()
     make_ryu_importable()
+    mend_tls()
     register_options()
     from oslo_config import cfg
     from ryu.app.wsgi import WSGIApplication
@@ -164,6 +203,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from sopa_ryu import options
     from sopa_ryu.drains import StateError
     from sopa_ryu.rest.access import TokenError
+    from sopa_ryu.server import CertificateError
 
     class Manager(AppManager):
         """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""
@@ -197,7 +237,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     stop.install()
     try:
         manager.main(args, prog or _PROGRAM)
-    except (StartError, StateError, TokenError, options.OptionError, cfg.Error) as error:
+    except (StartError, StateError, TokenError, CertificateError, options.OptionError, cfg.Error) as error:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -23,6 +23,7 @@ from topologies import FatTree, Host, TopologyError
 LOG = logging.getLogger("sopa.notify")
 
 PING_SECONDS = 10.0
+PINGS_AT_ONCE, PINGS_A_SECOND = 8, 2000
 CUT_SECONDS = 30.0
 CLAIM_SECONDS = 2.0
 MAX_REFUSED = 100
@@ -80,8 +81,9 @@ class Notifier:
         """For ever: ask those that have been silent for a while, and cut off those that stay silent."""
         while True:
             hub.sleep(PING_SECONDS / 10)
-            now = time.monotonic()
+            asked = 0
             for session in list(self.sessions.values()):
+                now = time.monotonic()
                 if now - session.heard > CUT_SECONDS:
                     LOG.warning(
                         "agent of %s has been silent for %.0f s: cut off", self.tree.name(session.host), CUT_SECONDS
@@ -89,6 +91,11 @@ class Notifier:
                     self._drop(session)
                 elif now - max(session.heard, session.pinged) > PING_SECONDS:
                     self._ping(session, now)
+                    asked += 1
+                    if (
+                        not asked % PINGS_AT_ONCE
+                    ):  # thousands were told something at the same moment: now others have their turn
+                        hub.sleep(PINGS_AT_ONCE / PINGS_A_SECOND)
 
     def _ping(self, session: AgentSession, now: float) -> None:
         session.pinged, session.ping_due = now, True

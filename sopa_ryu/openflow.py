@@ -25,6 +25,7 @@ from flowrules.model import (
     digest,
 )
 from sopa_ryu.state import DOWN, SILENT
+from sopa_ryu.traffic import PortCounters
 
 OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser
@@ -287,6 +288,39 @@ def port_is_down(port: Any) -> bool:
     return bool(port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN)
 
 
+def port_speed(port: Any) -> float | None:
+    """What fits through a port, as a switch describes it, in bits per second; None if it does not tell."""
+    return 1000.0 * port.curr_speed or None
+
+
+def port_counters(bodies: Iterable[Any]) -> dict[int, PortCounters]:
+    """The counters of a switch's port statistics, by port number."""
+    return {
+        body.port_no: PortCounters(
+            _counted(body.rx_bytes),
+            _counted(body.tx_bytes),
+            _counted(body.rx_packets),
+            _counted(body.tx_packets),
+            _counted(body.rx_dropped),
+            _counted(body.tx_dropped),
+            _counted(body.rx_errors),
+            _counted(body.tx_errors),
+            None if body.duration_sec == _NO_SECONDS else body.duration_sec + body.duration_nsec / 1e9,
+        )
+        for body in bodies
+        if body.port_no <= OPENFLOW.OFPP_MAX
+    }
+
+
+def _counted(value: int) -> int | None:
+    return None if value == _NO_COUNT else value
+
+
+# Every bit is set where a switch does not count (OpenFlow 1.3, section 7.3.5.6).
+_NO_COUNT = (1 << 64) - 1
+_NO_SECONDS = (1 << 32) - 1
+
+
 def packet_out(datapath: Any, port: int, data: bytes) -> Any:
     """The message that has a switch send a frame out of a port."""
     return PARSER.OFPPacketOut(
@@ -303,6 +337,14 @@ ERROR_TYPES = {
     for name, value in vars(OPENFLOW).items()
     if name.startswith("OFPET_")
 }
+
+
+ERROR_LABELS = [kind.replace(" ", "_") for kind in ERROR_TYPES.values()]
+
+
+def error_type(message: Any) -> str:
+    """The type of an OpenFlow error message as one word: ``flow_mod_failed``."""
+    return ERROR_TYPES.get(message.type, "unknown").replace(" ", "_")
 
 
 def error_text(message: Any) -> str:

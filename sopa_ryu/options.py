@@ -30,6 +30,9 @@ class Settings:
     bfd_interval: int = 100
     state_dir: Path = Path("/var/lib/sopa")
     no_label: frozenset[Host] = frozenset()
+    tls: tuple[Path, Path] | None = None
+    stats_interval: float = 5.0
+    link_mbit: float | None = None
 
 
 def _number_or_text(value: object) -> object:
@@ -109,6 +112,25 @@ _OPTIONS = [
         help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, whatever path they carry; "
         "may be repeated (default: none)",
     ),
+    cfg.FloatOpt(
+        "stats-interval",
+        default=Settings.stats_interval,
+        min=0.0,
+        metavar="SECONDS",
+        help="how often each switch is asked for its port counters, for the links' rates and /metrics "
+        f"(default {Settings.stats_interval:g}; 0: never)",
+    ),
+    cfg.FloatOpt(
+        "link-mbit",
+        metavar="MBIT",
+        help="what every link carries in each direction, in Mbit/s (default: what its port says)",
+    ),
+    cfg.StrOpt(
+        "tls-cert",
+        metavar="FILE",
+        help="certificate, in PEM, for REST, page and the agents' channel, which then speak TLS only (default: none)",
+    ),
+    cfg.StrOpt("tls-key", metavar="FILE", help="its private key, in PEM"),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -144,6 +166,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if carrier not in list(Carrier):
         raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
+    if (group.tls_cert is None) != (group.tls_key is None):
+        raise OptionError("tls-cert and tls-key belong together: give both, or neither")
+    if group.link_mbit is not None and not group.link_mbit > 0:
+        raise OptionError(f"link-mbit must be above 0, not {group.link_mbit:g}")
     if group.hold_down_max < group.hold_down:
         raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
     return Settings(
@@ -157,6 +183,9 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         bfd_interval=group.bfd_interval,
         state_dir=Path(group.state_dir),
         no_label=frozenset(_host(tree, text) for text in group.no_label),
+        tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
+        stats_interval=group.stats_interval,
+        link_mbit=group.link_mbit,
     )
 
 

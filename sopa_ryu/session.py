@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any
 
 from ryu.lib import hub
@@ -10,6 +12,7 @@ from ryu.lib import hub
 from flowrules.model import SwitchRules
 from sopa_ryu import openflow
 from sopa_ryu.openflow import OPENFLOW, PARSER
+from sopa_ryu.traffic import PortCounters
 from topologies import Switch
 
 ANSWER_SECONDS = 30.0
@@ -18,6 +21,22 @@ ANOTHER_MASTER = "another controller, started later than this one, is its master
 
 class SwitchError(Exception):
     """A switch refused what it was sent, did not answer, or went away; the text says which."""
+
+
+@dataclass
+class Sent:
+    """What a switch has been sent, and has refused, since the controller started, over all its connections.
+
+    Attributes
+    ----------
+    flow_mods, group_mods : int
+    errors : Counter of str
+        Its error messages by type.
+    """
+
+    flow_mods: int = 0
+    group_mods: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
 
 
 class SwitchSession:
@@ -29,6 +48,8 @@ class SwitchSession:
     switch : Switch
         Which one of the fat-tree's it is.
     name : str
+    sent : Sent, optional
+        Goes on counting from there.
 
     Attributes
     ----------
@@ -44,13 +65,14 @@ class SwitchSession:
         Ports whose probes are still to be sent.
     """
 
-    def __init__(self, datapath: Any, switch: Switch, name: str) -> None:
+    def __init__(self, datapath: Any, switch: Switch, name: str, sent: Sent | None = None) -> None:
         self.datapath = datapath
         self.switch = switch
         self.name = name
         self.rules: SwitchRules | None = None
         self.version = 0
         self.messages_sent = 0
+        self.sent = sent or Sent()
         self.coming = self.busy = self.probing = False
         self.to_probe: set[int] = set()
         self.connected_at = time.monotonic()
@@ -97,6 +119,7 @@ class SwitchSession:
     def refused(self, message: Any) -> None:
         """Take in an error message from the switch."""
         error = openflow.error_text(message)
+        self.sent.errors[openflow.error_type(message)] += 1
         queue = self._waiting.get(message.xid)
         if queue is not None:
             queue.put(SwitchError(error))
@@ -142,6 +165,11 @@ class SwitchSession:
         replies = self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0))
         return openflow.installed_groups(body for reply in replies for body in reply.body)
 
+    def port_counters(self) -> dict[int, PortCounters]:
+        """Ask the switch what its ports have counted, by port number; `SwitchError` if it does not answer."""
+        replies = self.ask(PARSER.OFPPortStatsRequest(self.datapath, 0, OPENFLOW.OFPP_ANY))
+        return openflow.port_counters(body for reply in replies for body in reply.body)
+
     def reconcile(self, installed: openflow.Holdings, wanted: SwitchRules, version: int) -> openflow.Changes:
         """Make the switch hold exactly the wanted rules, touching only what differs, and wait for its barrier.
 
@@ -173,6 +201,10 @@ class SwitchSession:
         for message in openflow.messages(self.datapath, changes, version):
             self._send(message)
             self.messages_sent += 1
+            if isinstance(message, PARSER.OFPGroupMod):
+                self.sent.group_mods += 1
+            else:
+                self.sent.flow_mods += 1
         self.ask(PARSER.OFPBarrierRequest(self.datapath))
         if self._errors:
             raise SwitchError("; ".join(sorted(set(self._errors))))

@@ -144,7 +144,11 @@ class PrivateOvs:
         file = self.directory / "conf.db"
         file.unlink(missing_ok=True)
         _run("ovsdb-tool", "create", str(file), str(SCHEMA))
-        self._spawn("ovsdb-server", str(file), f"--remote=p{self.database}")
+        # further addresses and their certificates from the database, as the distributions start it: ovs-vsctl set-manager, set-ssl
+        columns = {"private-key": "private_key", "certificate": "certificate", "ca-cert": "ca_cert"}
+        options = [f"--{option}=db:Open_vSwitch,SSL,{column}" for option, column in columns.items()]
+        options.append("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
+        self._spawn("ovsdb-server", str(file), f"--remote=p{self.database}", *options)
         self._await("ovsdb-server", "--no-wait", "init")
         self._start_switch()
 

@@ -20,6 +20,7 @@ MEASUREMENTS = {
     "cold_start": "cold start of 320 switches (k=16, dummy datapath), beside encoding alone",
     "failures": "a failure in the k=4 lab: until every agent knows, and what a stream loses",
     "push": "a failure told to 3,456 simulated agents (k=24), beside a bare WebSocket server",
+    "rest": "candidate paths asked over REST at k=24, and a failure's way beside stuck and bad clients",
     "lab": "the k=8 lab with 128 agents",
 }
 

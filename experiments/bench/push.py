@@ -50,7 +50,7 @@ def measure() -> dict[str, Any]:
             _one_switch(tree, ovs, controller.openflow)
             controller.wait_connected(1)
             paths = [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()]
-            with _Crowd(rest, paths, controller.agent_token_file.read_text().strip()) as crowd:
+            with Crowd(rest, paths, controller.agent_token_file.read_text().strip()) as crowd:
                 crowd.connect()
                 controller.wait_agents(len(paths))
                 told = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
@@ -101,14 +101,14 @@ def _bare(directory: Path, paths: Sequence[str], size: int) -> tuple[list[float]
     command = [sys.executable, str(_SERVER), str(port), str(len(paths)), str(size), str(2 * ROUNDS)]
     with ChildProcess(command, directory / "bare.log") as server:
         server.wait_until(lambda: "listening" in server.log_tail(), "it listened")
-        with _Crowd(port, paths) as crowd:
+        with Crowd(port, paths) as crowd:
             crowd.connect()
             server.wait_until(lambda: "done" in server.log_tail(), "all rounds were done", 120)
         lines = server.log.read_text().split("listening")[1].split()
         return [float(word) for word in lines[: 2 * ROUNDS]], _peak_mib(server.pid)
 
 
-class _Crowd:
+class Crowd:
     """Simulated agents: raw sockets in one thread, that acknowledge what they are sent. It costs some 10 µs a message."""
 
     def __init__(self, port: int, paths: Sequence[str], token: str = "") -> None:
@@ -121,7 +121,7 @@ class _Crowd:
         self._ended = False
         self._thread = threading.Thread(target=self._answer, daemon=True)
 
-    def __enter__(self) -> _Crowd:
+    def __enter__(self) -> Crowd:
         return self
 
     def __exit__(
@@ -159,7 +159,7 @@ class _Crowd:
                 key.data()
 
 
-def _reader(channel: socket.socket, crowd: _Crowd) -> Callable[[], None]:
+def _reader(channel: socket.socket, crowd: Crowd) -> Callable[[], None]:
     buffer = bytearray()
 
     def read() -> None:

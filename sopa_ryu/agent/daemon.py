@@ -7,6 +7,7 @@ import json
 import logging
 import random
 import socket
+import ssl
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
@@ -62,6 +63,8 @@ class Options:
         Where the word is written.
     token_file : Path, optional
         Where the token for the controller's channel is; read at each connection.
+    ca_file : Path, optional
+        The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
     """
 
     controller: str
@@ -72,6 +75,16 @@ class Options:
     state_dir: Path = field(default=STATE_DIR)
     carrier: Carrier = Carrier.MAC
     token_file: Path | None = None
+    ca_file: Path | None = None
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How the controller's certificate is checked; None without TLS. `AgentError` if the authorities cannot be read."""
+        if urlsplit(self.controller).scheme not in ("https", "wss"):
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
 
     def headers(self) -> dict[str, str]:
         """What a request for the channel carries; `AgentError` if the token cannot be read."""
@@ -114,7 +127,7 @@ class HostAgent:
         self.options = options
         self.address = _fabric_address(interface)
         self.url = options.channel(self.address)
-        options.headers()  # what is wrong with it should be known before anything is changed
+        options.tls(), options.headers()  # what is wrong with it should be known before anything is changed
         self.view: View | None = None
         self.refused = 0
         self._sets: PathSets | None = None
@@ -161,6 +174,7 @@ class HostAgent:
                 async with connect(
                     self.url,
                     additional_headers=self.options.headers(),
+                    ssl=self.options.tls(),
                     open_timeout=OPEN_SECONDS,
                     max_size=protocol.MAX_MESSAGE_BYTES,
                     compression=None,

@@ -37,6 +37,12 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
     type=click.Path(dir_okay=False, path_type=Path),
     help=f"The token for the controller's channel: a copy of agent-token in its --sopa-state-dir. {TOKEN_FILE} if it is there.",
 )
+@click.option(
+    "--ca-file",
+    envvar="SOPA_CA_FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="The authorities, in PEM, that may have signed the certificate of an https controller. The system's by default.",
+)
 def agent(
     interfaces: tuple[str, ...],
     controller: str,
@@ -47,6 +53,7 @@ def agent(
     flows: int,
     state_dir: Path,
     token_file: Path | None,
+    ca_file: Path | None,
 ) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
@@ -75,7 +82,7 @@ def agent(
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
     options = Options(
-        controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier), token_file
+        controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier), token_file, ca_file
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

@@ -243,6 +243,7 @@ def test_an_agent_runs_in_a_mininet_host_and_reaches_the_controller_over_the_man
     def body(lab: SopaLab) -> None:
         node = lab.lab.node("h0_0_2")
         command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--iface", "h0_0_2-eth0", "--controller", lab.url]
+        command.append(f"--token-file={lab.controller.agent_token_file}")
         agent = node.popen(command)
         try:
             lab.controller.wait_agents(1)

@@ -18,8 +18,9 @@ from sopa_ryu.agent.pathsets import path_table
 from sopa_ryu.agent.pathtable import Policy
 from sopa_ryu.drains import Drains
 from sopa_ryu.notify import Notifier
-from sopa_ryu.rest import RestApplication, Services
 from sopa_ryu.rest.access import TokenError, Tokens
+from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.rest.resources import Services
 from sopa_ryu.session import SwitchError
 from sopa_ryu.state import DOWN, FabricState
 from sopa_ryu.wiring import Wiring

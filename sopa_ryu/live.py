@@ -1,0 +1,154 @@
+"""The live page's feed: one WebSocket a page, the whole state at each change, and every two seconds what the links carry."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import socket as sockets
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import eventlet
+from eventlet import websocket
+from ryu.lib import hub
+
+from sopa_ryu.web.picture import Picture
+
+LOG = logging.getLogger("sopa.live")
+
+PATH = "/sopa/v1/live"
+ROUND_SECONDS = 2.0
+SPACING_SECONDS = 0.05
+SPACING_TIMES = 10
+"""After a round comes a pause of that many times what the round took: watching never takes the controller more than a tenth."""
+STUCK_SECONDS = 30.0
+MAX_CLIENTS = 256
+MAX_FRAME_BYTES = 1024
+TRY_AGAIN_LATER = 1013  # RFC 6455's registry of close codes
+
+
+class Client:
+    """One open page.
+
+    Attributes
+    ----------
+    sent : int
+        The round whose message it has been sent last.
+    writing_since : float or None
+        Since when a message has been on its way to it (time.monotonic); None while there is nothing to send.
+    """
+
+    def __init__(self, socket: Any, peer: str) -> None:
+        self.peer = peer
+        self.sent = 0
+        self.writing_since: float | None = None
+        self._socket = socket
+
+    def send(self, text: str) -> None:
+        """Write a message; waits if the client is slow."""
+        self._socket.send(text)
+
+    def cut(self) -> None:
+        """Break the connection, also one that is stuck."""
+        with contextlib.suppress(OSError):
+            self._socket.socket.shutdown(sockets.SHUT_RDWR)
+
+
+class Live:
+    """Tells every open page what the fabric is like.
+
+    Each round makes one text for all of them. A slow page skips rounds: it gets the latest text as soon as it has taken the one
+    before, so that nothing piles up and nobody waits for it. Without a page nothing is made.
+
+    Parameters
+    ----------
+    picture : Picture
+        Makes the message.
+    most : int
+        How many pages may be open.
+    """
+
+    def __init__(self, picture: Picture, most: int = MAX_CLIENTS) -> None:
+        self._picture = picture
+        self._most = most
+        self._clients: set[Client] = set()
+        self._round = 0
+        self._text = ""
+        self._wanted = hub.Event()
+
+    def __len__(self) -> int:
+        """How many pages are open."""
+        return len(self._clients)
+
+    def changed(self) -> None:
+        """The state has changed, or may have: every page is told soon."""
+        self._wanted.set()
+
+    def rounds(self) -> None:
+        """For ever: a message to every page when something changes, and every two seconds."""
+        while True:
+            # with nobody there, the first that comes ends the wait
+            self._wanted.wait(ROUND_SECONDS if self._clients else None)
+            self._wanted.clear()
+            if not self._clients:
+                continue
+            began = time.monotonic()
+            self._text = json.dumps(self._picture.message(), separators=(",", ":"))
+            self._round += 1
+            for client in list(self._clients):
+                self._wake(client)
+            self._cut_stuck()
+            hub.sleep(max(SPACING_SECONDS, SPACING_TIMES * (time.monotonic() - began)))
+
+    def serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a page's WebSocket request and stay with it until it leaves."""
+        # Compressing would be work and memory for each client; uncompressed, all share one text.
+        environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
+        peer = environ.get("REMOTE_ADDR", "")
+        handler = websocket.WebSocketWSGI(lambda socket: self._attend(socket, peer), max_frame_length=MAX_FRAME_BYTES)
+        served: Iterable[bytes] = handler(environ, start_response)
+        return served
+
+    def _attend(self, socket: Any, peer: str) -> None:
+        if len(self._clients) >= self._most:
+            # a browser shows a page no body of a refused WebSocket, but it does show the reason of a close
+            LOG.warning("a page from %s is refused: %d are open already", peer, self._most)
+            socket.close((TRY_AGAIN_LATER, f"{self._most} pages are open already: close one"))
+            return
+        client = Client(socket, peer)
+        self._clients.add(client)
+        LOG.info("a page is open at %s (%d in all)", peer, len(self._clients))
+        self._wanted.set()
+        try:
+            # a page says nothing but pings and that it leaves: who says more is no page of ours
+            with contextlib.suppress(OSError, ValueError):
+                socket.wait()
+        finally:
+            self._clients.discard(client)
+            client.cut()
+            LOG.info("the page at %s has left (%d remain)", peer, len(self._clients))
+
+    def _wake(self, client: Client) -> None:
+        if client.writing_since is None:
+            client.writing_since = time.monotonic()
+            eventlet.spawn_n(self._write, client)
+
+    def _write(self, client: Client) -> None:
+        """Send until the client has the latest message."""
+        try:
+            while client in self._clients and client.sent != self._round:
+                client.sent, client.writing_since = self._round, time.monotonic()
+                client.send(self._text)
+        except OSError:
+            client.cut()
+        finally:
+            client.writing_since = None
+
+    def _cut_stuck(self) -> None:
+        latest = time.monotonic() - STUCK_SECONDS
+        for client in list(self._clients):
+            if client.writing_since is not None and client.writing_since < latest:
+                LOG.warning("the page at %s has taken nothing for %.0f s: cut off", client.peer, STUCK_SECONDS)
+                client.cut()

@@ -1,0 +1,93 @@
+// One switch, link or host: how it is, what its links carry, and draining it.
+
+import { byId, follow, html, say, setText } from "./elements.js";
+import { EDGE, HOST } from "./fattree.js";
+import { drain } from "./operator.js";
+import { STATES } from "./state.js";
+
+export class Details {
+  /**
+   * @param {(name: string) => void} select makes a switch, link or host the one that is looked at
+   * @param {(name: string, end: "source" | "destination") => void} pick makes a host an end of the paths
+   */
+  constructor(select, pick) {
+    this.select = select;
+    this.tree = null;
+    this.state = null;
+    this.name = "";
+    this.title = html("h3", { "aria-live": "polite" });
+    this.words = html("p");
+    this.change = html("button", { type: "button", onclick: () => drain(this.name, !this.state.drained.has(this.name)) });
+    this.from = html("button", { type: "button", onclick: () => pick(this.name, "source") }, "Paths from here");
+    this.to = html("button", { type: "button", onclick: () => pick(this.name, "destination") }, "Paths to here");
+    this.links = html("ul", { class: "list links-list", "aria-label": "Its links" });
+    byId("chosen").append(html("div", { hidden: true }, this.title, this.words,
+      html("span", { class: "buttons" }, this.change, this.from, this.to), this.links));
+    byId("find").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const name = byId("name").value.trim();
+      const found = this.tree && (this.tree.parse(name) || this.tree.link(name));
+      say(byId("find-error"), found ? "" : `There is no ${name || "such name"} here: a switch is e0_0, a0_0 or c0_0, a link a0_0-c0_1, a host h0_0_2.`);
+      if (found) select(name);
+    });
+  }
+
+  /** Look at another one. */
+  show(name) {
+    this.name = name;
+    byId("name").value = name;
+    say(byId("find-error"), "");
+    this.render();
+  }
+
+  update(tree, state, numbers) {
+    [this.tree, this.state, this.numbers] = [tree, state, numbers];
+    this.render();
+  }
+
+  render() {
+    const { name, tree, state } = this;
+    byId("chosen").firstElementChild.hidden = !name;
+    if (!name || !state) return;
+    const node = tree.parse(name);
+    const link = node ? null : tree.link(name);
+    this.title.parentElement.hidden = !node && !link; // a smaller fabric may come after a restart
+    if (!node && !link) return;
+    const host = node && node.level === HOST;
+    const drainable = !host && !(link && link.lower.startsWith("h"));
+    this.change.hidden = !drainable;
+    setText(this.change, state.drained.has(name) ? `Restore ${name}` : `Drain ${name}`);
+    this.from.hidden = this.to.hidden = !host;
+    if (link) {
+      setText(this.title, `Link ${name}`);
+      const { reason } = state.ofLink(link);
+      setText(this.words, sentence(`${reason || STATES.ok}; ${this.traffic(name)}`));
+    } else if (host) {
+      setText(this.title, `Host ${name}`);
+      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.`);
+    } else {
+      setText(this.title, `${sentence(node.level)} switch ${name}`);
+      const place = node.level === EDGE ? `rack 10.${node.pod}.${node.index}.0/24` : "";
+      setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place].filter(Boolean).join("; ")));
+    }
+    const links = link ? [] : [...tree.linksOf(node)];
+    follow(this.links, links, (each) => each.name, (each) => this.item(each), (item, each) => {
+      const how = state.ofLink(each);
+      item.dataset.state = how.state;
+      setText(item.lastElementChild, `${how.reason || STATES.ok}; ${this.traffic(each.name)}`);
+    });
+  }
+
+  item(link) {
+    return html("li", {},
+      html("button", { type: "button", class: "name", onclick: () => this.select(link.name) }, link.name),
+      html("span"));
+  }
+
+  traffic(name) {
+    const number = this.numbers && this.numbers.get(name);
+    return number === undefined || number === null ? "load unknown" : this.state.trafficInWords(number);
+  }
+}
+
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,0 +1,94 @@
+// The live page: what the feed says goes to each part, and what is picked in one part is shown in the others.
+
+import { Details } from "./details.js";
+import { Drawing, legend } from "./drawing.js";
+import { byId, clock, say, setAttribute, setText } from "./elements.js";
+import { listen } from "./feed.js";
+import { FatTree, HOST } from "./fattree.js";
+import { start } from "./operator.js";
+import { Paths } from "./paths.js";
+import { Pods } from "./pods.js";
+import { Problems } from "./problems.js";
+import { FabricState } from "./state.js";
+
+const HINT = byId("hint").textContent;
+
+let tree = null;
+let drawing = null;
+let selected = "";
+let lastHeard = null;
+
+const details = new Details(select, (name, end) => paths.set(name, end));
+const paths = new Paths(() => drawing);
+const problems = new Problems(select);
+
+/** A switch, link or host was chosen in the drawing or a list. */
+function select(name) {
+  selected = name;
+  drawing.select(name);
+  details.show(name);
+}
+
+/** In the drawing, a host is for picking paths, too. */
+function choose(name) {
+  select(name);
+  if (tree.parse(name)?.level === HOST) paths.pick(name);
+}
+
+function draw(k, drawn) {
+  tree = new FatTree(k);
+  const container = byId("fabric");
+  container.replaceChildren();
+  drawing = drawn ? new Drawing(container, tree, choose, (words) => setText(byId("hint"), words || HINT)) : new Pods(container);
+  byId("hint").hidden = byId("legend").hidden = !drawn;
+  setText(byId("size"), `k=${k} fat-tree`);
+  document.title = `SOPA k=${k}`;
+  fit();
+  paths.redraw();
+}
+
+function fit() {
+  if (drawing) drawing.layout(byId("fabric").clientWidth);
+}
+
+function received(message) {
+  const state = new FabricState(message);
+  const drawn = !message.pods;
+  if (!tree || tree.k !== message.k) draw(message.k, drawn);
+  drawing.update(state);
+  drawing.select(selected);
+  details.update(tree, state, drawing.numbers);
+  const wrong = problems.update(state);
+  facts(message, wrong);
+  paths.update(tree, `${message.epoch} ${message.version}`);
+  lastHeard = new Date();
+  say(byId("banner"), "");
+  byId("starting").hidden = message.settled;
+  setAttribute(byId("connection"), "data-state", "live");
+  setText(byId("connection"), `live, ${clock(lastHeard)}`);
+  document.body.classList.remove("stale");
+  if (!performance.getEntriesByName("drawn").length) performance.mark("drawn");
+}
+
+function facts(message, wrong) {
+  const hosts = message.k ** 3 / 4;
+  setText(byId("fact-switches"), `${message.connected} of ${message.switches}`);
+  setText(byId("fact-agents"), `${message.agents.connected} of ${hosts}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
+  setText(byId("fact-version"), String(message.version));
+  setText(byId("fact-carrier"), message.carrier);
+  const silent = message.bfd.enabled ? "" : ", silent loss is not watched (no BFD)";
+  setText(byId("fact-health"), (wrong ? `${wrong} to look at` : message.settled ? "all well" : "not known yet") + silent);
+}
+
+function lost(reason) {
+  const since = lastHeard ? `data from ${clock(lastHeard)}` : "no data yet";
+  say(byId("banner"), `Connection lost, ${since}${reason ? ` (${reason})` : ""}. Trying again …`);
+  setAttribute(byId("connection"), "data-state", "lost");
+  setText(byId("connection"), "connection lost");
+  document.body.classList.add("stale");
+}
+
+legend(byId("legend"));
+start();
+new ResizeObserver(fit).observe(byId("fabric"));
+listen(received, lost);

@@ -1,0 +1,173 @@
+"""What the live page shows, as one message: the whole state of the fabric, bounded whatever its size."""
+
+from __future__ import annotations
+
+import time
+from functools import cached_property
+from typing import Any
+
+from ryu.lib import hub
+
+from sopa_ryu.rest.resources import Services
+from sopa_ryu.state import DOWN, MISWIRED, SILENT
+from topologies import Host, Level, Link, Switch
+from topologies.failures import DRAINED
+
+MAX_DRAWN_K = 16
+"""A larger fabric is told pod by pod, and the page draws it so."""
+MOST_LISTED = 200
+LAG_SECONDS = 1.0
+"""Agents take tens of milliseconds for a version: only who takes longer is worth a line."""
+WIRING_SECONDS = 5.0
+
+
+class Picture:
+    """Makes the feed's message from what the REST interface serves, too.
+
+    Parameters
+    ----------
+    services : Services
+    """
+
+    def __init__(self, services: Services) -> None:
+        self._its = services
+        self._state = services.state
+        self._tree = services.state.tree
+        self._wiring: dict[str, Any] = {}
+        self._wiring_of: tuple[int, float] | None = None
+
+    @property
+    def drawn(self) -> bool:
+        """Whether the fabric is small enough for every link of its to be told and drawn."""
+        return self._tree.k <= MAX_DRAWN_K
+
+    def message(self) -> dict[str, Any]:
+        """The state now.
+
+        Returns
+        -------
+        dict
+            Numbers and flags; and lists, each with its ``..._total``, since a long one is cut.
+            Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
+            `FatTree.links`, or is null if nothing is known of any; ``agents.hosts`` has a digit for each host, 1 with an agent.
+            Beyond, ``pods`` has a summary of each.
+        """
+        state, tree = self._state, self._tree
+        now = time.monotonic()
+        # first what takes long and lets others work meanwhile: all the rest is then of one moment
+        traffic: dict[str, Any] = {"links": self._links()} if self.drawn else {"pods": self._pods()}
+        failures = state.failure_list(now)
+        missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
+        drains = sorted(state.drained)
+        # all that is drawn has to be there: what has failed is a bounded list up to k=16
+        most = len(failures) if self.drawn else MOST_LISTED
+        return {
+            "at": time.time(),
+            "version": state.version,
+            "epoch": state.epoch,
+            "settled": state.settled,
+            "k": tree.k,
+            "carrier": str(self._its.carrier),
+            "bfd": state.bfd,
+            "switches": tree.switch_count,
+            "connected": len(state.connected),
+            "missing": missing[: tree.switch_count if self.drawn else MOST_LISTED],
+            "missing_total": len(missing),
+            "failures": failures[:most],
+            "failures_total": len(failures),
+            "drains": drains[:MOST_LISTED],
+            "drains_total": len(drains),
+            "rejected": [
+                {"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MOST_LISTED]
+            ],
+            "rejected_total": len(state.rejected),
+            "wiring": self._wiring_report(now),
+            "agents": self._agents(),
+            **traffic,
+        }
+
+    def _wiring_report(self, now: float) -> dict[str, Any]:
+        """As ``GET /sopa/v1/wiring``, but made again only after a change or some seconds: it looks at every link."""
+        made = self._wiring_of
+        if made is None or made[0] != self._state.version or now - made[1] > WIRING_SECONDS:
+            self._wiring_of = self._state.version, now
+            since = self._its.since()
+            down = {name: reason for name, reason in self._state.failures.items() if reason in (DOWN, SILENT)}
+            report = self._its.wiring.report(down, since.keys(), since, now)
+            # what is missing because it is known to have failed is in the list of failures already
+            problems = [
+                problem
+                for problem in report["problems"]
+                if problem["link"] not in down and self._its.state.failures.hit(self._ends(problem["link"])) is None
+            ]
+            self._wiring = {
+                "right": report["right"],
+                "unchecked": report["unchecked"],
+                "links": report["links"],
+                "problems": problems[:MOST_LISTED],
+                "problems_total": len(problems),
+            }
+        return self._wiring
+
+    def _ends(self, name: str) -> tuple[Switch, ...]:
+        lower, _, upper = name.partition("-")
+        return self._tree.switch(lower), self._tree.switch(upper)
+
+    def _agents(self) -> dict[str, Any]:
+        its, version = self._its.notifier, self._state.version
+        behind = [session for session in its.sessions.values() if session.acknowledged != version]
+        since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
+        now = time.monotonic()
+        since.sort(key=lambda each: each[0])
+        late = [session for at, session in since if now - at > LAG_SECONDS]
+        agents: dict[str, Any] = {
+            "connected": len(its.sessions),
+            "behind": len(behind),
+            "lagging": [its.tell(session, version) for session in late[:MOST_LISTED]],
+            "lagging_total": len(late),
+        }
+        if self.drawn:
+            agents["hosts"] = "".join("1" if host in its.sessions else "0" for host in self._tree.hosts())
+        return agents
+
+    # -- what the links carry -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def _all_links(self) -> list[Link]:
+        return list(self._tree.links())
+
+    def _links(self) -> list[list[float | None] | None] | None:
+        told = [self._traffic(link) for link in self._all_links]
+        return told if any(told) else None
+
+    def _traffic(self, link: Link) -> list[float | None] | None:
+        rates = self._its.rates(link)
+        if rates is None:
+            return None
+        capacity = self._its.capacity(link)
+        return [round(rates[0]), round(rates[1]), None if capacity is None else round(capacity)]
+
+    def _pods(self) -> list[dict[str, Any]]:
+        """Of each pod what has failed in it and below the core, and how busy its links between switches are."""
+        tree, reasons = self._tree, self._state.failures
+        told: list[dict[str, Any]] = []
+        for pod in range(tree.k):
+            links = [
+                Link(switch, tree.uplink(switch, index))
+                for level in (Level.EDGE, Level.AGGREGATION)
+                for switch in (Switch(level, pod, number) for number in range(tree.half))
+                for index in range(tree.half)
+            ]
+            used = [use for link in links if (use := self._use(link)) is not None]
+            told.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})
+            hub.sleep(0)  # there may be tens of thousands of links, and the fabric does not wait for its picture
+        for name, reason in reasons.items():
+            element = tree.element(name)
+            lowest = element.lower if isinstance(element, Link) else element
+            if isinstance(lowest, Host) or lowest.level is not Level.CORE:
+                told[lowest.pod][{DRAINED: "drained", MISWIRED: "miswired"}.get(reason, "failed")] += 1
+        return told
+
+    def _use(self, link: Link) -> float | None:
+        rates, capacity = self._its.rates(link), self._its.capacity(link)
+        return round(max(rates) / capacity, 3) if rates is not None and capacity else None

@@ -1,0 +1,72 @@
+// Everything that is not as it should be, in lists that are empty when all is well.
+
+import { byId, count, follow, html, setAttribute, setText } from "./elements.js";
+import { drain } from "./operator.js";
+
+const MOST = 100; // lines of one list
+
+export class Problems {
+  /** @param {(name: string) => void} select makes a switch or link the one that is looked at */
+  constructor(select) {
+    this.select = select;
+  }
+
+  update(state) {
+    const { message } = state;
+    const wiring = message.wiring.problems;
+    const miswired = new Set(wiring.map((problem) => problem.link));
+    const failures = [...state.reasons.values()].filter(({ name, reason }) => reason !== "drained" && !miswired.has(name));
+    const lists = [
+      list("failed", "Failed", message.failures_total - state.reasons.size + failures.length, failures, (each) => ({
+        name: each.name,
+        text: each.reason + (each.held_seconds ? `; back, held down ${Math.ceil(each.held_seconds)} s more` : ""),
+      })),
+      list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: reasonBeside(state, name), restore: true })),
+      list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
+      list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
+        name,
+        text: "has not connected, or does not hold its rules yet",
+      })),
+      list("rejected", "Left alone", message.rejected_total, message.rejected, (each) => ({ key: each.dpid, text: `${each.dpid}: ${each.reason}` })),
+      list("lagging", "Lagging agents", message.agents.lagging_total, message.agents.lagging, (agent) => ({
+        name: agent.host,
+        text: `has version ${agent.version}, ${Math.round(agent.lag_seconds)} s late; last heard ${Math.round(agent.last_contact_seconds)} s ago`,
+      })),
+    ];
+    const shown = lists.filter((each) => each.items.length);
+    byId("healthy").hidden = shown.length > 0 || !message.settled;
+    follow(byId("problem-lists"), shown, (each) => each.id, makeList, (section, each) => {
+      setText(section.firstElementChild, `${each.title} (${each.total})`);
+      const items = each.items.slice(0, MOST);
+      follow(section.children[1], items, (item) => item.key || item.name, (item) => this.item(item), (line, item) => {
+        setAttribute(line, "data-state", each.id);
+        setText(line.children[1], item.text);
+      });
+      const more = each.total - items.length;
+      setText(section.lastElementChild, more > 0 ? `and ${count(more, "more", "more")}` : "");
+    });
+    return shown.reduce((sum, each) => sum + each.total, 0);
+  }
+
+  item({ name, restore }) {
+    return html("li", {},
+      name ? html("button", { type: "button", class: "name", onclick: () => this.select(name) }, name) : html("span"),
+      html("span"),
+      restore ? html("button", { type: "button", onclick: () => drain(name, false), "aria-label": `Restore ${name}` }, "Restore") : null);
+  }
+}
+
+function list(id, title, total, members, tell) {
+  const items = members.map(tell);
+  return { id, title, total: id === "missing" ? items.length : total, items };
+}
+
+function makeList(each) {
+  const title = html("h3", { id: `list-${each.id}` });
+  return html("div", {}, title, html("ul", { class: "list", "aria-labelledby": `list-${each.id}` }), html("p", { class: "hint" }));
+}
+
+function reasonBeside(state, name) {
+  const failure = state.reasons.get(name);
+  return failure && failure.reason !== "drained" ? `and ${failure.reason}` : "out for maintenance";
+}

@@ -1,0 +1,39 @@
+"""An authority and certificates of one's own, by openssl, as docs/operating.md makes them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Certificate(NamedTuple):
+    """A certificate and its key, in PEM."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """A certificate authority in a directory."""
+
+    def __init__(self, directory: Path, name: str = "ca") -> None:
+        self.directory = directory
+        self.certificate = directory / f"{name}.pem"
+        self._key = directory / f"{name}.key"
+        _openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", self._key, "-out", self.certificate,
+                 "-days", "7", "-subj", f"/CN=SOPA {name}")  # fmt: skip
+
+    def sign(self, name: str, address: str = "127.0.0.1") -> Certificate:
+        """A certificate for an address."""
+        key, request, certificate = (self.directory / f"{name}.{end}" for end in ("key", "csr", "pem"))
+        _openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", f"/CN={name}")
+        extensions = self.directory / f"{name}.ext"
+        extensions.write_text(f"subjectAltName=IP:{address}\n")
+        _openssl("x509", "-req", "-in", request, "-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial",
+                 "-days", "7", "-extfile", extensions, "-out", certificate)  # fmt: skip
+        return Certificate(certificate, key)
+
+
+def _openssl(*words: object) -> None:
+    subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)

@@ -1,0 +1,55 @@
+"""/metrics of a running controller with real switches behind it, read as Prometheus reads it."""
+
+from __future__ import annotations
+
+import httpx
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+
+from tests.switch.conftest import Fabric, until
+from topologies import Switch
+
+
+def scrape(fabric: Fabric) -> dict[str, list[tuple[dict[str, str], float]]]:
+    """Every sample by its name: labels and value."""
+    answer = httpx.get(f"{fabric.controller.url}/metrics").raise_for_status()
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in plain(answer.text):
+        for sample in family.samples:
+            samples.setdefault(sample.name, []).append((dict(sample.labels), sample.value))
+    return samples
+
+
+def test_a_scrape_tells_what_rest_tells(fabric: Fabric) -> None:
+    samples = scrape(fabric)
+    connected = {labels["level"]: value for labels, value in samples["sopa_switches_connected"]}
+    assert connected == {"edge": 8, "aggregation": 8, "core": 4}
+    [(_, version)] = samples["sopa_fabric_version"]
+    assert version == fabric.controller.fabric()["version"]
+    before = fabric.tree.port(fabric.tree.switch("a0_0"), fabric.tree.switch("c0_1"))
+    fabric.dummy.set_port(fabric.tree.switch("a0_0"), before, False)
+    until(lambda: bool(fabric.controller.fabric()["failures"]))
+    failures = {(labels["kind"], labels["reason"]): value for labels, value in scrape(fabric)["sopa_failures"] if value}
+    assert failures == {("link", "down"): 1}
+
+
+def test_every_port_of_every_switch_is_there_once_the_meter_has_been_round(fabric: Fabric) -> None:
+    def ports() -> list[dict[str, str]]:
+        return [labels for labels, _ in scrape(fabric).get("sopa_port_receive_bytes_total", [])]
+
+    until(lambda: len(ports()) == 20 * 4, 20)
+    switch: Switch = fabric.tree.switch("e0_0")
+    assert {labels["port"] for labels in ports() if labels["dp_name"] == fabric.tree.name(switch)} == {
+        "1",
+        "2",
+        "3",
+        "4",
+    }
+
+
+def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(fabric: Fabric) -> None:
+    answer = httpx.get(f"{fabric.controller.url}/metrics", headers={"Accept": "application/openmetrics-text"})
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+    names = {sample.name for family in openmetrics(answer.text) for sample in family.samples}
+    assert {name for name in scrape(fabric) if name.startswith("sopa_")} == {n for n in names if n.startswith("sopa_")}

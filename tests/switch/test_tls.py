@@ -1,0 +1,147 @@
+"""TLS, end to end: REST and the agents' channel, OpenFlow by Ryu's own options, and OVSDB, with real switches."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.sync.client import connect
+
+from sopa_ryu.process import AgentProcess, ControllerProcess, ProcessError, free_ports
+from tests.bpf.conftest import veth_pair
+from tests.certificates import Authority, Certificate
+from tests.switch.conftest import until
+from topologies import FatTree
+from topologies.private_ovs import DummyFabric, PrivateOvs
+
+TREE = FatTree(4)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def own(authority: Authority) -> Certificate:
+    return authority.sign("controller")
+
+
+@contextmanager
+def controller(directory: Path, authority: Authority, own: Certificate) -> Iterator[ControllerProcess]:
+    openflow, rest = free_ports(2)
+    options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}"]
+    with ControllerProcess(
+        TREE.k, directory / "controller.log", openflow, rest, options=options, ca_file=authority.certificate
+    ) as process:
+        yield process
+
+
+def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authority, own: Certificate) -> None:
+    with controller(tmp_path, authority, own) as its:
+        context = ssl.create_default_context(cafile=authority.certificate)
+        assert its.url.startswith("https://")
+        assert its.fabric()["k"] == 4
+        assert its.change("PUT", "/drains/c0_0").status_code == 200
+        url = its.url.replace("https", "wss") + "/sopa/v1/agents/10.0.0.2"
+        headers = {"Authorization": f"Bearer {its.agent_token_file.read_text().strip()}"}
+        with connect(url, ssl=context, additional_headers=headers, proxy=None):
+            until(lambda: its.get("/agents").json()["total"] == 1)
+        # an authority that did not sign it, and no TLS at all
+        stranger = Authority(tmp_path, "stranger")
+        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+            httpx.get(f"{its.url}/sopa/v1/fabric", verify=ssl.create_default_context(cafile=stranger.certificate))
+        with pytest.raises(httpx.TransportError):
+            httpx.get(its.url.replace("https", "http") + "/sopa/v1/fabric")
+        assert "Traceback" not in its.log.read_text()
+
+
+def test_a_hosts_agent_follows_a_controller_over_tls(tmp_path: Path, authority: Authority, own: Certificate) -> None:
+    with controller(tmp_path, authority, own) as its, veth_pair() as pair:
+        options = [f"--state-dir={tmp_path / 'agent'}", f"--token-file={its.agent_token_file}"]
+        interface = f"host0@{pair.host}"
+        with AgentProcess([interface], its.url, tmp_path / "stranger.log", options) as agent:
+            agent.wait_until(lambda: "CERTIFICATE_VERIFY_FAILED" in agent.log_tail(), "it refused the certificate")
+        options.append(f"--ca-file={authority.certificate}")
+        with AgentProcess([interface], its.url, tmp_path / "agent.log", options) as agent:
+            agent.wait_until(lambda: its.get("/agents").json()["total"] == 1, "it was connected")
+
+
+def test_a_client_that_does_not_finish_its_handshake_holds_up_nobody(
+    tmp_path: Path, authority: Authority, own: Certificate
+) -> None:
+    with controller(tmp_path, authority, own) as its:
+        port = int(its.url.rpartition(":")[2])
+        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
+        try:
+            for _ in range(5):
+                assert its.fabric()["k"] == 4
+        finally:
+            for each in silent:
+                each.close()
+
+
+def test_every_switch_connects_by_openflow_over_tls_and_one_without_a_certificate_does_not(
+    tmp_path: Path, authority: Authority, own: Certificate
+) -> None:
+    switch = authority.sign("switch")
+    stranger = Authority(tmp_path, "stranger").sign("intruder")
+    openflow, rest, secure = free_ports(3)
+    options = [
+        f"--ctl-privkey={own.key}",
+        f"--ctl-cert={own.certificate}",
+        f"--ca-certs={authority.certificate}",
+        f"--ofp-ssl-listen-port={secure}",
+    ]
+    with (
+        ControllerProcess(TREE.k, tmp_path / "controller.log", openflow, rest, options=options) as its,
+        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
+    ):
+        ovs.vsctl("set-ssl", str(stranger.key), str(stranger.certificate), str(authority.certificate))
+        DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{secure}")
+        until(lambda: "no TLS" in its.log.read_text())
+        assert its.fabric()["connected"] == 0
+        ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
+        its.wait_connected(TREE.switch_count)
+        assert "Traceback" not in its.log.read_text()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ssl"])
+def test_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
+    tmp_path: Path, authority: Authority, own: Certificate, kind: str
+) -> None:
+    switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say
+    openflow, rest, database = free_ports(3)
+    options = [f"--sopa-ovsdb={kind}:*:{database}"]
+    if kind == "ssl":
+        options += [f"--ca-certs={authority.certificate}", f"--ctl-cert={own.certificate}", f"--ctl-privkey={own.key}"]
+        options.append(f"--ofp-ssl-listen-port={openflow}")
+    with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
+        ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
+        ovs.vsctl("set-manager", f"p{kind}:{database}:127.0.0.1")
+        log = tmp_path / "controller.log"
+        with ControllerProcess(TREE.k, log, openflow, rest, options=options) as its:
+            DummyFabric(TREE, ovs, f"{kind}:127.0.0.1:{openflow}")
+            its.wait_connected(TREE.switch_count)
+            # dummy ports carry no packets: the links of the first uplinks do not come back, so no more are touched
+            until(lambda: "on at 32 of 64 ends" in its.fabric()["bfd"]["detail"], 40)
+
+
+def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, authority: Authority) -> None:
+    one, other = authority.sign("one"), authority.sign("other")
+    for certificate, key, problem in (
+        (one.certificate, other.key, "cannot be used for TLS"),
+        (tmp_path / "nowhere", one.key, "cannot be used for TLS"),
+    ):
+        openflow, rest = free_ports(2)
+        options = [f"--sopa-tls-cert={certificate}", f"--sopa-tls-key={key}"]
+        started = time.monotonic()
+        with pytest.raises(ProcessError, match=problem):
+            ControllerProcess(TREE.k, tmp_path / "log", openflow, rest, options=options).start()
+        assert time.monotonic() - started < 25

@@ -1,0 +1,303 @@
+"""What an operator sees and does on the live page of a running controller."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.keys import Keys
+
+from tests.switch.conftest import Fabric, running
+from tests.web.conftest import Page
+
+pytestmark = pytest.mark.switch
+
+
+@contextmanager
+def cut(fabric: Fabric, switch: str, port: int) -> Iterator[None]:
+    """A port without its cable."""
+    fabric.dummy.set_port(fabric.tree.switch(switch), port, False)
+    try:
+        yield
+    finally:
+        fabric.dummy.set_port(fabric.tree.switch(switch), port, True)
+        fabric.controller.wait_until(lambda: not fabric.controller.fabric()["failures"], "the link was used again")
+
+
+def drained(fabric: Fabric) -> list[str]:
+    names: list[str] = fabric.controller.get("/drains").json()["drains"]
+    return names
+
+
+def give_token(page: Page, token: str) -> None:
+    page.one("#token").send_keys(token)
+    page.one("#operator [type=submit]").click()
+
+
+def look_up(page: Page, name: str) -> None:
+    page.one("#name").clear()
+    page.one("#name").send_keys(name, Keys.ENTER)
+
+
+def press(page: Page, text: str) -> None:
+    [button] = [each for each in page.driver.find_elements("css selector", "#chosen button") if each.text == text]
+    button.click()
+
+
+def show_paths(page: Page, source: str, destination: str) -> None:
+    page.one("#source").send_keys(source)
+    page.one("#destination").send_keys(destination, Keys.ENTER)
+    page.until(lambda: f"{source} to {destination}" in page.text("#paths-summary"))
+
+
+# -- what it shows ----------------------------------------------------------------------------------------------------
+
+
+def test_every_switch_host_and_link_is_drawn_once(page: Page, fabric: Fabric) -> None:
+    tree = fabric.tree
+    nodes = [tree.name(node) for node in (*tree.switches(), *tree.hosts())]
+    assert sorted(page.names(".nodes [data-node]", "node")) == sorted(nodes)
+    # in the feed's order, too: it tells what links carry by their place
+    assert page.names(".links [data-link]", "link") == [tree.name(link) for link in tree.links()]
+    assert set(page.names(".links [data-link]", "state")) == {"ok"}
+    assert page.text("#fact-switches") == "20 of 20"
+    assert page.one("#healthy").is_displayed()
+    assert page.text("#connection").startswith("live")
+    assert page.errors() == []
+
+
+def test_a_cut_link_shows_at_once_and_its_healing_too(page: Page, fabric: Fabric) -> None:
+    with cut(fabric, "a0_0", 3):
+        page.until(lambda: page.state("a0_0-c0_0") == "failed")
+        assert page.names(".links [data-state=failed]", "link") == ["a0_0-c0_0"]
+        assert page.names(".marks text", "key") == ["a0_0-c0_0"]
+        assert page.text("#problem-lists h3") == "Failed (1)"
+        assert page.text("#problem-lists li") == "a0_0-c0_0down"
+        assert not page.one("#healthy").is_displayed()
+    page.until(lambda: page.state("a0_0-c0_0") == "ok")
+    page.until(lambda: page.one("#healthy").is_displayed())
+    assert page.text("#problem-lists") == ""
+    assert page.errors() == []
+
+
+def test_a_lost_switch_takes_its_links_with_it(page: Page, fabric: Fabric) -> None:
+    fabric.ovs.vsctl("del-controller", "c1_0")
+    try:
+        page.until(lambda: page.state("c1_0") == "failed")
+        links = [f"a{pod}_1-c1_0" for pod in range(4)]
+        assert page.names(".links [data-state=failed]", "link") == links
+        look_up(page, "a2_1-c1_0")
+        assert "Its switch c1_0 is down" in page.text("#chosen p")
+        page.until(lambda: page.text("#fact-switches") == "19 of 20")
+    finally:
+        fabric.ovs.vsctl("set-controller", "c1_0", fabric.controller.openflow)
+        fabric.controller.wait_connected(20)
+    page.until(lambda: page.state("c1_0") == "ok")
+
+
+# -- paths ------------------------------------------------------------------------------------------------------------
+
+
+def test_two_hosts_picked_light_up_their_paths_with_words(page: Page, fabric: Fabric) -> None:
+    show_paths(page, "h0_0_2", "h2_0_3")
+    words = page.text(".paths-list code").split("\n")
+    told = fabric.controller.get("/paths", src="h0_0_2", dst="h2_0_3").json()
+    assert words == [path["option"] for path in told["candidates"]] == ["9e040000", "9e040100", "9e040001", "9e040101"]
+    ways = page.text(".paths-list [aria-pressed] span").split("\n")
+    assert ways == [" → ".join(path["hops"]) for path in told["candidates"]]
+    lit = {"h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1", "e2_0-a2_0", "e2_0-a2_1", "h2_0_3-e2_0"}
+    lit |= {f"a{pod}_{j}-c{j}_{i}" for pod in (0, 2) for j in (0, 1) for i in (0, 1)}
+    assert set(page.names(".links .lit", "link")) == lit
+    assert set(page.names(".halo.candidate", "key")) == lit
+    assert set(page.names(".node.picked", "node")) == {"h0_0_2", "h2_0_3"}
+    page.one(".path").click()  # one of them alone
+    alone = {"h0_0_2-e0_0", "e0_0-a0_0", "a0_0-c0_0", "a2_0-c0_0", "e2_0-a2_0", "h2_0_3-e2_0"}
+    assert set(page.names(".halo", "key")) == alone
+    page.one("#paths-clear").click()
+    assert page.names(".halo", "key") == []
+
+
+def test_a_failure_moves_a_path_to_the_excluded_ones_with_its_reason(page: Page, fabric: Fabric) -> None:
+    show_paths(page, "h0_0_2", "h2_0_3")
+    with cut(fabric, "a0_0", 3):
+        page.until(lambda: "3 candidate paths of 4" in page.text("#paths-summary"))
+        assert "9e040000" not in page.text(".paths-list code")
+        assert page.text(".path em").strip() == "link a0_0-c0_0 down"
+        assert page.names(".halo.excluded", "key") == ["a0_0-c0_0", "a2_0-c0_0"]
+    page.until(lambda: "4 candidate paths of 4" in page.text("#paths-summary"))
+    assert page.errors() == []
+
+
+def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: Page) -> None:
+    for name in ("h0_0_2", "h0_1_2"):
+        page.one(f'[data-node="{name}"]').click()
+    page.until(lambda: "h0_0_2 to h0_1_2, inter-rack: 2 candidate paths of 2" in page.text("#paths-summary"))
+    page.one("#destination").clear()
+    page.one("#destination").send_keys("h9_0_2", Keys.ENTER)
+    page.until(lambda: page.one("#paths-error").is_displayed())
+    assert "dst" in page.text("#paths-error")
+
+
+# -- drains -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
+    give_token(page, fabric.controller.token_file.read_text().strip())
+    look_up(page, "a1_1-c1_0")
+    press(page, "Drain a1_1-c1_0")
+    page.until(lambda: page.state("a1_1-c1_0") == "drained")
+    page.until(lambda: page.text("#outcome") == "a1_1-c1_0 is drained.")
+    assert drained(fabric) == ["a1_1-c1_0"]
+    assert page.text("#problem-lists h3") == "Drained (1)"
+    page.one("#problem-lists [aria-label='Restore a1_1-c1_0']").click()
+    page.until(lambda: page.state("a1_1-c1_0") == "ok")
+    assert drained(fabric) == []
+    assert page.one("#token").get_attribute("value") == ""
+    kept = page.run("return [sessionStorage.length, localStorage.length, document.cookie]")
+    assert kept == [1, 0, ""]
+    page.one("#forget").click()
+    assert page.run("return sessionStorage.length") == 0
+
+
+def test_a_wrong_token_and_what_cannot_be_drained_are_explained(page: Page, fabric: Fabric) -> None:
+    look_up(page, "c0_0")
+    press(page, "Drain c0_0")
+    assert page.text("#refusal") == "Type in the operator token first."
+    give_token(page, "wrong")
+    press(page, "Drain c0_0")
+    page.until(lambda: "Unauthorized" in page.text("#refusal"))
+    assert f"the token is in {fabric.controller.token_file}" in page.text("#refusal")
+    assert drained(fabric) == []
+    assert page.focused() == "token"
+    page.type(Keys.ESCAPE)
+    assert not page.one("#notice").is_displayed()
+    look_up(page, "h0_0_2-e0_0")
+    assert "Drain" not in [each.text for each in page.driver.find_elements("css selector", "#chosen button")]
+    look_up(page, "<b>x</b>")
+    assert "There is no <b>x</b> here" in page.text("#find-error")
+
+
+# -- everybody --------------------------------------------------------------------------------------------------------
+
+
+def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
+    page.tab_to("c0_0")  # the drawing is one stop
+    page.type(Keys.ARROW_RIGHT, Keys.ARROW_DOWN)
+    assert page.focused() == "a1_0"
+    outline = page.run("return getComputedStyle(document.activeElement.querySelector('rect')).strokeWidth")
+    assert outline == "4px"
+    assert page.run("return document.activeElement.getAttribute('aria-label')") == "aggregation switch a1_0: in use"
+    page.type(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.HOME, Keys.ENTER, Keys.END, Keys.ENTER)
+    page.until(lambda: "h0_0_2 to h3_1_3" in page.text("#paths-summary"))
+    page.tab_to("token")
+    page.type(fabric.controller.token_file.read_text().strip(), Keys.ENTER)
+    look_up(page, "c0_1")
+    page.tab_to("Drain c0_1")
+    page.type(Keys.ENTER)
+    page.until(lambda: page.state("c0_1") == "drained")
+    page.until(lambda: page.focused() == "Restore c0_1")
+    page.type(Keys.SPACE)
+    page.until(lambda: page.state("c0_1") == "ok")
+
+
+def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
+    page.size(375, 812)
+    show_paths(page, "h0_0_2", "h3_1_3")
+    page.until(lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width") < 375)
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+    page.size(320, 700)
+    page.until(lambda: page.run("return innerWidth") == 320)
+    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+
+
+CONTRASTS = """
+const luminance = (color) => {
+  const parts = color.match(/[\\d.]+/g).slice(0, 3).map((part) => part / 255)
+    .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+  return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2];
+};
+const ground = luminance(getComputedStyle(document.querySelector(".card")).backgroundColor);
+const probe = document.createElement("i");
+document.body.append(probe);
+const found = {};
+for (const name of arguments[0]) {
+  probe.className = "";
+  const value = getComputedStyle(document.documentElement).getPropertyValue(name);
+  probe.style.color = value;
+  const own = luminance(getComputedStyle(probe).color);
+  found[name] = (Math.max(own, ground) + 0.05) / (Math.min(own, ground) + 0.05);
+}
+probe.remove();
+return [ground, found];
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_are_readable(page: Page, scheme: str) -> None:
+    page.scheme(scheme)
+    texts = ["--ink", "--soft", "--accent", "--failed", "--drained", "--miswired", "--missing", "--fine"]
+    lines = [f"--step-{step}" for step in ("unknown", 0, 1, 2, 3, 4)]
+    ground, found = page.run(CONTRASTS, texts + lines)
+    assert (ground < 0.1) is (scheme == "dark")
+    assert {name: ratio for name, ratio in found.items() if ratio < (4.5 if name in texts else 2.4)} == {}
+
+
+def test_nothing_is_asked_of_anybody_else(page: Page, fabric: Fabric) -> None:
+    show_paths(page, "h0_0_2", "h2_0_3")
+    asked = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
+    assert len(asked) > 10
+    assert {"/".join(url.split("/")[:3]) for url in asked} == {fabric.controller.url}
+    # and would be refused: a script in the page itself, or from elsewhere
+    refused = """
+      const done = arguments[0], seen = [];
+      document.addEventListener("securitypolicyviolation", (event) => {
+        seen.push(event.effectiveDirective);
+        if (seen.length === 2) done(seen.sort());
+      });
+      const inline = document.createElement("style");
+      inline.textContent = "body { color: red }";
+      document.head.append(inline);
+      fetch("http://127.0.0.2:9/").catch(() => {});
+    """
+    assert page.driver.execute_async_script(refused) == ["connect-src", "style-src-elem"]  # type: ignore[no-untyped-call]
+
+
+# -- the controller comes and goes ------------------------------------------------------------------------------------
+
+
+def test_a_killed_controller_is_said_and_its_return_seen(page: Page, fabric: Fabric) -> None:
+    fabric.controller.stop(signal.SIGKILL)
+    try:
+        page.until(lambda: page.one("#banner").is_displayed())
+        assert page.text("#banner").startswith("Connection lost, data from ")
+        assert page.text("#connection") == "connection lost"
+        assert len(page.names(".links [data-link]", "link")) == 48  # what was known stays
+    finally:
+        fabric.controller.start()
+    page.until(lambda: page.text("#connection").startswith("live"))
+    assert not page.one("#banner").is_displayed()
+    fabric.controller.wait_connected(20)
+    page.until(lambda: page.text("#fact-switches") == "20 of 20")
+    with cut(fabric, "e0_0", 3):
+        page.until(lambda: page.state("e0_0-a0_0") == "failed")
+
+
+def test_first_paint_at_k_8(
+    driver: Chrome, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with running(8, tmp_path_factory.mktemp("k8")) as fabric:
+        page = Page(driver, fabric.controller.url)
+        page.size(1280, 1000)
+        page.open()
+        assert len(page.names(".links [data-link]", "link")) == 384
+        wanted = "e => e.entryType === 'paint' || e.name === 'drawn'"
+        script = f"return performance.getEntries().filter({wanted}).map(e => [e.name, e.startTime])"
+        times = dict(page.run(script))
+        assert {"first-paint", "drawn"} <= times.keys()
+        assert page.errors() == []
+        driver.get("about:blank")
+    with capsys.disabled():
+        print(" ", ", ".join(f"{name} {milliseconds:.0f} ms" for name, milliseconds in times.items()), end=" ")
