@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import httpx
+import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from tests.switch.conftest import Fabric, until
 from topologies import Switch
+
+RULES = Path(__file__).parents[2] / "deploy/prometheus/sopa.rules.yml"
 
 
 def scrape(fabric: Fabric) -> dict[str, list[tuple[dict[str, str], float]]]:
@@ -53,3 +59,20 @@ def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(fabric:
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
     names = {sample.name for family in openmetrics(answer.text) for sample in family.samples}
     assert {name for name in scrape(fabric) if name.startswith("sopa_")} == {n for n in names if n.startswith("sopa_")}
+
+
+def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric: Fabric) -> None:
+    until(lambda: "sopa_port_receive_bytes_total" in scrape(fabric), 20)
+    exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
+    rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 9
+    for rule in rules:
+        named = set(re.findall(r"\bsopa_\w+", rule["expr"]))
+        assert {name.removesuffix("_total") for name in named} <= {name.removesuffix("_total") for name in exported}, (
+            rule
+        )
+        assert named or "up{" in rule["expr"]
+        assert re.fullmatch(r"\d+[smhd]", rule.get("for", "0s"))
+        assert rule["labels"]["severity"] in ("critical", "warning", "info")
+        assert rule["annotations"]["summary"]
+        assert rule["annotations"]["description"].endswith(".")
