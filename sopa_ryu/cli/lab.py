@@ -88,7 +88,7 @@ def lab(
             agent_options=options,
             carrier=Carrier(carrier),
         )
-        # for sopa as it is typed at the prompt, there (sh sopa ...) and in hosts (h0_0_2 sopa ...)
+        # for sopa as it is typed at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (there Mininet makes addresses of names)
         os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
         with its:
             console.print(

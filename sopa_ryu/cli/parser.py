@@ -93,7 +93,7 @@ def status(interfaces: tuple[str, ...], as_json: bool) -> None:
         names = [seen.name.lower() for seen in the.Seen]
         table = new_table("interface", "mode", *names, right=tuple(names))
         for name, its in found.items():
-            counts = [its.counters[seen] for seen in names] if its else [""] * len(names)
+            counts = [its.counters[seen] for seen in names] if its else [None] * len(names)
             add(table, name, (its.mode or "several") if its else "none", *counts)
         show(table)
     sys.exit(0 if all(found.values()) else 1)

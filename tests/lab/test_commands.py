@@ -21,7 +21,7 @@ def sopa(*words: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
 def test_a_script_runs_in_the_lab_and_a_second_lab_beside_it_does_not_disturb(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(
-        "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nsh sopa restore c0_0\n"
+        "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nh0_0_2 sopa status\nsh sopa restore c0_0\n"
         "link a0_0 c0_0 down\nsh sleep 0.5; sopa status --json\n"
     )
     command = [*SOPA, "lab", "--k", "2", "--script", str(script)]

@@ -104,6 +104,13 @@ def test_the_agents_example_names_what_its_unit_and_command_read() -> None:
 def test_what_the_guide_names_is_there() -> None:
     guide = (ROOT / "docs/operating.md").read_text()
     for path in re.findall(r"deploy/[\w@./-]+\w", guide):
-        assert (ROOT / path).exists() or path.startswith("deploy/prometheus"), path
-    for page in re.findall(r"\]\(([\w./-]+\.md)", guide):
+        assert (ROOT / path).exists(), path
+    for page in re.findall(r"\]\(([\w./-]+\.(?:md|png))", guide):
         assert (ROOT / "docs" / page).exists(), page
+
+
+def test_the_guide_says_what_to_do_about_every_alarm() -> None:
+    alarms = re.findall(r"alert: (\w+)", (DEPLOY / "prometheus/sopa.rules.yml").read_text())
+    guide = (ROOT / "docs/operating.md").read_text()
+    assert alarms
+    assert [alarm for alarm in alarms if f"| {alarm} |" not in guide] == []
