@@ -10,6 +10,7 @@ from ryu.lib import hub
 
 from sopa_ryu.rest.resources import Services
 from sopa_ryu.state import DOWN, MISWIRED, SILENT
+from sopa_ryu.wiring import MISSING
 from topologies import Host, Level, Link, Switch
 from topologies.failures import DRAINED
 
@@ -94,11 +95,12 @@ class Picture:
             since = self._its.since()
             down = {name: reason for name, reason in self._state.failures.items() if reason in (DOWN, SILENT)}
             report = self._its.wiring.report(down, since.keys(), since, now)
-            # what is missing because it is known to have failed is in the list of failures already
+            # what is missing because a cable or switch is out is told as just that
             problems = [
                 problem
                 for problem in report["problems"]
-                if problem["link"] not in down and self._its.state.failures.hit(self._ends(problem["link"])) is None
+                if problem["kind"] != MISSING
+                or not (problem["link"] in down or any(end not in since for end in self._ends(problem["link"])))
             ]
             self._wiring = {
                 "right": report["right"],

@@ -35,5 +35,5 @@ function make(pod) {
     html("strong", {}, `Pod ${pod.number}`),
     html("span"),
     html("span"),
-    html("meter", { min: 0, max: 1, "aria-hidden": "true" }));
+    html("progress", { max: 1, value: 0, "aria-hidden": "true" }));
 }

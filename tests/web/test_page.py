@@ -9,7 +9,9 @@ from contextlib import contextmanager
 import pytest
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
+from websockets.sync.client import connect
 
+from sopa_ryu import lldp
 from tests.switch.conftest import Fabric, running
 from tests.web.conftest import Page
 
@@ -96,6 +98,30 @@ def test_a_lost_switch_takes_its_links_with_it(page: Page, fabric: Fabric) -> No
         fabric.ovs.vsctl("set-controller", "c1_0", fabric.controller.openflow)
         fabric.controller.wait_connected(20)
     page.until(lambda: page.state("c1_0") == "ok")
+
+
+def test_a_swapped_cable_is_listed_with_where_it_leads(page: Page, fabric: Fabric) -> None:
+    probe = lldp.frame(fabric.tree.dpid(fabric.tree.switch("c0_1")), 1)
+    fabric.ovs.appctl("netdev-dummy/receive", "a0_0-eth3", probe.hex())  # where c0_0 should be
+    page.until(lambda: page.state("a0_0-c0_0") == "miswired")
+    assert page.text("#problem-lists h3") == "Wiring (1)"
+    assert "a0_0 port 3 leads to c0_1 port 1, not to c0_0 port 1" in page.text("#problem-lists li")
+    with cut(fabric, "a0_0", 3):
+        page.until(lambda: page.state("a0_0-c0_0") == "failed")
+    page.until(lambda: page.state("a0_0-c0_0") == "ok")
+
+
+def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: Fabric) -> None:
+    url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/10.0.0.2"
+    token = fabric.controller.agent_token_file.read_text().strip()
+    with connect(url, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None, ping_interval=None) as agent:
+        agent.recv(timeout=10)
+        page.until(lambda: page.text("#problem-lists h3") == "Lagging agents (1)")
+        assert page.text("#fact-agents") == "1 of 16, 1 behind"
+        assert page.text("#problem-lists li").startswith("h0_0_2has version 0, ")
+        assert page.names(".node[data-agent=yes]", "node") == ["h0_0_2"]
+    page.until(lambda: page.text("#fact-agents") == "0 of 16")
+    page.until(lambda: page.one("#healthy").is_displayed())
 
 
 # -- paths ------------------------------------------------------------------------------------------------------------
