@@ -19,7 +19,8 @@ trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
 echo "the tests outside the lab run beside these; their output follows"
-"$pytest" -p no:cacheprovider --ignore=tests/lab --ignore=tests/faults >"$output" 2>&1 &
+# what bash starts in the background would ignore Ctrl-C, and so would all that the tests start
+env --default-signal=INT,QUIT "$pytest" -p no:cacheprovider --ignore=tests/lab --ignore=tests/faults >"$output" 2>&1 &
 others=$!
 failed=0
 "$pytest" tests/lab tests/faults || failed=$?

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+# httpx would import it at the first request, and CPython before 3.11.5 fails if garbage is collected meanwhile (gh-106176).
+import httpcore  # noqa: F401
 import httpx
 
 from sopa_ryu.rest.access import AGENTS, OPERATORS

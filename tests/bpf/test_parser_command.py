@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
+import pytest
+from click.testing import CliRunner
+
+from sopa_ryu.cli.parser import parser
 from tests.bpf.conftest import Pair
 
 
@@ -56,8 +61,9 @@ def test_an_interface_that_fails_keeps_no_other_from_its_parser(pair: Pair) -> N
     assert "'eth0@' is no interface" in done.stderr
 
 
-def test_without_root_it_says_what_it_needs() -> None:
-    command = ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "sopa_ryu.cli", "parser", "status"]
-    done = subprocess.run([*command, "--iface", "lo"], capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 1
-    assert "sopa parser needs root" in done.stderr
+@pytest.mark.parametrize("verb", ["attach", "detach", "status"])
+def test_without_root_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    done = CliRunner().invoke(parser, [verb, "--iface", "lo"])
+    assert done.exit_code == 1
+    assert "sopa parser needs root" in done.output
