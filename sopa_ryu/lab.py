@@ -79,7 +79,12 @@ class SopaLab:
             OPENFLOW_PORT,
             REST_PORT,
             rest_host="0.0.0.0",
-            options=[f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock", f"--sopa-carrier={carrier}", *controller_options],
+            options=[
+                f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
+                f"--sopa-carrier={carrier}",
+                *([f"--sopa-link-mbit={rate_mbit:g}"] if rate_mbit is not None else []),
+                *controller_options,
+            ],
         )
         self.agent: AgentProcess | None = None
         self._stack = ExitStack()

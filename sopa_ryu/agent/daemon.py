@@ -7,25 +7,22 @@ import json
 import logging
 import random
 import socket
-import ssl
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 import websockets
 from pyroute2 import IPRoute
 from websockets.asyncio.client import ClientConnection, connect
 
-from flowrules.word import Carrier
 from sopa_ryu import protocol
+from sopa_ryu.agent.counters import Counters
 from sopa_ryu.agent.libbpf import BpfMapError
 from sopa_ryu.agent.netns import Interface, inside
+from sopa_ryu.agent.options import AgentError, Options
 from sopa_ryu.agent.pathsets import PathSets
 from sopa_ryu.agent.pathtable import PathTable
-from sopa_ryu.agent.settings import DEFAULT_THRESHOLD, STATE_DIR, HostSettings
-from sopa_ryu.agent.tagger import DEFAULT_FLOWS, Policy, Tagger
+from sopa_ryu.agent.settings import HostSettings
+from sopa_ryu.agent.tagger import Tagger
 from sopa_ryu.protocol import GapError, ProtocolError, View
 from topologies.fattree import FABRIC_NETWORK
 
@@ -35,75 +32,6 @@ FIRST_RETRY_SECONDS = 0.5
 LAST_RETRY_SECONDS = 5.0
 OPEN_SECONDS = 10.0
 LOAD_RETRY_SECONDS = 2.0
-CHANNEL = "/sopa/v1/agents/"
-
-
-class AgentError(RuntimeError):
-    """The agent cannot work as it is asked to; the text says why, and nothing has been changed."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """How an agent works.
-
-    Parameters
-    ----------
-    controller : str
-        The controller's URL, ``http://192.0.2.1:8080``.
-    policy : Policy
-    fr_threshold : int
-        TCP's fast-retransmit threshold in packets.
-    seed : int
-        32 bits that decide every flow's start and every random choice.
-    flows : int
-        How many flows' positions are kept for each interface.
-    state_dir : Path
-        Where the host's own settings are kept to be put back.
-    carrier : Carrier
-        Where the word is written.
-    token_file : Path, optional
-        Where the token for the controller's channel is; read at each connection.
-    ca_file : Path, optional
-        The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
-    """
-
-    controller: str
-    policy: Policy = Policy.ROUND_ROBIN
-    fr_threshold: int = DEFAULT_THRESHOLD
-    seed: int = 0
-    flows: int = DEFAULT_FLOWS
-    state_dir: Path = field(default=STATE_DIR)
-    carrier: Carrier = Carrier.MAC
-    token_file: Path | None = None
-    ca_file: Path | None = None
-
-    def tls(self) -> ssl.SSLContext | None:
-        """How the controller's certificate is checked; None without TLS. `AgentError` if the authorities cannot be read."""
-        if urlsplit(self.controller).scheme not in ("https", "wss"):
-            return None
-        try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
-
-    def headers(self) -> dict[str, str]:
-        """What a request for the channel carries; `AgentError` if the token cannot be read."""
-        if self.token_file is None:
-            return {}
-        try:
-            return {"Authorization": f"Bearer {self.token_file.read_text(encoding='ascii').strip()}"}
-        except (OSError, UnicodeDecodeError) as error:
-            raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
-
-    def channel(self, address: IPv4Address) -> str:
-        """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
-        parts = urlsplit(self.controller)
-        scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-        if scheme is None or not parts.hostname:
-            raise AgentError(f"{self.controller!r} is no controller URL: write http://ADDRESS:8080")
-        return urlunsplit(
-            (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
-        )
 
 
 class HostAgent:
@@ -120,6 +48,19 @@ class HostAgent:
         If the interface is missing or has no address of the fabric's network.
     SettingsError, BpfError
         If the host's settings or BPF refuse; whatever was changed is put back.
+
+    Attributes
+    ----------
+    address : IPv4Address
+        The interface's, in the fabric.
+    view : View or None
+        The fabric's state by which packets are labelled; None before there is any.
+    connected : bool
+        Whether the controller's channel is open.
+    swaps, refused : int
+        Path tables put in force, and messages refused, so far.
+    cut_off : int
+        Racks to which no path is left.
     """
 
     def __init__(self, interface: Interface, options: Options) -> None:
@@ -129,9 +70,9 @@ class HostAgent:
         self.url = options.channel(self.address)
         options.tls(), options.headers()  # what is wrong with it should be known before anything is changed
         self.view: View | None = None
-        self.refused = 0
+        self.connected = False
+        self.swaps = self.refused = self.cut_off = 0
         self._sets: PathSets | None = None
-        self._cut_off = 0
         self._attached = False
         self._settling: asyncio.Task[None] | None = None
         self._jitter = random.Random(f"{options.seed} {self.address}")
@@ -165,6 +106,11 @@ class HostAgent:
         """Take the program off the interface and put the host's settings back; packets go on, unlabelled."""
         self._taken.close()
 
+    @property
+    def counters(self) -> Counters:
+        """What its program has counted; not to be read after `stop`."""
+        return self._tagger.counted
+
     async def run(self) -> None:
         """Follow the controller for ever, through every loss of the connection."""
         delay = FIRST_RETRY_SECONDS
@@ -182,12 +128,15 @@ class HostAgent:
                 ) as channel:
                     LOG.info("%s: connected to %s", self.address, self.options.controller)
                     delay, silent = FIRST_RETRY_SECONDS, False
+                    self.connected = True
                     await self._follow(channel)
                 problem = "the controller closed the connection"
             except websockets.InvalidStatus as error:
                 problem = _refusal(error)
             except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
                 problem = str(error) or type(error).__name__
+            finally:
+                self.connected = False
             if not silent:
                 LOG.warning(
                     "%s: no controller at %s: %s; %s, trying again every %g s at most",
@@ -250,6 +199,7 @@ class HostAgent:
             self._tagger.swap(table)
         else:
             await asyncio.to_thread(self._tagger.swap, table)
+        self.swaps += 1
         self._settling = asyncio.create_task(self._settle())
 
     async def _settle(self) -> None:
@@ -271,9 +221,9 @@ class HostAgent:
         cut_off = table.destinations.count(-1)
         if cut_off:
             LOG.warning("%s: no path is left to %d racks; packets for them go unlabelled", self.address, cut_off)
-        elif self._cut_off:
+        elif self.cut_off:
             LOG.info("%s: there are paths to every rack again", self.address)
-        self._cut_off = cut_off
+        self.cut_off = cut_off
 
     def _attach(self) -> None:
         self._tagger.attach()

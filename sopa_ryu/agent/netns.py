@@ -34,6 +34,9 @@ class Interface:
             raise ValueError(f"{text!r} is no interface: write eth0, or eth0@/run/netns/NAME")
         return cls(name, netns or None)
 
+    def __str__(self) -> str:
+        return f"{self.name}@{self.netns}" if self.netns else self.name
+
 
 @contextmanager
 def inside(path: str | None) -> Iterator[None]:

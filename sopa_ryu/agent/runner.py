@@ -7,11 +7,13 @@ import logging
 import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
-from sopa_ryu.agent.daemon import HostAgent, Options
+from sopa_ryu.agent.daemon import HostAgent
+from sopa_ryu.agent.metrics import metrics_served
 from sopa_ryu.agent.netns import Interface
+from sopa_ryu.agent.options import Options
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -21,6 +23,12 @@ MOST_THREADS = 64
 def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back.
 
+    Parameters
+    ----------
+    interfaces : sequence of Interface
+    options : Options
+        With `Options.metrics` their metrics are served meanwhile.
+
     Returns
     -------
     int
@@ -29,19 +37,23 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     Raises
     ------
     AgentError, SettingsError, BpfError, NetnsError
-        If an interface cannot be taken; those that were are put back first.
+        If an interface cannot be taken, or the metrics' port; what was changed is put back first.
     """
     agents: list[HostAgent] = []
+    served = ExitStack()
     received = 0
     try:
         with _signals_end():
             for interface in interfaces:
                 agents.append(HostAgent(interface, options))
+            if options.metrics is not None:
+                served.enter_context(metrics_served(agents, *options.metrics))
             received = asyncio.run(_run_all(agents))
     except _Ended as ended:
         received = ended.signum
     finally:
         with _signals_wait():
+            served.close()
             for agent in agents:
                 try:
                     agent.stop()

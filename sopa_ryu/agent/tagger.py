@@ -7,7 +7,6 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import ExitStack
-from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
 
@@ -17,6 +16,7 @@ from flowrules.word import Carrier
 
 from . import libbpf, tc
 from .build import EGRESS, OPTION
+from .counters import Counters, Reason
 from .flowhash import FlowKey
 from .libbpf import AttachError
 from .netns import inside
@@ -37,32 +37,6 @@ HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 _KEY = struct.Struct("=IIII")
 _SLOTS_MAP, _TURN_MAP = "path_tables", "turn"
-
-
-class Reason(IntEnum):
-    """What became of a packet, by the program's counter numbers (bpf/maps.h)."""
-
-    LABELLED = 0
-    NOT_IPV4 = 1
-    OUTSIDE = 2
-    """Its destination is not an address of the fabric."""
-    NO_PATH = 3
-    NO_TABLE = 4
-    MALFORMED = 5
-    GSO = 6
-    """Labelled, but as one of several segments that share the label (counted as labelled, too)."""
-    NO_FLOW_STATE = 7
-    """No room for its flow's position: its path was chosen by hash (counted as labelled, too)."""
-    NOT_WRITABLE = 8
-    """The kernel had no memory to unshare the packet's header or to open room in it, or cannot open any in such a packet."""
-    NO_ROOM = 9
-    """Its IPv4 header has no room for four more bytes of options."""
-    TOO_BIG = 10
-    """With the option it would be larger than what fits through the fabric."""
-    STRIPPED = 11
-    """Came in with an option, which has been taken out."""
-    NOT_STRIPPED = 12
-    """Came in with an option, which the kernel had no memory to take out."""
 
 
 def clsact_present(ifindex: int) -> bool:
@@ -136,6 +110,11 @@ class Tagger:
         If the program cannot be loaded.
     ValueError
         For fewer flows than 1.
+
+    Attributes
+    ----------
+    counted : Counters
+        What the program has counted.
     """
 
     def __init__(
@@ -168,7 +147,7 @@ class Tagger:
             libbpf.update(self._object.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", fabric_mtu))
         self._tables = PathTables(self._object.map_fd(_SLOTS_MAP), self._object.map_fd(_TURN_MAP))
         self._flows_fd = self._object.map_fd("flows")
-        self._counters_fd = self._object.map_fd("counters")
+        self.counted = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
 
     def __enter__(self) -> Tagger:
         return self
@@ -253,12 +232,7 @@ class Tagger:
 
     def counters(self) -> dict[str, int]:
         """Packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
-        size = 8 * libbpf.possible_cpus()
-        totals = {}
-        for reason in Reason:
-            values = libbpf.lookup(self._counters_fd, struct.pack("=I", reason), size) or b""
-            totals[reason.name.lower()] = sum(struct.unpack(f"={len(values) // 8}Q", values))
-        return totals
+        return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
     def flow_positions(self) -> dict[FlowKey, int]:
         """How many packets of each flow have been labelled in turn, for the flows that are kept."""

@@ -43,6 +43,10 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
     type=click.Path(dir_okay=False, path_type=Path),
     help="The authorities, in PEM, that may have signed the certificate of an https controller. The system's by default.",
 )
+@click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
+              help="Serve Prometheus' metrics of these interfaces at /metrics on this port. Off by default.")  # fmt: skip
+@click.option("--metrics-host", envvar="SOPA_AGENT_METRICS_HOST", default="127.0.0.1", show_default=True, metavar="ADDRESS",
+              help="The address where metrics are served; a management address, for a Prometheus elsewhere.")  # fmt: skip
 def agent(
     interfaces: tuple[str, ...],
     controller: str,
@@ -54,6 +58,8 @@ def agent(
     state_dir: Path,
     token_file: Path | None,
     ca_file: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
 ) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
@@ -68,11 +74,12 @@ def agent(
     \b
     Example:
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
+      sopa agent --iface eth1 --controller http://192.0.2.1:8080 --metrics-port 9158
     """
     from flowrules.word import Carrier
-    from sopa_ryu.agent.daemon import AgentError, Options
     from sopa_ryu.agent.libbpf import BpfError
     from sopa_ryu.agent.netns import Interface, NetnsError
+    from sopa_ryu.agent.options import AgentError, Options
     from sopa_ryu.agent.runner import run_agents
     from sopa_ryu.agent.settings import SettingsError
     from sopa_ryu.agent.tagger import Policy
@@ -82,7 +89,16 @@ def agent(
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
     options = Options(
-        controller, Policy.named(policy), fr_threshold, seed, flows, state_dir, Carrier(carrier), token_file, ca_file
+        controller,
+        Policy.named(policy),
+        fr_threshold,
+        seed,
+        flows,
+        state_dir,
+        Carrier(carrier),
+        token_file,
+        ca_file,
+        (metrics_host, metrics_port) if metrics_port is not None else None,
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

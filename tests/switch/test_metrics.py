@@ -10,6 +10,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
+from sopa_ryu.agent.metrics import AgentMetrics
 from tests.switch.conftest import Fabric, until
 from topologies import Switch
 
@@ -64,8 +65,9 @@ def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(fabric:
 def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric: Fabric) -> None:
     until(lambda: "sopa_port_receive_bytes_total" in scrape(fabric), 20)
     exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
+    exported |= {family.name for family in AgentMetrics([]).collect()}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 9
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 13
     for rule in rules:
         named = set(re.findall(r"\bsopa_\w+", rule["expr"]))
         assert {name.removesuffix("_total") for name in named} <= {name.removesuffix("_total") for name in exported}, (

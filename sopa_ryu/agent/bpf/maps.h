@@ -92,12 +92,32 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-static __always_inline void count(__u32 reason)
+/* Labelled packets by word, at (up1 + 1) * HOPS + up2 + 1, in 8 bits each: a hop not taken, 0xff, comes first. */
+#define HOPS 65 /* none, and the 64 uplinks of a switch at k=128 */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HOPS * HOPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} path_packets SEC(".maps");
+
+static __always_inline void add_one(void *counter_map, __u32 at)
 {
-	__u64 *value = bpf_map_lookup_elem(&counters, &reason);
+	__u64 *value = bpf_map_lookup_elem(counter_map, &at);
 
 	if (value)
 		(*value)++; /* per CPU, and a tc program does not interrupt itself */
+}
+
+static __always_inline void count(__u32 reason)
+{
+	add_one(&counters, reason);
+}
+
+static __always_inline void count_path(__u8 up1, __u8 up2)
+{
+	add_one(&path_packets, (__u8)(up1 + 1) * HOPS + (__u8)(up2 + 1));
 }
 
 #endif

@@ -35,6 +35,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 
 	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
 		return NOT_WRITABLE;
+	count_path(path->up1, path->up2);
 	if (skb->gso_segs > 1) /* one label for what will be several packets */
 		count(GSO);
 	return LABELLED;

@@ -131,9 +131,12 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = write(skb, &at, &header);
 	if (tag(skb, &at))
 		return REASONS;
-	if (reason == LABELLED && segments > 1)
+	if (reason != LABELLED)
+		return reason;
+	count_path(path->up1, path->up2);
+	if (segments > 1)
 		count(GSO);
-	return reason;
+	return LABELLED;
 }
 
 SEC("tc")
