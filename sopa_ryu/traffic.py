@@ -1,7 +1,7 @@
 """What the links carry, from the switches' port counters: rates, totals, and how evenly uplinks are used. Pure.
 
 A link is measured at one of its ends, so that both directions are of the same moment: at its lower switch, whose transmit
-counter is the way up (at the edge switch, for a host's link). Only if that switch tells nothing, its other end is believed instead.
+counter is the way up (at the edge switch, for a host's link). Only if that port's rate is not known, its other end is believed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from topologies import Failures, FatTree, Level, Link, Switch
 BITS = 8
 LEAST_BITS_PER_SECOND = 100_000.0
 """Of the mean uplink: below, BFD and single packets decide how even it looks."""
+CLOCK_SECONDS = 1.0
+"""By which a switch's clock, and the time that its answer takes, may differ from ours."""
 
 
 class PortCounters(NamedTuple):
@@ -150,13 +152,18 @@ def ends(tree: FatTree, link: Link) -> Iterator[tuple[Switch, int]]:
 
 
 def _rate(before: PortCounters | None, now: PortCounters, seconds: float) -> Rate | None:
-    if before is None or (before.seconds is not None and now.seconds is not None and now.seconds < before.seconds):
+    if before is None or (now.seconds is not None and _is_anew(before.seconds, now.seconds, seconds)):
         return None
     received = _difference(before.receive_bytes, now.receive_bytes)
     sent = _difference(before.transmit_bytes, now.transmit_bytes)
     if received is None or sent is None:
         return None
     return Rate(BITS * received / seconds, BITS * sent / seconds)
+
+
+def _is_anew(before: float | None, now: float, seconds: float) -> bool:
+    """Whether a port is another one than a sample of some seconds ago told of: younger than that one, or than that time."""
+    return now + CLOCK_SECONDS < seconds or (before is not None and now < before)
 
 
 def _difference(before: int | None, now: int | None) -> int | None:

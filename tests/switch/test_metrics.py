@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from sopa_ryu.agent.metrics import AgentMetrics
+from tests.prometheus_names import dashboard_expressions, metric_names
 from tests.switch.conftest import Fabric, until
 from topologies import Switch
 
@@ -78,3 +79,13 @@ def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric:
         assert rule["labels"]["severity"] in ("critical", "warning", "info")
         assert rule["annotations"]["summary"]
         assert rule["annotations"]["description"].endswith(".")
+
+
+def test_every_metric_of_the_dashboard_is_exported(fabric: Fabric) -> None:
+    until(lambda: "sopa_port_receive_bytes_total" in scrape(fabric), 20)
+    exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
+    exported |= {family.name for family in AgentMetrics([]).collect()}
+    suffixes = re.compile(r"_(total|bucket|count|sum|info)$")
+    known = {suffixes.sub("", name) for name in exported}
+    for expression in dashboard_expressions():
+        assert {suffixes.sub("", name) for name in metric_names(expression)} <= known, expression

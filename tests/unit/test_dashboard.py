@@ -1,0 +1,303 @@
+"""The Grafana dashboard: what can be told without Grafana of whether it shows something, and says what that means."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sopa_ryu.agent.metrics import AgentMetrics
+from tests.prometheus_names import (
+    DASHBOARD,
+    bare,
+    dashboard,
+    dashboard_expressions,
+    metric_names,
+    panels,
+    without_strings,
+)
+
+COLUMNS = 24
+CLOSING = {")": "(", "]": "[", "}": "{"}
+AGGREGATIONS = {"avg", "bottomk", "count", "group", "max", "min", "quantile", "stddev", "sum", "topk"}
+FUNCTIONS = AGGREGATIONS | {
+    "abs",
+    "absent",
+    "avg_over_time",
+    "ceil",
+    "changes",
+    "clamp_max",
+    "clamp_min",
+    "delta",
+    "deriv",
+    "floor",
+    "histogram_quantile",
+    "increase",
+    "irate",
+    "label_replace",
+    "max_over_time",
+    "min_over_time",
+    "rate",
+    "resets",
+    "round",
+    "scalar",
+    "sort",
+    "sort_desc",
+    "sum_over_time",
+    "time",
+    "timestamp",
+    "vector",
+}
+OF_GRAFANA = {"label_values"}
+OPERATORS = {"and", "or", "unless", "bool", "offset"}
+BUILT_IN = {"__interval", "__range", "__rate_interval"}
+UNITS = {"none", "short", "s", "bps", "Bps", "pps", "cps", "percentunit"}
+
+SHOWN = [panel for panel in panels() if panel["type"] != "row"]
+TARGETS = [(panel, target) for panel in SHOWN for target in panel["targets"]]
+
+each_panel = pytest.mark.parametrize("panel", SHOWN, ids=lambda panel: panel["title"])
+each_expression = pytest.mark.parametrize("expr", dashboard_expressions())
+
+
+def variables() -> dict[str, dict[str, Any]]:
+    return {variable["name"]: variable for variable in dashboard()["templating"]["list"]}
+
+
+def texts(value: object) -> Iterator[str]:
+    """Every string in a JSON value, names of members aside."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from itertools.chain.from_iterable(map(texts, value.values()))
+    elif isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(texts, value))
+
+
+def data_sources(value: object) -> Iterator[dict[str, str]]:
+    """Whom any part of the dashboard asks."""
+    if isinstance(value, dict):
+        if isinstance(its := value.get("datasource"), dict):
+            yield its
+        yield from itertools.chain.from_iterable(map(data_sources, value.values()))
+    elif isinstance(value, list):
+        yield from itertools.chain.from_iterable(map(data_sources, value))
+
+
+def used(text: str) -> set[str]:
+    """The variables in a text, in either of Grafana's notations; ``{{label}}`` is none."""
+    return {first or second for first, second in re.findall(r"\$(?:(\w+)|\{(\w+)(?::\w+)?\})", text)}
+
+
+def balanced(expr: str) -> bool:
+    waiting: list[str] = []
+    for character in without_strings(expr):
+        if character in CLOSING.values():
+            waiting.append(character)
+        elif character in CLOSING and (not waiting or waiting.pop() != CLOSING[character]):
+            return False
+    return not waiting
+
+
+def calls(expr: str) -> set[str]:
+    """What is called in an expression: the names before an opening bracket."""
+    return set(re.findall(r"([A-Za-z_]\w*)\s*\(", bare(expr))) - OPERATORS
+
+
+def selectors(expr: str) -> list[tuple[str, str]]:
+    """Each metric in an expression with its label matchers."""
+    return re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
+
+
+# -- how expressions are read -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expr", "names"),
+    [
+        ("sopa_hosts", {"sopa_hosts"}),
+        ("up{job='sopa_job'} == 0", set()),
+        ("sum(rate(sopa_a_total{x='sopa_b'}[5m])) / sopa_c", {"sopa_a_total", "sopa_c"}),
+        ('sum by (sopa_label) (sopa_a{sopa_label!~"sopa_(b|c)"})', {"sopa_a"}),
+        ("sopa_a / on (sopa_b) group_left (sopa_c) sopa_d", {"sopa_a", "sopa_d"}),
+        ("sum(sopa_a) without(sopa_b)", {"sopa_a"}),
+        ("job:sopa_a:rate5m + not_sopa_b + sopa_c:sum + job:sopa_d", set()),
+        ("sopa_a # and not sopa_b\n + sopa_c", {"sopa_a", "sopa_c"}),
+        ('{__name__="sopa_a", job="x"}', {"sopa_a"}),
+        ('sopa_a{x="}"} + sopa_b', {"sopa_a", "sopa_b"}),
+        ("label_values(sopa_a, job)", {"sopa_a"}),
+        ("$sopa_variable + sopa_a_bucket", {"sopa_a_bucket"}),
+    ],
+)
+def test_the_metrics_of_an_expression_are_found_and_nothing_else(expr: str, names: set[str]) -> None:
+    assert metric_names(expr) == names
+
+
+@pytest.mark.parametrize(
+    ("expr", "is_balanced"),
+    [("sum(a{b='c'}[5m])", True), ("a{b=')'}", True), ("sum(a", False), ("a)", False), ("sum(a[5m)]", False)],
+)
+def test_brackets_are_matched_outside_strings(expr: str, is_balanced: bool) -> None:
+    assert balanced(expr) == is_balanced
+
+
+def test_calls_and_variables_are_found() -> None:
+    assert calls("sum by (x) (rate(a[5m])) or vector (0) and on (y) mistaken(b)") == {
+        "sum",
+        "rate",
+        "vector",
+        "mistaken",
+    }
+    assert used("$job and ${datasource} and ${top:regex}, but no {{port}}") == {"job", "datasource", "top"}
+
+
+# -- the dashboard ----------------------------------------------------------------------------------------------------
+
+
+def test_it_is_one_that_grafana_imports_as_new() -> None:
+    its = dashboard()
+    assert (its["id"], its["uid"], its["title"]) == (None, "sopa", "SOPA")
+    assert its["schemaVersion"] == 39
+    assert "sopa" in its["tags"]
+    assert DASHBOARD.read_text().endswith("}\n")
+
+
+def test_its_rows_go_from_the_whole_to_the_parts() -> None:
+    rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
+    assert rows == ["Fabric", "Failures", "Agents", "Links"]
+
+
+def test_panel_ids_and_titles_are_unique() -> None:
+    for member in ("id", "title"):
+        assert [value for value, count in Counter(panel[member] for panel in panels()).items() if count > 1] == []
+
+
+def test_no_panel_covers_another_or_sticks_out() -> None:
+    covered: dict[tuple[int, int], str] = {}
+    for panel in panels():
+        where, title = panel["gridPos"], panel["title"]
+        assert where["w"] > 0, title
+        assert where["h"] > 0, title
+        assert 0 <= where["x"] <= where["x"] + where["w"] <= COLUMNS, title
+        columns, lines = range(where["x"], where["x"] + where["w"]), range(where["y"], where["y"] + where["h"])
+        for cell in itertools.product(columns, lines):
+            assert covered.setdefault(cell, title) == title, cell
+
+
+def test_every_row_is_followed_by_its_panels() -> None:
+    order = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in panels()]
+    assert order == sorted(order)
+
+
+@each_panel
+def test_a_panel_says_what_it_shows_and_what_a_bad_value_means(panel: dict[str, Any]) -> None:
+    sentences = panel["description"].split(". ")
+    assert len(sentences) > 1
+    assert sentences[-1].endswith(".")
+
+
+@each_panel
+def test_a_panel_has_a_unit_that_grafana_knows(panel: dict[str, Any]) -> None:
+    if panel["type"] == "heatmap":
+        assert panel["options"]["yAxis"]["unit"] == "s"
+        assert panel["options"]["cellValues"]["unit"] in UNITS
+    else:
+        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+
+
+@each_panel
+def test_the_unit_fits_what_is_measured(panel: dict[str, Any]) -> None:
+    unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
+    for target in panel["targets"]:
+        expr, names = target["expr"], metric_names(target["expr"])
+        assert ("8 * " in expr) == (unit == "bps")
+        if unit == "bps":
+            assert any(name.endswith("_bytes_total") for name in names)
+        elif unit == "percentunit":
+            assert " / " in expr
+        elif unit == "pps":
+            assert "rate(" in expr
+            assert all(re.search("packets|drops|trains", name) for name in names)
+        elif unit == "s":
+            assert all("_seconds" in name for name in names)
+
+
+@each_panel
+def test_a_panel_asks_the_chosen_prometheus_each_question_once(panel: dict[str, Any]) -> None:
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    assert panel["datasource"] == chosen
+    assert panel["targets"]
+    assert [target["datasource"] for target in panel["targets"]] == [chosen] * len(panel["targets"])
+    for member in ("refId", "expr"):
+        assert len({target[member] for target in panel["targets"]}) == len(panel["targets"])
+
+
+@each_panel
+def test_two_lines_of_a_panel_are_never_named_the_same(panel: dict[str, Any]) -> None:
+    legends = [target["legendFormat"] for target in panel["targets"]]
+    assert len(set(legends)) == len(legends)
+    for target in panel["targets"]:
+        grouped = re.match(r"(?:8 \* )?sum by \(([^)]*)\)", target["expr"])
+        if grouped and panel["type"] != "heatmap":
+            named = set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"]))
+            assert named == {label.strip() for label in grouped[1].split(",")}
+
+
+@each_expression
+def test_an_expression_has_balanced_brackets_and_calls_what_there_is(expr: str) -> None:
+    assert expr.strip()
+    assert balanced(expr)
+    assert calls(expr) <= FUNCTIONS | (OF_GRAFANA if expr.startswith("label_values(") else set())
+
+
+@each_expression
+def test_only_what_counts_is_asked_for_its_rate(expr: str) -> None:
+    rated = re.findall(r"\b(?:rate|increase)\((\w+)", expr)
+    assert all(name.endswith(("_total", "_bucket")) for name in rated)
+    counts = {name for name in metric_names(expr) if name.endswith(("_total", "_bucket", "_sum", "_count"))}
+    assert counts == set(rated)
+
+
+@pytest.mark.parametrize("expr", [target["expr"] for _, target in TARGETS])
+def test_every_metric_is_of_the_job_that_exports_it(expr: str) -> None:
+    exported = {family.name for family in AgentMetrics([]).collect()}
+    found = selectors(expr)
+    assert {name for name, _ in found} - {"up"} == metric_names(expr)
+    for name, matchers in found:
+        jobs = set(re.findall(r'\bjob="\$(\w+)"', matchers))
+        if name == "up":
+            assert len(jobs) == 1
+        else:
+            assert jobs == {"agent_job" if name.removesuffix("_total") in exported else "job"}, name
+
+
+def test_every_variable_that_is_used_is_defined_and_the_other_way_round() -> None:
+    its = {variable for text in texts(dashboard()) for variable in used(text)}
+    assert its - BUILT_IN == set(variables())
+
+
+def test_everything_is_asked_of_the_chosen_prometheus() -> None:
+    asked = {(its["type"], its["uid"]) for its in data_sources(dashboard())}
+    assert asked == {("prometheus", "${datasource}"), ("grafana", "-- Grafana --")}
+
+
+@each_expression
+def test_who_looks_chooses_how_much_is_shown(expr: str) -> None:
+    assert set(re.findall(r"\btopk\(([^,]*),", expr)) <= {"$top"}
+
+
+def test_the_jobs_are_those_of_the_alerts_until_others_are_chosen() -> None:
+    its = variables()
+    assert list(its)[:3] == ["datasource", "job", "agent_job"]
+    assert (its["datasource"]["type"], its["datasource"]["query"]) == ("datasource", "prometheus")
+    for name, job in (("job", "sopa"), ("agent_job", "sopa-agent")):
+        assert its[name]["current"]["value"] == job
+        assert its[name]["query"]["query"] == its[name]["definition"]
+        assert f'up{{job="{job}"}}' in (DASHBOARD.parents[1] / "prometheus/sopa.rules.yml").read_text()
+    exported = {family.name for family in AgentMetrics([]).collect()}
+    assert metric_names(its["agent_job"]["definition"]) <= exported
+    assert not metric_names(its["job"]["definition"]) & exported

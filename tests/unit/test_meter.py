@@ -1,0 +1,430 @@
+"""The switches are asked for their counters in turn, whatever one of them does, and in time that costs none."""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import itertools
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import greenlet
+import pytest
+from ryu.lib import hub
+
+from sopa_ryu import meter as module
+from sopa_ryu.meter import FRESH_INTERVALS, LEAST_FRESH_SECONDS, Meter
+from sopa_ryu.session import SwitchError, SwitchSession
+from sopa_ryu.state import FabricState
+from sopa_ryu.traffic import PortCounters, Rate, Traffic
+from topologies import FatTree, Level, Link, Switch
+
+INTERVAL = 5.0
+SIZES = [4, 6]
+FOR_EVER = 1e9
+
+
+class Time:
+    """Green threads whose sleep costs nothing: all are woken in order, by a clock that leaps from each to the next.
+
+    It stands in for both `time` and `ryu.lib.hub`. Unlike with these, an exception that a thread raises fails the test.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self._sleepers: list[tuple[float, int, greenlet.greenlet]] = []
+        self._number = itertools.count()
+        self._main = greenlet.getcurrent()
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float = 0.0) -> None:
+        self._wake_later(greenlet.getcurrent(), seconds)
+        self._main.switch()
+
+    def spawn(self, function: Callable[..., object], *arguments: object) -> None:
+        self._wake_later(greenlet.greenlet(functools.partial(function, *arguments), self._main), 0.0)
+
+    def run(self, seconds: float) -> None:
+        """Let all threads work for so long."""
+        until = self.now + seconds
+        while self._sleepers and self._sleepers[0][0] <= until:
+            at, _, thread = heapq.heappop(self._sleepers)
+            self.now = max(self.now, at)
+            thread.switch()
+        self.now = max(self.now, until)
+
+    def _wake_later(self, thread: greenlet.greenlet, seconds: float) -> None:
+        heapq.heappush(self._sleepers, (self.now + max(0.0, seconds), next(self._number), thread))
+
+
+class Session:
+    """Stands in for a switch's session: says when it was asked, and answers after a while or refuses.
+
+    Every port has transmitted a thousand bytes for each second of the clock, and received twice as many.
+    """
+
+    def __init__(self, clock: Time, switch: Switch, kilobits: dict[int, int] | None = None) -> None:
+        self.switch = switch
+        self.datapath = SimpleNamespace(
+            ports={port: SimpleNamespace(curr_speed=speed) for port, speed in (kilobits or {}).items()}
+        )
+        self.asked: list[float] = []
+        self.answer_seconds = 0.0
+        self.refuses = False
+        self._clock = clock
+
+    def port_counters(self) -> dict[int, PortCounters]:
+        self.asked.append(self._clock.now)
+        self._clock.sleep(self.answer_seconds)
+        if self.refuses:
+            raise SwitchError("bad request: multipart")
+        sent = int(1000 * self._clock.now)
+        return {1: PortCounters(2 * sent, sent, 0, 0, 0, 0, 0, 0)}
+
+
+class Fabric:
+    """A meter at work on a fabric all of whose switches are connected."""
+
+    def __init__(self, clock: Time, k: int = 4, interval: float = INTERVAL, link_mbit: float | None = None) -> None:
+        self.clock = clock
+        self.tree = FatTree(k)
+        self.state = FabricState(self.tree, 1)
+        self.sessions: dict[Switch, Session] = {}
+        for switch in self.tree.switches():
+            self.connect(switch)
+        self.meter = Meter(self.state, cast("dict[Switch, SwitchSession]", self.sessions), interval, link_mbit)
+        clock.spawn(self.meter.rounds)
+
+    def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> Session:
+        """The switch connects, again perhaps, and gets its rules at once."""
+        session = self.sessions[switch] = Session(self.clock, switch, kilobits)
+        self.state.connected.add(switch)
+        return session
+
+    def disconnect(self, switch: Switch) -> None:
+        del self.sessions[switch]
+        self.state.connected.discard(switch)
+
+    def questions(self, since: float = 0.0) -> list[tuple[float, Switch]]:
+        """When which switch was asked."""
+        told = ((at, session.switch) for session in self.sessions.values() for at in session.asked)
+        return sorted(question for question in told if question[0] >= since)
+
+
+def gaps(times: list[float]) -> list[float]:
+    return [after - before for before, after in itertools.pairwise(times)]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Time:
+    its = Time()
+    monkeypatch.setattr(module, "time", its)
+    monkeypatch.setattr(module, "hub", its)
+    monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=its.monotonic))
+    return its
+
+
+EDGE = Switch(Level.EDGE, 1, 0)
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interval", [1.0, INTERVAL])
+@pytest.mark.parametrize("k", SIZES)
+def test_each_switch_is_asked_once_an_interval(clock: Time, k: int, interval: float) -> None:
+    fabric = Fabric(clock, k, interval)
+    clock.run(10.5 * interval)
+    for session in fabric.sessions.values():
+        assert len(session.asked) in (10, 11)
+        assert gaps(session.asked) == pytest.approx([interval] * (len(session.asked) - 1))
+    assert fabric.meter.asked == len(fabric.questions())
+    assert fabric.meter.unanswered == 0
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_the_questions_are_spread_evenly_over_the_interval_in_the_order_of_switches(clock: Time, k: int) -> None:
+    fabric = Fabric(clock, k)
+    clock.run(3 * INTERVAL)
+    times = [at for at, _ in fabric.questions()]
+    assert gaps(times) == pytest.approx([INTERVAL / fabric.tree.switch_count] * (len(times) - 1))
+    asked = [switch for _, switch in fabric.questions()]
+    everyone = list(fabric.tree.switches())
+    assert asked[: 2 * len(everyone)] == 2 * everyone
+
+
+def test_nobody_is_asked_at_once_when_the_controller_starts(clock: Time) -> None:
+    fabric = Fabric(clock)
+    clock.run(0.9 * INTERVAL / fabric.tree.switch_count)
+    assert fabric.meter.asked == 0
+
+
+def test_a_switch_that_waits_for_its_rules_is_not_asked_until_it_holds_them(clock: Time) -> None:
+    fabric = Fabric(clock)
+    fabric.state.connected.discard(EDGE)
+    clock.run(3 * INTERVAL)
+    assert fabric.sessions[EDGE].asked == []
+    fabric.state.connected.add(EDGE)
+    clock.run(2 * INTERVAL)
+    assert fabric.sessions[EDGE].asked
+
+
+def test_without_a_switch_the_meter_waits_for_one(clock: Time) -> None:
+    fabric = Fabric(clock)
+    for switch in list(fabric.sessions):
+        fabric.disconnect(switch)
+    clock.run(20 * INTERVAL)
+    assert fabric.meter.asked == 0
+    session = fabric.connect(EDGE)
+    clock.run(5 * INTERVAL)
+    assert len(session.asked) in (4, 5)
+    assert gaps(session.asked) == pytest.approx([INTERVAL] * (len(session.asked) - 1))
+
+
+def test_who_comes_back_is_asked_at_its_old_place_in_the_round(clock: Time) -> None:
+    fabric = Fabric(clock)
+    clock.run(2 * INTERVAL)
+    fabric.disconnect(EDGE)
+    clock.run(2 * INTERVAL)
+    fabric.connect(EDGE)
+    assert list(fabric.sessions)[-1] == EDGE
+    clock.run(2 * INTERVAL)
+    since = clock.now
+    clock.run(INTERVAL)
+    asked = [switch for _, switch in fabric.questions(since)]
+    begin = asked.index(min(asked))
+    assert asked[begin:] + asked[:begin] == list(fabric.tree.switches())
+
+
+def test_a_switch_that_goes_in_the_middle_of_a_round_is_not_asked_and_the_others_are(clock: Time) -> None:
+    fabric = Fabric(clock)
+    clock.run(INTERVAL + 0.01)
+    before = fabric.meter.asked
+    gone = fabric.sessions[Switch(Level.CORE, 1, 1)]
+    already = len(gone.asked)
+    fabric.disconnect(gone.switch)
+    clock.run(INTERVAL)
+    assert len(gone.asked) == already
+    assert fabric.meter.asked - before == pytest.approx(fabric.tree.switch_count - 1, abs=1)
+
+
+def test_a_controller_that_was_held_up_does_not_catch_up_in_a_burst(clock: Time) -> None:
+    fabric = Fabric(clock)
+    clock.run(INTERVAL)
+    clock.now += 7 * INTERVAL  # somebody else had the processor
+    since = clock.now
+    clock.run(INTERVAL)
+    times = [at for at, _ in fabric.questions(since)]
+    assert len(times) == pytest.approx(fabric.tree.switch_count, abs=2)
+    # the one whose turn it was and the next, and then as ever
+    assert gaps(times) == pytest.approx([0.0] + [INTERVAL / fabric.tree.switch_count] * (len(times) - 2))
+
+
+# -- who does not answer ----------------------------------------------------------------------------------------------
+
+
+def test_a_switch_that_has_not_answered_is_not_asked_again_and_delays_no_other(clock: Time) -> None:
+    fabric = Fabric(clock)
+    silent = fabric.sessions[EDGE]
+    silent.answer_seconds = FOR_EVER
+    clock.run(10.5 * INTERVAL)
+    assert len(silent.asked) == 1
+    for session in fabric.sessions.values():
+        if session is not silent:
+            assert len(session.asked) in (10, 11)
+            assert gaps(session.asked) == pytest.approx([INTERVAL] * (len(session.asked) - 1))
+
+
+def test_not_even_all_of_them_delay_the_one_that_answers(clock: Time) -> None:
+    fabric = Fabric(clock)
+    for switch, session in fabric.sessions.items():
+        session.answer_seconds = 0.0 if switch == EDGE else FOR_EVER
+    clock.run(10.5 * INTERVAL)
+    asked = fabric.sessions[EDGE].asked
+    assert len(asked) in (10, 11)
+    assert gaps(asked) == pytest.approx([INTERVAL] * (len(asked) - 1))
+    assert fabric.meter.asked == fabric.tree.switch_count - 1 + len(asked)
+
+
+@pytest.mark.parametrize(("answer_seconds", "intervals"), [(0.9, 1), (1.1, 2), (2.5, 3)])
+def test_a_slow_switch_is_asked_again_in_the_round_after_its_answer(
+    clock: Time, answer_seconds: float, intervals: int
+) -> None:
+    fabric = Fabric(clock)
+    slow = fabric.sessions[EDGE]
+    slow.answer_seconds = answer_seconds * INTERVAL
+    clock.run(12 * INTERVAL)
+    assert gaps(slow.asked) == pytest.approx([intervals * INTERVAL] * (len(slow.asked) - 1))
+    assert len(slow.asked) > 3
+
+
+def test_a_switch_that_reconnected_meanwhile_has_its_old_answer_ignored(clock: Time) -> None:
+    fabric = Fabric(clock)
+    former = fabric.sessions[EDGE]
+    former.answer_seconds = INTERVAL
+    while not former.asked:
+        clock.run(0.1)
+    fabric.connect(EDGE).answer_seconds = FOR_EVER
+    clock.run(3 * INTERVAL)
+    assert fabric.meter.traffic.totals(EDGE) == {}
+    assert fabric.meter.unanswered == 0
+
+
+def test_a_switch_that_went_meanwhile_has_its_answer_ignored_too(clock: Time) -> None:
+    fabric = Fabric(clock)
+    session = fabric.sessions[EDGE]
+    session.answer_seconds = INTERVAL
+    while not session.asked:
+        clock.run(0.1)
+    fabric.disconnect(EDGE)
+    clock.run(2 * INTERVAL)
+    assert fabric.meter.traffic.totals(EDGE) == {}
+
+
+def test_what_its_old_connection_never_answered_does_not_keep_a_switch_from_being_asked(clock: Time) -> None:
+    fabric = Fabric(clock)
+    fabric.sessions[EDGE].answer_seconds = FOR_EVER
+    clock.run(3 * INTERVAL)
+    assert len(fabric.sessions[EDGE].asked) == 1
+    session = fabric.connect(EDGE)
+    clock.run(3 * INTERVAL)
+    assert len(session.asked) in (2, 3)
+    assert fabric.meter.traffic.totals(EDGE)
+
+
+def test_refusals_are_counted_and_the_switch_is_asked_again(clock: Time) -> None:
+    fabric = Fabric(clock)
+    fabric.sessions[EDGE].refuses = True
+    clock.run(4.5 * INTERVAL)
+    refused = len(fabric.sessions[EDGE].asked)
+    assert refused in (4, 5)
+    assert fabric.meter.unanswered == refused
+    assert fabric.meter.asked == len(fabric.questions())
+    assert fabric.meter.traffic.totals(EDGE) == {}
+    fabric.sessions[EDGE].refuses = False
+    clock.run(2 * INTERVAL)
+    assert fabric.meter.unanswered == refused
+    assert fabric.meter.traffic.totals(EDGE)
+
+
+# -- what they told ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_after_two_rounds_the_rates_of_every_switch_are_known(clock: Time, k: int) -> None:
+    fabric = Fabric(clock, k)
+    clock.run(2.5 * INTERVAL)
+    for switch in fabric.tree.switches():
+        assert fabric.meter.traffic.port_rates(switch)[1] == pytest.approx(Rate(16_000, 8_000), rel=1e-3)
+
+
+def test_a_slow_answer_is_of_the_moment_when_it_came(clock: Time) -> None:
+    fabric = Fabric(clock)
+    session = fabric.sessions[EDGE]
+    clock.run(1.5 * INTERVAL)
+    session.answer_seconds = 0.9 * INTERVAL  # with what its ports have counted by then
+    clock.run(2 * INTERVAL)
+    assert len(session.asked) == 4
+    assert fabric.meter.traffic.port_rates(EDGE)[1] == pytest.approx(Rate(16_000, 8_000), rel=1e-3)
+
+
+@pytest.mark.parametrize("interval", [0.5, 1.0, INTERVAL, 60.0])
+def test_what_a_switch_told_is_believed_for_some_intervals_and_some_seconds_at_least(
+    clock: Time, interval: float
+) -> None:
+    fabric = Fabric(clock, interval=interval)
+    session = fabric.sessions[EDGE]
+    while not session.asked:
+        clock.run(interval / 10)
+    session.answer_seconds = FOR_EVER
+    believed = max(FRESH_INTERVALS * interval, LEAST_FRESH_SECONDS)
+    clock.run(session.asked[0] + believed - 0.01 - clock.now)
+    assert fabric.meter.traffic.totals(EDGE)
+    clock.run(0.02)
+    assert fabric.meter.traffic.totals(EDGE) == {}
+
+
+# -- capacity ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_a_link_carries_what_was_configured_whatever_the_ports_say(clock: Time, k: int) -> None:
+    fabric = Fabric(clock, k, link_mbit=100.5)
+    for switch in fabric.tree.switches():
+        fabric.connect(switch, dict.fromkeys(range(1, k + 1), 10_000_000))
+    assert {fabric.meter.capacity(link) for link in fabric.tree.links()} == {100_500_000.0}
+    assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
+    fabric.disconnect(EDGE)
+    assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_otherwise_it_carries_what_the_port_says_at_which_it_is_measured(clock: Time, k: int) -> None:
+    fabric = Fabric(clock, k)
+    for number, switch in enumerate(fabric.tree.switches()):
+        fabric.connect(switch, {port: 1000 * number + port for port in range(1, k + 1)})
+    numbers = {switch: number for number, switch in enumerate(fabric.tree.switches())}
+    for link in fabric.tree.links():
+        at, other = (link.lower, link.upper) if isinstance(link.lower, Switch) else (link.upper, link.lower)
+        kilobits = 1000 * numbers[at] + fabric.tree.port(at, other)
+        assert fabric.meter.capacity(link) == 1000.0 * kilobits
+        assert fabric.meter.port_capacity(at, fabric.tree.port(at, other)) == 1000.0 * kilobits
+
+
+def test_nobody_knows_the_capacity_at_a_switch_that_is_away_or_does_not_say(clock: Time) -> None:
+    fabric = Fabric(clock)
+    above = fabric.tree.uplink(EDGE, 0)
+    fabric.connect(above, dict.fromkeys(range(1, 5), 10_000_000))
+    link = Link(EDGE, above)
+    fabric.connect(EDGE, {3: 1_000_000, 4: 0})
+    assert fabric.meter.capacity(link) == 1e9
+    assert fabric.meter.port_capacity(EDGE, 4) is None
+    assert fabric.meter.port_capacity(EDGE, 2) is None
+    fabric.disconnect(EDGE)
+    assert fabric.meter.capacity(link) is None
+
+
+# -- with the threads that it has in a controller -----------------------------------------------------------------------
+
+
+def test_with_real_threads_too_a_switch_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=lambda: 0.0))  # what is told stays fresh
+    tree = FatTree(4)
+    state = FabricState(tree, 1)
+    state.connected.update(tree.switches())
+    test_is_over = hub.Event()
+
+    class Answering(Session):
+        def port_counters(self) -> dict[int, PortCounters]:
+            self.asked.append(time.monotonic())
+            hub.sleep(0)
+            if self.switch == EDGE:
+                test_is_over.wait()
+            if self.switch == EDGE or self.switch.level is Level.CORE:
+                raise SwitchError("no answer")
+            return {1: PortCounters(0, 0, 0, 0, 0, 0, 0, 0)}
+
+    sessions = {switch: Answering(Time(), switch) for switch in tree.switches()}
+    meter = Meter(state, cast("dict[Switch, SwitchSession]", sessions), 0.1)
+    others = [session for session in sessions.values() if session.switch != EDGE]
+    thread = hub.spawn(meter.rounds)
+    try:
+        with hub.Timeout(60):
+            while any(len(session.asked) < 4 for session in others):
+                hub.sleep(0.01)
+            assert meter.asked == 1 + sum(len(session.asked) for session in others)
+    finally:
+        hub.kill(thread)
+        test_is_over.set()
+        with hub.Timeout(60):
+            while meter.asked != sum(len(session.asked) for session in sessions.values()) or meter._waiting:
+                hub.sleep(0.01)
+    assert len(sessions[EDGE].asked) == 1
+    refusing = [session for session in others if session.switch.level is Level.CORE]
+    assert meter.unanswered == 1 + sum(len(session.asked) for session in refusing)
+    told = {switch for switch in tree.switches() if meter.traffic.totals(switch)}
+    assert told == {session.switch for session in others if session not in refusing}
