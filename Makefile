@@ -3,15 +3,18 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install ready demo test soak fuzz lint bench clean
+.PHONY: help install install-peers ready demo test soak fuzz lint bench clean
 
 VENV := .venv/bin
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: ## install everything: Debian packages (as root), .venv, eBPF objects, the commands sopa and ryu-manager
 	@scripts/install.sh
+
+install-peers: ## install what SOPA is compared with (root): FRR, for sopa experiment's scheme bgp
+	@scripts/install_peers.sh
 
 # What the other targets need. Unlike install, it leaves /usr/local/bin to another checkout that has it.
 ready:
@@ -40,5 +43,5 @@ bench: ready ## measure the parts that have to be fast
 
 clean: ## remove .venv and everything that is built
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@find sopa_ryu/agent -name '*.o' -delete
+	@find sopa_ryu/agent experiments/emulation -name '*.o' -delete
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -33,7 +33,7 @@ setup(
     ),
     package_data={
         "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/**/*", "py.typed"],
-        "experiments": ["bench/*.txt", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
+        "experiments": ["bench/*.txt", "emulation/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
     entry_points={
@@ -45,6 +45,7 @@ setup(
         # sopa_ryu imports nothing of the packages above it: their commands are found by name.
         "sopa.commands": [
             "demo = experiments.demo:demo",
+            "experiment = experiments.command:experiment",
         ],
     },
 )

@@ -125,9 +125,9 @@ class SopaLab:
             edge = self.tree.edge_of(host)
             yield Interface(self.lab.interface(edge, self.tree.port(edge, host)))
 
-    def agent_of(self, hosts: Iterable[Host], name: str = "agents") -> AgentProcess:
+    def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """One agent process, not started yet, for some of the hosts; ``name`` is that of its log and its state files' directory."""
         interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in hosts]
-        options = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
-        options.append(f"--token-file={self.controller.agent_token_file}")
-        return AgentProcess(interfaces, self.controller.url, self.directory / f"{name}.log", options)
+        every = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
+        every.append(f"--token-file={self.controller.agent_token_file}")
+        return AgentProcess(interfaces, self.controller.url, self.directory / f"{name}.log", [*every, *options])

@@ -7,6 +7,7 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).parent / "bpf"
@@ -21,8 +22,14 @@ class BuildError(RuntimeError):
     """The eBPF objects cannot be compiled here; the message says what is missing."""
 
 
-def build(*, force: bool = False) -> list[Path]:
+def build(targets: Sequence[Path] = OBJECTS, *, force: bool = False) -> list[Path]:
     """Compile each object that is older than a source, or all of them.
+
+    Parameters
+    ----------
+    targets : sequence of Path
+        Objects, each beside its source; the agent's by default.
+    force : bool
 
     Returns
     -------
@@ -34,7 +41,7 @@ def build(*, force: bool = False) -> list[Path]:
     BuildError
         If clang or a header is missing, or the sources do not compile.
     """
-    stale = [target for target in OBJECTS if force or not _is_current(target)]
+    stale = [target for target in targets if force or not _is_current(target)]
     for target in stale:
         _compile(target)
     return stale

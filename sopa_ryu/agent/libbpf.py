@@ -184,6 +184,14 @@ class Object:
         """The descriptor of a program, open until the object is closed."""
         return call("bpf_program__fd", c_void_p(self._find("program", name)))
 
+    def trace(self, name: str) -> int:
+        """Attach a tracing program to what its section names; the descriptor that keeps it there until it is closed."""
+        return check(
+            call("bpf_raw_tracepoint_open", None, self.program_fd(name)),
+            f"cannot attach {name} (does this kernel have CONFIG_BPF_EVENTS?)",
+            AttachError,
+        )
+
     def close(self) -> None:
         """Close all descriptors; a second call does nothing."""
         if self._pointer:

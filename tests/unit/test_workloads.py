@@ -1,9 +1,22 @@
-"""The traffic patterns are what their names say, and repeat."""
+"""Workloads are found by name, repeat, and refuse what a fabric or a scale cannot do."""
+
+import math
+from dataclasses import replace
 
 import pytest
 
-from experiments.workloads import inter_pod_permutation
+from experiments.emulation.transfers import CLIENT_PORTS
+from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
+from experiments.workloads.checks import MOST_TRANSFERS
 from topologies import FatTree
+
+SCALE = Scale(4.0, 20.0)
+SEEDED = ["permutation", "ftp", "production", "failure", "failure-permutation", "short-flow-beside-incast"]
+BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "production", "failure"})
+
+
+def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
+    return WORKLOADS[name].build(FatTree(k), seed, scale)
 
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
@@ -20,3 +33,94 @@ def test_everyone_sends_to_another_pod_and_receives_once(k: int, seed: int) -> N
 
 def test_another_seed_gives_another_permutation() -> None:
     assert inter_pod_permutation(FatTree(4), 1) != inter_pod_permutation(FatTree(4), 2)
+
+
+def test_every_workload_of_the_papers_is_there() -> None:
+    assert set(WORKLOADS) == {
+        *SEEDED,
+        *("four-flows", "single-flow", "single-flow-4:3", "single-flow-2:1", "single-flow-4:1", "asymmetric"),
+    }
+    for name, workload in WORKLOADS.items():
+        assert named(name) is workload
+        assert workload.name == name
+        assert "section" in workload.summary
+        assert "\n" not in workload.summary
+        assert workload.parameters
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("permutations", "did you mean permutation\\?"),
+        ("incast", "there are permutation, ftp, production, .*FILE.csv"),
+        ("", "there is no workload ''"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_with_those_that_are(text: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        named(text)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_a_plan_is_one_that_the_fabric_can_carry_out(name: str, k: int, seed: int) -> None:
+    tree, plan = FatTree(k), built(name, k, seed)
+    assert plan.transfers
+    assert plan.seconds == SCALE.seconds
+    assert 0 < plan.core_rate <= 1
+    assert set(plan.traced) <= set(range(len(plan.transfers)))
+    assert plan.fail_after is None or 0 < plan.fail_after < plan.seconds
+    for failed in plan.failed:
+        tree.element(failed)
+    for number, transfer in enumerate(plan.transfers):
+        assert tree.has(transfer.src)
+        assert tree.has(transfer.dst)
+        assert transfer.src != transfer.dst
+        assert transfer.bytes is None or transfer.bytes > 0
+        assert 0 <= transfer.start < plan.seconds
+        # Whoever carries it out begins at the front: what a transfer waits for has to come before it.
+        assert transfer.after is None or 0 <= transfer.after < number
+        assert name not in BETWEEN_PODS or transfer.src.pod != transfer.dst.pod
+    # What is recorded packet by packet has paths to choose from.
+    assert all(plan.transfers[number].src.pod != plan.transfers[number].dst.pod for number in plan.traced)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_the_same_seed_gives_the_same_plan_and_another_one_another(name: str, k: int) -> None:
+    assert built(name, k, 1) == built(name, k, 1)
+    assert (built(name, k, 1) != built(name, k, 2)) == (name in SEEDED)
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("seconds", [0.0, -1.0, math.inf, math.nan])
+def test_a_run_without_time_is_refused(name: str, seconds: float) -> None:
+    with pytest.raises(WorkloadError, match="give --seconds above 0"):
+        built(name, scale=replace(SCALE, seconds=seconds))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+@pytest.mark.parametrize("rate", [0.0, -4.0, math.inf, math.nan])
+def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
+    with pytest.raises(WorkloadError, match="give --rate above 0"):
+        built(name, scale=replace(SCALE, rate_mbit=rate))
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
+    if name in ("permutation", "ftp", "production"):
+        assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
+    else:
+        with pytest.raises(WorkloadError, match="give --k 4 or more"):
+            built(name, 2)
+
+
+@pytest.mark.parametrize("name", ["permutation", "ftp", "failure-permutation"])
+def test_more_hosts_than_a_run_has_ports_for_are_refused(name: str) -> None:
+    with pytest.raises(WorkloadError, match=r"more than 40000 transfers.*smaller --k"):
+        built(name, 70)
+
+
+def test_every_transfer_of_the_largest_plan_has_a_port() -> None:
+    assert len(CLIENT_PORTS) >= MOST_TRANSFERS

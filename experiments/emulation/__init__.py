@@ -1,0 +1,1 @@
+"""Workloads run for real: Open vSwitch or Linux routers, Linux TCP, in the lab's namespaces."""

@@ -1,0 +1,175 @@
+"""Some flows' packets, one by one: when each left its host, by which path, and when and in which order it arrived.
+
+Two packet sockets a flow, at the sender's and at the receiver's interface. A sender's tap is behind its own queue, so that the
+delay is the fabric's. Times are the kernel's, and of one clock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import selectors
+import socket
+import struct
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from sopa_ryu.agent.netns import inside
+from topologies import FatTree, Host
+
+UNUSED = 0xFF
+SNAP_BYTES = 96
+MOST_PACKETS = 20_000
+_ETH_P_ALL = 0x0003
+_SO_TIMESTAMPNS, _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 35, 26, 33
+_TIMESPEC = struct.Struct("=qq")
+_FILTER = struct.Struct("=HBBI")
+_OPTION = b"\x9e\x04"
+_MAC = b"\x02\x53\x9e\x04"
+_SEQUENCES = 1 << 32
+
+
+@dataclass
+class Flow:
+    """One traced flow, and what was seen of it."""
+
+    number: int
+    src: Host
+    dst: Host
+    port: int
+    sent: list[tuple[float, int, int, int]] = field(default_factory=list)
+    """Time, sequence number, up1, up2."""
+    arrived: list[tuple[float, int]] = field(default_factory=list)
+
+
+class Capture:
+    """Records flows' data packets from `start` to `stop`, in a thread.
+
+    Parameters
+    ----------
+    tree : FatTree
+    netns, interface : callable
+        Give the path of a host's network namespace, and the name of its interface there.
+    flows : list of Flow
+    """
+
+    def __init__(
+        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[Flow]
+    ) -> None:
+        self.flows = flows
+        self._tree = tree
+        self._selector = selectors.DefaultSelector()
+        self._thread = threading.Thread(target=self._read, daemon=True, name="capture")
+        self._ended = threading.Event()
+        for flow in flows:
+            for host, take in ((flow.src, self._take_sent), (flow.dst, self._take_arrived)):
+                with inside(netns(host)):
+                    tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+                tap.setblocking(False)
+                _attach(tap, int(tree.ip(flow.src)), flow.port)
+                tap.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+                tap.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 8 << 20)
+                with inside(netns(host)):
+                    tap.bind((interface(host), _ETH_P_ALL))
+                self._selector.register(tap, selectors.EVENT_READ, (flow, take))
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and close everything; it can be called again."""
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        for key in list(self._selector.get_map().values()):
+            key.fileobj.close()  # type: ignore[union-attr]
+        self._selector.close()
+
+    def arrivals(self, flow: Flow, begin: float) -> list[list[float]]:
+        """``[seconds, packet, up1, up2, delay_ms]`` of each arrived data packet that was seen to be sent.
+
+        Parameters
+        ----------
+        flow : Flow
+        begin : float
+            When the run began, by the system's clock.
+        """
+        if not flow.sent:
+            return []
+        first = flow.sent[0][1]
+        waiting: dict[int, list[tuple[float, int, int]]] = defaultdict(list)
+        for at, sequence, up1, up2 in flow.sent:
+            waiting[(sequence - first) % _SEQUENCES].append((at, up1, up2))
+        number = {offset: place for place, offset in enumerate(sorted(waiting))}
+        found = []
+        for at, sequence in flow.arrived:
+            offset = (sequence - first) % _SEQUENCES
+            if waiting.get(offset):
+                sent_at, up1, up2 = waiting[offset].pop(0)
+                found.append([round(at - begin, 6), number[offset], up1, up2, round(1000 * (at - sent_at), 3)])
+        return found
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            for key, _ in self._selector.select(0.1):
+                flow, take = key.data
+                try:
+                    while True:
+                        data, ancillary, _, address = key.fileobj.recvmsg(SNAP_BYTES, 64)  # type: ignore[union-attr]
+                        seconds, nanoseconds = _TIMESPEC.unpack(ancillary[0][2][:16])
+                        take(flow, seconds + nanoseconds / 1e9, data, address[2])
+                except BlockingIOError:
+                    continue
+
+    def _take_sent(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+        if kind != socket.PACKET_OUTGOING or len(flow.sent) >= MOST_PACKETS:
+            return
+        header = (frame[14] & 15) * 4
+        sequence = _sequence_of_data(frame, header)
+        if sequence is None:
+            return
+        up1, up2 = UNUSED, UNUSED
+        if frame[6:10] == _MAC:
+            up1, up2 = frame[10], frame[11]
+        elif header > 20 and frame[34:36] == _OPTION:
+            up1, up2 = frame[36], frame[37]
+        flow.sent.append((at, sequence, up1, up2))
+
+    def _take_arrived(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+        if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MOST_PACKETS:
+            return
+        sequence = _sequence_of_data(frame, (frame[14] & 15) * 4)
+        if sequence is not None:
+            flow.arrived.append((at, sequence))
+
+
+def _sequence_of_data(frame: bytes, header: int) -> int | None:
+    total = int.from_bytes(frame[16:18], "big")
+    tcp = 14 + header
+    if total <= header + (frame[tcp + 12] >> 4) * 4:
+        return None
+    return int.from_bytes(frame[tcp + 4 : tcp + 8], "big")
+
+
+def _attach(tap: socket.socket, source: int, port: int) -> None:
+    """Classic BPF: TCP over IPv4 from that address and port."""
+    program = [
+        (0x28, 0, 0, 12),
+        (0x15, 0, 8, 0x0800),
+        (0x30, 0, 0, 23),
+        (0x15, 0, 6, socket.IPPROTO_TCP),
+        (0x20, 0, 0, 26),
+        (0x15, 0, 4, source),
+        (0xB1, 0, 0, 14),
+        (0x48, 0, 0, 14),
+        (0x15, 0, 1, port),
+        (0x06, 0, 0, SNAP_BYTES),
+        (0x06, 0, 0, 0),
+    ]
+    code = b"".join(_FILTER.pack(*instruction) for instruction in program)
+    buffer = ctypes.create_string_buffer(code, len(code))
+    tap.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HL", len(program), ctypes.addressof(buffer)))

@@ -1,0 +1,246 @@
+"""A fabric for one scheme, up and running in the lab's namespaces: switches or routers, controller, hosts, agents."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from experiments.emulation.recoveries import Recoveries
+from experiments.emulation.routers import RouterLab
+from experiments.emulation.settings import host_settings
+from experiments.schemes import Fabric, Scheme
+from flowrules.word import Carrier
+from sopa_ryu.lab import SopaLab
+from topologies import FatTree, Host, Level, Link, Switch
+from topologies.batch_net import run_batch
+from topologies.lab_faults import kill_switch, restore_switch
+from topologies.lab_links import shaper
+
+ROUTERS = Path("/run/sopa/routers")
+HEAL_SECONDS = 150.0
+"""Twice the longest hold-down of what comes back, and some."""
+DRAIN_SECONDS = 1.0
+"""What is left in queues and at closed ports has gone by then."""
+
+
+class Forwarding(Protocol):
+    """Hosts and what forwards between them, whoever that is: `topologies.lab.Lab` is one."""
+
+    tree: FatTree
+
+    def netns(self, host: Host, /) -> str:
+        """The path of a host's network namespace."""
+
+    def interface(self, node: Host | Switch, port: int) -> str:
+        """An interface's name."""
+
+    def set_link(self, name: str, up: bool) -> None:
+        """Take a link down at both ends, or bring it up."""
+
+    def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
+        """Packets received so far by each switch of a level."""
+
+
+class Emulation:
+    """The fabric of one scheme, as a context manager; several runs follow one another in it.
+
+    Parameters
+    ----------
+    tree : FatTree
+    scheme : Scheme
+    rate_mbit : float
+        Rate of every link.
+    queue_packets : int
+        Full frames that a link's queue holds.
+    carrier : Carrier
+        Where hosts write the path.
+    say : callable
+        Told what is going on.
+
+    Attributes
+    ----------
+    lab : Forwarding
+        Since it was entered.
+    recoveries : Recoveries
+        Since `prepare`, of that run.
+    """
+
+    def __init__(
+        self,
+        tree: FatTree,
+        scheme: Scheme,
+        rate_mbit: float,
+        *,
+        queue_packets: int = 100,
+        carrier: Carrier = Carrier.MAC,
+        say: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self.tree, self.scheme, self.rate_mbit, self.queue_packets = tree, scheme, rate_mbit, queue_packets
+        self.carrier = carrier
+        self.sopa: SopaLab | None = None
+        self._say = say
+        self._stack = ExitStack()
+        self._run = ExitStack()
+        self.lab: Forwarding
+        self.recoveries: Recoveries
+
+    def __enter__(self) -> Emulation:
+        with ExitStack() as stack:
+            if self.scheme.fabric is Fabric.ROUTERS:
+                self.lab = stack.enter_context(
+                    RouterLab(
+                        self.tree, self.rate_mbit, self.queue_packets, self._say, ROUTERS, self.scheme.router_sysctls
+                    )
+                )
+            else:
+                options = [option.format(rate=self.rate_mbit) for option in self.scheme.controller_options]
+                self.sopa = stack.enter_context(
+                    SopaLab(
+                        self.tree,
+                        self.rate_mbit,
+                        self.queue_packets,
+                        self._say,
+                        agents=False,
+                        controller_options=[*options, *self.scheme.applications],
+                        carrier=self.carrier,
+                    )
+                )
+                self.lab = self.sopa.lab
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._run.close()
+        self._stack.close()
+
+    def prepare(self, seed: int, core_rate: float = 1.0) -> None:
+        """Set all hosts for a run, and start agents if the scheme has any.
+
+        Parameters
+        ----------
+        seed : int
+            Decides each flow's first path.
+        core_rate : float
+            Rate of the links between aggregation and core switches, as a share of the others'.
+        """
+        self._run.close()
+        self._run = ExitStack()
+        self.recoveries = self._run.enter_context(Recoveries())
+        self._run.enter_context(
+            host_settings(self.tree, self.lab.netns, lambda host: self.lab.interface(host, 0), self.scheme)
+        )
+        if core_rate != 1.0:
+            self._shape_core(core_rate)
+            self._run.callback(self._shape_core, 1.0)
+        if self.scheme.policy is not None:
+            assert self.sopa is not None
+            self._start_agents(self.sopa, seed)
+
+    def finish(self) -> None:
+        """End the run's agents, put hosts' settings back, and wait until what is under way has gone."""
+        self._run.close()
+        time.sleep(DRAIN_SECONDS)
+
+    def fail(self, name: str, failed: bool) -> None:
+        """Have a link or a switch fail, or come back."""
+        element = self.tree.element(name)
+        if isinstance(element, Link):
+            self.lab.set_link(name, not failed)
+        elif self.sopa is not None:
+            (kill_switch if failed else restore_switch)(self.sopa.lab, name)
+        else:
+            assert isinstance(self.lab, RouterLab)
+            self.lab.set_router(name, not failed)
+
+    def await_healthy(self) -> None:
+        """Wait until everything that has failed is in use again everywhere.
+
+        Raises
+        ------
+        ProcessError, LabError
+            If that takes too long.
+        """
+        if isinstance(self.lab, RouterLab):
+            self.lab.await_healthy()
+        elif self.sopa is not None:
+            controller = self.sopa.controller
+            controller.wait_until(
+                lambda: not controller.fabric()["failures"], "nothing had failed any more", HEAL_SECONDS
+            )
+
+    def ports(self) -> dict[str | None, list[str]]:
+        """Every switch's interfaces, by the network namespace that they are in; None is the lab's own."""
+        found: dict[str | None, list[str]] = {}
+        for switch in self.tree.switches():
+            where = self._switch_netns(switch)
+            found.setdefault(where, []).extend(self.lab.interface(switch, port) for port in self.tree.ports(switch))
+        return found
+
+    def _switch_netns(self, switch: Switch) -> str | None:
+        return self.lab.netns(switch) if isinstance(self.lab, RouterLab) else None
+
+    def version(self) -> int:
+        """The fabric's version, as the controller counts; 0 without one."""
+        return int(self.sopa.controller.fabric()["version"]) if self.sopa is not None else 0
+
+    def changes_since(self, version: int, begin: float) -> list[tuple[float, str]]:
+        """What the controller has seen of the fabric after a version, each with its time in seconds after ``begin``."""
+        if self.sopa is None:
+            return []
+        seen = []
+        for change in self.sopa.controller.get("/changes").json()["changes"]:
+            if change["version"] > version:
+                failed, healed = change["failed"], change["healed"]
+                text = ", ".join(
+                    [*(f"{name} {why}" for name, why in failed.items()), *(f"{name} healed" for name in healed)]
+                )
+                seen.append((round(change["at"] - begin, 3), f"version {change['version']}: {text}"))
+        return seen
+
+    def options(self) -> dict[str, object]:
+        """The scheme's settings, as they are in force."""
+        its = self.scheme
+        return {
+            "policy": its.policy,
+            "policy_options": list(its.policy_options),
+            "fr_threshold": its.fr_threshold,
+            "tcp_recovery": its.recovery,
+            "subflows": its.subflows,
+            "fabric": its.fabric.name.lower(),
+            "applications": list(its.applications),
+            "controller_options": list(its.controller_options),
+            "carrier": str(self.carrier),
+            "queue_packets": self.queue_packets,
+        }
+
+    def _start_agents(self, sopa: SopaLab, seed: int) -> None:
+        its = self.scheme
+        options = (
+            f"--policy={its.policy}",
+            *its.policy_options,
+            f"--fr-threshold={its.fr_threshold}",
+            f"--seed={seed}",
+        )
+        count = self.tree.host_count
+        # the next run's agents are not to be taken for these
+        self._run.callback(sopa.controller.wait_until, lambda: sopa.controller.agents_know(0), "its agents had gone")
+        agents = self._run.enter_context(sopa.agent_of(self.tree.hosts(), options=options))
+        agents.wait_until(lambda: sopa.controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
+
+    def _shape_core(self, share: float) -> None:
+        lines: dict[str | None, list[str]] = {}
+        for link in self.tree.links():
+            if isinstance(link.lower, Switch) and link.upper.level is Level.CORE:
+                for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
+                    interface = self.lab.interface(node, self.tree.port(node, towards))
+                    line = shaper(interface, share * self.rate_mbit, self.queue_packets)
+                    lines.setdefault(self._switch_netns(node), []).append(line)
+        for where, its in lines.items():
+            enter = [] if where is None else ["nsenter", f"--net={where}"]
+            run_batch([*enter, "tc", "-batch", "-"], its)

@@ -1,0 +1,63 @@
+"""How often each TCP connection has entered fast recovery, which the kernel counts for whole network namespaces only."""
+
+from __future__ import annotations
+
+import os
+import struct
+from ipaddress import IPv4Address
+from pathlib import Path
+from types import TracebackType
+
+from sopa_ryu.agent import libbpf
+from sopa_ryu.agent.build import build
+
+OBJECT = Path(__file__).with_name("recoveries.o")
+_KEY = struct.Struct("=Q4sHH")
+
+
+class Recoveries:
+    """Counts, as a context manager, for every connection of this machine.
+
+    Raises
+    ------
+    BpfError, BuildError
+        On entering, if the kernel has no such tracepoint, or the program cannot be compiled or loaded.
+    """
+
+    def __enter__(self) -> Recoveries:
+        build([OBJECT])
+        self._object = libbpf.Object(OBJECT)
+        try:
+            self._link = self._object.trace("state_set")
+        except BaseException:
+            self._object.close()
+            raise
+        self._flows = self._object.map_fd("flows")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._link)
+        self._object.close()
+
+    def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:
+        """How often so far.
+
+        Parameters
+        ----------
+        netns : int
+            The connection's network namespace, by its cookie.
+        source : IPv4Address
+        port : int, optional
+            The connection's own port; all that the address has had by default.
+        """
+        if port is not None:
+            value = libbpf.lookup(self._flows, _KEY.pack(netns, source.packed, port, 0), 8)
+            return int(struct.unpack("=Q", value)[0]) if value else 0
+        total = 0
+        for key in set(libbpf.keys(self._flows, _KEY.size)):
+            of, address, its, _ = _KEY.unpack(key)
+            if (of, address) == (netns, source.packed):
+                total += self.entered(netns, source, its)
+        return total

@@ -1,0 +1,79 @@
+"""The report's files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from . import tables
+from .plots import DRAWN
+from .style import Plot
+from .summary import Summary
+
+FOLDER = "report"
+PAGE = "README.md"
+FILES = ("schemes.csv", "kinds.csv", "excluded.csv", "summary.json")
+
+
+def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
+    """Write, or write again, all of the report; what somebody else put into the folder stays.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written.
+    """
+    folder.mkdir(exist_ok=True)
+    figures = {plot.name: plot.numbers for plot in drawn}
+    texts = (tables.schemes_csv(summary), tables.kinds_csv(summary), tables.excluded_csv(summary))
+    for plot in drawn:
+        _write(folder / f"{plot.name}.png", plot.png)
+        _write(folder / f"{plot.name}.svg", plot.svg)
+    for name, text in zip(FILES, (*texts, tables.as_json(summary, figures)), strict=True):
+        _write(folder / name, text.encode())
+    # Last, as it names all others.
+    _write(folder / PAGE, page(summary, drawn).encode())
+    for name in DRAWN.keys() - {plot.name for plot in drawn}:
+        # An earlier report had data for it.
+        (folder / f"{name}.png").unlink(missing_ok=True)
+        (folder / f"{name}.svg").unlink(missing_ok=True)
+
+
+def page(summary: Summary, drawn: Sequence[Plot]) -> str:
+    """The page that shows everything."""
+    its = summary.settings
+    names = ", ".join(scheme.scheme for scheme in summary.schemes)
+    lines = [
+        f"# {its.workload}: {names}",
+        "",
+        f"{tables.heading(summary)}.",
+    ]
+    if its.parameters:
+        lines.append("Parameters: " + ", ".join(f"{name} {value}" for name, value in its.parameters.items()) + ".")
+    if summary.notes:
+        lines += ["", *(f"- **{note}**" for note in summary.notes)]
+    lines.append("")
+    for grid in tables.grids(summary):
+        lines += [tables.markdown(grid)]
+    lines += [
+        "Means, percentiles and the standard deviation are over all flows of all valid runs. ± is the interval at 95% by Student's "
+        f"t over runs, which takes two. The ratio to {summary.base} is the mean of the ratios under each common seed, with the "
+        "interval over those. Fairness is Jain's index, the mean over runs.",
+        "",
+        "All digits: " + ", ".join(f"[{name}]({name})" for name in FILES) + ".",
+    ]
+    for plot in drawn:
+        lines += ["", f"## {plot.title}", "", plot.caption, "", f"[![{plot.title}]({plot.name}.png)]({plot.name}.svg)"]
+    return "\n".join(lines) + "\n"
+
+
+def _write(file: Path, content: bytes) -> None:
+    """In one step, so that nobody sees half of it."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        part.write_bytes(content)
+        os.replace(part, file)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,193 @@
+"""Figures of merit from flows. Pure: no files, no drawing."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import stdtrit
+
+from experiments.records import FlowRecord
+
+CONFIDENCE = 0.95
+WINDOW = 500
+"""Packets that are counted together (SOPA paper, figure 5)."""
+
+Path = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """How values are spread.
+
+    Attributes
+    ----------
+    count : int
+    mean, minimum, p1, p5, p50, p95, p99, maximum : float
+        Percentiles with linear interpolation.
+    deviation : float or None
+        Standard deviation of a sample; None for a single value.
+    """
+
+    count: int
+    mean: float
+    minimum: float
+    p1: float
+    p5: float
+    p50: float
+    p95: float
+    p99: float
+    maximum: float
+    deviation: float | None
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the mean is with a probability of 95%."""
+
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One scheme's mean over another's.
+
+    Attributes
+    ----------
+    value : float
+        Mean of the ratios of the means under each seed that both have: the same seed is the same traffic.
+    interval : Interval or None
+        Of those ratios; None for one seed.
+    seeds : int
+    """
+
+    value: float
+    interval: Interval | None
+    seeds: int
+
+
+@dataclass(frozen=True)
+class Completion:
+    """How long transfers of a size took, in seconds.
+
+    Attributes
+    ----------
+    count, completed : int
+        All transfers, and those that ended in time.
+    mean : float or None
+        Of those that ended.
+    median, p99 : float or None
+        Of all transfers; None where that one did not end in time.
+    """
+
+    count: int
+    completed: int
+    mean: float | None
+    median: float | None
+    p99: float | None
+
+
+@dataclass(frozen=True)
+class Losses:
+    """What TCP sent again, and why, summed over flows.
+
+    Attributes
+    ----------
+    packets, reordered, retransmits, fast_retransmits, timeouts, spurious : int
+    reordered_share, retransmitted_share : float or None
+        Of the packets; None if there were none.
+    """
+
+    packets: int
+    reordered: int
+    retransmits: int
+    fast_retransmits: int
+    timeouts: int
+    spurious: int
+    reordered_share: float | None
+    retransmitted_share: float | None
+
+
+def distribution(values: Sequence[float]) -> Distribution:
+    """How one or more values are spread."""
+    minimum, p1, p5, p50, p95, p99, maximum = (float(one) for one in np.percentile(values, [0, 1, 5, 50, 95, 99, 100]))
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    mean = math.fsum(values) / len(values)
+    return Distribution(len(values), mean, minimum, p1, p5, p50, p95, p99, maximum, deviation)
+
+
+def mean_interval(values: Sequence[float]) -> Interval | None:
+    """Where the mean of the population is that independent values are from (Student's t); None for fewer than two values."""
+    if len(values) < 2:
+        return None
+    half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1)) / math.sqrt(len(values))
+    mean = math.fsum(values) / len(values)
+    return Interval(mean - half, mean + half)
+
+
+def ratio(means: dict[int, float], base: dict[int, float]) -> Ratio | None:
+    """A scheme's means against another's, both by seed; None if they share no seed under which the base's is above zero."""
+    ratios = [mean / base[seed] for seed, mean in sorted(means.items()) if base.get(seed, 0) > 0]
+    if not ratios:
+        return None
+    return Ratio(math.fsum(ratios) / len(ratios), mean_interval(ratios), len(ratios))
+
+
+def fairness(values: Sequence[float]) -> float | None:
+    """Jain's index: 1 if all get the same, 1/n if one gets all; None if nobody gets anything."""
+    squares = math.fsum(value * value for value in values)
+    return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
+
+
+def completion(flows: Sequence[FlowRecord]) -> Completion:
+    """How long transfers took, all of which have a size."""
+    times = sorted(flow.seconds for flow in flows if flow.completed)
+
+    def percentile(percent: float) -> float | None:
+        # Those that did not end took longer than any that did, so the order of all is known, if not its tail.
+        position = (len(flows) - 1) * percent / 100
+        return float(np.interp(position, np.arange(len(times)), times)) if position <= len(times) - 1 else None
+
+    mean = math.fsum(times) / len(times) if times else None
+    return Completion(len(flows), len(times), mean, percentile(50), percentile(99))
+
+
+def losses(flows: Sequence[FlowRecord]) -> Losses:
+    """What TCP sent again, and why."""
+    packets, reordered = sum(flow.packets for flow in flows), sum(flow.reordered for flow in flows)
+    retransmits = sum(flow.retransmits for flow in flows)
+    return Losses(
+        packets,
+        reordered,
+        retransmits,
+        sum(flow.fast_retransmits for flow in flows),
+        sum(flow.timeouts for flow in flows),
+        sum(flow.spurious for flow in flows),
+        reordered / packets if packets else None,
+        retransmits / packets if packets else None,
+    )
+
+
+def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[Path]]:
+    """How many packets took each path, for every so many that were sent one after the other; an incomplete rest is left out.
+
+    Parameters
+    ----------
+    arrivals : sequence
+        As in `experiments.records.RunRecord`.
+    size : int
+    """
+    paths = [(int(up1), int(up2)) for _, _, up1, up2, _ in sorted(arrivals, key=lambda packet: packet[1])]
+    return [Counter(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]
+
+
+def largest_deviation(windows: Sequence[Counter[Path]], paths: int) -> float | None:
+    """The largest difference from an even share in any window, in percent of that share; None without windows."""
+    if not windows or not paths:
+        return None
+    shares = [(window.total() / paths, [*window.values()] + [0] * (paths - len(window))) for window in windows]
+    return max(100 * abs(count - share) / share for share, counts in shares for count in counts)

@@ -1,0 +1,144 @@
+"""What a directory of results says of each scheme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.records import FlowRecord, Settings
+
+from .collect import Collected, Excluded
+from .statistics import (
+    Completion,
+    Distribution,
+    Interval,
+    Losses,
+    Ratio,
+    completion,
+    distribution,
+    fairness,
+    losses,
+    mean_interval,
+    ratio,
+)
+
+
+@dataclass(frozen=True)
+class SchemeSummary:
+    """One scheme, over all flows of its valid runs.
+
+    Attributes
+    ----------
+    scheme : str
+    seeds : tuple of int
+        Of its valid runs.
+    invalid_share : float
+        Share of its runs that were not.
+    mbit : Distribution
+        Of flows' throughput.
+    interval : Interval or None
+        Of the mean of the runs' means; None for one run.
+    ratio : Ratio or None
+        To the base scheme's mean.
+    fairness : float or None
+        Mean of the runs' Jain indices: only flows that ran together had anything to share.
+    losses : Losses
+    kinds : dict
+        From each kind of flow to its throughput.
+    completion : dict
+        From each kind of transfer with a size to how long it took.
+    """
+
+    scheme: str
+    seeds: tuple[int, ...]
+    invalid_share: float
+    mbit: Distribution
+    interval: Interval | None
+    ratio: Ratio | None
+    fairness: float | None
+    losses: Losses
+    kinds: dict[str, Distribution]
+    completion: dict[str, Completion]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """All schemes of one directory.
+
+    Attributes
+    ----------
+    settings : Settings
+    base : str
+        What the others are compared with.
+    schemes : sequence of SchemeSummary
+        The base first, then by mean, the best first.
+    excluded : sequence of Excluded
+        Runs that are in none of the figures.
+    notes : sequence of str
+        What a reader has to know beside the figures.
+    """
+
+    settings: Settings
+    base: str
+    schemes: Sequence[SchemeSummary]
+    excluded: Sequence[Excluded]
+    notes: Sequence[str]
+
+
+def summarize(collected: Collected, base: str = "sopa") -> Summary:
+    """All figures, compared with the base scheme, or the one with the best mean if that has no valid run."""
+    means: dict[str, dict[int, float]] = {scheme: {} for scheme in collected.schemes()}
+    for (scheme, seed), flows in collected.runs.items():
+        means[scheme][seed] = _mean([flow.mbit for flow in flows])
+    totals = {scheme: _mean([flow.mbit for flow in collected.flows(scheme)]) for scheme in means}
+    order = sorted(means, key=lambda scheme: (-totals[scheme], scheme))
+    notes = [
+        f"left out: {one.scheme} with seed {one.seed}: {one.why}"
+        for one in sorted(collected.excluded, key=lambda one: (one.scheme, one.seed))
+    ]
+    if base not in means:
+        notes.append(f"there is no valid run of {base}: compared with {order[0]}, which has the best mean")
+        base = order[0]
+    seeds = {scheme: tuple(sorted(of_scheme)) for scheme, of_scheme in means.items()}
+    if len(set(seeds.values())) > 1:
+        notes.append("schemes ran with different seeds: ratios are over those that a scheme shares with the base")
+    order.sort(key=lambda scheme: scheme != base)
+    schemes = [_of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])) for scheme in order]
+    late = sum(one.count - one.completed for scheme in schemes for one in scheme.completion.values())
+    if late:
+        notes.append(
+            f"{late} transfers did not end in time: they are in the median and 99th percentile, but cannot be in the mean"
+        )
+    return Summary(collected.settings, base, schemes, collected.excluded, notes)
+
+
+def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], against: Ratio | None) -> SchemeSummary:
+    flows = collected.flows(scheme)
+    invalid = sum(one.scheme == scheme for one in collected.excluded)
+    runs = [[flow.mbit for flow in collected.runs[scheme, seed]] for seed in sorted(means)]
+    indices = [index for index in map(fairness, runs) if index is not None]
+    return SchemeSummary(
+        scheme,
+        tuple(sorted(means)),
+        invalid / (invalid + len(means)),
+        distribution([flow.mbit for flow in flows]),
+        mean_interval([means[seed] for seed in sorted(means)]),
+        against,
+        _mean(indices) if indices else None,
+        losses(flows),
+        {kind: distribution([flow.mbit for flow in of_kind]) for kind, of_kind in _by_kind(flows).items()},
+        {
+            kind: completion(of_kind)
+            for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()
+        },
+    )
+
+
+def _by_kind(flows: Sequence[FlowRecord]) -> dict[str, list[FlowRecord]]:
+    kinds = sorted({flow.kind for flow in flows})
+    return {kind: [flow for flow in flows if flow.kind == kind] for kind in kinds}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)

@@ -1,0 +1,248 @@
+"""The figures as tables: for a terminal, Markdown, CSV and JSON."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from .statistics import Distribution, Interval, Ratio
+from .summary import SchemeSummary, Summary
+
+MISSING = "-"
+CONSOLE_WIDTH = 120
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table before it has a form.
+
+    Attributes
+    ----------
+    title : str
+    labels : int
+        How many of the first columns are text; the others are numbers.
+    columns : tuple of str
+    rows : sequence of tuple of str
+    """
+
+    title: str
+    labels: int
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+def heading(summary: Summary) -> str:
+    """What was run, in one line."""
+    its = summary.settings
+    return f"{its.workload}, {its.backend}, k={its.k}, links of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
+
+
+def grids(summary: Summary) -> list[Grid]:
+    """Every table for which there is something."""
+    found = [
+        Grid(
+            "Mean throughput of flows in Mbit/s",
+            1,
+            ("scheme", "runs", "invalid", "mean", "± 95%", f"to {summary.base}", "± 95%", "fairness"),
+            [_throughput(scheme) for scheme in summary.schemes],
+        ),
+        Grid(
+            "How flows' throughput is spread, in Mbit/s",
+            1,
+            ("scheme", "flows", *_SPREAD, "deviation"),
+            [
+                (one.scheme, str(one.mbit.count), *_spread(one.mbit), _number(one.mbit.deviation))
+                for one in summary.schemes
+            ],
+        ),
+    ]
+    if any(len(scheme.kinds) > 1 for scheme in summary.schemes):
+        found.append(
+            Grid(
+                "Throughput by kind of flow in Mbit/s",
+                2,
+                ("scheme", "kind", "flows", "mean", *_SPREAD),
+                [
+                    (scheme.scheme, kind or MISSING, str(one.count), _number(one.mean), *_spread(one))
+                    for scheme in summary.schemes
+                    for kind, one in scheme.kinds.items()
+                ],
+            )
+        )
+    if any(scheme.completion for scheme in summary.schemes):
+        found.append(
+            Grid(
+                "Completion times of transfers in ms",
+                2,
+                ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%"),
+                [
+                    (
+                        *(scheme.scheme, kind or MISSING, str(one.count), str(one.completed)),
+                        _milliseconds(one.mean),
+                        *("not in time" if time is None else _milliseconds(time) for time in (one.median, one.p99)),
+                    )
+                    for scheme in summary.schemes
+                    for kind, one in scheme.completion.items()
+                ],
+            )
+        )
+    found.append(
+        Grid(
+            "What TCP sent again",
+            1,
+            ("scheme", "packets", "reordered", "retransmits", "of packets", "spurious", "fast retransmits", "timeouts"),
+            [_losses(scheme) for scheme in summary.schemes],
+        )
+    )
+    return found
+
+
+def terminal(grid: Grid) -> Table:
+    """For the terminal."""
+    table = Table(title=grid.title, title_justify="left")
+    for index, column in enumerate(grid.columns):
+        table.add_column(column, justify="left" if index < grid.labels else "right", no_wrap=index == 0)
+    for row in grid.rows:
+        table.add_row(*row)
+    return table
+
+
+def text(grid: Grid, width: int = CONSOLE_WIDTH) -> str:
+    """As `terminal`, without colours, for whoever prints text."""
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(terminal(grid))
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def markdown(grid: Grid) -> str:
+    """For a page, with its title above."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    rule = ["---" if index < grid.labels else "---:" for index in range(len(grid.columns))]
+    return "\n".join((f"**{grid.title}**", "", line(grid.columns), line(rule), *map(line, grid.rows))) + "\n"
+
+
+def schemes_csv(summary: Summary) -> str:
+    """One line for each scheme, with every digit."""
+    return _csv(_flat_scheme(scheme) for scheme in summary.schemes)
+
+
+def kinds_csv(summary: Summary) -> str:
+    """One line for each scheme and kind of flow."""
+    return _csv(
+        {"scheme": scheme.scheme, "kind": kind, **_prefixed("mbit", asdict(one))}
+        | _prefixed("completion_s", asdict(scheme.completion[kind]) if kind in scheme.completion else _NO_COMPLETION)
+        for scheme in summary.schemes
+        for kind, one in scheme.kinds.items()
+    )
+
+
+def excluded_csv(summary: Summary) -> str:
+    """One line for each run that is in no figure."""
+    return _csv((asdict(one) for one in summary.excluded), ("scheme", "seed", "why"))
+
+
+def as_json(summary: Summary, figures: dict[str, Any]) -> str:
+    """Everything, for programs.
+
+    Parameters
+    ----------
+    summary : Summary
+    figures : dict
+        What was drawn.
+    """
+    return json.dumps({**asdict(summary), "figures": figures}, indent=1, allow_nan=False) + "\n"
+
+
+_SPREAD = ("minimum", "1%", "5%", "median", "95%", "99%", "maximum")
+_NO_COMPLETION: dict[str, Any] = dict.fromkeys(("count", "completed", "mean", "median", "p99"))
+
+
+def _throughput(scheme: SchemeSummary) -> tuple[str, ...]:
+    against = scheme.ratio
+    return (
+        scheme.scheme,
+        str(len(scheme.seeds)),
+        f"{100 * scheme.invalid_share:.0f}%",
+        _number(scheme.mbit.mean),
+        _half(scheme.interval),
+        _number(against.value if against else None, 3),
+        _half(against.interval if against else None, 3),
+        _number(scheme.fairness, 4),
+    )
+
+
+def _spread(mbit: Distribution) -> tuple[str, ...]:
+    return tuple(map(_number, (mbit.minimum, mbit.p1, mbit.p5, mbit.p50, mbit.p95, mbit.p99, mbit.maximum)))
+
+
+def _losses(scheme: SchemeSummary) -> tuple[str, ...]:
+    its = scheme.losses
+    return (
+        scheme.scheme,
+        str(its.packets),
+        _percent(its.reordered_share),
+        str(its.retransmits),
+        _percent(its.retransmitted_share),
+        str(its.spurious),
+        str(its.fast_retransmits),
+        str(its.timeouts),
+    )
+
+
+def _flat_scheme(scheme: SchemeSummary) -> dict[str, Any]:
+    interval, against = scheme.interval, scheme.ratio or Ratio(0, None, 0)
+    return {
+        "scheme": scheme.scheme,
+        "seeds": " ".join(map(str, scheme.seeds)),
+        "invalid_share": scheme.invalid_share,
+        **_prefixed("mbit", asdict(scheme.mbit)),
+        "mean_low": interval and interval.low,
+        "mean_high": interval and interval.high,
+        "ratio": against.value if against.seeds else None,
+        "ratio_low": against.interval and against.interval.low,
+        "ratio_high": against.interval and against.interval.high,
+        "ratio_seeds": against.seeds,
+        "fairness": scheme.fairness,
+        **asdict(scheme.losses),
+    }
+
+
+def _csv(rows: Iterator[dict[str, Any]], columns: Sequence[str] = ()) -> str:
+    every = list(rows)
+    file = io.StringIO()
+    writer = csv.DictWriter(file, columns or list(every[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(every)
+    return file.getvalue()
+
+
+def _prefixed(name: str, values: dict[str, Any]) -> dict[str, Any]:
+    return {f"{name}_{key}": value for key, value in values.items()}
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return MISSING if value is None else f"{value:.{digits}f}"
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return MISSING if seconds is None else f"{1000 * seconds:.1f}"
+
+
+def _percent(share: float | None) -> str:
+    return MISSING if share is None else f"{100 * share:.2f}%"
+
+
+def _half(interval: Interval | None, digits: int = 2) -> str:
+    """How far the interval goes to either side of its middle."""
+    return _number((interval.high - interval.low) / 2 if interval else None, digits)

@@ -1,0 +1,167 @@
+"""Figures of one run of each scheme over time: what arrives, congestion windows, queues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from experiments.records import RunRecord
+
+from .collect import Collected
+from .style import GREY, Plot, figure, finish, from_zero, legend_below, legend_right, line_style, stack
+
+QUEUE_POINTS = 120
+"""With as many samples as pixels, several queues would make one block of colour."""
+LINES_EACH = 4
+"""So many flows or ports in one panel can be told apart."""
+MOST_EVENTS = 12
+SAME_EVENT = 1.0
+"""Seconds within which different runs' events with the same text are one mark."""
+
+
+def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None:
+    """The mean over flows in each second, with what happened to the fabric."""
+    runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].series.values())]
+    if not runs:
+        return None
+    events = merged_events([run for _, run in runs])
+    made = figure(3.6 + 0.17 * len(events[:MOST_EVENTS]))
+    panel = made.subplots()
+    for scheme, run in runs:
+        # A flow that has ended gets nothing: the mean is over all of the run's flows at any time.
+        seconds = list(zip_longest(*run.series.values(), fillvalue=0.0))
+        mean = [float(np.mean(values)) for values in seconds]
+        style = line_style(order.index(scheme))
+        places = np.arange(len(mean) + 1)
+        panel.step(places, [*mean, mean[-1]], where="post", label=f"{scheme}, seed {run.seed}", **style)
+    panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
+    from_zero([panel])
+    _mark(panel, events)
+    legend_below(made, *panel.get_legend_handles_labels())
+    return finish(
+        made,
+        "throughput-series",
+        "Throughput over time",
+        "Mean over all flows of what arrived in each second of one run. Dotted lines are what happened to the fabric.",
+        {"events": events},
+    )
+
+
+def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
+    """A line and a number for each event, and below the axes what they are."""
+    low, high = panel.get_xlim()
+    heights: list[float] = []
+    lines = []
+    for number, (second, text) in enumerate(events[:MOST_EVENTS], 1):
+        panel.axvline(second, color=GREY, linewidth=1, linestyle=":", zorder=1)
+        # Events are often closer together than their numbers are wide: those go one above the other.
+        level = next((at for at, last in enumerate(heights) if second - last > (high - low) / 40), len(heights))
+        heights[level : level + 1] = [second]
+        place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+        panel.annotate(str(number), (second, 1), (0, 2 + 9 * level), ha="center", fontsize=8, **place)
+        lines.append(f"{number}: {second:.2f} s, {text}")
+    if len(events) > MOST_EVENTS:
+        lines.append(f"and {len(events) - MOST_EVENTS} more")
+    if lines:
+        below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
+        panel.annotate("\n".join(lines), (0, 0), (0, -32), fontsize=8, **below)
+
+
+def merged_events(runs: Sequence[RunRecord]) -> list[tuple[float, str]]:
+    """What happened in any of these runs, by time; what was done in each of them at about the same time, once."""
+    merged: list[tuple[list[float], str]] = []
+    for second, text in sorted((float(second), str(text)) for run in runs for second, text in run.events):
+        same = next((times for times, other in merged if other == text and second - times[0] <= SAME_EVENT), None)
+        if same is None:
+            merged.append(([second], text))
+        else:
+            same.append(second)
+    return sorted((float(np.mean(times)), text) for times, text in merged)
+
+
+def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
+    """Congestion windows of the same few flows (SOPA paper, figures 10a and 10e)."""
+    runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].cwnd.values())]
+    if not runs:
+        return None
+    made, panels = stack(_titles(runs), "time (s)", "congestion window (packets)")
+    for panel, (_, run) in zip(panels, runs, strict=True):
+        names = _flow_names(collected, run)
+        for index, (flow, pairs) in enumerate(list(run.cwnd.items())[:LINES_EACH]):
+            seconds, packets = zip(*pairs, strict=True) if pairs else ((), ())
+            panel.plot(seconds, packets, label=names.get(flow, f"flow {flow}"), **_thin(index))
+        legend_right(panel)
+    from_zero(panels)
+    more = max(len(run.cwnd) for _, run in runs) > LINES_EACH
+    return finish(
+        made,
+        "cwnd",
+        "Congestion windows",
+        f"Of the first {LINES_EACH} flows of one run." if more else "Of one run.",
+    )
+
+
+def queues(collected: Collected, order: Sequence[str]) -> Plot | None:
+    """Queue lengths of each run's busiest ports (SOPA paper, figures 10c, 10d, 10g and 10h)."""
+    runs = [
+        (scheme, collected.shown[scheme])
+        for scheme in order
+        if any(collected.shown[scheme].queues.values()) and collected.shown[scheme].queue_ms > 0
+    ]
+    if not runs:
+        return None
+    made, panels = stack(_titles(runs), "time (s)", "queue length (packets)", 1.8)
+    for panel, (_, run) in zip(panels, runs, strict=True):
+        for index, port in enumerate(busiest(run)):
+            _queue(panel, index, port, run)
+        legend_right(panel)
+    from_zero(panels)
+    return finish(
+        made,
+        "queues",
+        "Queues of the busiest ports",
+        f"The {LINES_EACH} switch ports with the longest queues on average in one run of each scheme, so not everywhere the "
+        "same. Where there are many samples a line is the mean of some, and its shade goes from the least to the most of them.",
+        {"longest_mean": {scheme: {port: _mean(run.queues[port]) for port in busiest(run)} for scheme, run in runs}},
+    )
+
+
+def _queue(panel: Axes, index: int, port: str, run: RunRecord) -> None:
+    lengths = np.array(run.queues[port], dtype=float)
+    if not len(lengths):
+        return
+    each = -(-len(lengths) // QUEUE_POINTS)
+    parts = [lengths[start : start + each] for start in range(0, len(lengths), each)]
+    places = (np.arange(len(parts)) * each + (each - 1) / 2) * run.queue_ms / 1000
+    style = _thin(index)
+    panel.plot(places, [part.mean() for part in parts], label=port, **style)
+    if each > 1:
+        low, high = [part.min() for part in parts], [part.max() for part in parts]
+        panel.fill_between(places, low, high, color=style["color"], alpha=0.12, linewidth=0)
+
+
+def busiest(run: RunRecord, count: int = LINES_EACH) -> list[str]:
+    """The ports with the longest mean queues, in the order of their names."""
+    by_length = sorted(run.queues, key=lambda port: (-_mean(run.queues[port]), port))
+    return sorted(by_length[:count])
+
+
+def _mean(lengths: Sequence[int]) -> float:
+    return sum(lengths) / len(lengths) if lengths else 0.0
+
+
+def _titles(runs: Sequence[tuple[str, RunRecord]]) -> list[str]:
+    return [f"{scheme}, seed {run.seed}" for scheme, run in runs]
+
+
+def _flow_names(collected: Collected, run: RunRecord) -> dict[str, str]:
+    flows = collected.runs[run.scheme, run.seed]
+    return {str(flow.flow): f"{flow.flow}: {flow.src} → {flow.dst}" for flow in flows}
+
+
+def _thin(index: int) -> dict[str, Any]:
+    return {**line_style(index), "linewidth": 1.0}

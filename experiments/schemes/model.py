@@ -1,0 +1,89 @@
+"""What a scheme is: how hosts choose paths, what switches do, how TCP is set, and which controller applications run. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+LINUX_THRESHOLD = 3
+"""Linux's own fast-retransmit threshold (net.ipv4.tcp_reordering)."""
+MOST_DUPLICATES = 300
+
+
+class SchemeError(ValueError):
+    """A scheme that is not there; the text says what to ask for instead."""
+
+
+class Fabric(Enum):
+    """Who forwards."""
+
+    OPENFLOW = "Open vSwitch, programmed by the SOPA controller"
+    ROUTERS = "Linux routers that speak BGP"
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A way to spread traffic over the fabric's paths.
+
+    Attributes
+    ----------
+    name : str
+    summary : str
+        One line for ``--help``.
+    policy : str or None
+        The host agents' ``--policy``. None: hosts have no agent, and the switches hash each flow.
+    policy_options : tuple of str
+        More options of ``sopa agent``.
+    fr_threshold : int
+        TCP's fast-retransmit threshold on all hosts.
+    recovery : int
+        ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
+    subflows : int
+        0: TCP. Otherwise multipath TCP with so many subflows.
+    fabric : Fabric
+    applications : tuple of str
+        Ryu applications that run beside the SOPA controller.
+    controller_options : tuple of str
+        More options of ``ryu-manager``; ``{rate}`` is the links' rate in Mbit/s, ``{seed}`` the run's seed.
+    sysctls : mapping
+        Further settings under ``/proc/sys/net`` of every host, by ``/``-separated name.
+    router_sysctls : mapping
+        The same of every router.
+    """
+
+    name: str
+    summary: str
+    policy: str | None = None
+    policy_options: tuple[str, ...] = ()
+    fr_threshold: int = LINUX_THRESHOLD
+    recovery: int = 1
+    subflows: int = 0
+    fabric: Fabric = Fabric.OPENFLOW
+    applications: tuple[str, ...] = ()
+    controller_options: tuple[str, ...] = ()
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    router_sysctls: Mapping[str, str] = field(default_factory=dict)
+
+    def with_settings(self, settings: Mapping[str, str]) -> Scheme:
+        """The same scheme with TCP set otherwise: ``fr`` is the threshold, ``rack`` is ``on`` or ``off``.
+
+        The variant's name has them, in this order: ``sopa+fr=6+rack=off``.
+
+        Raises
+        ------
+        SchemeError
+            For another setting, or a value that is none.
+        """
+        changed = self
+        for name, value in settings.items():
+            if name == "fr" and value.isdecimal() and 1 <= int(value) <= MOST_DUPLICATES:
+                changed = replace(changed, fr_threshold=int(value))
+            elif name == "rack" and value in ("on", "off"):
+                changed = replace(changed, recovery=int(value == "on"))
+            else:
+                raise SchemeError(
+                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MOST_DUPLICATES}), +rack=on or +rack=off"
+                )
+        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "rack") if name in settings)
+        return replace(changed, name=self.name + tail)

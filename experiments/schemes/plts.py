@@ -1,0 +1,11 @@
+"""Packet-level traffic splitting (Dixit et al., SIGCOMM 2011, section 2), with TCP as Linux has it.
+
+There the switches choose, packet by packet; here the sender draws from the same set of paths for each packet.
+"""
+
+from .model import Scheme
+
+SCHEMES = (
+    Scheme("plts-rr", "PLTS-RR: round-robin per flow; threshold 3", policy="round-robin"),
+    Scheme("plts-rnd", "PLTS-RND: a random path per packet; threshold 3", policy="random"),
+)

@@ -1,0 +1,7 @@
+"""SOPA itself (the paper, section 3): interleaved round-robin by the sender, and a threshold that waits for what is overtaken."""
+
+from .model import Scheme
+
+SCHEME = Scheme(
+    "sopa", "round-robin over all paths, chosen by the sender; threshold 10", policy="round-robin", fr_threshold=10
+)

@@ -1,0 +1,167 @@
+"""Any traffic matrix, from a CSV file with the columns ``src,dst,bytes,start``."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import hashlib
+import io
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from topologies import FatTree, Host
+
+from .checks import first_between_pods, need_scale, need_transfers
+from .model import Plan, Scale, Transfer, Workload, WorkloadError
+
+NEEDED = ("src", "dst", "bytes")
+COLUMNS = (*NEEDED, "start")
+FIRST_LINE = "the first line has to be src,dst,bytes or src,dst,bytes,start"
+AFTERWARDS = 10.0
+"""Seconds that a run goes on after its last transfer has started, if nobody says otherwise."""
+_MOST_DIGITS = 15
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a file, its hosts as they are written there: which ones they are depends on the fabric."""
+
+    line: int
+    src: str
+    dst: str
+    bytes: int | None
+    start: float
+
+
+def from_csv(path: Path) -> Workload:
+    """A workload from a file with one transfer a line.
+
+    Parameters
+    ----------
+    path : Path
+        Its first line names the columns, in any order. ``src`` and ``dst`` are hosts by name or address. ``bytes`` is the payload,
+        or empty to send until the run is over. ``start``, in seconds after the run's start, may be left out for 0.
+
+    Returns
+    -------
+    Workload
+        Named as the file without ``.csv``. Its transfers are those of the file, in that order, whatever the seed.
+
+    Raises
+    ------
+    WorkloadError
+        If the file cannot be read, or a line is not as above; hosts are looked up, and raise this, when a plan is built.
+    """
+    try:
+        data = path.read_bytes()
+        text = data.decode("utf-8-sig")
+    except OSError as error:
+        raise WorkloadError(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"{path} is not UTF-8 text: write src,dst,bytes,start as plain CSV") from error
+    rows = tuple(_rows(path, text))
+    if not rows:
+        raise WorkloadError(f"{path} has no transfers: write one a line after the first, as h0_0_2,h1_0_2,1000000,0")
+    need_transfers(len(rows), str(path), "split the file")
+    return Workload(
+        path.stem,
+        f"the traffic matrix {path.name}",
+        partial(_plan, path, rows),
+        seconds=AFTERWARDS + max(row.start for row in rows),
+        # Results of a file that was changed are of another experiment.
+        parameters={"matrix": path.name, "matrix_sha256": hashlib.sha256(data).hexdigest()},
+    )
+
+
+def _plan(path: Path, rows: Sequence[Row], tree: FatTree, seed: int, scale: Scale) -> Plan:
+    need_scale(scale)
+    transfers = []
+    for row in rows:
+        where = f"{path}, line {row.line}"
+        src, dst = _host(tree, row.src, where), _host(tree, row.dst, where)
+        if src == dst:
+            raise WorkloadError(f"{where}: {row.src} would send to itself: write two different hosts")
+        if row.start >= scale.seconds:
+            raise WorkloadError(
+                f"{where}: start {row.start:g} is not before the end of the run, {scale.seconds:g} s: "
+                "write an earlier one, or give more --seconds"
+            )
+        transfers.append(Transfer(src, dst, row.bytes, row.start))
+    return Plan(tuple(transfers), scale.seconds, traced=first_between_pods(transfers))
+
+
+def _host(tree: FatTree, text: str, where: str) -> Host:
+    try:
+        return tree.host_by_ip(text) if text[:1].isdigit() else tree.host(text)
+    except ValueError as error:  # a TopologyError or AddressValueError
+        *_, last = tree.hosts()
+        first = next(tree.hosts())
+        raise WorkloadError(
+            f"{where}: {text!r} is no host of a k={tree.k} fat-tree: write a name from {tree.name(first)} to "
+            f"{tree.name(last)}, or an address from {tree.ip(first)} to {tree.ip(last)}"
+        ) from error
+
+
+def _rows(path: Path, text: str) -> Iterator[Row]:
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    columns: list[str] | None = None
+    try:
+        for cells in reader:
+            cells = [cell.strip() for cell in cells]
+            if not any(cells):
+                continue
+            where = f"{path}, line {reader.line_num}"
+            if columns is None:
+                columns = _columns(cells, where)
+            elif len(cells) != len(columns):
+                raise WorkloadError(
+                    f"{where}: {len(cells)} values for {len(columns)} columns: write {','.join(columns)}"
+                )
+            else:
+                values = dict(zip(columns, cells, strict=True))
+                size, start = _bytes(values["bytes"], where), _start(values.get("start", ""), where)
+                yield Row(reader.line_num, values["src"], values["dst"], size, start)
+    except csv.Error as error:
+        raise WorkloadError(f"{path}, line {reader.line_num}: {error}: write plain values between commas") from error
+    if columns is None:
+        raise WorkloadError(f"{path}, line 1: the file is empty: {FIRST_LINE}")
+
+
+def _columns(cells: list[str], where: str) -> list[str]:
+    for name in cells:
+        if name not in COLUMNS:
+            near = difflib.get_close_matches(name, COLUMNS, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise WorkloadError(f"{where}: there is no column {name!r}: {meant}{FIRST_LINE}")
+    missing = [name for name in NEEDED if name not in cells]
+    if missing:
+        raise WorkloadError(f"{where}: column {missing[0]} is missing: {FIRST_LINE}")
+    if len(set(cells)) < len(cells):
+        raise WorkloadError(f"{where}: a column is there twice: {FIRST_LINE}")
+    return cells
+
+
+def _bytes(text: str, where: str) -> int | None:
+    if not text:
+        return None
+    # Not int() alone, which takes 1_000 and other scripts' digits, too.
+    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0:
+        return int(text)
+    raise WorkloadError(
+        f"{where}: bytes {text!r} is no size: write a whole number from 1, or nothing to send until the end"
+    )
+
+
+def _start(text: str, where: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        start = float(text)
+    except ValueError:
+        start = math.nan
+    if math.isfinite(start) and start >= 0:
+        return start
+    raise WorkloadError(f"{where}: start {text!r} is no time: write seconds after the run's start, 0 or more")

@@ -1,0 +1,54 @@
+"""Pairs of hosts that send all the time: the permutation of the SOPA paper, the FTPs of the PLTS paper. Seeded, pure."""
+
+from __future__ import annotations
+
+import random
+
+from topologies import FatTree
+
+from .checks import first_between_pods, need_scale, need_transfers
+from .model import Plan, Scale, Transfer, Workload
+from .permutation import inter_pod_permutation
+
+
+def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """Every host sends to one host of another pod and receives from one, all of them all the time (SOPA paper, section 4.3).
+
+    The paper's flows have 10 MB each. Here they have the same time instead, so that none sends on a fabric that others have left,
+    and that each one's rate can be compared from second to second.
+    """
+    need_scale(scale)
+    need_transfers(tree.host_count, "permutation", "give a smaller --k")
+    transfers = tuple(Transfer(src, dst) for src, dst in inter_pod_permutation(tree, seed))
+    return Plan(transfers, scale.seconds, traced=(0,))
+
+
+def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """Hosts paired at random, one of each pair sends to the other all the time (Dixit et al., SIGCOMM 2011, section 3).
+
+    Half of the hosts are servers, the others clients, and no host has two FTPs: 27 of them at k=6. Pairs may share a pod or a rack,
+    as they may in the paper.
+    """
+    need_scale(scale)
+    need_transfers(tree.host_count // 2, "ftp", "give a smaller --k")
+    hosts = list(tree.hosts())
+    random.Random(f"{seed} ftp").shuffle(hosts)
+    half = len(hosts) // 2
+    transfers = tuple(Transfer(server, client) for server, client in zip(hosts[:half], hosts[half:], strict=True))
+    return Plan(transfers, scale.seconds, traced=first_between_pods(transfers))
+
+
+WORKLOADS = (
+    Workload(
+        "permutation",
+        "every host sends to one of another pod all the time, and receives from one (SOPA paper, section 4.3)",
+        permutation,
+        parameters={"flow_sizes": "none: every flow sends until the run is over"},
+    ),
+    Workload(
+        "ftp",
+        "random pairs, half of the hosts send to the other half all the time (PLTS paper, section 3)",
+        ftp,
+        parameters={"flow_sizes": "none: every flow sends until the run is over"},
+    ),
+)

@@ -1,0 +1,252 @@
+"""Runs of schemes, as ``sopa experiment`` does them: what is recorded is what happened."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from experiments.emulation.fabric import Emulation
+from experiments.emulation.queues import QueueLengths
+from experiments.emulation.routers import FRR
+from experiments.emulation.run import perform
+from experiments.records import FlowRecord, Results, RunRecord
+from experiments.schemes import named
+from experiments.workloads import Plan, Transfer, inter_pod_permutation
+from topologies import FatTree
+from topologies.hermetic import isolated
+
+pytestmark = pytest.mark.lab
+
+TREE = FatTree(4)
+RATE = 4.0
+SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
+Check = Callable[[RunRecord, list[FlowRecord]], None]
+
+
+def all_hosts(seconds: float, seed: int = 1) -> Plan:
+    """Every host sends, all the time; the first flow is traced."""
+    pairs = inter_pod_permutation(TREE, seed)
+    return Plan(tuple(Transfer(src, dst) for src, dst in pairs), seconds, traced=(0,))
+
+
+def performed(scheme: str, plan: Plan, check: Check) -> None:
+    """Run a plan in a lab, and look at what is recorded; what fails there fails the test."""
+
+    def main() -> int:
+        with Emulation(TREE, named(scheme), RATE) as emulation:
+            check(*perform(emulation, plan, "test", 1))
+        return 0
+
+    assert isolated(main) == 0
+
+
+def test_a_run_of_sopa_records_every_flow_exactly() -> None:
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        assert [flow.flow for flow in flows] == list(range(16))
+        assert all(flow.completed and flow.bytes > 0 for flow in flows)
+        # what the tracepoint has told of each flow adds up to what the kernel counts for all
+        recoveries = run.counters.get("TcpExtTCPSackRecovery", 0) + run.counters.get("TcpExtTCPRenoRecovery", 0)
+        unknown = run.counters.get("FastRetransmitsOfUnknownFlows", 0)
+        assert sum(flow.fast_retransmits for flow in flows) + unknown == recoveries
+        assert 0 <= unknown <= 0.02 * recoveries + 1
+        assert sum(flow.retransmits for flow in flows) == run.counters.get("TcpRetransSegs", 0)
+        arrived = run.arrivals["0"]
+        assert len(arrived) > 0.9 * flows[0].packets
+        assert sorted({packet for _, packet, *_ in arrived})[:50] == list(range(50))
+        paths = Counter((up1, up2) for _, _, up1, up2, _ in arrived)
+        assert set(paths) == {(0, 0), (0, 1), (1, 0), (1, 1)}
+        assert max(paths.values()) < 1.05 * min(paths.values())
+        assert all(0 < delay < 2000 for *_, delay in arrived)
+        assert len(next(iter(run.queues.values()))) == 60
+        assert {name[0] for name in run.queues} <= set("eac")
+        assert (run.options["policy"], run.options["fr_threshold"], run.options["tcp_recovery"]) == (
+            "round-robin",
+            10,
+            1,
+        )
+        assert len(run.series) == len(run.cwnd) == 16
+
+    performed("sopa", all_hosts(3.0), check)
+
+
+def test_what_is_to_follow_follows_and_ends_with_its_last_byte() -> None:
+    a, b, c = (TREE.host(name) for name in ("h0_0_2", "h2_1_3", "h1_0_2"))
+    transfers = (
+        Transfer(a, b, 200_000, kind="first"),
+        Transfer(a, c, 50_000, start=0.5, after=0, kind="second"),
+        Transfer(c, b, 1, kind="byte"),
+        Transfer(b, a, None, start=1.0, kind="endless"),
+        Transfer(b, c, 50_000_000, start=2.5, kind="too much"),
+        Transfer(a, c, 10, after=4, kind="never"),
+    )
+
+    def check(_run: RunRecord, flows: list[FlowRecord]) -> None:
+        by_kind = {flow.kind: flow for flow in flows}
+        assert set(by_kind) == {"first", "second", "byte", "endless", "too much"}
+        assert [by_kind[kind].bytes for kind in ("first", "second", "byte")] == [200_000, 50_000, 1]
+        first, second = by_kind["first"], by_kind["second"]
+        assert 0.5 <= second.start - (first.start + first.seconds) < 0.8
+        assert 0.3 < first.seconds < 2.0  # 0.4 s at 4 Mbit/s
+        assert by_kind["endless"].seconds == pytest.approx(2.0, abs=0.2)
+        assert not by_kind["too much"].completed
+        assert by_kind["too much"].bytes < 50_000_000
+
+    performed("ecmp", Plan(transfers, 3.0), check)
+
+
+def test_multipath_tcp_has_its_eight_subflows() -> None:
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        subflows = run.options["subflows_seen"]
+        assert isinstance(subflows, int)
+        assert (
+            6 * len(flows) < subflows <= 8 * len(flows)
+        )  # a port that was offered in a packet that is lost is offered again later
+        assert run.counters["MPTcpExtMPJoinSynAckRx"] >= subflows - len(flows)  # some are opened again
+        assert min(run.core_packets.values()) > 0.5 * max(run.core_packets.values())
+
+    performed("mptcp", all_hosts(6.0), check)
+
+
+@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is not here: make install-peers")
+def test_routers_use_every_core_and_go_around_a_dead_one() -> None:
+    plan = all_hosts(6.0)
+
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        assert min(run.core_packets.values()) > 0.1 * max(run.core_packets.values())
+        # the dead router's pod sends and receives again after BFD's 300 ms and what TCP makes of them
+        touched = [flow for flow in flows if "h0_" in (flow.src[:3], flow.dst[:3])]
+        assert touched
+        assert all(run.series[str(flow.flow)][5] > 0 for flow in touched)
+        assert [text for _, text in run.events] == ["a0_0 fails"]
+
+    performed("bgp", Plan(plan.transfers, 6.0, failed=("a0_0",), fail_after=2.0), check)
+
+
+def test_a_plans_oversubscription_is_the_core_links_rate() -> None:
+    a, b = TREE.host("h0_0_2"), TREE.host("h2_1_3")
+
+    def check(_run: RunRecord, flows: list[FlowRecord]) -> None:
+        assert flows[0].mbit == pytest.approx(0.95, abs=0.15)
+
+    # one path for one flow: a quarter of the link's rate is all that there is
+    performed("ecmp", Plan((Transfer(a, b),), 4.0, core_rate=0.25), check)
+
+
+def test_a_queues_length_is_what_the_kernel_says() -> None:
+    def main() -> int:
+        commands = """ip link add va type veth peer name vb
+            ip link set va up
+            ip link set vb up
+            ip address add 10.0.0.1/24 dev va
+            ip neighbour add 10.0.0.2 lladdr 02:00:00:00:00:02 dev va
+            tc qdisc add dev va root tbf rate 1000bit burst 1600 limit 1000000
+            tc qdisc add dev va clsact"""
+        for command in commands.splitlines():
+            subprocess.run(command.split(), check=True)
+        queues = QueueLengths({None: ["va", "vb"]})
+        queues.sample()
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            for _ in range(20):
+                sender.sendto(bytes(1000), ("10.0.0.2", 9))
+        queues.sample()
+        shown = json.loads(
+            subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", "va"], capture_output=True, check=True).stdout
+        )
+        [told] = [each["qlen"] for each in shown if each["kind"] == "tbf"]
+        queues.close()
+        assert queues.series == {"va": [0, told], "vb": [0, 0]}
+        assert told >= 15
+        return 0
+
+    assert isolated(main) == 0
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def sopa(*words: str, seconds: float = 120) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*SOPA, "experiment", *words], capture_output=True, text=True, timeout=seconds, check=False)
+
+
+def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> None:
+    words = [
+        "run",
+        "permutation",
+        "--schemes",
+        "sopa",
+        "--seeds",
+        "3",
+        "--seconds",
+        "2",
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    with subprocess.Popen(
+        [*SOPA, "experiment", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "out/sopa-1.jsonl").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+    before = (tmp_path / "out/sopa-1.jsonl").read_text()
+    results = Results(tmp_path / "out")
+    valid = results.has("sopa", 1)
+    done = sopa(*words)
+    assert done.returncode == 0 or "no valid run" in done.stderr, done.stderr
+    assert {file.name for file in (tmp_path / "out").glob("*.jsonl")} == {f"sopa-{seed}.jsonl" for seed in (1, 2, 3)}
+    assert not list((tmp_path / "out").glob(".*"))
+    if valid:
+        assert (tmp_path / "out/sopa-1.jsonl").read_text() == before
+        assert "of 3 runs are there already" in done.stderr
+    flows = list(results.flows())
+    assert Counter(flow.seed for flow in flows) == {1: 16, 2: 16, 3: 16}
+    line = json.loads(before.splitlines()[0])
+    assert {"scheme", "k", "seed", "src", "dst", "mbit", "bytes", "seconds"} <= set(line)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["permutation", "--schemes", "sopaa"], "did you mean sopa"),
+        (["permutatoin"], "did you mean permutation"),
+        (["permutation", "--schemes", "sopa,sopa"], "names one twice"),
+        (["permutation", "--schemes", "sopa+fr=0"], "write +fr=N"),
+        (["permutation", "--k", "5"], "must be an even number"),
+        (["four-flows", "--k", "2"], "k"),
+        (["permutation", "--backend", "ns3"], "is not there yet"),
+    ],
+)
+def test_what_cannot_be_run_is_said_before_anything_is_started(words: list[str], said: str, tmp_path: Path) -> None:
+    done = sopa("run", *words, "--out", str(tmp_path / "out"))
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_matrix_with_a_foreign_host_and_a_directory_of_something_else_are_refused(tmp_path: Path) -> None:
+    matrix = tmp_path / "mine.csv"
+    matrix.write_text("src,dst,bytes\nh0_0_2,h9_0_2,1000\n")
+    done = sopa("run", str(matrix), "--out", str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "h9_0_2" in done.stderr
+    assert "line 2" in done.stderr
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters/letter.txt").write_text("dear")
+    done = sopa("run", "permutation", "--out", str(tmp_path / "letters"))
+    assert done.returncode == 1
+    assert "something else than results" in done.stderr
+    assert [file.name for file in (tmp_path / "letters").iterdir()] == ["letter.txt"]

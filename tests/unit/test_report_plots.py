@@ -1,0 +1,212 @@
+"""Every figure for which there is data is drawn, in both forms, the same each time."""
+
+import random
+import re
+import struct
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+from matplotlib.figure import Figure
+
+from experiments.records import ResultsError, RunRecord
+from experiments.report import plots, report, timelines, traces
+from experiments.report.collect import collect
+from experiments.report.plots import DRAWN
+from experiments.report.style import COLOURS, line_style
+from experiments.report.summary import summarize
+from tests.unit.test_records import a_flow, a_run, results_in
+
+ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
+SCHEMES = ("sopa", "rps", "ecmp", "plts-rnd")
+
+
+def full_run(scheme: str, seed: int, half: int = 2) -> RunRecord:
+    """A run with everything that can be drawn."""
+    dice = random.Random(f"{scheme} {seed}")
+    arrivals = []
+    for packet in range(2200):
+        path = (packet % half, packet // half % half) if scheme == "sopa" else (dice.randrange(half),) * 2
+        delay = 2 + dice.random()
+        carried = traces.NO_PATH if scheme == "ecmp" else path
+        arrivals.append((packet * 0.6e-3 + delay / 1000, packet, *carried, delay * (30 if scheme == "ecmp" else 1)))
+    return a_run(
+        scheme,
+        seed,
+        queue_ms=20.0,
+        queues={
+            f"e0_{port}-eth3": [dice.randrange(20 * port * len(scheme) + 1) for _ in range(500)] for port in range(6)
+        },
+        cwnd={str(flow): [[0.1 * step, 10.0 + step * len(scheme) ** 2] for step in range(50)] for flow in range(12)},
+        arrivals={"0": sorted(arrivals)},
+        series={str(flow): [9.0 + dice.random() for _ in range(10)] for flow in range(12)},
+        events=[[4.0 + 0.1 * dice.random(), "link cut"], [4.2, "agents told"], [6.0, "link restored"]],
+    )
+
+
+def fill(directory: Path, schemes: tuple[str, ...] = SCHEMES, half: int = 2) -> None:
+    """Two seeds of each scheme, with everything."""
+    results = results_in(directory)
+    for scheme in schemes:
+        for seed in (1, 2):
+            kinds = [("short", 1000) if flow % 2 else ("long", None) for flow in range(12)]
+            flows = [
+                a_flow(scheme, seed, flow, 9.0 + flow / 10, kind=kind, size=size, seconds=0.01 * 1.7**flow)
+                for flow, (kind, size) in enumerate(kinds)
+            ]
+            results.add(full_run(scheme, seed, half), flows)
+
+
+def files(folder: Path, suffix: str) -> set[str]:
+    return {file.stem for file in folder.glob(f"*.{suffix}")}
+
+
+def check(folder: Path) -> None:
+    """Each PNG and SVG is one, of a size that fits a page."""
+    for file in folder.glob("*.png"):
+        content = file.read_bytes()
+        assert content.startswith(b"\x89PNG\r\n\x1a\n")
+        assert content.endswith(b"IEND\xaeB`\x82")
+        width, height = struct.unpack(">II", content[16:24])
+        assert width == 1050
+        assert 300 <= height <= 6000
+        assert len(content) > 5000, "there is nothing on it"
+    for file in folder.glob("*.svg"):
+        assert ElementTree.parse(file).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_every_figure_is_drawn_and_is_on_the_page(tmp_path: Path) -> None:
+    fill(tmp_path)
+    folder = report(tmp_path, say=lambda _: None)
+    assert files(folder, "png") == files(folder, "svg") == set(DRAWN)
+    check(folder)
+    page = (folder / "README.md").read_text()
+    assert set(re.findall(r"\]\(([a-z-]+)\.png\)", page)) == set(DRAWN)
+    assert all((folder / name).exists() for name in re.findall(r"\]\(([^)]+\.(?:png|svg|csv|json))\)", page))
+
+
+def test_files_are_the_same_each_time_and_have_no_date(tmp_path: Path) -> None:
+    fill(tmp_path)
+    folder = report(tmp_path, say=lambda _: None)
+    first = {file.name: file.read_bytes() for file in folder.iterdir()}
+    report(tmp_path, say=lambda _: None)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+    for name, content in first.items():
+        assert b"matplotlib.org" not in content, name
+        assert b"<dc:date>" not in content, name
+
+
+def test_what_there_is_no_data_for_is_not_drawn(tmp_path: Path) -> None:
+    results_in(tmp_path).add(a_run(), [a_flow()])
+    folder = report(tmp_path, say=lambda _: None)
+    assert files(folder, "png") == files(folder, "svg") == ALWAYS
+    check(folder)
+
+
+def test_empty_series_are_no_data(tmp_path: Path) -> None:
+    empty = a_run(queue_ms=1.0, queues={"a": []}, cwnd={"0": []}, arrivals={"0": []}, series={"0": []})
+    results_in(tmp_path).add(empty, [a_flow()])
+    assert files(report(tmp_path, say=lambda _: None), "png") == ALWAYS
+
+
+def test_few_samples_and_packets_are_drawn(tmp_path: Path) -> None:
+    few = a_run(
+        queue_ms=1.0,
+        queues={"a": [3], "b": []},
+        cwnd={"0": [[0.0, 10.0]], "1": []},
+        arrivals={"0": [[0.1, 7, 0, 1, 2.0]]},
+        series={"0": [1.0], "1": []},
+        events=[[0.5, f"event {number}"] for number in range(20)],
+    )
+    results_in(tmp_path).add(few, [a_flow()])
+    folder = report(tmp_path, say=lambda _: None)
+    # One packet is no window of 500.
+    assert files(folder, "png") == set(DRAWN) - {"completion-cdf", "path-windows"}
+    check(folder)
+
+
+def test_a_figure_of_an_earlier_report_that_has_no_data_now_goes(tmp_path: Path) -> None:
+    fill(tmp_path, ("sopa",))
+    folder = report(tmp_path, say=lambda _: None)
+    for file in tmp_path.glob("sopa-*"):
+        file.unlink()
+    results_in(tmp_path).add(a_run(), [a_flow()])
+    report(tmp_path, say=lambda _: None)
+    assert files(folder, "png") == files(folder, "svg") == ALWAYS
+
+
+def test_sixteen_paths_and_an_odd_number_of_schemes_are_drawn(tmp_path: Path) -> None:
+    fill(tmp_path, ("sopa", "rps", "ecmp", "flowlet", "sopa+fr=6+rack=off"), half=4)
+    check(report(tmp_path, say=lambda _: None))
+
+
+def test_nothing_is_outside_the_axes_or_under_a_legend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, Figure] = {}
+
+    def keep(drawn: Figure, name: str, *_: object) -> None:
+        made[name] = drawn
+        # With the settings that it is saved with.
+        drawn.canvas.draw()
+
+    for module in (plots, timelines, traces):
+        monkeypatch.setattr(module, "finish", keep)
+    fill(tmp_path)
+    collected = collect(tmp_path)
+    list(plots.plots(collected, summarize(collected)))
+    assert set(made) == set(DRAWN)
+    for name, drawn in made.items():
+        legends = [*drawn.legends, *(axes.get_legend() for axes in drawn.axes)]
+        boxes = [legend.get_window_extent() for legend in legends if legend]
+        texts = [axes.xaxis.label.get_window_extent() for axes in drawn.axes if axes.get_xlabel()]
+        texts += [text.get_window_extent() for text in drawn.texts]
+        for axes in drawn.axes:
+            data, view = axes.dataLim, axes.viewLim
+            assert view.x0 <= data.x0 <= data.x1 <= view.x1, name
+            assert view.y0 <= data.y0 <= data.y1 <= view.y1, name
+            assert not any(box.overlaps(axes.get_window_extent()) for box in boxes), name
+        assert not any(box.overlaps(text) for box in boxes for text in texts), name
+        assert boxes, name
+
+
+def test_twenty_eight_lines_differ() -> None:
+    assert len({str(line_style(index)) for index in range(28)}) == 28
+    assert len(set(COLOURS)) == len(COLOURS)
+
+
+def test_the_run_that_is_shown_is_the_first_valid_one(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    results.add(a_run(seed=1, valid=False), [a_flow(seed=1)])
+    for seed in (10, 2):
+        results.add(a_run(seed=seed, series={"10": [1.0], "2": [2.0]}), [a_flow(seed=seed)])
+    shown = collect(tmp_path).shown["sopa"]
+    assert shown.seed == 2
+    assert list(shown.series) == ["2", "10"]
+
+
+def test_the_flow_that_is_shown_is_one_that_all_schemes_have(tmp_path: Path) -> None:
+    results = results_in(tmp_path)
+    packet = [[0.1, 0, 0, 0, 1.0]]
+    results.add(a_run("rps"), [a_flow("rps", flow=5), a_flow("rps", flow=10)])
+    results.add(a_run("sopa", arrivals={"5": packet, "10": packet}), [a_flow(flow=5), a_flow(flow=10)])
+    results.add(a_run("ecmp", arrivals={"10": packet}), [a_flow("ecmp", flow=10)])
+    titles = [trace.title for trace in traces.traces(collect(tmp_path), ["sopa", "rps", "ecmp"])]
+    assert titles == ["sopa, seed 1, flow 10, h0_10 → h1_10", "ecmp, seed 1, flow 10, h0_10 → h1_10"]
+
+
+def test_events_of_several_runs_are_one_mark_each() -> None:
+    runs = [
+        a_run("sopa", events=[[4.0, "cut"], [6.0, "restored"]]),
+        a_run("rps", events=[[4.5, "cut"], [9.0, "restored"]]),
+    ]
+    assert timelines.merged_events(runs) == [(4.25, "cut"), (6.0, "restored"), (9.0, "restored")]
+
+
+def test_the_busiest_ports_have_the_longest_queues_on_average() -> None:
+    run = a_run(queues={"a": [9, 0, 0], "b": [4, 4, 4], "c": [0, 0], "d": [], "e": [5, 5]})
+    assert timelines.busiest(run, 2) == ["b", "e"]
+
+
+def test_no_results_draw_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ResultsError):
+        report(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()

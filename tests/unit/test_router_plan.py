@@ -1,0 +1,61 @@
+"""The routers' addresses, autonomous systems and configuration, for any size."""
+
+from __future__ import annotations
+
+import pytest
+
+from experiments.emulation.frr import autonomous_system, bfd_configuration, bgp_configuration, router_id, sessions
+from topologies import FatTree, Level, Switch
+
+SIZES = [2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_every_link_between_routers_is_one_session_told_alike_at_both_ends(k: int) -> None:
+    tree = FatTree(k)
+    its = sessions(tree)
+    told = {(session.own, session.peer): router for router, of in its.items() for session in of}
+    assert len(told) == sum(map(len, its.values())) == 2 * sum(isinstance(link.lower, Switch) for link in tree.links())
+    for router, of in its.items():
+        for session in of:
+            peer = told[session.peer, session.own]
+            assert session.peer_as == autonomous_system(tree, peer)
+            assert tree.neighbour(router, session.port) == peer
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_ways_that_came_down_are_refused_going_up_by_their_autonomous_systems(k: int) -> None:
+    tree = FatTree(k)
+    cores = {autonomous_system(tree, core) for core in tree.switches(Level.CORE)}
+    pods = [
+        {
+            autonomous_system(tree, aggregation)
+            for aggregation in tree.switches(Level.AGGREGATION)
+            if aggregation.pod == pod
+        }
+        for pod in range(k)
+    ]
+    edges = [autonomous_system(tree, edge) for edge in tree.switches(Level.EDGE)]
+    assert len(cores) == 1
+    assert all(len(pod) == 1 for pod in pods)
+    assert len(set(edges)) == len(edges)
+    assert len(cores.union(*pods, edges)) == 1 + k + len(edges)
+
+
+@pytest.mark.parametrize("k", SIZES)
+def test_routers_have_numbers_of_their_own_and_edges_alone_announce_a_rack(k: int) -> None:
+    tree = FatTree(k)
+    its = sessions(tree)
+    assert len({router_id(tree, router) for router in tree.switches()}) == tree.switch_count
+    for router in tree.switches():
+        text = bgp_configuration(tree, router, its[router])
+        announced = [line.split()[1] for line in text.splitlines() if line.strip().startswith("network ")]
+        assert announced == ([str(tree.prefix(router))] if router.level is Level.EDGE else [])
+        assert text.count(" remote-as ") == text.count(" bfd profile fabric") == len(its[router])
+
+
+def test_bfd_finds_a_dead_neighbour_after_300_ms_as_in_the_lab() -> None:
+    text = bfd_configuration()
+    assert "transmit-interval 100" in text
+    assert "receive-interval 100" in text
+    assert "detect-multiplier 3" in text

@@ -1,0 +1,47 @@
+"""Schemes are declared in files, found by name, and varied by TCP's settings."""
+
+import pytest
+
+from experiments.schemes import SchemeError, named, schemes
+
+
+def test_the_schemes_of_the_comparison_are_there() -> None:
+    wanted = {"sopa", "plts-rr", "rps", "plts-rnd", "ecmp", "mptcp", "bgp"}
+    assert wanted <= set(schemes())
+    assert all(scheme.summary and scheme.name == name for name, scheme in schemes().items())
+
+
+def test_sopa_and_plts_rr_differ_in_the_threshold_alone() -> None:
+    sopa, plts = schemes()["sopa"], schemes()["plts-rr"]
+    assert (sopa.policy, sopa.fr_threshold) == ("round-robin", 10)
+    assert (plts.policy, plts.fr_threshold) == ("round-robin", 3)
+
+
+def test_who_compares_with_sopa_has_tcp_as_linux_has_it() -> None:
+    assert {scheme.fr_threshold for name, scheme in schemes().items() if name != "sopa"} == {3}
+    assert {scheme.recovery for scheme in schemes().values()} == {1}
+
+
+def test_a_variant_has_its_settings_and_says_so() -> None:
+    variant = named("sopa+rack=off+fr=6")
+    assert (variant.name, variant.fr_threshold, variant.recovery) == ("sopa+fr=6+rack=off", 6, 0)
+    assert variant.policy == "round-robin"
+    assert named("sopa") == schemes()["sopa"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("sopp", "did you mean sopa"),
+        ("nonsense-of-all-kinds", "there are bgp, bgp-polarised"),
+        ("sopa+fr=0", "write \\+fr=N"),
+        ("sopa+fr=301", "1 to 300"),
+        ("sopa+fr=x", "is no setting"),
+        ("sopa+rack=maybe", "rack=on"),
+        ("sopa+colour=red", "is no setting"),
+        ("sopa+fr", "is no setting"),
+    ],
+)
+def test_what_is_none_is_refused_with_what_to_write(text: str, said: str) -> None:
+    with pytest.raises(SchemeError, match=said):
+        named(text)

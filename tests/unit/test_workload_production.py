@@ -1,0 +1,136 @@
+"""Production: sizes as the paper has them, each host's flows one after the other, enough of them for the whole run."""
+
+import random
+from itertools import pairwise
+
+import pytest
+
+from experiments.workloads import WORKLOADS, Plan, Scale, Transfer, WorkloadError
+from experiments.workloads.production import SIZES, draw_size, kind_of, size_factor
+from topologies import FatTree, Host
+
+SCALE = Scale(4.0, 30.0)
+DRAWS = 20_000
+
+
+def built(k: int, seed: int, scale: Scale = SCALE) -> Plan:
+    return WORKLOADS["production"].build(FatTree(k), seed, scale)
+
+
+def by_host(plan: Plan) -> dict[Host, list[int]]:
+    """Each host's transfers, by number."""
+    found: dict[Host, list[int]] = {}
+    for number, transfer in enumerate(plan.transfers):
+        found.setdefault(transfer.src, []).append(number)
+    return found
+
+
+def what(transfer: Transfer) -> tuple[Host, Host, int | None, str]:
+    return transfer.src, transfer.dst, transfer.bytes, transfer.kind
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_95_percent_are_below_1_mb_and_less_than_2_percent_above_10_mb(seed: int) -> None:
+    choose = random.Random(seed)
+    sizes = [draw_size(choose) for _ in range(DRAWS)]
+    # Four standard deviations of a share of 0.95 are 0.0062.
+    assert sum(size < 1_000_000 for size in sizes) / DRAWS == pytest.approx(0.95, abs=0.0062)
+    assert 0.01 < sum(size > 10_000_000 for size in sizes) / DRAWS < 0.02
+    assert min(sizes) >= 1_000
+    assert max(sizes) <= 100_000_000
+
+
+def test_the_shares_make_up_all_flows_and_the_parts_join() -> None:
+    assert sum(part.share for part in SIZES) == pytest.approx(1.0)
+    assert all(lower.most == upper.least for lower, upper in pairwise(SIZES))
+
+
+def test_each_decade_of_the_small_ones_is_as_likely() -> None:
+    choose = random.Random(1)
+    mice = [size for size in (draw_size(choose) for _ in range(DRAWS)) if size < 1_000_000]
+    for decade in (1_000, 10_000, 100_000):
+        assert sum(decade <= size < 10 * decade for size in mice) / len(mice) == pytest.approx(1 / 3, abs=0.015)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind"),
+    [
+        (1_000, "mouse"),
+        (999_999, "mouse"),
+        (1_000_000, "medium"),
+        (10_000_000, "medium"),
+        (10_000_001, "elephant"),
+    ],
+)
+def test_kinds_are_divided_where_the_paper_counts(size: int, kind: str) -> None:
+    assert kind_of(size) == kind
+
+
+@pytest.mark.parametrize(
+    ("rate", "factor"), [(0.5, 0.1), (4.0, 0.1), (100.0, 0.1), (500.0, 0.5), (1000.0, 1.0), (10_000.0, 1.0)]
+)
+def test_sizes_are_scaled_with_the_rate_but_keep_a_tenth(rate: float, factor: float) -> None:
+    assert size_factor(Scale(rate, 1.0)) == pytest.approx(factor)
+    for transfer in built(4, 1, Scale(rate, 1.0)).transfers:
+        assert transfer.bytes is not None
+        unscaled = transfer.bytes / factor
+        # Scaling rounds to a byte: at a boundary, either kind is right.
+        assert transfer.kind in {kind_of(round(unscaled - 1 / factor)), kind_of(round(unscaled + 1 / factor))}
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_host_issues_one_flow_after_the_other_all_beginning_at_once(k: int, seed: int) -> None:
+    tree, plan = FatTree(k), built(k, seed)
+    chains = by_host(plan)
+    assert set(chains) == set(tree.hosts())
+    for numbers in chains.values():
+        first, *others = (plan.transfers[number] for number in numbers)
+        assert first.after is None
+        assert [one.after for one in others] == numbers[:-1]
+        assert {one.start for one in (first, *others)} == {0.0}
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("scale", [SCALE, Scale(0.5, 10.0), Scale(1000.0, 0.5)])
+def test_at_full_rate_no_host_has_sent_everything_before_the_run_ends(k: int, scale: Scale) -> None:
+    plan = built(k, 1, scale)
+    link = scale.rate_mbit * 1e6 / 8 * scale.seconds
+    for numbers in by_host(plan).values():
+        sizes = [plan.transfers[number].bytes or 0 for number in numbers]
+        assert sum(sizes) >= int(link)
+        assert sum(sizes[:-1]) < link  # and none is planned that nobody would see
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_a_flow_goes_to_any_other_host_with_the_same_chance(k: int) -> None:
+    tree = FatTree(k)
+    plan = built(k, 1)
+    counts = dict.fromkeys(tree.hosts(), 0)
+    for transfer in plan.transfers:
+        assert transfer.src != transfer.dst
+        counts[transfer.dst] += 1
+    mean = len(plan.transfers) / len(counts)
+    assert all(abs(count - mean) < 5 * mean**0.5 for count in counts.values())
+    intra_rack = sum(tree.kind(one.src, one.dst) == "intra-rack" for one in plan.transfers) / len(plan.transfers)
+    assert intra_rack == pytest.approx((tree.half - 1) / (tree.host_count - 1), rel=0.25)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_longer_run_has_the_same_flows_first(seed: int) -> None:
+    short, long = built(4, seed), built(4, seed, Scale(SCALE.rate_mbit, 2 * SCALE.seconds))
+    longer = by_host(long)
+    for host, numbers in by_host(short).items():
+        before = [what(short.transfers[number]) for number in numbers]
+        assert [what(long.transfers[number]) for number in longer[host]][: len(before)] == before
+
+
+def test_no_two_hosts_send_the_same() -> None:
+    plan = built(4, 1)
+    firsts = [plan.transfers[numbers[0]].bytes for numbers in by_host(plan).values()]
+    assert len(set(firsts)) == len(firsts)
+
+
+def test_a_plan_of_more_transfers_than_a_run_has_ports_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"more than 40000 transfers.*fewer --seconds"):
+        built(8, 1, Scale(1000.0, 60.0))
