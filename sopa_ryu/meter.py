@@ -70,7 +70,7 @@ class Meter:
             for session in turns:
                 due = max(due + self.interval / max(1, len(sessions)), time.monotonic())
                 hub.sleep(due - time.monotonic())
-                if session is not None and session not in self._waiting and self._is_current(session):
+                if session is not None and self._may_ask(session):
                     self._waiting.add(session)
                     hub.spawn(self._ask, session)
 
@@ -88,6 +88,10 @@ class Meter:
         session = self._sessions.get(switch)
         described = session.datapath.ports.get(port) if session is not None else None
         return openflow.port_speed(described) if described is not None else None
+
+    def _may_ask(self, session: SwitchSession) -> bool:
+        connected = session.switch in self._state.connected  # it may have lost its rules since the round began
+        return connected and self._is_current(session) and session not in self._waiting
 
     def _is_current(self, session: SwitchSession) -> bool:
         return self._sessions.get(session.switch) is session
