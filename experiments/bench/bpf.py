@@ -15,7 +15,7 @@ from typing import Any
 
 from sopa_ryu.agent import libbpf
 from sopa_ryu.agent.build import EMPTY, build
-from sopa_ryu.agent.pathtable import PathTable
+from sopa_ryu.agent.pathtable import PARAMETERS, PathTable, Policy
 from sopa_ryu.agent.tagger import Tagger
 
 K = 48
@@ -23,13 +23,14 @@ ROUNDS = 15
 REPEAT = 500_000
 
 
-def fabric_table(k: int) -> PathTable:
+def fabric_table(k: int, policy: Policy = Policy.ROUND_ROBIN) -> PathTable:
     """What the host 10.0.0.2 of a healthy k-ary fat-tree holds: interleaved sets for its rack, its pod and beyond."""
     half = k // 2
     rack, pod = ((0xFF, 0xFF),), tuple((up1, 0xFF) for up1 in range(half))
     beyond = tuple((up1, up2) for up2 in range(half) for up1 in range(half))
     destinations = (0, *[1] * (half - 1), *[2] * (half * (k - 1)))
-    return PathTable(IPv4Network("10.0.0.0/8"), half, (rack, pod, beyond), destinations, seed=1)
+    parameter = PARAMETERS.get(policy, 0)
+    return PathTable(IPv4Network("10.0.0.0/8"), half, (rack, pod, beyond), destinations, 1, policy, parameter)
 
 
 def tcp_frame(src: str, dst: str, size: int = 1514) -> bytes:
@@ -41,13 +42,13 @@ def tcp_frame(src: str, dst: str, size: int = 1514) -> bytes:
 
 
 def measure() -> dict[str, Any]:
-    """Measure both programs on an inter-pod packet of a known flow, round-robin over the 576 paths of a healthy k=48 fabric.
+    """Measure both programs on an inter-pod packet of a known flow, with the 576 paths of a healthy k=48 fabric.
 
     Returns
     -------
     dict
         ``egress_ns`` and ``empty_ns``, medians over ``rounds`` rounds of ``repeat`` packets; ``added_ns``, the median of
-        the rounds' differences, with the least and the most; and the conditions.
+        the rounds' differences, with the least and the most; the same of the other policies; and the conditions.
 
     Raises
     ------
@@ -60,27 +61,32 @@ def measure() -> dict[str, Any]:
     tagger = Tagger("lo")  # never attached
     try:
         empty = empty_object.program_fd("empty")
-        tagger.swap(fabric_table(K))
-        for program in (tagger.program_fd, empty):
-            libbpf.run_program(program, frame, repeat=REPEAT)
-        rounds = [
-            (
-                libbpf.run_program(tagger.program_fd, frame, repeat=REPEAT).nanoseconds,
-                libbpf.run_program(empty, frame, repeat=REPEAT).nanoseconds,
-            )
-            for _ in range(ROUNDS)
-        ]
+        rounds = {}
+        for policy in Policy:
+            tagger.swap(fabric_table(K, policy))
+            for program in (tagger.program_fd, empty):
+                libbpf.run_program(program, frame, repeat=REPEAT)
+            rounds[policy] = [
+                (
+                    libbpf.run_program(tagger.program_fd, frame, repeat=REPEAT).nanoseconds,
+                    libbpf.run_program(empty, frame, repeat=REPEAT).nanoseconds,
+                )
+                for _ in range(ROUNDS)
+            ]
         labelled = tagger.counters()["labelled"]
     finally:
         tagger.close()
         empty_object.close()
-    added = [egress - nothing for egress, nothing in rounds]
+    added = {policy: [egress - nothing for egress, nothing in its] for policy, its in rounds.items()}
+    ours = Policy.ROUND_ROBIN
     return {
-        "egress_ns": median(egress for egress, _ in rounds),
-        "empty_ns": median(nothing for _, nothing in rounds),
-        "added_ns": median(added),
-        "added_ns_min": min(added),
-        "added_ns_max": max(added),
+        "egress_ns": median(egress for egress, _ in rounds[ours]),
+        "empty_ns": median(nothing for _, nothing in rounds[ours]),
+        "added_ns": median(added[ours]),
+        "added_ns_min": min(added[ours]),
+        "added_ns_max": max(added[ours]),
+        **{f"{policy.name.lower()}_added_ns": median(its) for policy, its in added.items() if policy is not ours},
+        "limit_added_ns": 200,
         "rounds": ROUNDS,
         "repeat": REPEAT,
         "labelled": labelled,

@@ -8,4 +8,5 @@ from .model import Scheme
 SCHEMES = (
     Scheme("plts-rr", "PLTS-RR: round-robin per flow; threshold 3", policy="round-robin"),
     Scheme("plts-rnd", "PLTS-RND: a random path per packet; threshold 3", policy="random"),
+    Scheme("plts-cnt", "PLTS-CNT: the path that has carried least; threshold 3", policy="least-used"),
 )

@@ -182,7 +182,8 @@ class HostAgent:
     async def _take(self, view: View) -> None:
         tree = view.failures.tree
         if self._sets is None or self._sets.tree != tree:
-            self._sets = PathSets(tree, tree.host_by_ip(self.address), self.options.seed, self.options.policy)
+            its = self.options
+            self._sets = PathSets(tree, tree.host_by_ip(self.address), its.seed, its.policy, its.parameter)
         table = self._sets.follow(view.failures)
         if table is not None:
             await self._swap(table)

@@ -43,6 +43,8 @@ class Options:
         Where the token for the controller's channel is; read at each connection.
     ca_file : Path, optional
         The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
+    parameter : int
+        The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
     """
@@ -57,6 +59,7 @@ class Options:
     token_file: Path | None = None
     ca_file: Path | None = None
     metrics: tuple[str, int] | None = None
+    parameter: int = 0
 
     def tls(self) -> ssl.SSLContext | None:
         """How the controller's certificate is checked; None without TLS. `AgentError` if the authorities cannot be read."""

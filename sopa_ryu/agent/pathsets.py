@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flowrules import word
-from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+from sopa_ryu.agent.pathtable import PARAMETERS, PathTable, Policy, Word
 from topologies import Failures, FatTree, Host, Switch
 from topologies.fattree import FABRIC_NETWORK
 
@@ -23,13 +23,16 @@ class PathSets:
     seed : int
         32 bits that decide every flow's start and every random choice.
     policy : Policy
+    parameter : int
+        The policy's, if it has one; 0 for its default.
     """
 
-    def __init__(self, tree: FatTree, host: Host, seed: int, policy: Policy) -> None:
+    def __init__(self, tree: FatTree, host: Host, seed: int, policy: Policy, parameter: int = 0) -> None:
         self.tree = tree
         self.host = host
         self.seed = seed
         self.policy = policy
+        self.parameter = parameter or PARAMETERS.get(policy, 0)
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
 
@@ -58,7 +61,8 @@ class PathSets:
         sets: dict[Choices, int] = {}
         destinations = [sets.setdefault(choices, len(sets)) if choices else -1 for choices in self._choices.values()]
         words = tuple(_words(choices) for choices in sets)
-        return PathTable(FABRIC_NETWORK, self.tree.half, words, tuple(destinations), self.seed, self.policy)
+        choice = self.seed, self.policy, self.parameter
+        return PathTable(FABRIC_NETWORK, self.tree.half, words, tuple(destinations), *choice)
 
 
 def path_table(tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy) -> PathTable:

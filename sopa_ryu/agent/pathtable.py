@@ -20,7 +20,8 @@ WORD_BYTES = 8
 _FABRIC = struct.Struct("=II")
 _CHOICE = struct.Struct("=IHBB")
 _DESTINATION = struct.Struct("=II")
-_HEADER_WORDS = 2
+_PARAMETER = struct.Struct("=Q")
+_HEADER_WORDS = 3
 
 
 class Policy(IntEnum):
@@ -32,6 +33,13 @@ class Policy(IntEnum):
     """A candidate drawn anew for each packet."""
     HASH = 2
     """One candidate per flow."""
+    LEAST_USED = 3
+    """The candidate that has carried the fewest bytes from this host (PLTS-CNT: Dixit et al., SIGCOMM 2011), of 8 at most that
+    follow each other in round-robin order from a random one on."""
+    FLOWLET = 4
+    """A candidate drawn anew after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
+    FLOWCELL = 5
+    """The next candidate after so many bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
 
     @classmethod
     def named(cls, name: str) -> Policy:
@@ -41,6 +49,10 @@ class Policy(IntEnum):
         except KeyError:
             names = ", ".join(policy.name.lower().replace("_", "-") for policy in cls)
             raise ValueError(f"unknown policy {name!r}: choose from {names}") from None
+
+
+PARAMETERS = {Policy.FLOWLET: 500_000, Policy.FLOWCELL: 65_536}
+"""What a policy's parameter is by default: the gap in nanoseconds, the cell in bytes."""
 
 
 class PathTable(NamedTuple):
@@ -59,6 +71,8 @@ class PathTable(NamedTuple):
     seed : int
         32 bits that decide every flow's start and every random choice.
     policy : Policy
+    parameter : int
+        `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
     """
 
     network: IPv4Network
@@ -67,6 +81,7 @@ class PathTable(NamedTuple):
     destinations: tuple[int, ...]
     seed: int = 0
     policy: Policy = Policy.ROUND_ROBIN
+    parameter: int = 0
 
     @property
     def words(self) -> int:
@@ -97,13 +112,22 @@ class PathTable(NamedTuple):
         places.append(_DESTINATION.pack(0, 0))  # reached as index -1
         fabric = _FABRIC.pack(int(self.network.network_address), int(self.network.netmask))
         choice = _CHOICE.pack(self.seed, len(self.destinations), self.stride, Policy(self.policy))
-        return fabric + choice + b"".join([places[index] for index in self.destinations]) + words
+        if not 0 <= self.parameter < 1 << 63 or (self.policy in PARAMETERS and not self.parameter):
+            raise ValueError(f"{self.policy.name.lower()} needs a parameter of 1 to 2^63 - 1, not {self.parameter}")
+        return (
+            fabric
+            + choice
+            + _PARAMETER.pack(self.parameter)
+            + b"".join([places[index] for index in self.destinations])
+            + words
+        )
 
     @classmethod
     def decode(cls, data: bytes) -> PathTable:
         """The table in a kernel map's bytes; sets that no destination uses are gone."""
         address, netmask = _FABRIC.unpack_from(data)
         seed, count, stride, policy = _CHOICE.unpack_from(data, WORD_BYTES)
+        (parameter,) = _PARAMETER.unpack_from(data, 2 * WORD_BYTES)
         places = array("Q", data[_HEADER_WORDS * WORD_BYTES :][: count * WORD_BYTES])
         distinct = sorted({_DESTINATION.unpack(struct.pack("=Q", place)) for place in places if place})
         index = {struct.unpack("=Q", _DESTINATION.pack(*pair))[0]: at for at, pair in enumerate(distinct)}
@@ -112,7 +136,8 @@ class PathTable(NamedTuple):
             for first, size in distinct
         )
         network = IPv4Network((address, IPv4Address(netmask).exploded))
-        return cls(network, stride, sets, tuple(index.get(place, -1) for place in places), seed, Policy(policy))
+        destinations = tuple(index.get(place, -1) for place in places)
+        return cls(network, stride, sets, destinations, seed, Policy(policy), parameter)
 
     def candidates(self, destination: IPv4Address | int) -> tuple[Word, ...] | None:
         """The candidate words for a destination address, or None outside the fabric."""
@@ -124,11 +149,16 @@ class PathTable(NamedTuple):
         return () if self.destinations[index] < 0 else self.sets[self.destinations[index]]
 
     def choose(self, key: FlowKey, n: int) -> Word | None:
-        """The word that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none."""
+        """The word that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
+
+        ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. What `Policy.LEAST_USED` chooses
+        depends on what all flows have sent; here it is what round-robin would.
+        """
         candidates = self.candidates(key.daddr)
         if not candidates:
             return None
         hash_, count = flow_hash(key, self.seed), len(candidates)
         if self.policy is Policy.HASH or key.proto & FRAGMENT_KEY:
             return candidates[scaled(hash_, count)]
-        return candidates[(random_choice if self.policy is Policy.RANDOM else round_robin)(hash_, n, count)]
+        at_random = self.policy in (Policy.RANDOM, Policy.FLOWLET)
+        return candidates[(random_choice if at_random else round_robin)(hash_, n, count)]

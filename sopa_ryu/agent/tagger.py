@@ -36,6 +36,7 @@ _OURS = {Point.EGRESS: tuple(_LABELS.values()), Point.INGRESS: (_STRIPS,)}
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 _KEY = struct.Struct("=IIII")
+_FLOW_STATE = struct.Struct("=QQ")
 _SLOTS_MAP, _TURN_MAP = "path_tables", "turn"
 
 
@@ -235,12 +236,13 @@ class Tagger:
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
     def flow_positions(self) -> dict[FlowKey, int]:
-        """How many packets of each flow have been labelled in turn, for the flows that are kept."""
+        """How many packets of each flow have been labelled in turn, for the flows that are kept; with `Policy.FLOWLET` how many
+        flowlets have ended, with `Policy.FLOWCELL` none."""
         positions = {}
         for key in libbpf.keys(self._flows_fd, _KEY.size):
-            value = libbpf.lookup(self._flows_fd, key, 8)
+            value = libbpf.lookup(self._flows_fd, key, _FLOW_STATE.size)
             if value is not None:  # it may have been evicted meanwhile
-                positions[FlowKey(*_KEY.unpack(key))] = int(struct.unpack("=Q", value)[0])
+                positions[FlowKey(*_KEY.unpack(key))] = int(_FLOW_STATE.unpack(value)[0])
         return positions
 
     def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:

@@ -43,6 +43,10 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
     type=click.Path(dir_okay=False, path_type=Path),
     help="The authorities, in PEM, that may have signed the certificate of an https controller. The system's by default.",
 )
+@click.option("--flowlet-gap", type=click.FloatRange(0.001, 1e9), default=500, show_default=True, metavar="MICROSECONDS",
+              help="With --policy flowlet: the pause after which a flow's next packet takes another path.")  # fmt: skip
+@click.option("--flowcell", type=click.IntRange(1, 1 << 40), default=65536, show_default=True, metavar="BYTES",
+              help="With --policy flowcell: what a flow sends until its next packet takes another path.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve Prometheus' metrics of these interfaces at /metrics on this port. Off by default.")  # fmt: skip
 @click.option("--metrics-host", envvar="SOPA_AGENT_METRICS_HOST", default="127.0.0.1", show_default=True, metavar="ADDRESS",
@@ -58,6 +62,8 @@ def agent(
     state_dir: Path,
     token_file: Path | None,
     ca_file: Path | None,
+    flowlet_gap: float,
+    flowcell: int,
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
@@ -88,9 +94,11 @@ def agent(
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
+    chosen = Policy.named(policy)
+    parameters = {Policy.FLOWLET: round(1000 * flowlet_gap), Policy.FLOWCELL: flowcell}
     options = Options(
         controller,
-        Policy.named(policy),
+        chosen,
         fr_threshold,
         seed,
         flows,
@@ -99,6 +107,7 @@ def agent(
         token_file,
         ca_file,
         (metrics_host, metrics_port) if metrics_port is not None else None,
+        parameters.get(chosen, 0),
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

@@ -12,7 +12,7 @@ import click
 from flowrules.word import Carrier
 from topologies import FatTree, TopologyError
 
-POLICIES = ("round-robin", "random", "hash")
+POLICIES = ("round-robin", "random", "hash", "least-used", "flowlet", "flowcell")
 
 
 class FatTreeSize(click.ParamType[int]):
@@ -50,7 +50,8 @@ policy_option = click.option(
     type=click.Choice(POLICIES),
     default="round-robin",
     show_default=True,
-    help="How each packet's path is chosen: in turn, at random, or one per flow.",
+    help="How each packet's path is chosen: in turn, at random, one per flow, the one that has carried least, or another one after "
+    "a gap (flowlet) or after so many bytes (flowcell) of the flow.",
 )
 threshold_option = click.option(
     "--fr-threshold",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from ipaddress import IPv4Address, IPv4Network
 
-from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+from sopa_ryu.agent.pathtable import PARAMETERS, PathTable, Policy, Word
 
 SOURCE_MAC = bytes.fromhex("02000a000002")
 ETHERNET = bytes.fromhex("020000000001") + SOURCE_MAC
@@ -21,7 +21,8 @@ INTRA_RACK: tuple[Word, ...] = ((0xFF, 0xFF),)
 def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tuple[Word, ...] = INTER_POD) -> PathTable:
     """What 10.0.0.2 holds at k=4, with any set of words to other pods."""
     sets = (INTRA_RACK, INTER_RACK, inter_pod)
-    return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, (0, 1, 2, 2, 2, 2, 2, 2), seed, policy)
+    destinations = (0, 1, 2, 2, 2, 2, 2, 2)
+    return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, destinations, seed, policy, PARAMETERS.get(policy, 0))
 
 
 def ip(

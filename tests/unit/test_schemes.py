@@ -6,7 +6,7 @@ from experiments.schemes import SchemeError, named, schemes
 
 
 def test_the_schemes_of_the_comparison_are_there() -> None:
-    wanted = {"sopa", "plts-rr", "rps", "plts-rnd", "ecmp", "mptcp", "bgp"}
+    wanted = {"sopa", "plts-rr", "rps", "plts-rnd", "plts-cnt", "ecmp", "mptcp", "flowlet", "flowcell", "bgp"}
     assert wanted <= set(schemes())
     assert all(scheme.summary and scheme.name == name for name, scheme in schemes().items())
 

@@ -19,37 +19,101 @@ static __always_inline void *word(void *table, __u32 index)
 	return bpf_map_lookup_elem(table, &index);
 }
 
-/* Takes the number of the flow's next packet, from 0; negative if the flow's state could not be kept. */
-static __always_inline __s64 next_packet(const struct flow_key *key)
-{
-	__u64 *packets = bpf_map_lookup_elem(&flows, key);
-	__u64 first = 0;
+/* How many candidates LEAST_USED compares: all of k=4's, and with more of them a choice out of so many (Mitzenmacher 2001). */
+#define CHOICES 8
+#define LOOKS_BACK 65536 /* bytes; a path that was of no use for a while does not get everything until it has caught up */
 
-	if (!packets) {
-		/* Another CPU may insert the same flow in between: the first wins, and both count on its entry. */
-		bpf_map_update_elem(&flows, key, &first, BPF_NOEXIST);
-		packets = bpf_map_lookup_elem(&flows, key);
-		if (!packets)
-			return -1;
-	}
-	return __sync_fetch_and_add(packets, 1);
+/* The flow's state, new or old; none if it could not be kept. */
+static __always_inline struct flow_state *flow_state(const struct flow_key *key)
+{
+	struct flow_state *state = bpf_map_lookup_elem(&flows, key);
+	struct flow_state first = { 0, 0 };
+
+	if (state)
+		return state;
+	/* Another CPU may insert the same flow in between: the first wins, and both count on its entry. */
+	bpf_map_update_elem(&flows, key, &first, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&flows, key);
 }
 
-static __always_inline __u32 position(const struct flow_key *key, const struct choice_word *choice, __u32 candidates)
+/* Which flowlet a packet that comes now belongs to, from 0. */
+static __always_inline __u64 flowlet(struct flow_state *state, __u64 gap)
 {
+	__u64 now = bpf_ktime_get_ns(), last = state->mark;
+
+	state->mark = now;
+	if (last && (__s64)(now - last) > (__s64)gap)
+		return __sync_fetch_and_add(&state->turns, 1) + 1;
+	return state->turns;
+}
+
+/* Which of the candidates from `first` on, beginning with number `start`, has carried least; it is charged with the packet. */
+static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, __u32 count, __u32 bytes)
+{
+	__u64 least = ~0ULL, most = 0, *chosen = (void *)0;
+	__u32 at = start, found = start;
+
+	for (int i = 0; i < CHOICES; i++) {
+		struct path_word *path;
+		__u64 *load;
+		__u32 place;
+
+		if (i >= count)
+			break;
+		path = word(table, first + at);
+		if (!path)
+			break;
+		place = path_place(path->up1, path->up2);
+		load = bpf_map_lookup_elem(&path_load, &place);
+		if (!load)
+			break;
+		if (*load > most)
+			most = *load;
+		if (*load < least) {
+			least = *load;
+			chosen = load;
+			found = at;
+		}
+		if (++at == count)
+			at = 0;
+	}
+	if (chosen)
+		*chosen = (most > LOOKS_BACK && least < most - LOOKS_BACK ? most - LOOKS_BACK : least) + bytes;
+	return found;
+}
+
+/* The packet's place among the flow's candidates. */
+static __always_inline __u32 position(const struct flow_key *key, const struct candidates *from, __u32 bytes)
+{
+	const struct choice_word *choice = from->choice;
+	__u32 candidates = from->destination->count;
 	__u32 hash = flow_hash(key, choice->seed);
-	__s64 n;
+	struct parameter_word *parameter;
+	struct flow_state *state;
+	__u64 n;
 
 	if (choice->policy == HASH || candidates == 1 || key->proto & FRAGMENT_KEY)
 		return scaled(hash, candidates);
-	n = next_packet(key);
-	if (n < 0) {
+	state = flow_state(key);
+	if (!state) {
 		count(NO_FLOW_STATE);
 		return scaled(hash, candidates);
 	}
-	if (choice->policy == RANDOM)
-		return random_choice(hash, n, candidates);
-	return round_robin(hash, n, candidates);
+	if (choice->policy < FLOWLET) {
+		n = __sync_fetch_and_add(&state->turns, 1);
+		if (choice->policy == RANDOM)
+			return random_choice(hash, n, candidates);
+		if (choice->policy == LEAST_USED)
+			return least_used(from->table, from->destination->first, random_choice(hash, n, candidates), candidates, bytes);
+		return round_robin(hash, n, candidates);
+	}
+	parameter = word(from->table, PARAMETER_WORD);
+	if (!parameter)
+		return scaled(hash, candidates);
+	if (choice->policy == FLOWLET)
+		return random_choice(hash, flowlet(state, parameter->value), candidates);
+	n = __sync_fetch_and_add(&state->mark, bytes);
+	return round_robin(hash, parameter->value ? n / parameter->value : n, candidates);
 }
 
 /* Finds the candidates to the flow's destination; returns LABELLED, or the reason why there are none. */
@@ -79,10 +143,10 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 	return LABELLED;
 }
 
-/* Takes the flow's next turn. */
-static __always_inline struct path_word *next_path(const struct flow_key *key, const struct candidates *from)
+/* Takes the flow's next turn, for a packet of so many bytes. */
+static __always_inline struct path_word *next_path(const struct flow_key *key, const struct candidates *from, __u32 bytes)
 {
-	return word(from->table, from->destination->first + position(key, from->choice, from->destination->count));
+	return word(from->table, from->destination->first + position(key, from, bytes));
 }
 
 #endif

@@ -23,7 +23,11 @@ struct choice_word { /* word 1 */
 	__u8 policy;
 };
 
-struct destination_word { /* words 2 .. 2 + destinations - 1, by pod * stride + edge */
+struct parameter_word { /* word 2 */
+	__u64 value; /* FLOWLET: the gap in nanoseconds; FLOWCELL: the cell in bytes */
+};
+
+struct destination_word { /* words 3 .. 3 + destinations - 1, by pod * stride + edge */
 	__u32 first; /* word of the set's first path */
 	__u32 count; /* 0: no path is left */
 };
@@ -34,9 +38,9 @@ struct path_word { /* all words after that, set by set */
 	__u8 unused[6];
 };
 
-enum table_layout { FABRIC_WORD, CHOICE_WORD, FIRST_DESTINATION };
+enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, FIRST_DESTINATION };
 
-enum policy { ROUND_ROBIN, RANDOM, HASH };
+enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 
 /* Counter numbers: `Reason` in tagger.py. */
 enum reason {
@@ -78,11 +82,16 @@ struct {
 	__type(value, __u32);
 } turn SEC(".maps");
 
+struct flow_state {
+	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended */
+	__u64 mark; /* FLOWLET: when the last packet came; FLOWCELL: bytes so far */
+};
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536); /* the agent sets its own before loading */
 	__type(key, struct flow_key);
-	__type(value, __u64); /* packets so far */
+	__type(value, struct flow_state);
 } flows SEC(".maps");
 
 struct {
@@ -102,6 +111,19 @@ struct {
 	__type(value, __u64);
 } path_packets SEC(".maps");
 
+/* LEAST_USED: what each word has carried, in bytes, as far as a choice looks back; places as above. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, HOPS * HOPS);
+	__type(key, __u32);
+	__type(value, __u64);
+} path_load SEC(".maps");
+
+static __always_inline __u32 path_place(__u8 up1, __u8 up2)
+{
+	return (__u8)(up1 + 1) * HOPS + (__u8)(up2 + 1);
+}
+
 static __always_inline void add_one(void *counter_map, __u32 at)
 {
 	__u64 *value = bpf_map_lookup_elem(counter_map, &at);
@@ -117,7 +139,7 @@ static __always_inline void count(__u32 reason)
 
 static __always_inline void count_path(__u8 up1, __u8 up2)
 {
-	add_one(&path_packets, (__u8)(up1 + 1) * HOPS + (__u8)(up2 + 1));
+	add_one(&path_packets, path_place(up1, up2));
 }
 
 #endif

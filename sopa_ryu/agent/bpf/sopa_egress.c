@@ -26,7 +26,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = find_candidates(&key, &candidates);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&key, &candidates);
+	path = next_path(&key, &candidates, skb->len);
 	if (!path)
 		return NO_PATH;
 

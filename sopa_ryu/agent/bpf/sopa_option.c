@@ -121,7 +121,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = room(skb, at.l3, &header.ip);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&key, &candidates);
+	path = next_path(&key, &candidates, skb->len);
 	if (!path)
 		return NO_PATH;
 	header.option.up1 = path->up1;

@@ -1,0 +1,189 @@
+"""The policies that look at more than a packet's number: least-used, flowlet, flowcell."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from flowrules.word import Carrier
+from sopa_ryu.agent import libbpf
+from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.pathtable import PARAMETERS, Policy, Word
+from sopa_ryu.agent.tagger import Tagger
+from tests.bpf.packets import FAR, HERE, INTER_POD, TCP, ip, ports, table, tcp, word_of
+
+MakeTagger = Callable[..., Tagger]
+LOOKS_BACK = 65_536
+STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
+MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
+
+
+def frame_of(size: int, sport: int = 40000) -> bytes:
+    """A TCP packet of so many bytes with its Ethernet header."""
+    return ip(ports(sport, 5001, size - 34))
+
+
+def word(tagger: Tagger, frame: bytes) -> Word:
+    taken = word_of(tagger.run(frame).data)
+    assert taken is not None
+    return taken
+
+
+@pytest.fixture(autouse=True)
+def one_processor() -> Iterator[None]:
+    """Each processor balances what it sends itself."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
+
+
+# -- least used -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_bytes_stay_within_one_packet_of_each_other_whatever_the_packets_and_flows(tagger: Tagger, seed: int) -> None:
+    tagger.swap(table(policy=Policy.LEAST_USED))
+    draw = random.Random(seed)
+    carried: Counter[Word] = Counter(dict.fromkeys(INTER_POD, 0))
+    for _ in range(3000):
+        frame = frame_of(draw.choice((60, 60, 600, 1514)), draw.randrange(1, 30))
+        before = min(carried.values())
+        taken = word(tagger, frame)
+        assert carried[taken] == before
+        carried[taken] += len(frame)
+        assert max(carried.values()) - min(carried.values()) <= 1514
+
+
+def test_equal_packets_take_the_candidates_in_turn(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.LEAST_USED))
+    taken = [word(tagger, tcp()) for _ in range(400)]
+    assert all(set(taken[at : at + 4]) == set(INTER_POD) for at in range(0, 400, 4))
+
+
+def test_with_more_candidates_than_are_compared_none_is_far_from_the_others(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.LEAST_USED, inter_pod=MANY))
+    draw = random.Random(1)
+    carried: Counter[Word] = Counter(dict.fromkeys(MANY, 0))
+    for _ in range(20 * len(MANY)):
+        frame = frame_of(draw.choice((60, 1514)), draw.randrange(1, 30))
+        carried[word(tagger, frame)] += len(frame)
+    mean = sum(carried.values()) / len(carried)
+    # at random the largest of 576 would be some 3,400 bytes above, and the smallest as far below
+    assert max(carried.values()) - mean < 3000
+    assert mean - min(carried.values()) < 3000
+
+
+def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.LEAST_USED, inter_pod=INTER_POD[1:]))
+    for _ in range(3000):
+        tagger.run(frame_of(1514))
+    tagger.swap(table(policy=Policy.LEAST_USED))
+    taken = [word(tagger, frame_of(1514)) for _ in range(200)]
+    burst = next(at for at, each in enumerate(taken) if each != INTER_POD[0])
+    assert 0 < burst <= LOOKS_BACK // 1514 + 1
+    assert Counter(taken[-100:]) == dict.fromkeys(INTER_POD, 25)
+
+
+# -- flowlets ---------------------------------------------------------------------------------------------------------
+
+
+def set_last_packet(tagger: Tagger, ago_ns: int) -> None:
+    """Have the flow's last packet come so long ago."""
+    key = struct.pack("=IIII", *FlowKey.of(HERE, FAR, TCP, 40000, 5001))
+    value = libbpf.lookup(tagger._flows_fd, key, 16)
+    assert value is not None
+    turns, _ = struct.unpack("=QQ", value)
+    libbpf.update(tagger._flows_fd, key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
+
+
+def test_a_burst_keeps_its_path_and_a_gap_draws_another_one(tagger: Tagger) -> None:
+    chosen_from = table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=10**9)
+    tagger.swap(chosen_from)
+    key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
+    for number in range(40):
+        taken = {word(tagger, tcp()) for _ in range(20)}
+        assert taken == {chosen_from.choose(key, number)}
+        set_last_packet(tagger, 2 * 10**9)
+
+
+def test_paths_are_drawn_evenly_by_flowlets(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.FLOWLET)._replace(parameter=10**9))
+    taken: Counter[Word] = Counter()
+    for _ in range(2000):
+        taken[word(tagger, tcp())] += 1
+        set_last_packet(tagger, 2 * 10**9)
+    assert all(420 < taken[each] < 580 for each in INTER_POD)  # 500 expected, 4 standard deviations: 77
+
+
+def test_the_gap_is_time_since_the_flows_last_packet(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.FLOWLET)._replace(parameter=50_000_000))
+    tagger.run(tcp())
+    for _ in range(3):  # less than the gap each, more in all
+        time.sleep(0.02)
+        tagger.run(tcp())
+    [ended] = tagger.flow_positions().values()
+    time.sleep(0.2)
+    tagger.run(tcp())
+    assert tagger.flow_positions() == {FlowKey.of(HERE, FAR, TCP, 40000, 5001): ended + 1}
+
+
+# -- flowcells --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cell", [1, 1514, 4000, 65_536])
+def test_the_path_changes_with_the_first_packet_behind_a_cells_border(tagger: Tagger, cell: int) -> None:
+    chosen_from = table(policy=Policy.FLOWCELL, inter_pod=MANY)._replace(parameter=cell)
+    tagger.swap(chosen_from)
+    key, draw, sent = FlowKey.of(HERE, FAR, TCP, 40000, 5001), random.Random(cell), 0
+    for _ in range(500):
+        frame = frame_of(draw.choice((60, 700, 1514)))
+        assert word(tagger, frame) == chosen_from.choose(key, sent // cell)
+        sent += len(frame)
+
+
+# -- all --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", STATEFUL)
+def test_both_carriers_choose_alike(make_tagger: MakeTagger, policy: Policy) -> None:
+    mac, option = make_tagger(), make_tagger(carrier=Carrier.OPTION)
+    for tagger in (mac, option):
+        tagger.swap(table(policy=policy)._replace(parameter=10**9 if policy is Policy.FLOWLET else 3000))
+    for number in range(200):
+        frame = frame_of(700, number % 3 + 1)
+        assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
+
+
+@pytest.mark.parametrize("policy", STATEFUL)
+def test_a_fragment_and_a_rack_with_one_path_need_no_state(tagger: Tagger, policy: Policy) -> None:
+    tagger.swap(table(policy=policy))
+    fragments = {word(tagger, tcp(fragment=0x2000)) for _ in range(20)}
+    assert len(fragments) == 1
+    tagger.run(tcp(dst="10.0.0.3"))
+    assert tagger.flow_positions() == {}
+
+
+@pytest.mark.parametrize("policy", STATEFUL)
+def test_the_kernel_gives_back_the_parameter(tagger: Tagger, policy: Policy) -> None:
+    its = table(policy=policy)
+    tagger.swap(its)
+    assert tagger.read_table() == its
+    assert its.parameter == PARAMETERS.get(policy, 0)
+
+
+@pytest.mark.parametrize(
+    ("policy", "parameter"),
+    [(Policy.FLOWLET, 0), (Policy.FLOWCELL, 0), (Policy.FLOWCELL, -1), (Policy.FLOWLET, 1 << 63)],
+)
+def test_a_parameter_that_is_none_is_refused(tagger: Tagger, policy: Policy, parameter: int) -> None:
+    tagger.swap(table())
+    with pytest.raises(ValueError, match="needs a parameter"):
+        tagger.swap(table(policy=policy)._replace(parameter=parameter))
+    assert tagger.read_table() == table()
