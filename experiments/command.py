@@ -21,7 +21,7 @@ from sopa_ryu.cli.common import carrier_option, fail, in_isolation, k_option, ne
 from topologies import FatTree
 from topologies.lab import default_rate
 
-DEFAULT_SCHEMES = "sopa,rps,ecmp"
+DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
 OVERHEAD_SECONDS = 6.0
 """Of a run besides its traffic, for the progress bar: agents started and ended."""
 
@@ -53,7 +53,9 @@ def list_all() -> None:
     out.print(
         "A workload can be a traffic matrix, too: FILE.csv with src,dst,bytes,start. A scheme's TCP can be set otherwise:"
     )
-    out.print("sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no loss detection by time), sopa+fr=6+rack=off.")
+    out.print(
+        "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no loss detection by time), sopa+adapt=off (a fixed threshold)."
+    )
 
 
 @experiment.command()

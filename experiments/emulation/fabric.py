@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -21,6 +23,7 @@ from topologies.lab_faults import kill_switch, restore_switch
 from topologies.lab_links import shaper
 
 ROUTERS = Path("/run/sopa/routers")
+_SAID = re.compile(r"(\S+ \S+) [A-Z]+ hedera: (.*)")
 HEAL_SECONDS = 150.0
 """Twice the longest hold-down of what comes back, and some."""
 DRAIN_SECONDS = 1.0
@@ -97,7 +100,7 @@ class Emulation:
                     )
                 )
             else:
-                options = [option.format(rate=self.rate_mbit) for option in self.scheme.controller_options]
+                options = [*self.scheme.controller_options, *self.scheme.applications]
                 self.sopa = stack.enter_context(
                     SopaLab(
                         self.tree,
@@ -105,7 +108,7 @@ class Emulation:
                         self.queue_packets,
                         self._say,
                         agents=False,
-                        controller_options=[*options, *self.scheme.applications],
+                        controller_options=options,
                         carrier=self.carrier,
                     )
                 )
@@ -201,7 +204,18 @@ class Emulation:
                     [*(f"{name} {why}" for name, why in failed.items()), *(f"{name} healed" for name in healed)]
                 )
                 seen.append((round(change["at"] - begin, 3), f"version {change['version']}: {text}"))
-        return seen
+        return seen + list(self._applications_said(begin))
+
+    def _applications_said(self, begin: float) -> Iterator[tuple[float, str]]:
+        """What the scheme's own applications have written to the controller's log since then."""
+        assert self.sopa is not None
+        for line in (
+            self.sopa.controller.log.read_text(errors="replace").splitlines() if self.scheme.applications else ()
+        ):
+            if found := _SAID.match(line):
+                seconds = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S,%f").timestamp() - begin
+                if seconds >= 0:
+                    yield round(seconds, 3), found[2]
 
     def options(self) -> dict[str, object]:
         """The scheme's settings, as they are in force."""

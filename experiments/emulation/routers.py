@@ -23,7 +23,8 @@ FRR = Path("/usr/lib/frr")
 NAMESPACES = Path("/run/netns")
 SOCKETS = Path("/run/frr")
 USER = "frr", "frr"
-READY_SECONDS = 60.0
+READY_SECONDS = 30.0
+START_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
 _DAEMONS = ("zebra", "bfdd", "bgpd")
 _SYSCTLS = {
@@ -88,11 +89,7 @@ class RouterLab:
             stack.callback(self._stop)
             self._say(f"making {self.tree.host_count} hosts and {self.tree.switch_count} routers")
             self._make_nodes()
-            self._say(f"starting FRR on {self.tree.switch_count} routers")
-            for router in self.tree.switches():
-                self._start_router(router)
-            self._say("waiting until every edge router has all ways to every rack, and BFD watches every link")
-            self.await_healthy()
+            self._start_routers()
             self._stack = stack.pop_all()
         return self
 
@@ -100,6 +97,23 @@ class RouterLab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stack.close()
+
+    def _start_routers(self) -> None:
+        """Start FRR everywhere, anew if not all of it comes up: now and then a BFD session of FRR 8.4 stays down for good."""
+        for left in reversed(range(START_ATTEMPTS)):
+            self._say(
+                f"starting FRR on {self.tree.switch_count} routers, until all ways are there and BFD watches every link"
+            )
+            for router in self.tree.switches():
+                self._start_router(router)
+            try:
+                self.await_healthy()
+                return
+            except LabError as error:
+                if not left:
+                    raise
+                self._say(f"{error}; once more")
+                self._end_daemons()
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
@@ -278,13 +292,16 @@ class RouterLab:
                     said = (self.directory / f"{name}.{daemon}.out").read_text(errors="replace").strip()
                     raise LabError(f"FRR's {daemon} of {name} ended with status {process.returncode}: {said[-500:]}")
 
-    def _stop(self) -> None:
+    def _end_daemons(self) -> None:
         everyone = [process for processes in self._processes.values() for process in processes]
         for process in everyone:
             process.send_signal(signal.SIGKILL)
         for process in everyone:
             process.wait()
         self._processes.clear()
+
+    def _stop(self) -> None:
+        self._end_daemons()
         subprocess.run(["ip", "-all", "netns", "delete"], check=False, capture_output=True)
 
 

@@ -66,9 +66,10 @@ class Scheme:
     router_sysctls: Mapping[str, str] = field(default_factory=dict)
 
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
-        """The same scheme with TCP set otherwise: ``fr`` is the threshold, ``rack`` is ``on`` or ``off``.
+        """The same scheme with TCP set otherwise.
 
-        The variant's name has them, in this order: ``sopa+fr=6+rack=off``.
+        ``fr`` is the threshold; ``rack`` is ``on`` or ``off``; ``adapt`` is ``off`` where TCP may not raise the threshold by itself
+        when it sees reordering. The variant's name has them, in this order: ``sopa+fr=6+rack=off+adapt=off``.
 
         Raises
         ------
@@ -81,9 +82,13 @@ class Scheme:
                 changed = replace(changed, fr_threshold=int(value))
             elif name == "rack" and value in ("on", "off"):
                 changed = replace(changed, recovery=int(value == "on"))
-            else:
+            elif name != "adapt" or value not in ("on", "off"):
                 raise SchemeError(
-                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MOST_DUPLICATES}), +rack=on or +rack=off"
+                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MOST_DUPLICATES}), "
+                    "+rack=on or +rack=off, +adapt=on or +adapt=off"
                 )
-        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "rack") if name in settings)
+        if settings.get("adapt") == "off":
+            most = {"ipv4/tcp_max_reordering": str(changed.fr_threshold)}
+            changed = replace(changed, sysctls={**changed.sysctls, **most})
+        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "rack", "adapt") if name in settings)
         return replace(changed, name=self.name + tail)

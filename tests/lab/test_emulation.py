@@ -103,6 +103,24 @@ def test_what_is_to_follow_follows_and_ends_with_its_last_byte() -> None:
     performed("ecmp", Plan(transfers, 3.0), check)
 
 
+def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
+    small = Transfer(TREE.host("h0_0_2"), TREE.host("h2_0_2"), 20_000, kind="small")
+    plan = all_hosts(5.0)
+
+    def main() -> int:
+        with Emulation(TREE, named("hedera"), RATE) as emulation:
+            run, flows = perform(emulation, Plan((*plan.transfers, small), 5.0), "test", 1)
+            placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
+            large = [flow for flow in flows if flow.kind != "small"]
+            assert len(placed) >= len(large) // 2, run.events
+            assert all(any(flow.src in text and flow.dst in text for flow in large) for text in placed)
+            assert not any("h0_0_2" in text and "h2_0_2" in text for text in placed)
+            assert min(run.core_packets.values()) > 0
+        return 0
+
+    assert isolated(main) == 0
+
+
 def test_multipath_tcp_has_its_eight_subflows() -> None:
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         subflows = run.options["subflows_seen"]
@@ -117,18 +135,22 @@ def test_multipath_tcp_has_its_eight_subflows() -> None:
 
 
 @pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is not here: make install-peers")
-def test_routers_use_every_core_and_go_around_a_dead_one() -> None:
-    plan = all_hosts(6.0)
-
+def test_routers_use_every_core() -> None:
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         assert min(run.core_packets.values()) > 0.1 * max(run.core_packets.values())
-        # the dead router's pod sends and receives again after BFD's 300 ms and what TCP makes of them
-        touched = [flow for flow in flows if "h0_" in (flow.src[:3], flow.dst[:3])]
-        assert touched
-        assert all(run.series[str(flow.flow)][5] > 0 for flow in touched)
-        assert [text for _, text in run.events] == ["a0_0 fails"]
+        assert all(flow.bytes > 0 for flow in flows)
 
-    performed("bgp", Plan(plan.transfers, 6.0, failed=("a0_0",), fail_after=2.0), check)
+    performed("bgp", all_hosts(4.0), check)
+
+
+def test_a_failure_in_the_middle_is_recorded_and_gone_around() -> None:
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        assert next(text for _, text in run.events) == "a0_0 fails"
+        assert any(text.endswith("a0_0 down") for _, text in run.events)
+        # all of them, also those of the pod that has lost a switch, send and receive at the end
+        assert all(run.series[str(flow.flow)][5] > 0 for flow in flows)
+
+    performed("sopa", Plan(all_hosts(6.0).transfers, 6.0, failed=("a0_0",), fail_after=2.0), check)
 
 
 def test_a_plans_oversubscription_is_the_core_links_rate() -> None:

@@ -6,7 +6,7 @@ from experiments.schemes import SchemeError, named, schemes
 
 
 def test_the_schemes_of_the_comparison_are_there() -> None:
-    wanted = {"sopa", "plts-rr", "rps", "plts-rnd", "plts-cnt", "ecmp", "mptcp", "flowlet", "flowcell", "bgp"}
+    wanted = {"sopa", "plts-rr", "rps", "plts-rnd", "plts-cnt", "ecmp", "hedera", "mptcp", "flowlet", "flowcell", "bgp"}
     assert wanted <= set(schemes())
     assert all(scheme.summary and scheme.name == name for name, scheme in schemes().items())
 
@@ -29,6 +29,13 @@ def test_a_variant_has_its_settings_and_says_so() -> None:
     assert named("sopa") == schemes()["sopa"]
 
 
+def test_without_adapting_the_threshold_is_also_the_largest() -> None:
+    variant = named("rps+adapt=off+fr=6")
+    assert variant.name == "rps+fr=6+adapt=off"
+    assert variant.sysctls == {"ipv4/tcp_max_reordering": "6"}
+    assert named("rps+adapt=on").sysctls == {}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -38,6 +45,7 @@ def test_a_variant_has_its_settings_and_says_so() -> None:
         ("sopa+fr=301", "1 to 300"),
         ("sopa+fr=x", "is no setting"),
         ("sopa+rack=maybe", "rack=on"),
+        ("sopa+adapt=perhaps", "adapt=on"),
         ("sopa+colour=red", "is no setting"),
         ("sopa+fr", "is no setting"),
     ],

@@ -1,0 +1,133 @@
+"""Elephants to paths by Simulated Annealing over one core switch for each destination (Hedera, NSDI 2010, section 5.2). Pure."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from experiments.schemes.hedera.placement import Elephant, Hop, Up, links
+from topologies import Failures, FatTree, Host
+
+FIRST_TEMPERATURE = 1000
+"""It falls by one each step, so that there are as many steps."""
+SMALL_HOSTS = 16
+SMALL_COOLING, LARGE_COOLING = 0.5 * FIRST_TEMPERATURE, 1000.0 * FIRST_TEMPERATURE
+"""The paper's factor c: for its testbed of 16 hosts, and for what is larger."""
+LONGEST = 4  # links between switches on a path
+ENOUGH = 1e-9
+
+
+class Annealing:
+    """Searches for core switches that avoid overload, each time from what it found last.
+
+    A state gives every destination host a core switch, by which all elephants to it go; those from within its pod go by the
+    aggregation switch that leads to that core switch. In each pod every core switch serves one host. A step swaps those of two
+    hosts of a pod, of an edge switch, or of the hosts of a pod that are reached through the same aggregation switch, each kind
+    as likely. The energy is what exceeds the capacity, over all links.
+
+    Parameters
+    ----------
+    tree : FatTree
+    seed : int
+        Of the random steps.
+    """
+
+    def __init__(self, tree: FatTree, seed: int) -> None:
+        self.tree = tree
+        self._random = random.Random(f"{seed} annealing")
+        self._pods: list[list[Host]] = [[] for _ in range(tree.k)]
+        for host in tree.hosts():
+            self._pods[host.pod].append(host)
+        self.cores: dict[Host, Up] = {}
+        for hosts in self._pods:
+            cores = list(tree.choices("inter-pod"))
+            self._random.shuffle(cores)
+            self.cores.update(zip(hosts, cores, strict=True))
+        self._cooling = SMALL_COOLING if tree.host_count <= SMALL_HOSTS else LARGE_COOLING
+
+    def place(self, failures: Failures, elephants: Sequence[Elephant]) -> list[Up | None]:
+        """Give each elephant the path by its destination's core switch, or None where that way has failed."""
+        loads = _Loads(failures, elephants, self.cores)
+        # only swaps that touch a destination of elephants change anything
+        busy = sorted({elephant.dst for elephant in elephants})
+        best, best_energy = dict(self.cores), loads.energy
+        for temperature in range(FIRST_TEMPERATURE, 0, -1):
+            if best_energy <= ENOUGH or not busy:
+                break
+            one, other = self._pair(self._random.choice(busy), loads.cores)
+            before = loads.energy
+            loads.swap(one, other)
+            worse = loads.energy - before
+            if worse > 0 and self._random.random() >= math.exp(-self._cooling * worse / temperature):
+                loads.swap(one, other)
+            elif loads.energy < best_energy - ENOUGH:
+                best, best_energy = dict(loads.cores), loads.energy
+        self.cores = best
+        return [_path(failures, elephant, best[elephant.dst]) for elephant in elephants]
+
+    def _pair(self, one: Host, cores: dict[Host, Up]) -> tuple[Host, Host]:
+        """A host to swap core switches with: one of the same pod, edge switch, or aggregation switch on the way down."""
+        kind = self._random.randrange(3)
+        others = [
+            other
+            for other in self._pods[one.pod]
+            if other != one
+            and (kind != 1 or other.edge == one.edge)
+            and (kind != 2 or cores[other][0] == cores[one][0])
+        ]
+        return one, self._random.choice(others or [one])
+
+
+class _Loads:
+    """What every link carries in a state, and the state's energy, kept up swap by swap."""
+
+    def __init__(self, failures: Failures, elephants: Iterable[Elephant], cores: dict[Host, Up]) -> None:
+        self.cores = dict(cores)
+        self.energy = 0.0
+        self._failures = failures
+        self._loads: defaultdict[Hop, float] = defaultdict(float)
+        self._to: defaultdict[Host, list[Elephant]] = defaultdict(list)
+        self._ways: dict[tuple[Elephant, Up], tuple[Hop, ...] | None] = {}
+        for elephant in elephants:
+            self._to[elephant.dst].append(elephant)
+        for host in list(self._to):
+            self._carry(host, 1)
+
+    def swap(self, one: Host, other: Host) -> None:
+        """Exchange the core switches of two hosts."""
+        for host in {one, other}:
+            self._carry(host, -1)
+        self.cores[one], self.cores[other] = self.cores[other], self.cores[one]
+        for host in {one, other}:
+            self._carry(host, 1)
+
+    def _carry(self, host: Host, sign: int) -> None:
+        for elephant in self._to.get(host, ()):
+            way = self._way(elephant)
+            if way is None:
+                self.energy += sign * LONGEST * elephant.demand  # a failed way has no capacity at all
+                continue
+            for hop in way:
+                before = self._loads[hop]
+                after = self._loads[hop] = before + sign * elephant.demand
+                self.energy += max(0.0, after - 1) - max(0.0, before - 1)
+
+    def _way(self, elephant: Elephant) -> tuple[Hop, ...] | None:
+        key = elephant, self.cores[elephant.dst]
+        if key not in self._ways:
+            up = _path(self._failures, *key)
+            within_rack = self._failures.tree.kind(elephant.src, elephant.dst) == "intra-rack"
+            way = () if up is None else links(self._failures.tree, elephant.src, elephant.dst, up)
+            self._ways[key] = None if up is None and not within_rack else way
+        return self._ways[key]
+
+
+def _path(failures: Failures, elephant: Elephant, core: Up) -> Up | None:
+    """The path of an elephant whose destination has that core switch; None within a rack, or if it has failed."""
+    kind = failures.tree.kind(elephant.src, elephant.dst)
+    up = core if kind == "inter-pod" else core[:1]
+    if kind == "intra-rack" or failures.on_way(elephant.src, elephant.dst, up) is not None:
+        return None
+    return up

@@ -1,0 +1,151 @@
+"""Hedera's flow entries at the edge switches, as messages and back.
+
+=========  ========  ===========================================================================================
+table      priority
+=========  ========  ===========================================================================================
+INGRESS    34        a host's own packet with a word: as without Hedera
+INGRESS    33        a placed flow: write its word into ``eth_src``, go to DOWN; expires
+INGRESS    31        a host's TCP: learn an entry that counts the flow, consult `COUNTING`, go to DOWN
+COUNTING   1         a flow: nothing but a counter; expires
+=========  ========  ===========================================================================================
+
+Beside them stand SOPA's own of INGRESS: 35 for hosts that may not choose paths, 30 for a host's own address. All of Hedera's
+carry a mark in their cookies, by which they are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from experiments.schemes.hedera.flows import FlowKey, Reading
+from experiments.schemes.hedera.placement import Up
+from flowrules import word
+from flowrules.model import IPV4, Field, Table
+from sopa_ryu import openflow
+from sopa_ryu.openflow import OPENFLOW, PARSER
+from topologies import FatTree, Switch, TopologyError
+
+COUNTING = 16
+TCP: Field = ("ip_proto", 6)
+LABELLED_PRIORITY, PLACED_PRIORITY, COUNTED_PRIORITY = 34, 33, 31
+
+COOKIE_MARK = 0x48
+MARK = COOKIE_MARK << 56
+MARK_MASK = 0xFF << 56
+STANDING, COUNT, PLACED = (MARK | kind << 48 for kind in (1, 2, 3))
+KIND_MASK = 0xFFFF << 48
+CONSULT_FROM = 0xFFF8  # resubmit with the port that the packet came in by (OpenFlow 1.0's OFPP_IN_PORT)
+
+
+def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[Any]:
+    """The messages that install what an edge switch always holds.
+
+    Parameters
+    ----------
+    datapath : ryu.controller.controller.Datapath
+    tree : FatTree
+    edge : Switch
+    seconds : int
+        A flow that has sent nothing for so long is no longer counted.
+    """
+    messages = []
+    for host in tree.hosts_of(edge):
+        own: tuple[Field, ...] = (("in_port", tree.port(edge, host)), IPV4, ("ipv4_src", str(tree.ip(host))))
+        labelled = (*own, ("eth_src", word.LABELLED))
+        messages.append(_add(datapath, STANDING, LABELLED_PRIORITY, labelled, []))
+        count = [_learn(seconds), PARSER.NXActionResubmitTable(in_port=CONSULT_FROM, table_id=COUNTING)]
+        messages.append(_add(datapath, STANDING, COUNTED_PRIORITY, (*own, TCP), count))
+    return messages
+
+
+def standing_count(tree: FatTree) -> int:
+    """How many entries an edge switch always holds."""
+    return 2 * tree.half
+
+
+def place(datapath: Any, tree: FatTree, flow: FlowKey, up: Up, seconds: int) -> Any:
+    """The message that gives a flow a path, until it has sent nothing for ``seconds``."""
+    up1, up2 = word.hop_bytes(up)
+    actions = [PARSER.OFPActionSetField(eth_src=word.carrier_mac(up))]
+    return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
+
+
+def release(datapath: Any, tree: FatTree, flow: FlowKey) -> Any:
+    """The message that leaves a flow to the switches' hash again."""
+    match = PARSER.OFPMatch(**dict(_five(tree, flow)))
+    return openflow.flow_delete(datapath, openflow.Installed(Table.INGRESS, PLACED_PRIORITY, 0, match))
+
+
+def request(datapath: Any) -> Any:
+    """The message that asks a switch for Hedera's entries."""
+    return PARSER.OFPFlowStatsRequest(datapath, cookie=MARK, cookie_mask=MARK_MASK)
+
+
+def is_standing(body: Any) -> bool:
+    """Whether flow statistics are of an entry that is always held."""
+    return bool(body.cookie & KIND_MASK == STANDING)
+
+
+def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
+    """What flow statistics say of flows between hosts of the fabric."""
+    for body in bodies:
+        kind = body.cookie & KIND_MASK
+        if kind in (COUNT, PLACED):
+            match = body.match
+            try:
+                src, dst = tree.host_by_ip(match["ipv4_src"]), tree.host_by_ip(match["ipv4_dst"])
+            except TopologyError:
+                continue  # to outside: there is no way to place it on
+            flow = FlowKey(src, match["tcp_src"], dst, match["tcp_dst"])
+            seconds = body.duration_sec + body.duration_nsec / 1e9
+            yield Reading(flow, body.byte_count, seconds, _up(body.cookie) if kind == PLACED else None)
+
+
+def _up(cookie: int) -> Up:
+    return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != word.UNUSED)
+
+
+def _five(tree: FatTree, flow: FlowKey) -> tuple[Field, ...]:
+    return (
+        ("in_port", tree.port(tree.edge_of(flow.src), flow.src)),
+        IPV4,
+        ("ipv4_src", str(tree.ip(flow.src))),
+        ("ipv4_dst", str(tree.ip(flow.dst))),
+        TCP,
+        ("tcp_src", flow.src_port),
+        ("tcp_dst", flow.dst_port),
+    )
+
+
+def _add(
+    datapath: Any, cookie: int, priority: int, match: tuple[Field, ...], actions: list[Any], seconds: int = 0
+) -> Any:
+    apply = [PARSER.OFPInstructionActions(OPENFLOW.OFPIT_APPLY_ACTIONS, actions)] if actions else []
+    return PARSER.OFPFlowMod(
+        datapath,
+        cookie=cookie,
+        table_id=Table.INGRESS,
+        command=OPENFLOW.OFPFC_ADD,
+        idle_timeout=seconds,
+        priority=priority,
+        match=PARSER.OFPMatch(**dict(match)),
+        instructions=[*apply, PARSER.OFPInstructionGotoTable(Table.DOWN)],
+    )
+
+
+def _learn(seconds: int) -> Any:
+    return PARSER.NXActionLearn(
+        table_id=COUNTING,
+        specs=[
+            PARSER.NXFlowSpecMatch(src=0x0800, dst=("eth_type_nxm", 0), n_bits=16),
+            PARSER.NXFlowSpecMatch(src=6, dst=("ip_proto_nxm", 0), n_bits=8),
+            PARSER.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_src_nxm", 0), n_bits=32),
+            PARSER.NXFlowSpecMatch(src=("ipv4_dst_nxm", 0), dst=("ipv4_dst_nxm", 0), n_bits=32),
+            PARSER.NXFlowSpecMatch(src=("tcp_src_nxm", 0), dst=("tcp_src_nxm", 0), n_bits=16),
+            PARSER.NXFlowSpecMatch(src=("tcp_dst_nxm", 0), dst=("tcp_dst_nxm", 0), n_bits=16),
+        ],
+        idle_timeout=seconds,
+        priority=1,
+        cookie=COUNT,
+    )

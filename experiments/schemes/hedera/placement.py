@@ -1,0 +1,80 @@
+"""Elephants to paths on which they fit: Global First Fit (Hedera, NSDI 2010, section 5.1). Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import NamedTuple
+
+from topologies import Failures, FatTree, Host, Switch
+
+TOLERANCE = 1e-6
+"""Shares that add up to a link's rate within this fit."""
+
+Up = tuple[int, ...]
+Hop = tuple[Switch, Switch]
+"""A link between switches in one direction."""
+
+
+class Elephant(NamedTuple):
+    """A flow to be placed: its ends, its natural demand as a share of a link, and the path that it was given, if any."""
+
+    src: Host
+    dst: Host
+    demand: float
+    current: Up | None = None
+
+
+Placement = Callable[[Failures, Sequence[Elephant]], list[Up | None]]
+"""Failures and elephants in, a path for each out, or None for those that are left to the switches' hash."""
+
+
+@lru_cache(maxsize=1 << 16)
+def links(tree: FatTree, src: Host, dst: Host, up: Up) -> tuple[Hop, ...]:
+    """The links between switches on a path, each in the direction of the flow."""
+    return tuple(pairwise(tree.hops(src, dst, up)))
+
+
+def usable(failures: Failures, elephant: Elephant) -> list[Up]:
+    """The paths that an elephant may be given: none within a rack, where there is nothing to choose."""
+    src, dst = elephant.src, elephant.dst
+    choices = failures.tree.choices(failures.tree.kind(src, dst))
+    return [up for up in choices if up and failures.on_way(src, dst, up) is None]
+
+
+def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[Up | None]:
+    """Give each elephant the first path all of whose links have room for its demand.
+
+    Those that have a path come first, in the order given, and keep it as long as it fits. One that fits nowhere any more stays
+    where it is while that way works: it is no better off elsewhere. A new one that fits nowhere is left to the hash.
+
+    Parameters
+    ----------
+    failures : Failures
+        Paths with a failure on them are not used.
+    elephants : sequence of Elephant
+
+    Returns
+    -------
+    list of tuple of int or None
+        Each one's uplink choices, in the order of ``elephants``.
+    """
+    loads: Counter[Hop] = Counter()
+    placed: list[Up | None] = [None] * len(elephants)
+    for at in sorted(range(len(elephants)), key=lambda each: elephants[each].current is None):
+        elephant = elephants[at]
+        choices = usable(failures, elephant)
+        current = elephant.current if elephant.current in choices else None
+        tried = choices if current is None else [current, *choices]
+        up = next((up for up in tried if _fits(failures.tree, loads, elephant, up)), current)
+        if up is not None:
+            placed[at] = up
+            for hop in links(failures.tree, elephant.src, elephant.dst, up):
+                loads[hop] += elephant.demand  # type: ignore[assignment]  # a Counter of shares
+    return placed
+
+
+def _fits(tree: FatTree, loads: Counter[Hop], elephant: Elephant, up: Up) -> bool:
+    return all(loads[hop] + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up))

@@ -1,0 +1,193 @@
+"""Hedera's rounds: rates from counters, which flows are elephants, what is moved."""
+
+import logging
+
+import pytest
+from oslo_config import cfg
+
+from experiments.schemes import named
+from experiments.schemes.hedera import OPTIONS_FILE, entries, options
+from experiments.schemes.hedera.flows import FlowKey, Rates, Reading
+from experiments.schemes.hedera.placement import global_first_fit
+from experiments.schemes.hedera.schedule import Move, Scheduler
+from flowrules.model import Table
+from flowrules.rules import switch_rules
+from topologies import Failures, FatTree, Host, Level, Switch
+
+TREE = FatTree(4)
+HEALTHY = Failures(TREE)
+EDGE = Switch(Level.EDGE, 0, 0)
+ONE = FlowKey(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
+TWO = FlowKey(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
+
+
+def test_a_flow_is_named_by_its_hosts_and_ports() -> None:
+    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
+
+
+# -- rates ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_what_has_been_counted_since_the_last_round() -> None:
+    rates = Rates()
+    assert rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0).rates == {ONE: 2000.0}
+    assert rates.take(EDGE, [Reading(ONE, 6000, 9.0, None)], 105.0).rates == {ONE: 8000.0}
+    # one that is new has sent all of it since then
+    report = rates.take(EDGE, [Reading(ONE, 6000, 14.0, None), Reading(TWO, 500, 0.5, None)], 110.0)
+    assert report.rates == {ONE: 0.0, TWO: 800.0}
+
+
+def test_a_placed_flow_is_counted_by_both_of_its_entries() -> None:
+    rates = Rates()
+    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0)
+    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))], 105.0)
+    assert report.rates == {ONE: 1600.0}
+    assert report.placed == {ONE: (1, 0)}
+
+
+def test_a_counter_that_goes_back_is_a_new_entrys() -> None:
+    rates = Rates()
+    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
+    assert rates.take(EDGE, [Reading(ONE, 500, 1.0, None)], 105.0).rates == {ONE: 800.0}
+
+
+def test_a_flow_that_has_ended_is_not_remembered() -> None:
+    rates = Rates()
+    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
+    assert rates.take(EDGE, [], 105.0).rates == {}
+    assert rates.take(EDGE, [Reading(ONE, 9000, 1.0, None)], 110.0).rates == {ONE: 14400.0}
+
+
+def test_a_switch_that_has_come_back_counts_anew() -> None:
+    rates = Rates()
+    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
+    rates.forget(EDGE)
+    assert rates.take(EDGE, [Reading(ONE, 10_000, 10.0, None)], 200.0).rates == {ONE: 8000.0}
+
+
+def test_an_entry_without_age_has_no_rate_yet() -> None:
+    assert Rates().take(EDGE, [Reading(ONE, 9000, 0.0, None)], 100.0).rates == {}
+
+
+# -- rounds -----------------------------------------------------------------------------------------------------------
+
+
+def test_only_what_exceeds_the_threshold_is_placed() -> None:
+    scheduler = Scheduler(global_first_fit, 0.1)
+    assert scheduler.round(HEALTHY, {ONE: 0.1, TWO: 0.05}, {}) == []
+    assert scheduler.round(HEALTHY, {ONE: 0.11, TWO: 0.05}, {}) == [Move(ONE, (0, 0), None)]
+
+
+def test_what_is_placed_stays_an_elephant_and_where_it_is() -> None:
+    scheduler = Scheduler(global_first_fit, 0.1)
+    assert scheduler.round(HEALTHY, {ONE: 0.02}, {ONE: (1, 1)}) == []
+    # both want a whole link of their rack's switch: the second one has to take the other
+    assert scheduler.round(HEALTHY, {ONE: 0.02, TWO: 0.5}, {ONE: (1, 1)}) == [Move(TWO, (0, 0), None)]
+    assert scheduler.round(HEALTHY, {TWO: 0.5}, {TWO: (0, 0)}) == []
+
+
+def test_who_was_found_first_is_placed_first() -> None:
+    scheduler = Scheduler(lambda failures, elephants: [None] * len(elephants), 0.1)
+    scheduler.round(HEALTHY, {TWO: 0.5}, {})
+    scheduler._placement = global_first_fit
+    moves = scheduler.round(HEALTHY, {ONE: 0.9, TWO: 0.5}, {})
+    assert [move.flow for move in moves] == [TWO, ONE]
+
+
+def test_a_failure_on_the_way_moves_a_placed_flow_and_no_way_at_all_releases_it() -> None:
+    scheduler = Scheduler(global_first_fit, 0.1)
+    cut = Failures(TREE, {"a0_0-c0_0": "down"})
+    assert scheduler.round(cut, {}, {ONE: (0, 0)}) == [Move(ONE, (1, 0), (0, 0))]
+    gone = Failures(TREE, {"e2_1": "down"})
+    assert scheduler.round(gone, {}, {ONE: (0, 0)}) == [Move(ONE, None, (0, 0))]
+
+
+def test_flows_within_a_rack_count_for_demand_and_are_not_placed() -> None:
+    within = FlowKey(ONE.src, 1, Host(0, 0, 3), 2)
+    seen = []
+
+    def placement(failures, elephants):  # type: ignore[no-untyped-def]
+        seen.extend(elephants)
+        return global_first_fit(failures, elephants)
+
+    moves = Scheduler(placement, 0.1).round(HEALTHY, {ONE: 0.4, within: 0.4}, {})
+    assert [elephant.demand for elephant in seen] == [0.5, 0.5]
+    assert [move.flow for move in moves] == [ONE]
+
+
+# -- entries ----------------------------------------------------------------------------------------------------------
+
+
+class Datapath:
+    """What Ryu's messages ask of a datapath."""
+
+    from ryu.ofproto import ofproto_v1_3 as ofproto
+    from ryu.ofproto import ofproto_v1_3_parser as ofproto_parser
+
+
+class Statistics:
+    """The statistics of the entry that a message installs."""
+
+    def __init__(self, message, octets):  # type: ignore[no-untyped-def]
+        self.cookie, self.match = message.cookie, message.match
+        self.byte_count, self.duration_sec, self.duration_nsec = octets, 2, 500_000_000
+
+
+@pytest.mark.parametrize("up", [(0, 0), (1, 0), (0, 1), (1,), (0,)])
+def test_a_placed_entry_tells_its_flow_and_path(up: tuple[int, ...]) -> None:
+    message = entries.place(Datapath, TREE, ONE, up, 10)
+    message.serialize()
+    assert list(entries.readings(TREE, [Statistics(message, 77)])) == [Reading(ONE, 77, 2.5, up)]
+
+
+def test_hedera_stands_between_sopas_entries_of_the_same_table() -> None:
+    messages = entries.standing(Datapath, TREE, EDGE, 10)
+    for message in messages:
+        message.serialize()
+    assert len(messages) == entries.standing_count(TREE)
+    ours = {message.priority for message in messages} | {entries.PLACED_PRIORITY}
+    theirs = {flow.priority for flow in switch_rules(TREE, EDGE, None, [ONE.src]).flows if flow.table is Table.INGRESS}
+    assert not ours & theirs
+    assert all(30 < priority < 35 for priority in ours)
+    assert entries.COUNTING not in set(Table)
+
+
+def test_statistics_of_hosts_outside_the_fabric_and_of_standing_entries_are_no_readings() -> None:
+    message = entries.place(Datapath, TREE, ONE, (0, 0), 10)
+    message.match = Datapath.ofproto_parser.OFPMatch(
+        eth_type=0x800, ipv4_src="10.0.0.2", ipv4_dst="192.0.2.1", ip_proto=6, tcp_src=1, tcp_dst=2
+    )
+    standing = entries.standing(Datapath, TREE, EDGE, 10)
+    assert list(entries.readings(TREE, [Statistics(each, 1) for each in (message, *standing)])) == []
+    assert all(entries.is_standing(each) for each in standing)
+    assert not entries.is_standing(message)
+
+
+# -- options, scheme --------------------------------------------------------------------------------------------------
+
+
+def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    options.register(conf)
+    conf(["--hedera-interval=1", "--hedera-placement=simulated-annealing"])
+    assert options.settings(conf) == options.Settings(1.0, 0.1, options.Algorithm.SIMULATED_ANNEALING, 1)
+    other = cfg.ConfigOpts()
+    other([])
+    assert options.settings(other) == options.Settings(5.0, 0.1, options.Algorithm.GLOBAL_FIRST_FIT, 1)
+
+
+def test_a_placement_that_is_none_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    with pytest.raises(SystemExit):
+        conf(["--hedera-placement=best"])
+
+
+def test_the_scheme_names_what_is_there() -> None:
+    scheme = named("hedera")
+    assert OPTIONS_FILE.is_file()
+    assert str(OPTIONS_FILE) in scheme.controller_options
+    assert scheme.applications == ("experiments.schemes.hedera.app",)
+    assert scheme.policy is None

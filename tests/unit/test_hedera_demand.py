@@ -1,0 +1,80 @@
+"""Demand estimation (Hedera, section 4.2): an example of four hosts, and what holds for every set of flows."""
+
+import random
+from collections import Counter
+from itertools import permutations
+
+import pytest
+
+from experiments.schemes.hedera.demand import estimate
+from topologies import FatTree, Host
+
+HOSTS = list(FatTree(4).hosts())
+A, B, C, D = HOSTS[:4]
+
+
+def test_the_example_of_four_hosts() -> None:
+    """In the manner of the paper's figure 4: the third host's second flow takes what its first, limited one leaves."""
+    flows = [(A, B), (A, C), (A, D), (B, A), (B, A), (B, C), (C, A), (C, D), (D, B), (D, B)]
+    third = 1 / 3
+    assert estimate(flows) == pytest.approx([third] * 7 + [2 * third] + [third] * 2)
+
+
+@pytest.mark.parametrize(
+    ("flows", "demands"),
+    [
+        ([], []),
+        ([(A, B)], [1.0]),
+        ([(A, B), (A, C)], [0.5, 0.5]),
+        ([(A, C), (B, C)], [0.5, 0.5]),
+        ([(A, B), (B, C), (C, A)], [1.0, 1.0, 1.0]),
+        ([(A, D), (B, D), (C, D)], [1 / 3] * 3),
+        # a receiver's small flow leaves the rest to its large one
+        ([(A, B), (A, C), (A, D), (B, D)], [1 / 3, 1 / 3, 1 / 3, 2 / 3]),
+    ],
+)
+def test_simple_cases(flows: list[tuple[Host, Host]], demands: list[float]) -> None:
+    assert estimate(flows) == pytest.approx(demands)
+
+
+def test_all_to_all_is_shared_evenly() -> None:
+    flows = list(permutations(HOSTS, 2))
+    assert estimate(flows) == pytest.approx([1 / (len(HOSTS) - 1)] * len(flows))
+
+
+def drawn(seed: int) -> list[tuple[Host, Host]]:
+    choose = random.Random(seed)
+    hosts = HOSTS[: choose.randint(2, len(HOSTS))]
+    return [(pair[0], pair[1]) for pair in (choose.sample(hosts, 2) for _ in range(choose.randint(1, 60)))]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_interface_is_given_more_than_it_has_and_every_flow_is_held_back_by_one(seed: int) -> None:
+    flows = drawn(seed)
+    demands = estimate(flows)
+    sent: Counter[Host] = Counter()
+    received: Counter[Host] = Counter()
+    for (src, dst), demand in zip(flows, demands, strict=True):
+        assert 0 < demand <= 1 + 1e-6
+        sent[src] += demand  # type: ignore[assignment]
+        received[dst] += demand  # type: ignore[assignment]
+    assert max(*sent.values(), *received.values()) <= 1 + 1e-6
+    for src, dst in flows:
+        assert max(sent[src], received[dst]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_order_of_the_flows_does_not_matter(seed: int) -> None:
+    flows = drawn(seed)
+    order = list(range(len(flows)))
+    random.Random(-seed - 1).shuffle(order)
+    demands = estimate(flows)
+    assert estimate([flows[at] for at in order]) == pytest.approx([demands[at] for at in order])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_flows_of_one_pair_have_the_same_demand(seed: int) -> None:
+    flows = drawn(seed)
+    by_pair: dict[tuple[Host, Host], float] = {}
+    for pair, demand in zip(flows, estimate(flows), strict=True):
+        assert by_pair.setdefault(pair, demand) == pytest.approx(demand)

@@ -1,0 +1,154 @@
+"""Placing elephants (Hedera, section 5): what fits stays and is not overloaded, failures are avoided, a seed says it all."""
+
+import random
+from collections import Counter
+
+import pytest
+
+from experiments.schemes.hedera.annealing import Annealing
+from experiments.schemes.hedera.demand import estimate
+from experiments.schemes.hedera.placement import Elephant, Hop, Placement, Up, global_first_fit, links
+from topologies import Failures, FatTree, Host
+
+TREE = FatTree(4)
+HEALTHY = Failures(TREE)
+HOSTS = list(TREE.hosts())
+
+
+def loads(tree: FatTree, elephants: list[Elephant], placed: list[Up | None]) -> Counter[Hop]:
+    carried: Counter[Hop] = Counter()
+    for elephant, up in zip(elephants, placed, strict=True):
+        if up is not None:
+            for hop in links(tree, elephant.src, elephant.dst, up):
+                carried[hop] += elephant.demand  # type: ignore[assignment]
+    return carried
+
+
+def excess(tree: FatTree, elephants: list[Elephant], placed: list[Up | None]) -> float:
+    return sum(max(0.0, load - 1) for load in loads(tree, elephants, placed).values())
+
+
+def drawn(tree: FatTree, seed: int) -> tuple[Failures, list[Elephant]]:
+    choose = random.Random(seed)
+    hosts = list(tree.hosts())
+    pairs = [(a, b) for a, b in (choose.sample(hosts, 2) for _ in range(choose.randint(1, 3 * len(hosts))))]
+    names = [tree.name(link) for link in tree.links() if not isinstance(link.lower, Host)]
+    failures = Failures(tree, dict.fromkeys(choose.sample(names, seed % 4), "down"))
+    return failures, [Elephant(a, b, demand) for (a, b), demand in zip(pairs, estimate(pairs), strict=True)]
+
+
+def stride(tree: FatTree, by: int) -> list[Elephant]:
+    hosts = list(tree.hosts())
+    return [Elephant(host, hosts[(at + by) % len(hosts)], 1.0) for at, host in enumerate(hosts)]
+
+
+def placements(tree: FatTree, seed: int = 1) -> list[Placement]:
+    return [global_first_fit, Annealing(tree, seed).place]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
+    tree = FatTree(4 + 2 * (seed % 2))
+    failures, elephants = drawn(tree, seed)
+    for place in placements(tree):
+        placed = place(failures, elephants)
+        assert len(placed) == len(elephants)
+        for (src, dst, *_), up in zip(elephants, placed, strict=True):
+            if up is not None:
+                assert up in tree.choices(tree.kind(src, dst))
+                assert failures.on_way(src, dst, up) is None
+                assert tree.kind(src, dst) != "intra-rack"
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_first_fit_overloads_nothing_leaves_out_what_fits_nowhere_and_keeps_its_own_decisions(seed: int) -> None:
+    failures, elephants = drawn(TREE, seed)
+    placed = global_first_fit(failures, elephants)
+    carried = loads(TREE, elephants, placed)
+    assert max(carried.values(), default=0) <= 1 + 1e-5
+    for (src, dst, demand, _), up in zip(elephants, placed, strict=True):
+        if up is None and TREE.kind(src, dst) != "intra-rack":
+            for other in TREE.choices(TREE.kind(src, dst)):
+                full = any(carried[hop] + demand > 1 for hop in links(TREE, src, dst, other))
+                assert full or failures.on_way(src, dst, other) is not None
+    again = [elephant._replace(current=up) for elephant, up in zip(elephants, placed, strict=True)]
+    kept = global_first_fit(failures, again)
+    assert all(new == old for new, old in zip(kept, placed, strict=True) if old is not None)
+
+
+def test_first_fit_takes_the_first_path_with_room() -> None:
+    src, dst, other = Host(0, 0, 2), Host(2, 0, 2), Host(0, 0, 3)
+    assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.5), Elephant(other, dst, 0.5)]) == [(0, 0), (0, 0)]
+    assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.6), Elephant(other, dst, 0.5)]) == [(0, 0), (1, 0)]
+
+
+def test_what_is_placed_comes_first_and_stays_though_others_would_fit_better() -> None:
+    src, dst = Host(0, 0, 2), Host(2, 0, 2)
+    new, old = Elephant(src, dst, 0.6), Elephant(Host(0, 0, 3), Host(3, 0, 2), 0.6, (0, 0))
+    assert global_first_fit(HEALTHY, [new, old]) == [(1, 0), (0, 0)]
+
+
+def test_what_fits_nowhere_any_more_stays_and_what_grows_out_of_its_place_moves() -> None:
+    first, second, third = Host(0, 0, 2), Host(0, 0, 3), Host(0, 0, 2)
+    dst = Host(2, 0, 2)
+    both = [Elephant(first, dst, 0.9, (0, 0)), Elephant(second, Host(3, 0, 2), 0.9, (0, 1))]
+    assert global_first_fit(HEALTHY, both) == [(0, 0), (1, 0)]
+    full = [*both, Elephant(third, Host(1, 0, 2), 0.9, (1, 1))]
+    assert global_first_fit(HEALTHY, full) == [(0, 0), (1, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("k", [4, 6, 8])
+def test_annealing_finds_a_place_for_every_flow_of_a_stride(k: int) -> None:
+    tree = FatTree(k)
+    elephants = stride(tree, tree.half**2)  # every host to the host at its place in the next pod
+    placed = Annealing(tree, 3).place(Failures(tree), elephants)
+    assert None not in placed
+    assert excess(tree, elephants, placed) < 0.2 * len(elephants)
+    if k == 4:
+        assert excess(tree, elephants, placed) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_annealing_never_gets_worse_and_says_the_same_for_a_seed(seed: int) -> None:
+    _, elephants = drawn(TREE, 100 + seed)
+    annealing = Annealing(TREE, seed)
+    before = dict(annealing.cores)
+    by_chance: list[Up | None] = []
+    for src, dst, *_ in elephants:
+        core, kind = before[dst], TREE.kind(src, dst)
+        by_chance.append(core if kind == "inter-pod" else core[:1] if kind == "inter-rack" else None)
+    first = annealing.place(HEALTHY, elephants)
+    assert excess(TREE, elephants, first) <= excess(TREE, elephants, by_chance) + 1e-6
+    second = annealing.place(HEALTHY, elephants)
+    assert excess(TREE, elephants, second) <= excess(TREE, elephants, first) + 1e-6
+    assert Annealing(TREE, seed).place(HEALTHY, elephants) == first
+
+
+def test_annealing_gives_every_core_switch_one_host_of_each_pod() -> None:
+    annealing = Annealing(TREE, 5)
+    annealing.place(HEALTHY, stride(TREE, 4))
+    for pod in range(TREE.k):
+        served = [annealing.cores[host] for host in HOSTS if host.pod == pod]
+        assert sorted(served) == sorted(TREE.choices("inter-pod"))
+
+
+def test_annealing_leaves_what_overloads_nothing_where_it_is() -> None:
+    annealing = Annealing(TREE, 9)
+    cores = dict(annealing.cores)
+    annealing.place(HEALTHY, [Elephant(HOSTS[0], HOSTS[-1], 1.0)])
+    assert annealing.cores == cores
+
+
+def test_annealing_goes_around_a_failure() -> None:
+    src, dst = HOSTS[0], HOSTS[-1]
+    annealing = Annealing(TREE, 9)
+    up1, up2 = annealing.cores[dst]
+    failures = Failures(TREE, {f"c{up1}_{up2}": "down"})
+    (placed,) = annealing.place(failures, [Elephant(src, dst, 1.0)])
+    assert placed not in (None, (up1, up2))
+
+
+def test_what_has_no_way_is_left_to_the_hash() -> None:
+    failures = Failures(TREE, {TREE.name(TREE.edge_of(HOSTS[-1])): "down"})
+    for place in placements(TREE):
+        assert place(failures, [Elephant(HOSTS[0], HOSTS[-1], 1.0, (0, 0))]) == [None]
