@@ -65,9 +65,11 @@ class PathSets:
         return PathTable(FABRIC_NETWORK, self.tree.half, words, tuple(destinations), *choice)
 
 
-def path_table(tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy) -> PathTable:
+def path_table(
+    tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0
+) -> PathTable:
     """The table that a host's eBPF program works with while those failures last."""
-    table = PathSets(tree, host, seed, policy).follow(failures)
+    table = PathSets(tree, host, seed, policy, parameter).follow(failures)
     assert table is not None  # the first always differs from none
     return table
 

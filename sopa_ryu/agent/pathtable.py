@@ -34,8 +34,9 @@ class Policy(IntEnum):
     HASH = 2
     """One candidate per flow."""
     LEAST_USED = 3
-    """The candidate that has carried the fewest bytes from this host (PLTS-CNT: Dixit et al., SIGCOMM 2011), of 8 at most that
-    follow each other in round-robin order from a random one on."""
+    """The candidate that has carried the fewest bytes of all flows from this host, as each processor counts them (PLTS-CNT: Dixit
+    et al., SIGCOMM 2011): of all candidates up to 8, and of 8 that follow each other in round-robin order where there are more
+    (Mitzenmacher, 2001), from a place on that is drawn anew for each packet. One that was out for long counts as 64 KB behind."""
     FLOWLET = 4
     """A candidate drawn anew after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
     FLOWCELL = 5

@@ -10,9 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from flowrules.word import Carrier
+from sopa_ryu.agent.pathtable import Policy
 from topologies import FatTree, TopologyError
 
-POLICIES = ("round-robin", "random", "hash", "least-used", "flowlet", "flowcell")
+POLICIES = tuple(policy.name.lower().replace("_", "-") for policy in Policy)
 
 
 class FatTreeSize(click.ParamType[int]):

@@ -13,20 +13,24 @@ import pytest
 
 from flowrules.word import Carrier
 from sopa_ryu.agent import libbpf
-from sopa_ryu.agent.flowhash import FlowKey
+from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.pathtable import PARAMETERS, Policy, Word
 from sopa_ryu.agent.tagger import Tagger
-from tests.bpf.packets import FAR, HERE, INTER_POD, TCP, ip, ports, table, tcp, word_of
+from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
+from tests.bpf.packets import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
 
 MakeTagger = Callable[..., Tagger]
-LOOKS_BACK = 65_536
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
 
 
-def frame_of(size: int, sport: int = 40000) -> bytes:
+def frame_of(size: int, sport: int = 40000, **fields: object) -> bytes:
     """A TCP packet of so many bytes with its Ethernet header."""
-    return ip(ports(sport, 5001, size - 34))
+    return ip(ports(sport, 5001, size - 34), **fields)  # type: ignore[arg-type]
+
+
+def key_of(sport: int = 40000, dst: str = FAR) -> FlowKey:
+    return FlowKey.of(HERE, dst, TCP, sport, 5001)
 
 
 def word(tagger: Tagger, frame: bytes) -> Word:
@@ -67,17 +71,52 @@ def test_equal_packets_take_the_candidates_in_turn(tagger: Tagger) -> None:
     assert all(set(taken[at : at + 4]) == set(INTER_POD) for at in range(0, 400, 4))
 
 
+@pytest.mark.parametrize("inter_pod", [INTER_POD, MANY], ids=["4", "576"])
+def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
+    tagger: Tagger, inter_pod: tuple[Word, ...]
+) -> None:
+    its = table(policy=Policy.LEAST_USED, inter_pod=inter_pod)
+    lone = its._replace(sets=(INTRA_RACK, INTER_RACK, inter_pod, inter_pod[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2))
+    fewer = its._replace(sets=(INTRA_RACK, INTER_RACK[:1], inter_pod[1::2]))
+    draw, model = random.Random(len(inter_pod)), LeastUsed(its)
+    for number in range(6000):
+        if number % 500 == 0:
+            model.table = draw.choice((its, lone, fewer))
+            tagger.swap(model.table)
+        size, sport, dst = draw.choice((60, 700, 1514)), draw.randrange(9), draw.choice((FAR, FAR, NEAR, "10.2.0.2"))
+        if draw.random() < 0.1:
+            key = FlowKey.of(HERE, dst, TCP | FRAGMENT_KEY, 0, number)
+            assert word(tagger, frame_of(size, dst=dst, fragment=0x2000, ident=number)) == model.choose(key, size)
+        else:
+            assert word(tagger, frame_of(size, sport, dst=dst)) == model.choose(key_of(sport, dst), size)
+
+
+def test_what_takes_a_path_without_a_choice_counts_for_the_choices_of_others(tagger: Tagger) -> None:
+    one = table(policy=Policy.LEAST_USED)._replace(
+        sets=(INTRA_RACK, INTER_RACK, INTER_POD, INTER_POD[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2)
+    )
+    tagger.swap(one)
+    for _ in range(20):
+        tagger.run(frame_of(1000, dst="10.2.0.2"))
+    taken = [word(tagger, frame_of(1000)) for _ in range(60)]
+    assert Counter(taken) == dict.fromkeys(INTER_POD[1:], 20)
+
+
 def test_with_more_candidates_than_are_compared_none_is_far_from_the_others(tagger: Tagger) -> None:
+    # Measured with 4 seeds: 2.2 to 4.6 KB above or below the mean after 11,520 packets and after 115,200, as each packet goes
+    # to the least of 8 drawn anew; at random it is 10 to 20 KB and 40 to 62 KB, growing as the root of the packets.
     tagger.swap(table(policy=Policy.LEAST_USED, inter_pod=MANY))
     draw = random.Random(1)
-    carried: Counter[Word] = Counter(dict.fromkeys(MANY, 0))
-    for _ in range(20 * len(MANY)):
+    carried, at_random = (Counter(dict.fromkeys(MANY, 0)) for _ in range(2))
+    for number in range(60 * len(MANY)):
         frame = frame_of(draw.choice((60, 1514)), draw.randrange(1, 30))
         carried[word(tagger, frame)] += len(frame)
-    mean = sum(carried.values()) / len(carried)
-    # at random the largest of 576 would be some 3,400 bytes above, and the smallest as far below
-    assert max(carried.values()) - mean < 3000
-    assert mean - min(carried.values()) < 3000
+        at_random[draw.choice(MANY)] += len(frame)
+        if number + 1 in (20 * len(MANY), 60 * len(MANY)):
+            mean = sum(carried.values()) / len(carried)
+            assert max(carried.values()) - mean < 4 * 1514
+            assert mean - min(carried.values()) < 4 * 1514
+    assert max(at_random.values()) - mean > 4 * 4 * 1514
 
 
 def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(tagger: Tagger) -> None:
@@ -94,19 +133,31 @@ def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(tagger: Ta
 # -- flowlets ---------------------------------------------------------------------------------------------------------
 
 
-def set_last_packet(tagger: Tagger, ago_ns: int) -> None:
+def set_last_packet(tagger: Tagger, ago_ns: int, sport: int = 40000) -> None:
     """Have the flow's last packet come so long ago."""
-    key = struct.pack("=IIII", *FlowKey.of(HERE, FAR, TCP, 40000, 5001))
+    key = struct.pack("=IIII", *key_of(sport))
     value = libbpf.lookup(tagger._flows_fd, key, 16)
     assert value is not None
     turns, _ = struct.unpack("=QQ", value)
     libbpf.update(tagger._flows_fd, key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
 
 
+def test_flows_have_gaps_of_their_own(tagger: Tagger) -> None:
+    model = Flowlets(table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=10**9))
+    tagger.swap(model.table)
+    draw, now = random.Random(3), dict.fromkeys(range(5), 0)
+    for number in range(1500):
+        sport = draw.randrange(5)
+        if draw.random() < 0.2 and number > 100:
+            set_last_packet(tagger, 2 * 10**9, sport)
+            now[sport] += 2 * 10**9
+        assert word(tagger, frame_of(60, sport)) == model.choose(key_of(sport), now[sport])
+
+
 def test_a_burst_keeps_its_path_and_a_gap_draws_another_one(tagger: Tagger) -> None:
     chosen_from = table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=10**9)
     tagger.swap(chosen_from)
-    key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
+    key = key_of()
     for number in range(40):
         taken = {word(tagger, tcp()) for _ in range(20)}
         assert taken == {chosen_from.choose(key, number)}
@@ -131,7 +182,7 @@ def test_the_gap_is_time_since_the_flows_last_packet(tagger: Tagger) -> None:
     [ended] = tagger.flow_positions().values()
     time.sleep(0.2)
     tagger.run(tcp())
-    assert tagger.flow_positions() == {FlowKey.of(HERE, FAR, TCP, 40000, 5001): ended + 1}
+    assert tagger.flow_positions() == {key_of(): ended + 1}
 
 
 # -- flowcells --------------------------------------------------------------------------------------------------------
@@ -141,11 +192,28 @@ def test_the_gap_is_time_since_the_flows_last_packet(tagger: Tagger) -> None:
 def test_the_path_changes_with_the_first_packet_behind_a_cells_border(tagger: Tagger, cell: int) -> None:
     chosen_from = table(policy=Policy.FLOWCELL, inter_pod=MANY)._replace(parameter=cell)
     tagger.swap(chosen_from)
-    key, draw, sent = FlowKey.of(HERE, FAR, TCP, 40000, 5001), random.Random(cell), 0
+    key, draw, sent = key_of(), random.Random(cell), 0
     for _ in range(500):
         frame = frame_of(draw.choice((60, 700, 1514)))
         assert word(tagger, frame) == chosen_from.choose(key, sent // cell)
         sent += len(frame)
+
+
+def test_flows_have_cells_of_their_own_and_a_super_packet_counts_in_full(tagger: Tagger) -> None:
+    model = Flowcells(table(policy=Policy.FLOWCELL)._replace(parameter=10_000))
+    tagger.swap(model.table)
+    draw = random.Random(4)
+    for _ in range(1500):
+        size, sport = draw.choice((60, 1514, 3000)), draw.randrange(5)
+        taken = word_of(tagger.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
+        assert taken == model.choose(key_of(sport), size)
+
+
+def test_cells_take_the_candidates_in_the_interleaved_order(tagger: Tagger) -> None:
+    tagger.swap(table(policy=Policy.FLOWCELL)._replace(parameter=5 * 1000))
+    taken = [word(tagger, frame_of(1000)) for _ in range(60)]
+    start = INTER_POD.index(taken[0])
+    assert taken == [INTER_POD[(start + at // 5) % 4] for at in range(60)]
 
 
 # -- all --------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import pytest
 
 from flowrules import word
 from sopa_ryu.agent.pathsets import PathSets, path_table
-from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.agent.pathtable import PARAMETERS, Policy
 from topologies import Failures, FatTree, Switch
 
 
@@ -86,3 +86,13 @@ def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Failures, "choices_from", noted)
     sets.follow(Failures(tree, {"e5_1-a5_0": "down"}))
     assert asked == [frozenset({5})]
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_a_policys_parameter_is_its_default_unless_another_one_is_given(policy: Policy) -> None:
+    tree = FatTree(4)
+    host, failures = next(tree.hosts()), Failures(tree)
+    for given, wanted in ((0, PARAMETERS.get(policy, 0)), (77, 77)):
+        table = path_table(tree, host, failures, 7, policy, given)
+        assert table.parameter == wanted
+        assert type(table).decode(table.encode()).parameter == wanted

@@ -47,8 +47,8 @@ static __always_inline __u64 flowlet(struct flow_state *state, __u64 gap)
 	return state->turns;
 }
 
-/* Which of the candidates from `first` on, beginning with number `start`, has carried least; it is charged with the packet. */
-static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, __u32 count, __u32 bytes)
+/* Which of the candidates from `first` on, beginning with number `start`, has carried least; it is caught up with the others. */
+static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, __u32 count)
 {
 	__u64 least = ~0ULL, most = 0, *chosen = (void *)0;
 	__u32 at = start, found = start;
@@ -77,9 +77,18 @@ static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, _
 		if (++at == count)
 			at = 0;
 	}
-	if (chosen)
-		*chosen = (most > LOOKS_BACK && least < most - LOOKS_BACK ? most - LOOKS_BACK : least) + bytes;
+	if (chosen && most > LOOKS_BACK && least < most - LOOKS_BACK)
+		*chosen = most - LOOKS_BACK;
 	return found;
+}
+
+static __always_inline void charge(const struct path_word *path, __u32 bytes)
+{
+	__u32 place = path_place(path->up1, path->up2);
+	__u64 *load = bpf_map_lookup_elem(&path_load, &place);
+
+	if (load)
+		*load += bytes; /* per CPU */
 }
 
 /* The packet's place among the flow's candidates. */
@@ -104,7 +113,7 @@ static __always_inline __u32 position(const struct flow_key *key, const struct c
 		if (choice->policy == RANDOM)
 			return random_choice(hash, n, candidates);
 		if (choice->policy == LEAST_USED)
-			return least_used(from->table, from->destination->first, random_choice(hash, n, candidates), candidates, bytes);
+			return least_used(from->table, from->destination->first, random_choice(hash, n, candidates), candidates);
 		return round_robin(hash, n, candidates);
 	}
 	parameter = word(from->table, PARAMETER_WORD);
@@ -146,7 +155,11 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 /* Takes the flow's next turn, for a packet of so many bytes. */
 static __always_inline struct path_word *next_path(const struct flow_key *key, const struct candidates *from, __u32 bytes)
 {
-	return word(from->table, from->destination->first + position(key, from, bytes));
+	struct path_word *path = word(from->table, from->destination->first + position(key, from, bytes));
+
+	if (path && from->choice->policy == LEAST_USED) /* also where there was nothing to choose: it fills the path as well */
+		charge(path, bytes);
+	return path;
 }
 
 #endif
