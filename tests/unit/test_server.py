@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from typing import BinaryIO
 
 import pytest
 
@@ -53,10 +54,22 @@ def rest(client: socket.socket) -> bytes:
     return received
 
 
+def head(received: BinaryIO) -> bytes:
+    """The lines of one answer's head."""
+    lines = []
+    while (line := received.readline()) not in (b"", b"\r\n"):
+        lines.append(line)
+    return b"".join(lines)
+
+
 def test_requests_on_one_connection_are_answered_one_after_the_other(client: socket.socket) -> None:
-    for _ in range(3):
-        client.sendall(GOOD)
-        assert client.recv(65536).startswith(b"HTTP/1.1 200 OK")
+    with client.makefile("rb") as received:
+        for _ in range(3):
+            client.sendall(GOOD)
+            answer = head(received)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            assert b"Content-Length: 2\r\n" in answer
+            assert received.read(2) == b"xx"
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\nLong"])
@@ -98,10 +111,11 @@ def test_a_websocket_may_be_silent_for_longer(client: socket.socket) -> None:
         b"GET /socket HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
     )
-    assert client.recv(65536).startswith(b"HTTP/1.1 101")
-    time.sleep(1.5)
-    client.sendall(bytes([0x81, 0x85, 0, 0, 0, 0]) + b"hello")
-    assert client.recv(100) == b"\x81\x05hello"
+    with client.makefile("rb") as received:
+        assert head(received).startswith(b"HTTP/1.1 101")
+        time.sleep(1.5)
+        client.sendall(bytes([0x81, 0x85, 0, 0, 0, 0]) + b"hello")
+        assert received.read(7) == b"\x81\x05hello"
 
 
 @pytest.mark.parametrize(
