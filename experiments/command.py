@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,8 @@ def list_all() -> None:
         "A workload can be a traffic matrix, too: FILE.csv with src,dst,bytes,start. A scheme's TCP can be set otherwise:"
     )
     out.print(
-        "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no loss detection by time), sopa+adapt=off (a fixed threshold)."
+        "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no loss detection by time), sopa+adapt=off (a fixed threshold), "
+        "rps+sack=off (no selective acknowledgements)."
     )
 
 
@@ -180,14 +182,18 @@ def _run_all(
         return 0
 
     def inside() -> int:
+        from experiments.emulation.connection import TransferError
         from experiments.emulation.fabric import Emulation
         from experiments.emulation.run import perform
-        from experiments.emulation.transfers import TransferError
 
         say = Console(stderr=True, highlight=False)
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()
         each = scale.seconds + OVERHEAD_SECONDS
         done = 0
+
+        def tick(before: int, now: float) -> None:
+            bar.update(task, completed=before * each + min(now, scale.seconds))
+
         with Progress(*columns, console=say, disable=not say.is_terminal) as bar:
             task = bar.add_task("", total=count * each)
             for scheme in wanted:
@@ -203,7 +209,7 @@ def _run_all(
                                 plans[seed],
                                 workload.name,
                                 seed,
-                                lambda now: bar.update(task, completed=done * each + min(now, scale.seconds)),  # noqa: B023
+                                partial(tick, done),
                             )
                             results.add(record, flows)
                             done += 1

@@ -137,8 +137,12 @@ class RunRecord:
     arrivals : mapping
         From a traced flow's number to ``[seconds, packet, up1, up2, delay_ms]`` for each data packet in the order of arrival: its
         number by sequence, the path that it carried (255 for a hop not taken), and the time since it was sent.
+    series_ms : float
+        Milliseconds of each interval of `series`.
     series : mapping
-        From a flow's number to what arrived in each second, in Mbit/s.
+        From a flow's number to what arrived in each interval, in Mbit/s.
+    failed_at : float or None
+        When something failed during the run, in seconds.
     events : sequence
         ``[seconds, text]`` of what was done to the fabric, or seen.
     """
@@ -156,7 +160,9 @@ class RunRecord:
     queues: Mapping[str, Sequence[int]] = field(default_factory=dict)
     cwnd: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
     arrivals: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)
+    series_ms: float = 1000.0
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    failed_at: float | None = None
     events: Sequence[Sequence[Any]] = ()
 
 

@@ -1,5 +1,6 @@
 """The controller's own options: oslo.config's group `sopa`, as in --sopa-k, or [sopa] in a --config-file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,19 +141,24 @@ _OPTIONS = [
 ]
 
 
-def register(conf: cfg.ConfigOpts) -> None:
-    """Make the group known to `conf`. Harmless when it is known already.
+def register_group(conf: cfg.ConfigOpts, group: cfg.OptGroup, options: Sequence[cfg.Opt]) -> None:
+    """Make a group of options known to `conf`. Harmless when it is known already.
 
     Before the command line is parsed the options become command-line options; afterwards (the controller was
     started by something other than sopa_ryu.manager) they can still come from a configuration file.
     """
-    if GROUP in conf:
+    if group.name in conf:
         return
-    conf.register_group(_GROUP)
+    conf.register_group(group)
     try:
-        conf.register_cli_opts(_OPTIONS, group=_GROUP)
+        conf.register_cli_opts(options, group=group)
     except cfg.ArgsAlreadyParsedError:
-        conf.register_opts(_OPTIONS, group=_GROUP)
+        conf.register_opts(options, group=group)
+
+
+def register(conf: cfg.ConfigOpts) -> None:
+    """Make group `sopa` known to `conf`, as `register_group` does."""
+    register_group(conf, _GROUP, _OPTIONS)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

@@ -61,9 +61,25 @@ def tbf_burst(rate_mbit: float) -> int:
 def shaper(interface: str, rate_mbit: float, queue_packets: int) -> str:
     """Give an interface a rate and a queue."""
     return (
-        f"qdisc replace dev {interface} root tbf rate {round(rate_mbit * 1e6)}bit"
+        f"qdisc replace dev {interface} root handle 1: tbf rate {round(rate_mbit * 1e6)}bit"
         f" burst {tbf_burst(rate_mbit)} limit {queue_packets * FRAME_BYTES}"
     )
+
+
+def control_first(interface: str, queue_packets: int) -> Iterator[str]:
+    """Have what routers say to each other leave before everything else in an interface's queue, at the same rate.
+
+    Routers and switches mark it as network control, CS6 (RFC 4594, section 3.1), and serve that first. ARP goes with it: a router
+    that has lost its neighbour's address drops what waits for it.
+    """
+    # Classes that are never short of rate: the token bucket filter above them has the link's, they have the order alone.
+    yield f"qdisc add dev {interface} parent 1:1 handle 10: htb default 2"
+    unlimited = f"htb rate 10gbit burst 1m cburst 1m quantum {FRAME_BYTES}"
+    for band in (1, 2):
+        yield f"class add dev {interface} parent 10: classid 10:{band} {unlimited} prio {band}"
+        yield f"qdisc add dev {interface} parent 10:{band} bfifo limit {queue_packets * FRAME_BYTES}"
+    for pref, match in enumerate(("ip u32 match ip tos 0xc0 0xff", "arp u32 match u32 0 0"), start=1):
+        yield f"filter add dev {interface} parent 10: pref {pref} protocol {match} flowid 10:1"
 
 
 def filters(interface: str) -> str:

@@ -15,18 +15,18 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from flowrules.word import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
 from sopa_ryu.agent.netns import inside
 from topologies import FatTree, Host
 
-UNUSED = 0xFF
 SNAP_BYTES = 96
 MOST_PACKETS = 20_000
 _ETH_P_ALL = 0x0003
 _SO_TIMESTAMPNS, _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 35, 26, 33
 _TIMESPEC = struct.Struct("=qq")
 _FILTER = struct.Struct("=HBBI")
-_OPTION = b"\x9e\x04"
-_MAC = b"\x02\x53\x9e\x04"
+_OPTION = bytes([OPTION_TYPE, OPTION_LENGTH])
+_NO_PATH = UNUSED, UNUSED
 _SEQUENCES = 1 << 32
 
 
@@ -132,12 +132,10 @@ class Capture:
         sequence = _sequence_of_data(frame, header)
         if sequence is None:
             return
-        up1, up2 = UNUSED, UNUSED
-        if frame[6:10] == _MAC:
-            up1, up2 = frame[10], frame[11]
-        elif header > 20 and frame[34:36] == _OPTION:
-            up1, up2 = frame[36], frame[37]
-        flow.sent.append((at, sequence, up1, up2))
+        up = parse_mac(frame[6:12].hex(":")) or _NO_PATH
+        if header > 20 and frame[34:36] == _OPTION:
+            up = frame[36], frame[37]
+        flow.sent.append((at, sequence, *up))
 
     def _take_arrived(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
         if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MOST_PACKETS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from topologies.lab_faults import kill_switch, restore_switch
 from topologies.lab_links import shaper
 
 ROUTERS = Path("/run/sopa/routers")
-_SAID = re.compile(r"(\S+ \S+) [A-Z]+ hedera: (.*)")
+_LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
 HEAL_SECONDS = 150.0
 """Twice the longest hold-down of what comes back, and some."""
 DRAIN_SECONDS = 1.0
@@ -161,8 +161,8 @@ class Emulation:
             assert isinstance(self.lab, RouterLab)
             self.lab.set_router(name, not failed)
 
-    def await_healthy(self) -> None:
-        """Wait until everything that has failed is in use again everywhere.
+    def await_settled(self, failed: Sequence[str] = ()) -> None:
+        """Wait until everybody knows that these links and switches have failed, or that nothing has.
 
         Raises
         ------
@@ -170,12 +170,18 @@ class Emulation:
             If that takes too long.
         """
         if isinstance(self.lab, RouterLab):
-            self.lab.await_healthy()
+            self.lab.await_settled()
         elif self.sopa is not None:
             controller = self.sopa.controller
-            controller.wait_until(
-                lambda: not controller.fabric()["failures"], "nothing had failed any more", HEAL_SECONDS
-            )
+            agents = self.tree.host_count if self.scheme.policy is not None else 0
+
+            def settled() -> bool:
+                known = {failure["name"] for failure in controller.fabric()["failures"]}
+                # of a switch, its links may be among them
+                return known >= set(failed) and bool(known) == bool(failed) and controller.agents_know(agents)
+
+            what = f"everybody knew that {', '.join(failed) or 'nothing'} has failed"
+            controller.wait_until(settled, what, HEAL_SECONDS)
 
     def ports(self) -> dict[str | None, list[str]]:
         """Every switch's interfaces, by the network namespace that they are in; None is the lab's own."""
@@ -209,13 +215,14 @@ class Emulation:
     def _applications_said(self, begin: float) -> Iterator[tuple[float, str]]:
         """What the scheme's own applications have written to the controller's log since then."""
         assert self.sopa is not None
-        for line in (
-            self.sopa.controller.log.read_text(errors="replace").splitlines() if self.scheme.applications else ()
-        ):
-            if found := _SAID.match(line):
+        if not self.scheme.applications:
+            return
+        for line in self.sopa.controller.log.read_text(errors="replace").splitlines():
+            found = _LOGGED.match(line)
+            if found and found[2] in self.scheme.applications:
                 seconds = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S,%f").timestamp() - begin
                 if seconds >= 0:
-                    yield round(seconds, 3), found[2]
+                    yield round(seconds, 3), found[3]
 
     def options(self) -> dict[str, object]:
         """The scheme's settings, as they are in force."""

@@ -49,16 +49,20 @@ def sessions(tree: FatTree) -> dict[Switch, list[Session]]:
     return found
 
 
-def router_id(tree: FatTree, router: Switch) -> IPv4Address:
-    """A number of its own, as BGP wants one; not an address of anything."""
-    return IPv4Address(list(tree.switches()).index(router) + 1)
+def bgp_configuration(tree: FatTree, router: Switch, number: int, its: list[Session]) -> str:
+    """What ``bgpd`` reads: eBGP with every neighbour, all equal ways in use, BFD on each session.
 
-
-def bgp_configuration(tree: FatTree, router: Switch, its: list[Session]) -> str:
-    """What ``bgpd`` reads: eBGP with every neighbour, all equal ways in use, BFD on each session."""
+    Parameters
+    ----------
+    tree : FatTree
+    router : Switch
+    number : int
+        Its own in the fabric, from 1; BGP's router id is made of it, and is not an address of anything.
+    its : list of Session
+    """
     lines = [
         f"router bgp {autonomous_system(tree, router)}",
-        f" bgp router-id {router_id(tree, router)}",
+        f" bgp router-id {IPv4Address(number)}",
         " no bgp ebgp-requires-policy",
         " no bgp network import-check",
         " bgp bestpath as-path multipath-relax",
@@ -78,6 +82,15 @@ def bgp_configuration(tree: FatTree, router: Switch, its: list[Session]) -> str:
     if router.level is Level.EDGE:
         lines.append(f"  network {tree.prefix(router)}")
     return "\n".join([*lines, " exit-address-family", ""])
+
+
+def zebra_configuration() -> str:
+    """What ``zebra`` reads: each route has its next hops itself.
+
+    As objects of the kernel, which are its default, they are shared; the kernel takes a port that goes down out of them, and zebra
+    of FRR 8.4 does not notice that they lack it when it is back.
+    """
+    return "no zebra nexthop kernel enable\n"
 
 
 def bfd_configuration() -> str:

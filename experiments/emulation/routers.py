@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,21 +10,18 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from experiments.emulation.frr import addresses, bfd_configuration, bgp_configuration, sessions
+from experiments.emulation.daemons import Daemons, run_command
+from experiments.emulation.frr import addresses, bfd_configuration, bgp_configuration, sessions, zebra_configuration
 from sopa_ryu.agent.netns import inside
-from topologies import FatTree, Host, Level, Link, Switch, TopologyError
+from topologies import Failures, FatTree, Host, Level, Link, Switch, TopologyError
 from topologies.batch_net import LabError, run_batch
 from topologies.hermetic import is_isolated, require
-from topologies.lab_links import shaper
+from topologies.lab_links import control_first, shaper
 
-FRR = Path("/usr/lib/frr")
 NAMESPACES = Path("/run/netns")
-SOCKETS = Path("/run/frr")
-USER = "frr", "frr"
-READY_SECONDS = 30.0
+READY_SECONDS = 20.0
 START_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
-_DAEMONS = ("zebra", "bfdd", "bgpd")
 _SYSCTLS = {
     "net/ipv4/ip_forward": "1",
     "net/ipv4/conf/all/rp_filter": "0",
@@ -71,22 +66,19 @@ class RouterLab:
         self._say = say
         self._sysctls = {**_SYSCTLS, **{f"net/{name}": value for name, value in sysctls.items()}}
         self._sessions = sessions(tree)
-        self._processes: dict[Switch, list[subprocess.Popen[bytes]]] = {}
+        self._numbers = {router: number for number, router in enumerate(tree.switches(), start=1)}
+        self._failed = Failures(tree)
+        self._daemons: Daemons
         self._stack = ExitStack()
 
     def __enter__(self) -> RouterLab:
         if not is_isolated():
             raise LabError("routers change the network that they run in: run them by hermetic.isolated()")
         require("ip", "tc", "ethtool", "nsenter")
-        if missing := [name for name in _DAEMONS if not (FRR / name).exists()]:
-            raise LabError(f"FRR's {', '.join(missing)} is not installed: make install-peers, or: apt install frr")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        shutil.chown(self.directory, *USER)
         with ExitStack() as stack:
-            # FRR keeps buffers of its logs there; this is a mount of the lab's own
-            run_command("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/var/tmp")
-            stack.callback(run_command, "umount", "/var/tmp")
-            stack.callback(self._stop)
+            self._daemons = Daemons(self.directory, self.netns)
+            stack.callback(self._daemons.close)
+            stack.callback(subprocess.run, ["ip", "-all", "netns", "delete"], check=False, capture_output=True)
             self._say(f"making {self.tree.host_count} hosts and {self.tree.switch_count} routers")
             self._make_nodes()
             self._start_routers()
@@ -107,13 +99,13 @@ class RouterLab:
             for router in self.tree.switches():
                 self._start_router(router)
             try:
-                self.await_healthy()
+                self._await_settled()
                 return
             except LabError as error:
                 if not left:
                     raise
                 self._say(f"{error}; once more")
-                self._end_daemons()
+                self._daemons.end()
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
@@ -138,13 +130,18 @@ class RouterLab:
             if up and isinstance(towards, Host):
                 lines += self._to_host(towards, interface)
             self._ip(node, lines)
+        self._failed = self._failed.without(name) if up else self._failed.with_failed(name)
 
     def set_router(self, name: str, alive: bool) -> None:
-        """Have a router die, its neighbours' ports keeping their carrier, or come back."""
+        """Have a router die, its neighbours' ports keeping their carrier, or start it anew."""
         router = self.tree.switch(name)
-        for process in self._processes[router]:
-            process.send_signal(signal.SIGCONT if alive else signal.SIGSTOP)
+        if alive:
+            self._daemons.end(name)
+            self._start_router(router)
+        else:
+            self._daemons.freeze(name)
         self._write(router, "net/ipv4/ip_forward", "1" if alive else "0")
+        self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
         """Packets received so far by each router of a level, BGP and BFD among them."""
@@ -210,7 +207,11 @@ class RouterLab:
 
     def _shape(self, node: Host | Switch) -> None:
         ports: Iterable[int] = (0,) if isinstance(node, Host) else self.tree.ports(node)
-        lines = [shaper(self.interface(node, port), self.rate_mbit, self.queue_packets) for port in ports]
+        lines = []
+        for interface in (self.interface(node, port) for port in ports):
+            lines.append(shaper(interface, self.rate_mbit, self.queue_packets))
+            if isinstance(node, Switch):
+                lines += control_first(interface, self.queue_packets)
         run_batch(["nsenter", f"--net={self.netns(node)}", "tc", "-batch", "-"], lines)
 
     def _ip(self, node: Host | Switch, lines: Iterable[str]) -> None:
@@ -223,91 +224,68 @@ class RouterLab:
     # -- routers ------------------------------------------------------------------------------------------------------
 
     def _start_router(self, router: Switch) -> None:
-        name = self.tree.name(router)
         for sysctl, value in self._sysctls.items():
             self._write(router, sysctl, value)
         if _SEED.exists():  # or else the second level repeats the first one's choice
-            self._write(router, str(_SEED.relative_to("/proc/sys")), str(1 + list(self.tree.switches()).index(router)))
-        sockets = SOCKETS / name
-        sockets.mkdir(parents=True, exist_ok=True)
-        shutil.chown(sockets, *USER)
+            self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
+        its = self._sessions[router]
         texts = {
-            "zebra": "",
+            "zebra": zebra_configuration(),
             "bfdd": bfd_configuration(),
-            "bgpd": bgp_configuration(self.tree, router, self._sessions[router]),
+            "bgpd": bgp_configuration(self.tree, router, self._numbers[router], its),
         }
-        self._processes[router] = []
-        for daemon, text in texts.items():
-            file = self.directory / f"{name}.{daemon}.conf"
-            file.write_text(text)
-            command = [
-                "nsenter",
-                f"--net={self.netns(router)}",
-                str(FRR / daemon),
-                "-N",
-                name,
-            ]
-            command += ["-f", str(file), "--log", f"file:{self.directory / f'{name}.{daemon}.log'}"]
-            if daemon == "bgpd":
-                command += ["-p", "179"]
-            with (self.directory / f"{name}.{daemon}.out").open("wb") as out:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
-                )
-            self._processes[router].append(process)
+        self._daemons.start(self.tree.name(router), texts)
 
-    def await_healthy(self) -> None:
-        """Wait until every edge router has all ways to every rack, and BFD is up; `LabError` if that takes too long."""
+    def await_settled(self) -> None:
+        """Wait until BFD sees every link that works and no other, and edge routers have exactly the ways that are left.
+
+        Raises
+        ------
+        LabError
+            If that takes too long.
+        """
+        try:
+            self._await_settled()
+        except LabError as error:
+            if self._failed:
+                raise
+            self._say(f"{error}; FRR is started anew")
+            self._daemons.end()
+            self._start_routers()
+
+    def _await_settled(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
-        waiting = dict.fromkeys(self.tree.switches(), self._is_watched)
-        edges = dict.fromkeys(self.tree.switches(Level.EDGE), self._has_all_ways)
-        for checks, what in ((edges, "no ways to every rack"), (waiting, "BFD did not come up")):
-            while behind := [router for router, ready in checks.items() if not ready(router)]:
-                self._check_alive()
+        alive = [router for router in self.tree.switches() if self._failed.alive(router)]
+        edges = [router for router in alive if router.level is Level.EDGE]
+        for routers, ready, what in (
+            (alive, self._watches_what_works, "BFD does not see just the links that work"),
+            (edges, self._has_its_ways, "not just the ways that work"),
+        ):
+            while behind := [router for router in routers if not ready(router)]:
+                self._daemons.check()
                 if time.monotonic() > deadline:
                     names = ", ".join(self.tree.name(router) for router in behind[:8])
-                    raise LabError(f"{what} within {READY_SECONDS:g} s: {names}; logs are in {self.directory}")
+                    raise LabError(f"{what} after {READY_SECONDS:g} s: {names}; logs are in {self.directory}")
                 time.sleep(_POLL_SECONDS)
 
-    def _is_watched(self, router: Switch) -> bool:
-        shown = run_command("vtysh", "-N", self.tree.name(router), "-c", "show bfd peers brief json")
-        up = [peer for peer in json.loads(shown or "[]") if peer["status"] == "up"]
-        return len(up) == len(self._sessions[router])
+    def _watches_what_works(self, router: Switch) -> bool:
+        working = {
+            str(session.peer)
+            for session in self._sessions[router]
+            for neighbour in [self.tree.neighbour(router, session.port)]
+            if isinstance(neighbour, Switch) and self._failed.alive(neighbour, self.tree.link(router, neighbour))
+        }
+        return self._daemons.bfd_up(self.tree.name(router)) == working
 
-    def _has_all_ways(self, edge: Switch) -> bool:
-        shown = self._output(edge, "ip", "-o", "-4", "route", "show", "proto", "bgp").splitlines()
-        racks = self.tree.k * self.tree.half - 1
-        ways = 2 if self.tree.half == 1 else self.tree.half
-        full = [line for line in shown if line.count("nexthop") == ways or (self.tree.half == 1 and "via" in line)]
-        return len(full) == racks
+    def _has_its_ways(self, edge: Switch) -> bool:
+        """Whether its routes have as many next hops as there are uplinks with a usable path to that rack."""
+        expected = {
+            str(self.tree.prefix(rack)): len({up[0] for up in choices})
+            for rack, choices in self._failed.choices_from(edge).items()
+            if rack != edge and choices
+        }
+        shown = json.loads(self._output(edge, "ip", "-json", "-4", "route", "show", "proto", "bgp") or "[]")
+        return {route["dst"]: len(route.get("nexthops", [0])) for route in shown} == expected
 
     def _output(self, node: Switch, *command: str) -> str:
         return run_command("nsenter", f"--net={self.netns(node)}", *command)
-
-    def _check_alive(self) -> None:
-        for router, processes in self._processes.items():
-            for daemon, process in zip(_DAEMONS, processes, strict=True):
-                if process.poll() is not None:
-                    name = self.tree.name(router)
-                    said = (self.directory / f"{name}.{daemon}.out").read_text(errors="replace").strip()
-                    raise LabError(f"FRR's {daemon} of {name} ended with status {process.returncode}: {said[-500:]}")
-
-    def _end_daemons(self) -> None:
-        everyone = [process for processes in self._processes.values() for process in processes]
-        for process in everyone:
-            process.send_signal(signal.SIGKILL)
-        for process in everyone:
-            process.wait()
-        self._processes.clear()
-
-    def _stop(self) -> None:
-        self._end_daemons()
-        subprocess.run(["ip", "-all", "netns", "delete"], check=False, capture_output=True)
-
-
-def run_command(*words: str) -> str:
-    """What a command prints; `LabError` with what it says if it fails."""
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
-    if done.returncode:
-        raise LabError(f"{' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout

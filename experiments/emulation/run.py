@@ -9,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 
 from experiments.emulation.capture import Capture, Flow
+from experiments.emulation.connection import SERIES_SECONDS, Reached
 from experiments.emulation.counters import tcp_counters
 from experiments.emulation.fabric import Emulation
 from experiments.emulation.queues import QueueLengths
-from experiments.emulation.transfers import Reached, Transfers
+from experiments.emulation.transfers import Transfers
 from experiments.machine import CpuIdle, describe
 from experiments.records import FlowRecord, RunRecord
 from experiments.workloads import Plan
@@ -61,6 +62,7 @@ class _Run:
         self.tree = emulation.tree
         self._events: list[tuple[float, str]] = []
         self._begin = 0.0
+        self._failed_at: float | None = None
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
@@ -80,7 +82,7 @@ class _Run:
             for name in failing:
                 its.fail(name, True)
             if failing:
-                time.sleep(1.0)  # known everywhere, before anything is sent
+                its.await_settled(failing)
             hosts = [lab.netns(host) for host in self.tree.hosts()]
             version = its.version()
             before, core_before = tcp_counters(hosts), lab.port_packets(Level.CORE)
@@ -100,7 +102,7 @@ class _Run:
             for name in self.plan.failed:
                 its.fail(name, False)
             if self.plan.failed:
-                its.await_healthy()
+                its.await_settled()
         valid = percent >= LEAST_IDLE_PERCENT
         flows = [self._flow(one, valid) for one in transfers.reached if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
@@ -122,7 +124,8 @@ class _Run:
 
     def _fail(self) -> None:
         for name in self.plan.failed:
-            self._events.append((round(time.time() - self._begin, 3), f"{name} fails"))
+            self._failed_at = round(time.time() - self._begin, 3)
+            self._events.append((self._failed_at, f"{name} fails"))
             self.emulation.fail(name, True)
 
     def _flow(self, one: Reached, valid: bool) -> FlowRecord:
@@ -188,8 +191,10 @@ class _Run:
             queues={name: series for name, series in queues.series.items() if any(series)},
             cwnd={str(one.number): one.cwnd for one in reached if one.cwnd},
             arrivals={str(flow.number): capture.arrivals(flow, self._begin) for flow in capture.flows},
+            series_ms=1000 * SERIES_SECONDS,
             series={str(one.number): [round(mbit, 3) for mbit in one.series] for one in reached if one.series}
             if len(reached) <= 64
             else {},
+            failed_at=self._failed_at,
             events=sorted(self._events),
         )

@@ -10,6 +10,8 @@ from typing import Any
 
 from experiments.records import FlowRecord, Results, ResultsError, RunRecord, Settings
 
+from .recovery import Recovery, recovery
+
 
 @dataclass(frozen=True)
 class Excluded:
@@ -39,12 +41,15 @@ class Collected:
     excluded : sequence of Excluded
     shown : dict
         From each scheme to the run whose course over time is drawn: the valid one with the lowest seed.
+    recoveries : dict
+        From each scheme to how its valid runs got over a failure, of those that had one.
     """
 
     settings: Settings
     runs: dict[tuple[str, int], Sequence[FlowRecord]]
     excluded: Sequence[Excluded]
     shown: dict[str, RunRecord]
+    recoveries: dict[str, list[Recovery]]
 
     def schemes(self) -> list[str]:
         """Those with a valid run, by name."""
@@ -78,6 +83,7 @@ def collect(directory: Path) -> Collected:
 
     runs: dict[tuple[str, int], Sequence[FlowRecord]] = {}
     shown: dict[str, RunRecord] = {}
+    recoveries: dict[str, list[Recovery]] = {}
     excluded = []
     for file in empty:
         scheme, _, number = file.stem.rpartition("-")
@@ -88,6 +94,8 @@ def collect(directory: Path) -> Collected:
             runs[scheme, seed] = of_run
             # Series and traces are large: one run's for each scheme is all that is drawn.
             shown.setdefault(scheme, run)
+            if found := recovery(run):
+                recoveries.setdefault(scheme, []).append(found)
         else:
             why = f"the processor was busy ({run.cpu_idle_percent:.0f}% idle): its figures show the machine"
             excluded.append(Excluded(scheme, seed, why))
@@ -98,7 +106,7 @@ def collect(directory: Path) -> Collected:
             f"{directory} has no valid run (the first, {excluded[0].scheme} with seed {excluded[0].seed}: {excluded[0].why}): "
             "run again in another directory, at a lower rate or with a smaller k"
         )
-    return Collected(settings, runs, excluded, {scheme: _ordered(run) for scheme, run in shown.items()})
+    return Collected(settings, runs, excluded, {scheme: _ordered(run) for scheme, run in shown.items()}, recoveries)
 
 
 def _check(flow: FlowRecord, directory: Path) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from experiments.records import FlowRecord, Settings
 
 from .collect import Collected, Excluded
+from .recovery import Recoveries, over_runs
 from .statistics import (
     Completion,
     Distribution,
@@ -48,6 +49,8 @@ class SchemeSummary:
         From each kind of flow to its throughput.
     completion : dict
         From each kind of transfer with a size to how long it took.
+    recoveries : Recoveries or None
+        How flows got over a failure, if there was one.
     """
 
     scheme: str
@@ -60,6 +63,7 @@ class SchemeSummary:
     losses: Losses
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
+    recoveries: Recoveries | None
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,7 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
             kind: completion(of_kind)
             for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()
         },
+        over_runs(collected.recoveries.get(scheme, ())),
     )
 
 

@@ -93,6 +93,15 @@ def grids(summary: Summary) -> list[Grid]:
                 ],
             )
         )
+    if any(scheme.recoveries for scheme in summary.schemes):
+        found.append(
+            Grid(
+                "After the failure, in seconds: a flow's silence, and until it has 90% of its later rate",
+                1,
+                ("scheme", "runs", "silence", "worst", "full rate, mean", "last flow", "worst"),
+                [_recoveries(scheme) for scheme in summary.schemes],
+            )
+        )
     found.append(
         Grid(
             "What TCP sent again",
@@ -184,6 +193,14 @@ def _throughput(scheme: SchemeSummary) -> tuple[str, ...]:
 
 def _spread(mbit: Distribution) -> tuple[str, ...]:
     return tuple(map(_number, (mbit.minimum, mbit.p1, mbit.p5, mbit.p50, mbit.p95, mbit.p99, mbit.maximum)))
+
+
+def _recoveries(scheme: SchemeSummary) -> tuple[str, ...]:
+    its = scheme.recoveries
+    if its is None:
+        return (scheme.scheme, "0", *[MISSING] * 5)
+    times = (its.silence, its.worst_silence, its.mean, its.longest, its.worst)
+    return (scheme.scheme, str(its.runs), *(_number(time, 1) for time in times))
 
 
 def _losses(scheme: SchemeSummary) -> tuple[str, ...]:

@@ -16,6 +16,8 @@ from .style import GREY, Plot, figure, finish, from_zero, legend_below, legend_r
 
 QUEUE_POINTS = 120
 """With as many samples as pixels, several queues would make one block of colour."""
+SERIES_STEP = 0.5
+"""Seconds; finer ones show when a receiver was woken, not what arrived."""
 LINES_EACH = 4
 """So many flows or ports in one panel can be told apart."""
 MOST_EVENTS = 12
@@ -24,7 +26,7 @@ SAME_EVENT = 1.0
 
 
 def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """The mean over flows in each second, with what happened to the fabric."""
+    """The mean over flows in each half second, with what happened to the fabric."""
     runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].series.values())]
     if not runs:
         return None
@@ -33,10 +35,11 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
     panel = made.subplots()
     for scheme, run in runs:
         # A flow that has ended gets nothing: the mean is over all of the run's flows at any time.
-        seconds = list(zip_longest(*run.series.values(), fillvalue=0.0))
-        mean = [float(np.mean(values)) for values in seconds]
+        fine = [float(np.mean(values)) for values in zip_longest(*run.series.values(), fillvalue=0.0)]
+        each = max(1, round(SERIES_STEP / (run.series_ms / 1000)))
+        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine), each)]
         style = line_style(order.index(scheme))
-        places = np.arange(len(mean) + 1)
+        places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
         panel.step(places, [*mean, mean[-1]], where="post", label=f"{scheme}, seed {run.seed}", **style)
     panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
     from_zero([panel])
@@ -46,7 +49,7 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         made,
         "throughput-series",
         "Throughput over time",
-        "Mean over all flows of what arrived in each second of one run. Dotted lines are what happened to the fabric.",
+        "Mean over all flows of what arrived in each half second of one run. Dotted lines are what happened to the fabric.",
         {"events": events},
     )
 

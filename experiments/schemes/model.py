@@ -9,6 +9,7 @@ from enum import Enum
 LINUX_THRESHOLD = 3
 """Linux's own fast-retransmit threshold (net.ipv4.tcp_reordering)."""
 MOST_DUPLICATES = 300
+_SWITCHES = ("rack", "adapt", "sack")
 
 
 class SchemeError(ValueError):
@@ -69,7 +70,8 @@ class Scheme:
         """The same scheme with TCP set otherwise.
 
         ``fr`` is the threshold; ``rack`` is ``on`` or ``off``; ``adapt`` is ``off`` where TCP may not raise the threshold by itself
-        when it sees reordering. The variant's name has them, in this order: ``sopa+fr=6+rack=off+adapt=off``.
+        when it sees reordering; ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which has nothing but
+        duplicate ones to tell a loss by. The variant's name has them, in this order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
 
         Raises
         ------
@@ -82,13 +84,15 @@ class Scheme:
                 changed = replace(changed, fr_threshold=int(value))
             elif name == "rack" and value in ("on", "off"):
                 changed = replace(changed, recovery=int(value == "on"))
-            elif name != "adapt" or value not in ("on", "off"):
+            elif name not in _SWITCHES or value not in ("on", "off"):
                 raise SchemeError(
                     f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MOST_DUPLICATES}), "
-                    "+rack=on or +rack=off, +adapt=on or +adapt=off"
+                    + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
             most = {"ipv4/tcp_max_reordering": str(changed.fr_threshold)}
             changed = replace(changed, sysctls={**changed.sysctls, **most})
-        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "rack", "adapt") if name in settings)
+        if settings.get("sack") == "off":
+            changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
+        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", *_SWITCHES) if name in settings)
         return replace(changed, name=self.name + tail)

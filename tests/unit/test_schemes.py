@@ -36,6 +36,13 @@ def test_without_adapting_the_threshold_is_also_the_largest() -> None:
     assert named("rps+adapt=on").sysctls == {}
 
 
+def test_sack_is_a_setting_of_its_own() -> None:
+    variant = named("rps+sack=off+fr=6+adapt=off")
+    assert variant.name == "rps+fr=6+adapt=off+sack=off"
+    assert variant.sysctls == {"ipv4/tcp_max_reordering": "6", "ipv4/tcp_sack": "0"}
+    assert named("rps+sack=on").sysctls == {}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -25,7 +25,7 @@ from sopa_ryu import openflow
 from sopa_ryu.session import SwitchError, SwitchSession
 from topologies import FatTree, Level, Switch
 
-LOG = logging.getLogger("hedera")
+LOG = logging.getLogger(__name__)
 
 SOPA = "SopaController"
 TEND_SECONDS = 0.5

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from oslo_config import cfg
 
+from sopa_ryu.options import register_group
+
 GROUP = "hedera"
 
 
@@ -64,14 +66,8 @@ _OPTIONS = [
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make the group known to `conf`: harmless when it is known already; after the command line, from files only."""
-    if GROUP in conf:
-        return
-    conf.register_group(_GROUP)
-    try:
-        conf.register_cli_opts(_OPTIONS, group=_GROUP)
-    except cfg.ArgsAlreadyParsedError:
-        conf.register_opts(_OPTIONS, group=_GROUP)
+    """Make the group known to `conf`."""
+    register_group(conf, _GROUP, _OPTIONS)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -61,7 +61,7 @@ def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[
     list of tuple of int or None
         Each one's uplink choices, in the order of ``elephants``.
     """
-    loads: Counter[Hop] = Counter()
+    loads: defaultdict[Hop, float] = defaultdict(float)
     placed: list[Up | None] = [None] * len(elephants)
     for at in sorted(range(len(elephants)), key=lambda each: elephants[each].current is None):
         elephant = elephants[at]
@@ -72,9 +72,11 @@ def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[
         if up is not None:
             placed[at] = up
             for hop in links(failures.tree, elephant.src, elephant.dst, up):
-                loads[hop] += elephant.demand  # type: ignore[assignment]  # a Counter of shares
+                loads[hop] += elephant.demand
     return placed
 
 
-def _fits(tree: FatTree, loads: Counter[Hop], elephant: Elephant, up: Up) -> bool:
-    return all(loads[hop] + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up))
+def _fits(tree: FatTree, loads: Mapping[Hop, float], elephant: Elephant, up: Up) -> bool:
+    return all(
+        loads.get(hop, 0.0) + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up)
+    )

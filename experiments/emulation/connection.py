@@ -1,0 +1,195 @@
+"""One transfer's TCP connection, both ends, and what it reached."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from experiments.emulation.loop import Loop
+from experiments.emulation.tcp_info import TcpInfo, tcp_info
+from experiments.workloads import Transfer
+
+PORT = 5201
+LEAST_READ = 16_384
+"""Bytes that have to be there before the receiver is woken: else it would be for each packet."""
+SERIES_SECONDS = 0.1
+_CHUNK = bytes(1 << 18)
+_IN_PROGRESS = (errno.EINPROGRESS, errno.EAGAIN)
+_RESET = struct.pack("ii", 1, 0)
+
+
+class TransferError(RuntimeError):
+    """A connection that could not be opened; the text says which, and why."""
+
+
+@dataclass
+class Reached:
+    """What one transfer has reached so far.
+
+    Attributes
+    ----------
+    number : int
+        Its place in the plan.
+    transfer : Transfer
+    started, ended : float or None
+        Seconds after the start of the run: when it was opened, and when its last byte arrived.
+    received : int
+        Bytes that the receiver has got.
+    sender, receiver : TcpInfo or None
+        What the kernel said of both ends last.
+    cwnd : list
+        Pairs of seconds and congestion window in segments.
+    series : list of float
+        What arrived in each interval of `SERIES_SECONDS`, in Mbit/s.
+    """
+
+    number: int
+    transfer: Transfer
+    source_port: int
+    started: float | None = None
+    ended: float | None = None
+    received: int = 0
+    sender: TcpInfo | None = None
+    receiver: TcpInfo | None = None
+    cwnd: list[tuple[float, int]] = field(default_factory=list, repr=False)
+    series: list[float] = field(default_factory=list, repr=False)
+    problem: str = ""
+
+    @property
+    def completed(self) -> bool:
+        """Whether all that it was to send has arrived; of one without a size, whether it ever began."""
+        if self.transfer.bytes is None:
+            return self.started is not None and not self.problem
+        return self.received >= self.transfer.bytes
+
+
+class Connection:
+    """The two sockets of a transfer, driven by a loop.
+
+    Parameters
+    ----------
+    its : Reached
+        Where everything is written down.
+    sender : socket.socket
+        Bound, and not connected yet.
+    loop : Loop
+    buffer : bytearray
+        What is received goes there, and is of no use to anybody.
+    ended : callable
+        Told once, when it is over.
+    """
+
+    def __init__(
+        self,
+        its: Reached,
+        sender: socket.socket,
+        loop: Loop,
+        buffer: bytearray,
+        ended: Callable[[Connection], None],
+    ) -> None:
+        self.its = its
+        self._loop, self._buffer, self._ended = loop, buffer, ended
+        self._sender = sender
+        self._receiver: socket.socket | None = None
+        self._left = its.transfer.bytes
+        self._connected = self._sent_all = self._over = False
+
+    def connect(self, address: str) -> None:
+        """Begin; `OSError` if that is refused at once."""
+        self._sender.setblocking(False)
+        self.its.started = self._loop.now()
+        code = self._sender.connect_ex((address, PORT))
+        if code not in (0, *_IN_PROGRESS):
+            raise OSError(code, errno.errorcode.get(code, str(code)))
+        self._loop.when_writable(self._sender, self._send)
+
+    def accepted(self, receiver: socket.socket) -> None:
+        """This is its other end."""
+        receiver.setblocking(False)
+        with contextlib.suppress(OSError):  # multipath TCP has none
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LEAST_READ)
+        self._receiver = receiver
+        self._loop.when_readable(receiver, self.receive)
+        self.receive()
+
+    def sample(self) -> TcpInfo | None:
+        """What the kernel says of the sender now; None before it is connected."""
+        info = tcp_info(self._sender) if self._connected else None
+        self.its.sender = info or self.its.sender
+        return info
+
+    def receive(self) -> None:
+        """Take what has arrived."""
+        if self._receiver is None or self._over:
+            return
+        try:
+            while count := self._receiver.recv_into(self._buffer):
+                self._count(self._loop.now(), count)
+            self.end()
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(error)
+
+    def end(self, latest: float | None = None) -> None:
+        """Take down what is known of it, and close it without waiting for its peer.
+
+        Parameters
+        ----------
+        latest : float, optional
+            Of a transfer without a size: when it had to end, if that was before now.
+        """
+        if self._over:
+            return
+        self._over = True
+        its = self.its
+        if self._receiver is not None:
+            its.receiver = tcp_info(self._receiver) or its.receiver
+            self._loop.forget(self._receiver)
+        self.sample()
+        if not self._sent_all:
+            self._loop.forget(self._sender)
+        if its.transfer.bytes is None:
+            its.ended = self._loop.now() if latest is None else min(self._loop.now(), latest)
+        for end in (self._sender, self._receiver):
+            if end is not None:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                end.close()
+        self._ended(self)
+
+    def _send(self) -> None:
+        if not self._connected:
+            code = self._sender.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._fail(OSError(code, errno.errorcode.get(code, str(code))))
+                return
+            self._connected = True
+        try:
+            while self._left is None or self._left > 0:
+                chunk = _CHUNK if self._left is None else memoryview(_CHUNK)[: min(len(_CHUNK), self._left)]
+                sent = self._sender.send(chunk)
+                if self._left is not None:
+                    self._left -= sent
+            self._sender.shutdown(socket.SHUT_WR)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._fail(error)
+            return
+        self._sent_all = True
+        self._loop.forget(self._sender)
+
+    def _count(self, now: float, count: int) -> None:
+        its, place = self.its, int(now / SERIES_SECONDS)
+        its.received += count
+        its.ended = now
+        its.series.extend([0.0] * (place + 1 - len(its.series)))
+        its.series[place] += 8 * count / SERIES_SECONDS / 1e6
+
+    def _fail(self, error: OSError) -> None:
+        self.its.problem = error.strerror or str(error)
+        self.end()
