@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers ready demo test soak fuzz lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test soak fuzz lint bench clean
 
 VENV := .venv/bin
 
@@ -15,6 +15,9 @@ install: ## install everything: Debian packages (as root), .venv, eBPF objects, 
 
 install-peers: ## install what SOPA is compared with (root): FRR, for sopa experiment's scheme bgp
 	@scripts/install_peers.sh
+
+install-ns3: ready ## install Debian's ns-3 (root), and build the simulator of sopa experiment run --backend ns3
+	@scripts/install_ns3.sh
 
 # What the other targets need. Unlike install, it leaves /usr/local/bin to another checkout that has it.
 ready:

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
-from experiments import workloads
+from experiments import ns3, workloads
+from experiments.campaign import Campaign
 from experiments.records import Results, ResultsError, Settings
-from experiments.schemes import Scheme, SchemeError, named, schemes
-from experiments.workloads import Scale, Workload, WorkloadError
+from experiments.schemes import SchemeError, named, schemes
+from experiments.workloads import Scale, WorkloadError
 from flowrules.word import Carrier
 from sopa_ryu.cli.common import carrier_option, fail, in_isolation, k_option, need_root, rate_option
 from topologies import FatTree
 from topologies.lab import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
-OVERHEAD_SECONDS = 6.0
-"""Of a run besides its traffic, for the progress bar: agents started and ended."""
+LEAST_LAB_SECONDS = 1.0
 
 
 @click.group()
@@ -76,7 +73,7 @@ def list_all() -> None:
 @rate_option
 @click.option(
     "--seconds",
-    type=click.FloatRange(1, 3600),
+    type=click.FloatRange(0.001, 3600),
     metavar="S",
     help="How long a run sends. The default is the workload's.",
 )
@@ -108,21 +105,29 @@ def run(
       sopa experiment run permutation --schemes sopa+fr=3,sopa,rps,rps+rack=off --out thresholds
       sopa experiment run matrix.csv --schemes sopa,ecmp --seconds 20 --out mine
     """
+    simulated = backend == "ns3"
+    if seconds is not None and seconds < LEAST_LAB_SECONDS and not simulated:
+        fail(f"--seconds {seconds:g} is too short for the lab: give {LEAST_LAB_SECONDS:g} or more")
     try:
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
         wanted = [named(text.strip()) for text in chosen.split(",")]
+        if simulated:
+            for scheme in wanted:
+                ns3.check(scheme)
         tree = FatTree(k)
-        scale = Scale(rate or default_rate(tree), seconds or workload.seconds)
+        usual = (
+            (ns3.DEFAULT_MBIT, ns3.SHARE * workload.seconds) if simulated else (default_rate(tree), workload.seconds)
+        )
+        scale = Scale(rate or usual[0], seconds or usual[1])
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
     except (SchemeError, WorkloadError) as error:
         fail(str(error))
     if len({scheme.name for scheme in wanted}) < len(wanted):
         fail(f"--schemes {chosen} names one twice")
-    if backend == "ns3":
-        fail("the ns3 backend is not there yet: take --backend lab")
-    need_root("sopa experiment run")
-    if Path("/run") in (out.resolve(), *out.resolve().parents):
-        fail(f"{out} is in /run, which a lab has for itself: give another --out")
+    if not simulated:
+        need_root("sopa experiment run")
+        if Path("/run") in (out.resolve(), *out.resolve().parents):
+            fail(f"{out} is in /run, which a lab has for itself: give another --out")
     settings = Settings(
         workload.name,
         backend,
@@ -132,14 +137,29 @@ def run(
         {"queue_packets": queue, "carrier": carrier, **workload.parameters},
     )
     results = Results(out)
+    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier))
     try:
         results.open(settings)
+        missing = len(campaign.missing())
     except ResultsError as error:
         fail(str(error))
-    status = _run_all(results, workload, wanted, plans, tree, scale, queue, Carrier(carrier))
+    if missing < campaign.count:
+        click.echo(f"{campaign.count - missing} of {campaign.count} runs are there already", err=True)
+    status = 0
+    if missing:
+        try:
+            status = ns3.run_simulations(campaign) if simulated else in_isolation(partial(_in_lab, campaign))
+        except ns3.SimulatorError as error:
+            fail(str(error))
     if status == 0:
         _report(out)
     sys.exit(status)
+
+
+def _in_lab(campaign: Campaign) -> int:
+    from experiments.emulation.campaign import run_in_lab
+
+    return run_in_lab(campaign)
 
 
 @experiment.command("report")
@@ -158,80 +178,3 @@ def _report(directory: Path, base: str = "sopa") -> None:
     except ResultsError as error:
         fail(str(error))
     click.echo(f"tables and plots are in {where}")
-
-
-def _run_all(
-    results: Results,
-    workload: Workload,
-    wanted: Sequence[Scheme],
-    plans: dict[int, Any],
-    tree: FatTree,
-    scale: Scale,
-    queue: int,
-    carrier: Carrier,
-) -> int:
-    """Every run that is not there yet, scheme after scheme; one fabric serves all seeds."""
-    try:
-        missing = {scheme.name: [seed for seed in plans if not results.has(scheme.name, seed)] for scheme in wanted}
-    except ResultsError as error:
-        fail(str(error))
-    count, total = sum(map(len, missing.values())), len(wanted) * len(plans)
-    if count < total:
-        click.echo(f"{total - count} of {total} runs are there already", err=True)
-    if not count:
-        return 0
-
-    def inside() -> int:
-        from experiments.emulation.connection import TransferError
-        from experiments.emulation.fabric import Emulation
-        from experiments.emulation.run import perform
-
-        say = Console(stderr=True, highlight=False)
-        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()
-        each = scale.seconds + OVERHEAD_SECONDS
-        done = 0
-
-        def tick(before: int, now: float) -> None:
-            bar.update(task, completed=before * each + min(now, scale.seconds))
-
-        with Progress(*columns, console=say, disable=not say.is_terminal) as bar:
-            task = bar.add_task("", total=count * each)
-            for scheme in wanted:
-                if not missing[scheme.name]:
-                    continue
-                bar.update(task, description=f"{scheme.name}: starting the fabric")
-                try:
-                    with Emulation(tree, scheme, scale.rate_mbit, queue_packets=queue, carrier=carrier) as emulation:
-                        for seed in missing[scheme.name]:
-                            bar.update(task, description=f"{scheme.name}, seed {seed}", completed=done * each)
-                            record, flows = perform(
-                                emulation,
-                                plans[seed],
-                                workload.name,
-                                seed,
-                                partial(tick, done),
-                            )
-                            results.add(record, flows)
-                            done += 1
-                            say.print(_line(record.scheme, seed, flows, record.cpu_idle_percent, record.valid))
-                except (TransferError, ResultsError) as error:
-                    click.echo(f"Error: {scheme.name}: {error}. {_go_on(done, count)}", err=True)
-                    return 1
-                except KeyboardInterrupt:
-                    click.echo(f"interrupted. {_go_on(done, count)}", err=True)
-                    return 130
-        return 0
-
-    return in_isolation(inside)
-
-
-def _go_on(done: int, count: int) -> str:
-    return f"{done} of {count} runs are kept; the same command goes on with the others"
-
-
-def _line(scheme: str, seed: int, flows: Sequence[Any], idle: float, valid: bool) -> str:
-    rates = [flow.mbit for flow in flows]
-    mean = sum(rates) / len(rates) if rates else 0.0
-    line = f"{scheme}, seed {seed}: {len(flows)} flows, mean {mean:.2f} Mbit/s, minimum {min(rates, default=0.0):.2f}"
-    line += f"; processor idle {idle:.0f}%"
-    return line if valid else f"{line}: INVALID, the machine had no time to spare"

@@ -1,0 +1,67 @@
+"""The simulator's program: built with CMake from ``src/`` on Debian's ns-3, and built again when its source has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parent
+BUILD = SOURCE.parent.parent / "build" / "ns3"
+_NAME = "sopa_simulation"
+_STAMP = "source.sha256"
+
+
+class SimulatorError(RuntimeError):
+    """The simulator is not there, or a simulation did not end well; the text says what to do."""
+
+
+def digest() -> str:
+    """SHA-256 of everything that the program is made of: the same text, the same results."""
+    found = hashlib.sha256()
+    for file in sorted([SOURCE / "CMakeLists.txt", *SOURCE.glob("src/*")]):
+        found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+    return found.hexdigest()
+
+
+def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD) -> Path:
+    """The program's path, after building it if it is not there or not that of the present source.
+
+    Parameters
+    ----------
+    say : callable
+        Told what is going on.
+    directory : Path
+
+    Raises
+    ------
+    SimulatorError
+        If ns-3 or a compiler is not installed, or it cannot be built.
+    """
+    program, stamp, wanted = directory / _NAME, directory / _STAMP, digest()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with (directory / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of several that want it, one builds it
+            if program.exists() and stamp.exists() and stamp.read_text() == wanted:
+                return program
+            if shutil.which("cmake") is None or not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")):
+                raise SimulatorError("ns-3 is not installed: make install-ns3")
+            say("building the simulator")
+            stamp.unlink(missing_ok=True)
+            _run("cmake", "-S", str(SOURCE), "-B", str(directory))
+            _run("cmake", "--build", str(directory), "--parallel", str(os.cpu_count() or 1))
+            stamp.write_text(wanted)
+    except OSError as error:
+        raise SimulatorError(f"the simulator cannot be built in {directory}: {error}") from error
+    return program
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise SimulatorError(f"{' '.join(command)} failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")

@@ -1,0 +1,245 @@
+"""One simulated run: a workload's plan in, the same records as the lab's out."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from experiments.machine import describe
+from experiments.records import FlowRecord, RunRecord
+from experiments.schemes import Scheme, SchemeError
+from experiments.workloads import Plan, Scale
+from topologies import FatTree, Host
+
+from .program import SimulatorError, build, digest
+
+SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp")
+DEFAULT_MBIT = 1000.0
+SHARE = 0.01
+"""Of the seconds that a workload takes in the lab: at 1 Gbit/s, a permutation then carries about the paper's 10 MB a flow."""
+LINK_DELAY_NS = 25
+PACKET_BYTES = 1500
+SAMPLES = 400
+"""Of queues and windows, over a run."""
+MOST_SAMPLED_K = 8
+_NS = 1_000_000_000
+_REPORTS = 50
+"""Of the progress, over a run that takes its whole time."""
+
+
+def check(scheme: Scheme) -> None:
+    """Refuse what the simulator has not; `SchemeError` says what it has."""
+    base, *settings = scheme.name.split("+")
+    if base not in SIMULATED:
+        raise SchemeError(f"the simulator has no scheme {base}: there are {', '.join(SIMULATED)}")
+    if other := [one for one in settings if one.partition("=")[0] not in ("fr", "sack")]:
+        raise SchemeError(f"ns-3's TCP has no {other[0]}: there are +fr=N and +sack=off")
+
+
+def simulate(
+    tree: FatTree,
+    plan: Plan,
+    workload: str,
+    scheme: Scheme,
+    seed: int,
+    scale: Scale,
+    queue_packets: int = 100,
+    tick: Callable[[float], None] = lambda _seconds: None,
+    started: Callable[[subprocess.Popen[str]], None] = lambda _process: None,
+) -> tuple[RunRecord, list[FlowRecord]]:
+    """Simulate a plan.
+
+    Parameters
+    ----------
+    tree : FatTree
+    plan : Plan
+    workload : str
+        Its name, for the records.
+    scheme : Scheme
+        One of `SIMULATED`; see `check`.
+    seed : int
+        Decides ports, random choices and each flow's first path, as far as the scheme leaves that open.
+    scale : Scale
+        With the links' rate.
+    queue_packets : int
+        What the queue of a switch's port holds.
+    tick : callable
+        Told now and then, by another thread, how many seconds of the run have been simulated.
+    started : callable
+        Told of the simulator's process, so that somebody else can end it.
+
+    Returns
+    -------
+    RunRecord, list of FlowRecord
+
+    Raises
+    ------
+    SchemeError
+        For a scheme that the simulator has not.
+    SimulatorError
+        If it cannot be built, or ends with an error.
+    """
+    check(scheme)
+    program = build()
+    settings = list(_settings(tree, plan, scheme, seed, scale, queue_packets))
+    output, said = _run(program, "\n".join(settings) + "\n", tick, started)
+    objects = [json.loads(line) for line in output.splitlines()]
+    if not objects or "hops" not in objects[-1]:
+        raise SimulatorError(f"the simulator's output is not complete: {said.strip()[-500:]}")
+    *reached, whole = objects
+    flows = [_flow(tree, plan, workload, scheme, seed, scale, one) for one in reached]
+    samples_ms = _sample(tree, plan) / 1e6
+    segment = _segment(scheme)
+    record = RunRecord(
+        scheme=scheme.name,
+        seed=seed,
+        valid=True,
+        cpu_idle_percent=100.0,
+        machine={**describe(), "simulator": digest()},
+        command=shlex.join(["sopa", *sys.argv[1:]]),
+        options={
+            "fr_threshold": scheme.fr_threshold,
+            "queue_packets": queue_packets,
+            "link_delay_ns": LINK_DELAY_NS,
+            "packet_bytes": PACKET_BYTES,
+            "processor_seconds": whole["seconds"],
+        },
+        counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts")},
+        core_packets={},
+        queue_ms=samples_ms,
+        queues=whole.get("queues", {}),
+        cwnd={
+            str(one["transfer"]): [(at / _NS, round(size / segment, 2)) for at, size in one["windows"]]
+            for one in reached
+            if "windows" in one
+        },
+        arrivals={
+            str(one["transfer"]): [
+                [at / _NS, round(sequence / segment), up1, up2, delay / 1e6]
+                for at, sequence, up1, up2, delay in one["arrivals"]
+            ]
+            for one in reached
+            if "arrivals" in one
+        },
+        events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
+    )
+    return record, flows
+
+
+def _segment(scheme: Scheme) -> int:
+    return PACKET_BYTES - 40 - (4 if scheme.name.partition("+")[0] == "sopa" else 0)
+
+
+def _sample(tree: FatTree, plan: Plan) -> int:
+    """Nanoseconds from one sample to the next; 0 for a fabric whose queues would be too many to keep."""
+    return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MOST_SAMPLED_K else 0
+
+
+def _settings(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale, queue_packets: int) -> Iterator[str]:
+    """The lines that ``src/settings.cc`` reads."""
+    rate = round(scale.rate_mbit * 1e6)
+    yield f"k {tree.k}"
+    yield f"scheme {scheme.name.partition('+')[0]}"
+    yield f"threshold {scheme.fr_threshold}"
+    yield f"sack {int(scheme.sysctls.get('ipv4/tcp_sack') != '0')}"
+    yield f"seed {seed}"
+    yield f"rate {rate}"
+    yield f"core-rate {round(rate * plan.core_rate)}"
+    yield f"queue {queue_packets}"
+    yield f"delay {LINK_DELAY_NS}"
+    yield f"packet {PACKET_BYTES}"
+    yield f"seconds {round(plan.seconds * _NS)}"
+    yield f"sample {_sample(tree, plan)}"
+    yield f"progress {max(1, round(plan.seconds * _NS / _REPORTS))}"
+    for name in plan.failed:
+        yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
+    number: dict[Host, int] = {host: place for place, host in enumerate(tree.hosts())}
+    for place, one in enumerate(plan.transfers):
+        size = -1 if one.bytes is None else one.bytes
+        before = -1 if one.after is None else one.after
+        traced = int(place in plan.traced)
+        yield f"transfer {number[one.src]} {number[one.dst]} {size} {round(one.start * _NS)} {before} {traced}"
+
+
+def _run(
+    program: Path,
+    text: str,
+    tick: Callable[[float], None],
+    started: Callable[[subprocess.Popen[str]], None],
+) -> tuple[str, str]:
+    """The program's output, and what else it said; each of its reports goes to ``tick``."""
+    said: list[str] = []
+    pipe = subprocess.PIPE
+    # Nobody would end it, or read it, if this process were killed.
+    command = ["setpriv", "--pdeathsig", "KILL", str(program)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        started(process)
+        assert process.stdin
+        assert process.stdout
+        errors = process.stderr
+
+        def listen() -> None:
+            assert errors
+            for line in errors:
+                time, _, received = line.partition(" ")
+                if time.isdigit() and received.strip().isdigit():
+                    tick(int(time) / _NS)
+                else:
+                    said.append(line)
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        try:
+            process.stdin.write(text)
+            process.stdin.close()
+            output = process.stdout.read()
+        except BrokenPipeError:
+            output = ""
+        except BaseException:
+            process.kill()
+            raise
+        listener.join()
+    if process.returncode:
+        how = "".join(said).strip() or f"status {process.returncode}"
+        raise SimulatorError(f"the simulator ended: {how}")
+    return output, "".join(said)
+
+
+def _flow(
+    tree: FatTree, plan: Plan, workload: str, scheme: Scheme, seed: int, scale: Scale, one: dict[str, Any]
+) -> FlowRecord:
+    transfer = plan.transfers[one["transfer"]]
+    seconds = max(0, one["ended"] - one["started"]) / _NS
+    received = one["received"]
+    return FlowRecord(
+        workload=workload,
+        backend="ns3",
+        scheme=scheme.name,
+        k=tree.k,
+        seed=seed,
+        rate_mbit=scale.rate_mbit,
+        flow=one["transfer"],
+        kind=transfer.kind,
+        src=tree.name(transfer.src),
+        dst=tree.name(transfer.dst),
+        bytes=received,
+        seconds=round(seconds, 9),
+        mbit=round(8 * received / seconds / 1e6, 6) if seconds else 0.0,
+        size=transfer.bytes,
+        completed=transfer.bytes is None or received >= transfer.bytes,
+        start=one["started"] / _NS,
+        packets=one["packets"],
+        reordered=one["reordered"],
+        retransmits=one["retransmitted"],
+        spurious=0,
+        fast_retransmits=one["fast_retransmits"],
+        timeouts=one["timeouts"],
+        rtt_ms=0.0,
+        valid=True,
+    )

@@ -1,0 +1,67 @@
+// A host's network interface: it knows its flows, labels their packets, and hands them to the fabric.
+#pragma once
+
+#include "fabric.h"
+
+#include "ns3/channel.h"
+#include "ns3/net-device.h"
+#include "ns3/node.h"
+
+#include <unordered_map>
+
+namespace sopa
+{
+
+class Device : public ns3::NetDevice
+{
+  public:
+    static ns3::TypeId GetTypeId();
+
+    void Attach(Fabric& fabric, Host host, const Settings& settings);
+
+    // Whose data leave from that port.
+    void Expect(std::uint16_t port, Reached& transfer) { m_transfers[port] = &transfer; }
+    void Forget(std::uint16_t port) { m_transfers.erase(port); }
+
+    void SetIfIndex(const std::uint32_t index) override { m_index = index; }
+    std::uint32_t GetIfIndex() const override { return m_index; }
+    ns3::Ptr<ns3::Channel> GetChannel() const override { return nullptr; }
+    void SetAddress(ns3::Address address) override { m_address = address; }
+    ns3::Address GetAddress() const override { return m_address; }
+    bool SetMtu(const std::uint16_t mtu) override { return m_mtu = mtu, true; }
+    std::uint16_t GetMtu() const override { return m_mtu; }
+    bool IsLinkUp() const override { return true; }
+    void AddLinkChangeCallback(ns3::Callback<void>) override {}
+    bool IsBroadcast() const override { return true; }
+    ns3::Address GetBroadcast() const override { return m_address; }
+    bool IsMulticast() const override { return false; }
+    ns3::Address GetMulticast(ns3::Ipv4Address) const override { return m_address; }
+    ns3::Address GetMulticast(ns3::Ipv6Address) const override { return m_address; }
+    bool IsBridge() const override { return false; }
+    bool IsPointToPoint() const override { return true; }
+    bool Send(ns3::Ptr<ns3::Packet> packet, const ns3::Address& to, std::uint16_t protocol) override;
+    bool SendFrom(ns3::Ptr<ns3::Packet>, const ns3::Address&, const ns3::Address&, std::uint16_t) override { return false; }
+    ns3::Ptr<ns3::Node> GetNode() const override { return m_node; }
+    void SetNode(ns3::Ptr<ns3::Node> node) override { m_node = node; }
+    bool NeedsArp() const override { return false; }
+    void SetReceiveCallback(ReceiveCallback callback) override { m_receive = callback; }
+    void SetPromiscReceiveCallback(PromiscReceiveCallback) override {}
+    bool SupportsSendFrom() const override { return false; }
+
+  private:
+    void Receive(Flight& flight);
+    Flow& FlowOf(const std::uint8_t* header);
+
+    Fabric* m_fabric = nullptr;
+    Host m_host = 0;
+    std::uint32_t m_overhead = 0;
+    ns3::Ptr<ns3::Node> m_node;
+    ns3::Address m_address;
+    ReceiveCallback m_receive;
+    std::uint32_t m_index = 0;
+    std::uint16_t m_mtu = 1500;
+    std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports
+    std::unordered_map<std::uint16_t, Reached*> m_transfers;
+};
+
+} // namespace sopa

@@ -1,0 +1,223 @@
+#include "fabric.h"
+
+#include "choice.h"
+
+#include "ns3/simulator.h"
+
+#include <cstdio>
+#include <stdexcept>
+
+namespace sopa
+{
+
+namespace
+{
+
+enum Stage : std::uint8_t
+{
+    EDGE,
+    AGGREGATION,
+    CORE,
+    AGGREGATION_DOWN,
+    EDGE_DOWN,
+    HOST
+};
+
+std::vector<void*> g_free; // of flights: one process, one thread
+
+} // namespace
+
+void*
+Flight::operator new(std::size_t size)
+{
+    if (g_free.empty())
+    {
+        return ::operator new(size);
+    }
+    void* place = g_free.back();
+    g_free.pop_back();
+    return place;
+}
+
+void
+Flight::operator delete(void* place)
+{
+    g_free.push_back(place);
+}
+
+void
+Flight::Notify()
+{
+    fabric->Arrive(*this);
+}
+
+void
+Link::Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity)
+{
+    m_rate = rate;
+    m_delay = delay;
+    m_departures.assign(capacity + 1, 0); // and the one on the wire
+}
+
+void
+Link::Forget(std::int64_t now)
+{
+    while (m_count && m_departures[m_first] <= now)
+    {
+        m_first = m_first + 1 == m_departures.size() ? 0 : m_first + 1;
+        --m_count;
+    }
+}
+
+std::int64_t
+Link::Enter(std::int64_t now, std::uint32_t bytes)
+{
+    Forget(now);
+    if (!up || m_count == m_departures.size())
+    {
+        ++dropped;
+        return -1;
+    }
+    ++carried;
+    std::size_t last = m_first + m_count;
+    last -= last > m_departures.size() ? m_departures.size() : 0;
+    const std::int64_t begin = m_count ? m_departures[last ? last - 1 : m_departures.size() - 1] : now;
+    const std::int64_t departure = begin + static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
+    m_departures[last == m_departures.size() ? 0 : last] = departure;
+    ++m_count;
+    return departure + m_delay;
+}
+
+std::uint32_t
+Link::Length(std::int64_t now)
+{
+    Forget(now);
+    return m_count;
+}
+
+Fabric::Fabric(const Settings& settings, std::unique_ptr<Choice> choice)
+    : tree(settings.k),
+      receivers(tree.hosts),
+      m_links(tree.links),
+      m_choice(std::move(choice))
+{
+    for (LinkId id = 0; id < tree.links; ++id)
+    {
+        const bool core = (id >= tree.first_from_aggregation && id < tree.first_to_edge) || id >= tree.first_to_pod;
+        m_links[id].Configure(core ? settings.core_rate : settings.rate,
+                              settings.delay,
+                              id < tree.hosts ? settings.host_queue : settings.queue);
+    }
+}
+
+Fabric::~Fabric() = default;
+
+void
+Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2)
+{
+    const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
+    const std::int64_t arrival = m_links[tree.FromHost(flow.source)].Enter(now, bytes);
+    if (arrival < 0)
+    {
+        return;
+    }
+    auto* flight = new Flight;
+    flight->fabric = this;
+    flight->packet = packet;
+    flight->flow = &flow;
+    flight->sent = now;
+    flight->bytes = bytes;
+    flight->up1 = up1;
+    flight->up2 = up2;
+    flight->stage = EDGE;
+    ns3::Simulator::ScheduleWithContext(flow.source, ns3::TimeStep(arrival - now), flight);
+}
+
+void
+Fabric::Forward(Flight& flight, LinkId link, std::uint8_t stage)
+{
+    const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
+    const std::int64_t arrival = m_links[link].Enter(now, flight.bytes);
+    if (arrival < 0)
+    {
+        return; // the simulator's reference was the last one
+    }
+    flight.stage = stage;
+    flight.Ref(); // for its next arrival
+    ns3::Simulator::ScheduleWithContext(flight.flow->destination, ns3::TimeStep(arrival - now), &flight);
+}
+
+void
+Fabric::Arrive(Flight& flight)
+{
+    const Flow& flow = *flight.flow;
+    const Host destination = flow.destination;
+    const std::uint32_t pod = tree.PodOf(flow.source), last = tree.PodOf(destination);
+    ++m_hops;
+    switch (flight.stage)
+    {
+    case EDGE:
+        if (tree.RackOf(flow.source) == tree.RackOf(destination))
+        {
+            return Forward(flight, tree.ToHost(destination), HOST);
+        }
+        m_choice->AtEdge(flight, *this);
+        return Forward(flight, tree.FromEdge(tree.RackOf(flow.source), flight.up1), AGGREGATION);
+    case AGGREGATION:
+        if (pod == last)
+        {
+            return Forward(flight, tree.ToEdge(pod, flight.up1, tree.RackOf(destination) % tree.half), EDGE_DOWN);
+        }
+        m_choice->AtAggregation(flight, *this);
+        return Forward(flight, tree.FromAggregation(pod, flight.up1, flight.up2), CORE);
+    case CORE:
+        return Forward(flight, tree.ToPod(flight.up1, flight.up2, last), AGGREGATION_DOWN);
+    case AGGREGATION_DOWN:
+        return Forward(flight, tree.ToEdge(last, flight.up1, tree.RackOf(destination) % tree.half), EDGE_DOWN);
+    case EDGE_DOWN:
+        return Forward(flight, tree.ToHost(destination), HOST);
+    default:
+        receivers[destination](flight);
+    }
+}
+
+void
+Fabric::Fail(const std::string& name)
+{
+    const auto half = tree.half;
+    unsigned a, b, c, d;
+    int end = 0;
+    const auto cut = [&](LinkId up, LinkId down) { m_links[up].up = m_links[down].up = false; };
+    const auto whole = [&] { return end == static_cast<int>(name.size()); };
+    if (std::sscanf(name.c_str(), "e%u_%u-a%u_%u%n", &a, &b, &c, &d, &end) == 4 && whole() && a == c && a < tree.k &&
+        b < half && d < half)
+    {
+        cut(tree.FromEdge(a * half + b, d), tree.ToEdge(a, d, b));
+    }
+    else if (end = 0, std::sscanf(name.c_str(), "a%u_%u-c%u_%u%n", &a, &b, &c, &d, &end) == 4 && whole() && b == c &&
+                          a < tree.k && b < half && d < half)
+    {
+        cut(tree.FromAggregation(a, b, d), tree.ToPod(b, d, a));
+    }
+    else if (end = 0, std::sscanf(name.c_str(), "a%u_%u%n", &a, &b, &end) == 2 && whole() && a < tree.k && b < half)
+    {
+        for (unsigned other = 0; other < half; ++other)
+        {
+            cut(tree.FromEdge(a * half + other, b), tree.ToEdge(a, b, other));
+            cut(tree.FromAggregation(a, b, other), tree.ToPod(b, other, a));
+        }
+    }
+    else if (end = 0, std::sscanf(name.c_str(), "c%u_%u%n", &a, &b, &end) == 2 && whole() && a < half && b < half)
+    {
+        for (unsigned pod = 0; pod < tree.k; ++pod)
+        {
+            cut(tree.FromAggregation(pod, a, b), tree.ToPod(a, b, pod));
+        }
+    }
+    else
+    {
+        throw std::invalid_argument("there is no aggregation or core switch, and no link between switches, called " + name);
+    }
+}
+
+} // namespace sopa

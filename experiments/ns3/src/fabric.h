@@ -1,0 +1,95 @@
+// Links and switches: every hop of a packet is one event.
+#pragma once
+
+#include "flow.h"
+#include "settings.h"
+#include "tree.h"
+
+#include "ns3/event-impl.h"
+
+#include "ns3/packet.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sopa
+{
+
+class Choice;
+class Fabric;
+
+// A packet between two hosts: the event of its next arrival, and what switches look at.
+class Flight : public ns3::EventImpl
+{
+  public:
+    static void* operator new(std::size_t size);
+    static void operator delete(void* place);
+
+    Fabric* fabric = nullptr;
+    ns3::Ptr<ns3::Packet> packet;
+    Flow* flow = nullptr;
+    std::int64_t sent = 0;    // ns, when its host handed it over
+    std::uint16_t bytes = 0;  // on the wire
+    std::uint8_t up1 = 0xff, up2 = 0xff;
+    std::uint8_t stage = 0;
+
+  private:
+    void Notify() override;
+};
+
+// A drop-tail queue and the wire behind it. Nobody looks at a packet in it, so its departure is known when it arrives.
+class Link
+{
+  public:
+    void Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity);
+
+    // When a packet that comes now arrives at the other end, in ns; -1 if there is no room for it.
+    std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
+
+    // Packets in the queue, the one on the wire included.
+    std::uint32_t Length(std::int64_t now);
+
+    bool up = true;
+    std::uint64_t dropped = 0, carried = 0;
+
+  private:
+    void Forget(std::int64_t now);
+
+    std::uint64_t m_rate = 1;
+    std::int64_t m_delay = 0;
+    std::vector<std::int64_t> m_departures; // a ring
+    std::uint32_t m_first = 0, m_count = 0;
+};
+
+class Fabric
+{
+  public:
+    Fabric(const Settings& settings, std::unique_ptr<Choice> choice);
+    ~Fabric();
+
+    // A host hands a packet over. It is lost if the host's own queue is full.
+    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2);
+
+    // A link, e0_0-a0_1, or a switch, a0_0, carries nothing from now on. Throws std::invalid_argument.
+    void Fail(const std::string& name);
+
+    Choice& choice() { return *m_choice; }
+    Link& link(LinkId id) { return m_links[id]; }
+    std::uint64_t hops() const { return m_hops; }
+
+    const Tree tree;
+    std::vector<std::function<void(Flight&)>> receivers; // by host
+
+  private:
+    friend class Flight;
+    void Arrive(Flight& flight);
+    void Forward(Flight& flight, LinkId link, std::uint8_t stage);
+
+    std::vector<Link> m_links;
+    std::unique_ptr<Choice> m_choice;
+    std::uint64_t m_hops = 0;
+};
+
+} // namespace sopa

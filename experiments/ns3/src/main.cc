@@ -1,0 +1,259 @@
+// Simulates transfers over a fat-tree: settings on standard input, one JSON object a line on standard output.
+#include "choice.h"
+#include "fabric.h"
+#include "settings.h"
+#include "stack.h"
+#include "transfer.h"
+#include "wheel_scheduler.h"
+
+#include "ns3/boolean.h"
+#include "ns3/config.h"
+#include "ns3/global-value.h"
+#include "ns3/nstime.h"
+#include "ns3/object-factory.h"
+#include "ns3/rng-seed-manager.h"
+#include "ns3/simulator.h"
+#include "ns3/string.h"
+#include "ns3/type-id.h"
+#include "ns3/uinteger.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace sopa
+{
+
+namespace
+{
+
+void
+Configure(const Settings& its, std::uint32_t segment)
+{
+    using ns3::Config::SetDefault;
+    SetDefault("ns3::TcpL4Protocol::SocketType", ns3::TypeIdValue(ns3::TypeId::LookupByName(its.congestion)));
+    SetDefault("ns3::TcpSocket::SegmentSize", ns3::UintegerValue(segment));
+    SetDefault("ns3::TcpSocket::InitialCwnd", ns3::UintegerValue(its.initial_window));
+    SetDefault("ns3::TcpSocket::RcvBufSize", ns3::UintegerValue(its.receive_buffer));
+    SetDefault("ns3::TcpSocket::SndBufSize", ns3::UintegerValue(its.send_buffer));
+    SetDefault("ns3::TcpSocket::DelAckTimeout", ns3::TimeValue(ns3::TimeStep(its.delayed_ack)));
+    SetDefault("ns3::TcpSocketBase::MinRto", ns3::TimeValue(ns3::TimeStep(its.least_timeout)));
+    SetDefault("ns3::TcpSocketBase::ReTxThreshold", ns3::UintegerValue(its.threshold));
+    SetDefault("ns3::TcpSocketBase::Sack", ns3::BooleanValue(its.sack));
+    SetDefault("ns3::TcpSocketBase::Timestamp", ns3::BooleanValue(its.timestamps));
+}
+
+template <std::size_t N>
+void
+Print(const std::vector<std::array<std::int64_t, N>>& rows)
+{
+    std::printf("[");
+    for (std::size_t row = 0; row < rows.size(); ++row)
+    {
+        for (std::size_t column = 0; column < N; ++column)
+        {
+            std::printf("%s%lld", column ? "," : row ? ",[" : "[", static_cast<long long>(rows[row][column]));
+        }
+        std::printf("]");
+    }
+    std::printf("]");
+}
+
+void
+Print(const Reached& its)
+{
+    const auto whole = [](const char* name, auto value) {
+        std::printf(",\"%s\":%lld", name, static_cast<long long>(value));
+    };
+    std::printf("{\"transfer\":%u", its.plan->number);
+    whole("started", its.started);
+    whole("ended", its.ended);
+    whole("received", its.received);
+    whole("packets", its.packets);
+    whole("reordered", its.reordered);
+    whole("retransmitted", its.retransmitted);
+    whole("fast_retransmits", its.fast_retransmits);
+    whole("timeouts", its.timeouts);
+    whole("delay_mean", its.packets ? its.delay_sum / static_cast<std::int64_t>(its.packets) : 0);
+    whole("delay_least", its.packets ? its.delay_least : 0);
+    whole("delay_most", its.delay_most);
+    if (!its.windows.empty())
+    {
+        std::printf(",\"windows\":");
+        Print(its.windows);
+    }
+    if (!its.arrivals.empty())
+    {
+        std::printf(",\"arrivals\":");
+        Print(its.arrivals);
+    }
+    std::printf("}\n");
+}
+
+// The fabric as the simulator has it: hosts' addresses, who is behind each port, and the switches on every path between some hosts.
+int
+Dump(std::uint32_t k)
+{
+    const Tree tree(k);
+    for (Host host = 0; host < tree.hosts; ++host)
+    {
+        const std::uint32_t address = tree.AddressOf(host);
+        std::printf("host %s %u.%u.%u.%u\n", tree.NameOf(host).c_str(), address >> 24, address >> 16 & 255,
+                    address >> 8 & 255, address & 255);
+        if (tree.HostOf(address) != host)
+        {
+            return 1;
+        }
+    }
+    for (LinkId id = 0; id < tree.links; ++id)
+    {
+        const auto end = tree.EndOf(id);
+        std::printf("link %s %s\n", end.port.c_str(), end.peer.c_str());
+    }
+    return std::fflush(stdout) ? 1 : 0;
+}
+
+int
+Run()
+{
+    const Settings settings = Read(std::cin);
+    ns3::ObjectFactory scheduler("sopa::WheelScheduler");
+    ns3::Simulator::SetScheduler(scheduler);
+    ns3::RngSeedManager::SetSeed(1);
+    ns3::RngSeedManager::SetRun(settings.seed);
+
+    auto choice = MakeChoice(settings);
+    const std::uint32_t segment = settings.packet - 40 - choice->overhead() - (settings.timestamps ? 12 : 0);
+    Configure(settings, segment);
+    Fabric fabric(settings, std::move(choice));
+    std::vector<ns3::Ptr<ns3::Node>> nodes;
+    std::vector<ns3::Ptr<Device>> devices;
+    for (Host host = 0; host < fabric.tree.hosts; ++host)
+    {
+        nodes.push_back(ns3::CreateObject<ns3::Node>());
+        devices.push_back(InstallStack(nodes.back(), fabric, host, settings));
+    }
+    for (const auto& [name, when] : settings.failures)
+    {
+        const auto fail = [&fabric, name = name] {
+            fabric.Fail(name);
+            fabric.choice().Learn(fabric);
+        };
+        if (when <= 0)
+        {
+            fail();
+        }
+        else
+        {
+            ns3::Simulator::Schedule(ns3::TimeStep(when), fail);
+        }
+    }
+
+    Transfers transfers(settings, std::move(devices), segment);
+    transfers.ended = [] { ns3::Simulator::Stop(); };
+    transfers.Start();
+
+    std::vector<std::vector<std::uint32_t>> queues(settings.sample ? fabric.tree.links : 0);
+    std::function<void()> sample = [&] {
+        const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
+        for (LinkId id = fabric.tree.hosts; id < fabric.tree.links; ++id)
+        {
+            queues[id].push_back(fabric.link(id).Length(now));
+        }
+        transfers.SampleWindows();
+        ns3::Simulator::Schedule(ns3::TimeStep(settings.sample), sample);
+    };
+    if (settings.sample)
+    {
+        ns3::Simulator::Schedule(ns3::TimeStep(0), sample);
+    }
+    std::function<void()> tick = [&] {
+        std::uint64_t received = 0;
+        for (const Reached& its : transfers.reached)
+        {
+            received += its.received;
+        }
+        std::fprintf(stderr, "%lld %llu\n", static_cast<long long>(ns3::Simulator::Now().GetTimeStep()),
+                     static_cast<unsigned long long>(received));
+        ns3::Simulator::Schedule(ns3::TimeStep(settings.progress), tick);
+    };
+    if (settings.progress)
+    {
+        ns3::Simulator::Schedule(ns3::TimeStep(settings.progress), tick);
+    }
+
+    bool endless = false;
+    for (const TransferPlan& plan : settings.transfers)
+    {
+        endless |= plan.bytes < 0;
+    }
+    ns3::Simulator::Stop(ns3::TimeStep(endless ? settings.seconds : 2 * settings.seconds));
+    const auto begin = std::chrono::steady_clock::now();
+    ns3::Simulator::Run();
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+    transfers.Finish();
+
+    for (const Reached& its : transfers.reached)
+    {
+        if (its.started >= 0)
+        {
+            Print(its);
+        }
+    }
+    std::uint64_t dropped = 0, at_hosts = 0;
+    for (LinkId id = 0; id < fabric.tree.links; ++id)
+    {
+        (id < fabric.tree.hosts ? at_hosts : dropped) += fabric.link(id).dropped;
+    }
+    std::printf("{\"simulated\":%lld,\"seconds\":%.3f,\"hops\":%llu,\"dropped\":%llu,\"dropped_at_hosts\":%llu",
+                static_cast<long long>(ns3::Simulator::Now().GetTimeStep()), took.count(),
+                static_cast<unsigned long long>(fabric.hops()), static_cast<unsigned long long>(dropped),
+                static_cast<unsigned long long>(at_hosts));
+    if (settings.sample)
+    {
+        std::printf(",\"queues\":{");
+        bool first = true;
+        for (LinkId id = 0; id < fabric.tree.links; ++id)
+        {
+            if (std::any_of(queues[id].begin(), queues[id].end(), [](std::uint32_t length) { return length > 0; }))
+            {
+                std::printf("%s\"%s\":[", first ? "" : ",", fabric.tree.EndOf(id).port.c_str());
+                first = false;
+                for (std::size_t at = 0; at < queues[id].size(); ++at)
+                {
+                    std::printf("%s%u", at ? "," : "", queues[id][at]);
+                }
+                std::printf("]");
+            }
+        }
+        std::printf("}");
+    }
+    std::printf("}\n");
+    if (std::fflush(stdout) || std::ferror(stdout))
+    {
+        std::fprintf(stderr, "the results could not be written\n");
+        return 1;
+    }
+    // Taking 3,456 hosts apart takes longer than the system does.
+    std::_Exit(0);
+}
+
+} // namespace
+
+} // namespace sopa
+
+int
+main(int count, char** words)
+{
+    try
+    {
+        return count == 3 && std::string(words[1]) == "dump" ? sopa::Dump(std::stoul(words[2])) : sopa::Run();
+    }
+    catch (const std::invalid_argument& error)
+    {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 2;
+    }
+}

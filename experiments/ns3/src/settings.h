@@ -1,0 +1,48 @@
+// What a run is told, line by line, on standard input.
+#pragma once
+
+#include "tree.h"
+
+#include <cstdint>
+#include <istream>
+#include <string>
+#include <vector>
+
+namespace sopa
+{
+
+struct TransferPlan
+{
+    std::uint32_t number;
+    Host source, destination;
+    std::int64_t bytes;  // -1: until the end
+    std::int64_t start;  // ns after the start of the run, or after the end of the one before it
+    std::int64_t before; // number of the one that ends first, or -1
+    bool traced;
+};
+
+struct Settings
+{
+    std::uint32_t k = 4;
+    std::uint64_t rate = 1'000'000'000, core_rate = 1'000'000'000; // bit/s
+    std::int64_t delay = 25;                                        // ns, of each link
+    std::uint32_t queue = 100, host_queue = 1000;                   // packets
+    std::uint32_t frame_overhead = 0;                               // bytes on the wire beside the IP packet
+    std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included
+    std::string scheme = "sopa", first_path = "sender", congestion = "ns3::TcpNewReno";
+    std::uint32_t threshold = 10, initial_window = 10, receive_buffer = 131072, send_buffer = 131072;
+    bool sack = true, timestamps = false;
+    std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
+    std::int64_t spread = 0; // ns over which transfers that start together are spread at random
+    std::uint64_t seed = 1;
+    std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end; all others get as long again
+    std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none
+    std::int64_t progress = 0;              // ns of simulated time between reports on standard error; 0: none
+    std::vector<std::pair<std::string, std::int64_t>> failures; // link or switch, and when (ns)
+    std::vector<TransferPlan> transfers;
+};
+
+// Throws std::invalid_argument, with what is wrong and where.
+Settings Read(std::istream& lines);
+
+} // namespace sopa

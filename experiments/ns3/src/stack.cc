@@ -1,0 +1,94 @@
+#include "stack.h"
+
+#include "ns3/internet-stack-helper.h"
+#include "ns3/ipv4-interface-address.h"
+#include "ns3/ipv4-l3-protocol.h"
+#include "ns3/ipv4-route.h"
+#include "ns3/ipv4-routing-helper.h"
+#include "ns3/ipv4-routing-protocol.h"
+
+namespace sopa
+{
+
+namespace
+{
+
+// All that a host with one interface has to know: everything leaves there, and what comes in is its own.
+class OneWay : public ns3::Ipv4RoutingProtocol
+{
+  public:
+    static ns3::TypeId GetTypeId()
+    {
+        static ns3::TypeId tid = ns3::TypeId("sopa::OneWay").SetParent<ns3::Ipv4RoutingProtocol>();
+        return tid;
+    }
+
+    ns3::Ptr<ns3::Ipv4Route> RouteOutput(ns3::Ptr<ns3::Packet>,
+                                         const ns3::Ipv4Header& header,
+                                         ns3::Ptr<ns3::NetDevice>,
+                                         ns3::Socket::SocketErrno& error) override
+    {
+        error = ns3::Socket::ERROR_NOTERROR;
+        if (!m_route || m_route->GetDestination() != header.GetDestination())
+        {
+            m_route = ns3::Create<ns3::Ipv4Route>();
+            m_route->SetDestination(header.GetDestination());
+            m_route->SetSource(m_ipv4->GetAddress(1, 0).GetLocal());
+            m_route->SetGateway(ns3::Ipv4Address::GetZero());
+            m_route->SetOutputDevice(m_ipv4->GetNetDevice(1));
+        }
+        return m_route;
+    }
+
+    bool RouteInput(ns3::Ptr<const ns3::Packet> packet,
+                    const ns3::Ipv4Header& header,
+                    ns3::Ptr<const ns3::NetDevice>,
+                    UnicastForwardCallback,
+                    MulticastForwardCallback,
+                    LocalDeliverCallback deliver,
+                    ErrorCallback) override
+    {
+        deliver(packet, header, 1);
+        return true;
+    }
+
+    void NotifyInterfaceUp(std::uint32_t) override {}
+    void NotifyInterfaceDown(std::uint32_t) override {}
+    void NotifyAddAddress(std::uint32_t, ns3::Ipv4InterfaceAddress) override {}
+    void NotifyRemoveAddress(std::uint32_t, ns3::Ipv4InterfaceAddress) override {}
+    void SetIpv4(ns3::Ptr<ns3::Ipv4> ipv4) override { m_ipv4 = ipv4; }
+    void PrintRoutingTable(ns3::Ptr<ns3::OutputStreamWrapper>, ns3::Time::Unit) const override {}
+
+  private:
+    ns3::Ptr<ns3::Ipv4> m_ipv4;
+    ns3::Ptr<ns3::Ipv4Route> m_route;
+};
+
+class OneWayHelper : public ns3::Ipv4RoutingHelper
+{
+  public:
+    OneWayHelper* Copy() const override { return new OneWayHelper(*this); }
+    ns3::Ptr<ns3::Ipv4RoutingProtocol> Create(ns3::Ptr<ns3::Node>) const override { return ns3::CreateObject<OneWay>(); }
+};
+
+} // namespace
+
+ns3::Ptr<Device>
+InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host, const Settings& settings)
+{
+    ns3::InternetStackHelper stack;
+    stack.SetRoutingHelper(OneWayHelper());
+    stack.SetIpv6StackInstall(false);
+    stack.Install(node);
+    const auto device = ns3::CreateObject<Device>();
+    device->Attach(fabric, host, settings);
+    node->AddDevice(device);
+    const auto ipv4 = node->GetObject<ns3::Ipv4>();
+    const std::uint32_t interface = ipv4->AddInterface(device);
+    ipv4->AddAddress(interface,
+                     ns3::Ipv4InterfaceAddress(ns3::Ipv4Address(fabric.tree.AddressOf(host)), ns3::Ipv4Mask("255.255.255.255")));
+    ipv4->SetUp(interface);
+    return device;
+}
+
+} // namespace sopa

@@ -1,0 +1,268 @@
+#include "transfer.h"
+
+#include "ns3/inet-socket-address.h"
+#include "ns3/simulator.h"
+#include "ns3/tcp-socket-factory.h"
+
+#include <algorithm>
+#include <random>
+
+namespace sopa
+{
+
+namespace
+{
+
+constexpr std::uint16_t FIRST_PORT = 10000;
+
+bool
+Before(std::uint32_t a, std::uint32_t b)
+{
+    return static_cast<std::int32_t>(a - b) < 0;
+}
+
+std::int64_t
+Now()
+{
+    return ns3::Simulator::Now().GetTimeStep();
+}
+
+void
+OnState(Reached* reached, ns3::TcpSocketState::TcpCongState_t, ns3::TcpSocketState::TcpCongState_t state)
+{
+    reached->fast_retransmits += state == ns3::TcpSocketState::CA_RECOVERY;
+    reached->timeouts += state == ns3::TcpSocketState::CA_LOSS;
+}
+
+void
+OnWindow(Reached* reached, std::uint32_t, std::uint32_t bytes)
+{
+    reached->window = bytes;
+}
+
+} // namespace
+
+void
+Reached::Sent(std::uint32_t sequence, std::uint32_t payload)
+{
+    if (m_any_sent && Before(sequence, m_highest_sent))
+    {
+        ++retransmitted;
+        return;
+    }
+    m_any_sent = true;
+    m_highest_sent = sequence + payload;
+}
+
+void
+Reached::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2)
+{
+    const std::int64_t delay = Now() - sent;
+    ++packets;
+    delay_sum += delay;
+    delay_most = std::max(delay_most, delay);
+    delay_least = std::min(delay_least, delay);
+    if (!m_any_arrived)
+    {
+        m_first = sequence;
+    }
+    if (m_any_arrived && Before(sequence, m_highest_arrived))
+    {
+        ++reordered;
+    }
+    else
+    {
+        m_highest_arrived = sequence + payload;
+    }
+    m_any_arrived = true;
+    if (plan->traced)
+    {
+        arrivals.push_back({Now(), sequence - m_first, up1, up2, delay});
+    }
+}
+
+Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment)
+    : reached(settings.transfers.size()),
+      m_settings(settings),
+      m_tree(settings.k),
+      m_devices(std::move(devices)),
+      m_followers(settings.transfers.size()),
+      m_unsent(settings.transfers.size()),
+      m_senders(settings.transfers.size()),
+      m_receivers(settings.transfers.size()),
+      m_next_port(m_devices.size(), FIRST_PORT),
+      m_expected(m_devices.size()),
+      m_segment(segment)
+{
+}
+
+void
+Transfers::Start()
+{
+    std::mt19937_64 random(m_settings.seed);
+    std::vector<bool> listens(m_devices.size());
+    for (const TransferPlan& plan : m_settings.transfers)
+    {
+        reached[plan.number].plan = &plan;
+        if (!listens[plan.destination])
+        {
+            listens[plan.destination] = true;
+            const Host host = plan.destination;
+            auto listener = ns3::Socket::CreateSocket(m_devices[host]->GetNode(), ns3::TcpSocketFactory::GetTypeId());
+            listener->Bind(ns3::InetSocketAddress(ns3::Ipv4Address::GetAny(), PORT));
+            listener->Listen();
+            listener->SetAcceptCallback(ns3::MakeNullCallback<bool, ns3::Ptr<ns3::Socket>, const ns3::Address&>(),
+                                        [this, host](ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer) {
+                                            Accept(host, socket, peer);
+                                        });
+            m_receivers.push_back(listener); // to keep it
+        }
+        if (plan.before >= 0)
+        {
+            m_followers[plan.before].push_back(plan.number);
+            continue;
+        }
+        const std::int64_t late = m_settings.spread ? std::int64_t(random() % m_settings.spread) : 0;
+        ++m_waiting;
+        ns3::Simulator::ScheduleWithContext(plan.source, ns3::TimeStep(plan.start + late), [this, number = plan.number] {
+            --m_waiting;
+            Begin(number);
+        });
+    }
+}
+
+void
+Transfers::Begin(std::uint32_t number)
+{
+    const TransferPlan& plan = m_settings.transfers[number];
+    Reached& its = reached[number];
+    Device& device = *m_devices[plan.source];
+    const std::uint16_t port = m_next_port[plan.source]++;
+    device.Expect(port, its);
+    m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
+
+    auto sender = ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
+    sender->TraceConnectWithoutContext("CongState", ns3::MakeBoundCallback(&OnState, &its));
+    if (m_settings.sample)
+    {
+        sender->TraceConnectWithoutContext("CongestionWindow", ns3::MakeBoundCallback(&OnWindow, &its));
+    }
+    sender->Bind(ns3::InetSocketAddress(ns3::Ipv4Address(m_tree.AddressOf(plan.source)), port));
+    sender->ShutdownRecv();
+    m_unsent[number] = plan.bytes < 0 ? INT64_MAX : plan.bytes;
+    m_senders[number] = sender;
+    its.started = Now();
+    ++m_open;
+    sender->SetSendCallback([this, number](ns3::Ptr<ns3::Socket> socket, std::uint32_t room) { Fill(number, socket, room); });
+    sender->SetConnectCallback(
+        [this, number](ns3::Ptr<ns3::Socket> socket) { Fill(number, socket, socket->GetTxAvailable()); },
+        ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
+    sender->Connect(ns3::InetSocketAddress(ns3::Ipv4Address(m_tree.AddressOf(plan.destination)), PORT));
+}
+
+void
+Transfers::Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room)
+{
+    // Segment by segment, so that TCP has nothing to cut.
+    while (m_unsent[number] > 0)
+    {
+        const auto size = static_cast<std::uint32_t>(std::min<std::int64_t>(m_unsent[number], m_segment));
+        if (room < size || socket->Send(ns3::Create<ns3::Packet>(size), 0) < 0)
+        {
+            return;
+        }
+        room -= size;
+        m_unsent[number] -= size;
+    }
+    if (m_unsent[number] == 0)
+    {
+        m_unsent[number] = -1;
+        socket->Close();
+    }
+}
+
+void
+Transfers::Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer)
+{
+    const auto from = ns3::InetSocketAddress::ConvertFrom(peer);
+    const auto found = m_expected[host].find(std::uint64_t(from.GetIpv4().Get()) << 16 | from.GetPort());
+    if (found == m_expected[host].end())
+    {
+        return;
+    }
+    const std::uint32_t number = found->second;
+    m_expected[host].erase(found);
+    m_receivers[number] = socket;
+    socket->SetRecvCallback([this, number](ns3::Ptr<ns3::Socket> ready) { Drain(number, ready); });
+}
+
+void
+Transfers::Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket)
+{
+    Reached& its = reached[number];
+    while (const auto packet = socket->Recv(UINT32_MAX, 0))
+    {
+        if (!packet->GetSize())
+        {
+            break;
+        }
+        its.received += packet->GetSize();
+        its.ended = Now();
+    }
+    if (its.plan->bytes >= 0 && its.received >= static_cast<std::uint64_t>(its.plan->bytes) && m_senders[number])
+    {
+        Complete(number);
+    }
+}
+
+void
+Transfers::Complete(std::uint32_t number)
+{
+    m_senders[number] = nullptr;
+    m_receivers[number]->SetRecvCallback(ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
+    m_receivers[number]->Close();
+    m_receivers[number] = nullptr;
+    --m_open;
+    if (Now() < m_settings.seconds)
+    {
+        for (const std::uint32_t follower : m_followers[number])
+        {
+            ++m_waiting;
+            const TransferPlan& plan = m_settings.transfers[follower];
+            ns3::Simulator::ScheduleWithContext(plan.source, ns3::TimeStep(plan.start), [this, follower] {
+                --m_waiting;
+                Begin(follower);
+            });
+        }
+    }
+    if (Ended() && ended)
+    {
+        ended();
+    }
+}
+
+void
+Transfers::Finish()
+{
+    for (Reached& its : reached)
+    {
+        if (its.started >= 0 && (its.plan->bytes < 0 || its.ended < 0))
+        {
+            its.ended = Now();
+        }
+    }
+}
+
+void
+Transfers::SampleWindows()
+{
+    for (Reached& its : reached)
+    {
+        if (its.started >= 0 && its.window)
+        {
+            its.windows.push_back({Now(), its.window});
+        }
+    }
+}
+
+} // namespace sopa

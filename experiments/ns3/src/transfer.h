@@ -1,0 +1,80 @@
+// TCP transfers between hosts: who sends how much, when, and what each reached.
+#pragma once
+
+#include "device.h"
+#include "settings.h"
+
+#include "ns3/socket.h"
+#include "ns3/tcp-socket-state.h"
+
+#include <array>
+#include <functional>
+#include <vector>
+
+namespace sopa
+{
+
+constexpr std::uint16_t PORT = 5201;
+
+// What one transfer has reached so far.
+struct Reached
+{
+    void Sent(std::uint32_t sequence, std::uint32_t payload);
+    void Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2);
+
+    const TransferPlan* plan = nullptr;
+    std::int64_t started = -1, ended = -1; // ns
+    std::uint64_t received = 0;            // bytes that the application got
+    std::uint64_t packets = 0;             // with data, that arrived
+    std::uint64_t reordered = 0;           // of those, after one that was sent later (RFC 4737)
+    std::uint64_t retransmitted = 0, fast_retransmits = 0, timeouts = 0;
+    std::int64_t delay_sum = 0, delay_most = 0, delay_least = INT64_MAX; // ns, in the fabric
+    std::uint32_t window = 0;                                            // bytes
+    std::vector<std::array<std::int64_t, 2>> windows;                     // time and bytes
+    std::vector<std::array<std::int64_t, 5>> arrivals;                    // time, sequence, up1, up2, delay
+
+  private:
+    std::uint32_t m_highest_sent = 0, m_highest_arrived = 0, m_first = 0;
+    bool m_any_sent = false, m_any_arrived = false;
+};
+
+// Carries out all transfers of a plan.
+class Transfers
+{
+  public:
+    Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment);
+
+    // Schedule everything.
+    void Start();
+
+    // Take down what those that are under way have got by now.
+    void Finish();
+
+    // Whether the last one has ended.
+    bool Ended() const { return m_open == 0 && m_waiting == 0; }
+
+    // Take down every sender's window.
+    void SampleWindows();
+
+    std::vector<Reached> reached;
+    std::function<void()> ended; // called when nothing is open any more
+
+  private:
+    void Begin(std::uint32_t number);
+    void Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer);
+    void Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room);
+    void Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket);
+    void Complete(std::uint32_t number);
+
+    const Settings& m_settings;
+    const Tree m_tree;
+    std::vector<ns3::Ptr<Device>> m_devices;
+    std::vector<std::vector<std::uint32_t>> m_followers;
+    std::vector<std::int64_t> m_unsent; // bytes left to hand to TCP
+    std::vector<ns3::Ptr<ns3::Socket>> m_senders, m_receivers;
+    std::vector<std::uint16_t> m_next_port;
+    std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> m_expected; // by host: sender's address and port
+    std::uint32_t m_open = 0, m_waiting = 0, m_segment;
+};
+
+} // namespace sopa

@@ -1,0 +1,36 @@
+#!/bin/bash
+# Installs Debian's ns-3 and what builds a program with it, and builds the simulator of sopa experiment run --backend ns3.
+set -euo pipefail
+
+# libns3-dev alone leaves CMake's targets of ns-3 without the programs and libraries that they name
+PACKAGES=(libns3-dev ns3 libgsl-dev cmake make g++)
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+die() {
+    printf 'install-ns3: %s\n' "$*" >&2
+    exit 1
+}
+
+missing=()
+for package in "${PACKAGES[@]}"; do
+    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+    ((EUID == 0)) || die "${missing[*]} missing and only root can install them: sudo make install-ns3"
+    echo "install-ns3: installing ${missing[*]}"
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
+        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
+    for package in "${missing[@]}"; do
+        dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' ||
+            die "Debian's $package could not be installed: apt-get install $package says why"
+    done
+fi
+.venv/bin/python -c '
+import sys
+from experiments.ns3 import SimulatorError, build
+try:
+    print("install-ns3: the simulator is", build(lambda line: print("install-ns3:", line)))
+except SimulatorError as error:
+    sys.exit(f"install-ns3: {error}")
+'

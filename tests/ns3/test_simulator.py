@@ -1,0 +1,218 @@
+"""The simulator: its fabric is the one of `topologies`, its schemes do what they are called, and bad input is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
+from experiments.records import FlowRecord, RunRecord
+from experiments.schemes import SchemeError, named
+from experiments.workloads import Plan, Scale, Transfer
+from experiments.workloads import named as workload_named
+from experiments.workloads.permutation import inter_pod_permutation
+from topologies import FatTree, Switch
+
+pytestmark = pytest.mark.skipif(
+    not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")), reason="ns-3 is not here: make install-ns3"
+)
+MEGABYTE = 1_000_000
+SCALE = Scale(1000.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return build()
+
+
+def permutation(k: int = 4, size: int = MEGABYTE, seed: int = 1, traced: tuple[int, ...] = ()) -> Plan:
+    pairs = inter_pod_permutation(FatTree(k), seed)
+    return Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0, traced=traced)
+
+
+def simulated(plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1) -> tuple[RunRecord, list[FlowRecord]]:
+    return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE)
+
+
+def said(program: Path, text: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([program], input=text, capture_output=True, text=True)
+
+
+# -- the fabric -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 24])
+def test_hosts_addresses_and_cables_are_those_of_the_topology(program: Path, k: int) -> None:
+    tree = FatTree(k)
+    lines = subprocess.run([program, "dump", str(k)], capture_output=True, text=True, check=True).stdout.splitlines()
+    hosts = [tuple(line.split()[1:]) for line in lines if line.startswith("host ")]
+    assert hosts == [(tree.name(host), str(tree.ip(host))) for host in tree.hosts()]
+    links = dict(line.split()[1:] for line in lines if line.startswith("link "))
+    expected = {f"{tree.name(host)}-eth0": tree.name(tree.edge_of(host)) for host in tree.hosts()}
+    for switch in tree.switches():
+        expected |= {f"{tree.name(switch)}-eth{port}": tree.name(peer) for port, peer in tree.ports(switch).items()}
+    assert links == expected
+
+
+def test_a_flow_alone_reaches_what_a_link_carries_beside_its_headers() -> None:
+    tree = FatTree(4)
+    for src, dst in (("h0_0_2", "h0_0_3"), ("h0_0_2", "h0_1_3"), ("h0_0_2", "h3_1_3")):
+        run, [flow] = simulated(Plan((Transfer(tree.host(src), tree.host(dst), 20 * MEGABYTE),), 1.0), "ecmp")
+        assert flow.mbit == pytest.approx(1000 * 1460 / 1500, rel=0.01)
+        assert (flow.completed, flow.bytes, flow.reordered, flow.retransmits) == (True, 20 * MEGABYTE, 0, 0)
+        assert run.counters["dropped"] == 0
+
+
+def test_a_full_queue_drops_and_tcp_delivers_all_the_same() -> None:
+    tree = FatTree(4)
+    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
+    plan = Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
+    run, flows = simulated(plan, "ecmp")
+    assert run.counters["dropped"] > 0
+    assert all(flow.completed and flow.bytes == MEGABYTE for flow in flows)
+    assert sum(flow.retransmits for flow in flows) >= run.counters["dropped"]
+    assert max(run.queues["e0_0-eth1"]) in (100, 101)
+
+
+# -- schemes --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", SIMULATED)
+def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: str) -> None:
+    plan = permutation()
+    run, flows = simulated(plan, scheme)
+    assert [flow.bytes for flow in flows] == [MEGABYTE] * 16
+    assert all(flow.completed and 0 < flow.mbit < 1000 for flow in flows)
+    again, same = simulated(plan, scheme)
+    assert same == flows
+    assert again.counters == run.counters
+    _, other = simulated(plan, scheme, seed=2)
+    assert scheme in ("sopa", "ecmp") or [flow.mbit for flow in other] != [flow.mbit for flow in flows]
+
+
+def test_sopa_goes_round_all_paths_in_the_interleaved_order_and_carries_them() -> None:
+    run, flows = simulated(permutation(traced=(0,)))
+    choices = FatTree(4).choices("inter-pod")
+    sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]
+    first = choices.index(sent[0])
+    assert sent == [choices[(first + place) % 4] for place in range(len(sent))]
+    assert len(sent) == flows[0].packets == -(-MEGABYTE // 1456)  # the option takes four bytes of each packet
+
+
+@pytest.mark.parametrize(("scheme", "ways"), [("rps", 4), ("plts-rr", 4), ("plts-cnt", 4), ("ecmp", 1)])
+def test_how_many_ways_a_flow_takes(scheme: str, ways: int) -> None:
+    run, _ = simulated(permutation(traced=(0, 5, 9)), scheme)
+    for packets in run.arrivals.values():
+        taken = Counter((up1, up2) for _, _, up1, up2, _ in packets)
+        assert len(taken) == ways
+        if scheme.startswith("plts"):
+            assert max(taken.values()) - min(taken.values()) <= 4
+
+
+def test_ecmp_uses_every_way() -> None:
+    run, _ = simulated(permutation(8, traced=tuple(range(128))), "ecmp", 8)
+    taken = {(up1, up2) for packets in run.arrivals.values() for _, _, up1, up2, _ in packets}
+    assert len(taken) == 16
+
+
+def test_sopa_reorders_less_than_spraying_and_retransmits_nothing() -> None:
+    _, sopa = simulated(permutation())
+    _, rps = simulated(permutation(), "rps")
+    mean = [sum(flow.mbit for flow in flows) / 16 for flows in (sopa, rps)]
+    assert mean[0] > 1.29 * mean[1]  # the paper's margin at K=24
+    assert sum(flow.reordered for flow in sopa) < 0.3 * sum(flow.reordered for flow in rps)
+    assert sum(flow.retransmits for flow in sopa) == 0
+    assert sum(flow.fast_retransmits for flow in rps) > 0
+
+
+def test_a_higher_threshold_spares_fast_retransmits() -> None:
+    counts = [
+        sum(flow.fast_retransmits for flow in simulated(permutation(), f"rps+fr={threshold}")[1])
+        for threshold in (3, 10, 20)
+    ]
+    assert counts[0] > counts[1] > counts[2]
+
+
+@pytest.mark.parametrize("scheme", SIMULATED)
+@pytest.mark.parametrize("failed", ["a0_0", "c1_1", "e0_0-a0_1", "a3_0-c0_1"])
+def test_everything_goes_around_what_has_failed(scheme: str, failed: str) -> None:
+    tree = FatTree(4)
+    run, flows = simulated(replace(permutation(traced=tuple(range(16))), failed=(failed,)), scheme)
+    assert all(flow.completed for flow in flows)
+    lost = tree.element(failed)
+    for flow in flows:
+        for _, _, up1, up2, _ in run.arrivals[str(flow.flow)]:
+            hops = tree.hops(tree.host(flow.src), tree.host(flow.dst), (int(up1), int(up2)))
+            between = {tree.link(a, b) for a, b in pairwise(hops)}
+            assert lost not in (hops if isinstance(lost, Switch) else between)
+
+
+def test_a_workload_of_the_lab_runs_as_it_is() -> None:
+    tree, scale = FatTree(4), Scale(1000.0, 0.05)
+    for name in ("production", "short-flow-beside-incast", "four-flows", "single-flow-4:1", "asymmetric"):
+        _, flows = simulate(tree, workload_named(name).build(tree, 1, scale), name, named("sopa"), 1, scale)
+        assert flows
+        assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
+
+
+# -- bad input ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("k 5\n", "k must be an even number"),
+        ("k 4\nscheme best\n", "there is no scheme best"),
+        ("k 4\nthreshold 0\n", "threshold must be 1 or more"),
+        ("k four\n", "line 1: a value is missing, or is no number"),
+        ("k 4\ncolour red\n", "line 2: there is no setting colour"),
+        ("k 4\ntransfer 0 99 10 0 -1 0\n", "transfer 0 is between no two hosts"),
+        ("k 4\ntransfer 0 5 10 0 1 0\n", "transfer 0 waits for a later one"),
+        ("k 4\nfail a9_9 0\n", "there is no aggregation or core switch"),
+        ("k 4\nfirst-path best\n", "first-path is"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(program: Path, text: str, problem: str) -> None:
+    done = said(program, text)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert not done.stdout
+
+
+def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([program], input="k 4\ntransfer 0 5 1000 0 -1 0\n", stdout=full, stderr=-1, text=True)
+    assert done.returncode == 1
+    assert "could not be written" in done.stderr
+
+
+def test_schemes_and_settings_that_the_simulator_has_not() -> None:
+    with pytest.raises(SchemeError, match="no scheme bgp: there are sopa"):
+        check(named("bgp"))
+    with pytest.raises(SchemeError, match="rack=off"):
+        check(named("sopa+rack=off"))
+
+
+def test_a_simulator_that_is_killed_is_an_error() -> None:
+    with pytest.raises(SimulatorError, match="the simulator ended"):
+        simulate(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE, started=lambda process: process.kill())
+
+
+def test_the_command_runs_reports_and_goes_on(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["sopa", "experiment", "run", "permutation", "--backend", "ns3", "--schemes", "sopa,rps", "--seeds", "2"]
+    done = subprocess.run([*command, "--seconds", "0.02", "--out", str(out)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (out / "report" / "README.md").exists()
+    flows = [json.loads(line) for line in (out / "sopa-1.jsonl").read_text().splitlines()]
+    assert {(flow["backend"], flow["rate_mbit"]) for flow in flows} == {("ns3", 1000.0)}
+    (out / "rps-2.jsonl").unlink()
+    done = subprocess.run([*command, "--seconds", "0.02", "--out", str(out)], capture_output=True, text=True)
+    assert "3 of 4 runs are there already" in done.stderr
+    assert (out / "rps-2.jsonl").exists()
