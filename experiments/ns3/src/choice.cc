@@ -185,7 +185,7 @@ class Hash : public InSwitches
   protected:
     std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override
     {
-        std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * (1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.flow->source));
+        std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * (1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source));
         mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
         mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
         return (mixed ^ mixed >> 31) % count;

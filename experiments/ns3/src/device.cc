@@ -4,7 +4,7 @@
 #include "transfer.h"
 
 #include "ns3/header.h"
-#include "ns3/ipv4-l3-protocol.h"
+#include "ns3/ipv4-header.h"
 #include "ns3/mac48-address.h"
 #include "ns3/simulator.h"
 
@@ -14,8 +14,8 @@ namespace sopa
 namespace
 {
 
-constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20;
-constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4;
+constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MOST_IP_BYTES = 24;
+constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6;
 
 std::uint32_t
 Word(const std::uint8_t* at)
@@ -23,17 +23,36 @@ Word(const std::uint8_t* at)
     return std::uint32_t(at[0]) << 24 | std::uint32_t(at[1]) << 16 | std::uint32_t(at[2]) << 8 | at[3];
 }
 
-// An IPv4 header of 24 bytes: ns-3's own one with the option 0x9e 0x04 up1 up2 behind it (DESIGN 3). ns-3's Ipv4Header cannot
-// hold one, and skips it when it reads.
-class LabelledHeader : public ns3::Header
+void
+SetWord(std::uint8_t* at, std::uint32_t word)
+{
+    for (int byte = 0; byte < 4; ++byte)
+    {
+        at[byte] = word >> (24 - 8 * byte) & 0xff;
+    }
+}
+
+// An IPv4 header of 20 bytes, or of 24 with the option 0x9e 0x04 up1 up2 (DESIGN 3), which ns-3's Ipv4Header cannot hold.
+class IpHeader : public ns3::Header
 {
   public:
-    LabelledHeader() = default;
+    IpHeader() = default;
 
-    LabelledHeader(const std::uint8_t* plain, std::uint8_t up1, std::uint8_t up2)
+    IpHeader(std::uint32_t source, std::uint32_t destination, std::uint32_t payload)
     {
-        std::copy(plain, plain + IP_BYTES, m_bytes);
-        const std::uint32_t total = (plain[2] << 8 | plain[3]) + OPTION_LENGTH;
+        const std::uint32_t total = IP_BYTES + payload;
+        m_bytes[0] = 0x45;
+        m_bytes[2] = total >> 8;
+        m_bytes[3] = total & 0xff;
+        m_bytes[8] = TTL;
+        m_bytes[9] = TCP;
+        SetWord(m_bytes + 12, source);
+        SetWord(m_bytes + 16, destination);
+    }
+
+    void Label(std::uint8_t up1, std::uint8_t up2)
+    {
+        const std::uint32_t total = (m_bytes[2] << 8 | m_bytes[3]) + OPTION_LENGTH;
         m_bytes[0] = 0x46;
         m_bytes[2] = total >> 8;
         m_bytes[3] = total & 0xff;
@@ -45,23 +64,23 @@ class LabelledHeader : public ns3::Header
 
     static ns3::TypeId GetTypeId()
     {
-        static ns3::TypeId tid =
-            ns3::TypeId("sopa::LabelledHeader").SetParent<ns3::Header>().AddConstructor<LabelledHeader>();
+        static ns3::TypeId tid = ns3::TypeId("sopa::IpHeader").SetParent<ns3::Header>().AddConstructor<IpHeader>();
         return tid;
     }
 
     ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }
-    std::uint32_t GetSerializedSize() const override { return sizeof m_bytes; }
-    void Serialize(ns3::Buffer::Iterator start) const override { start.Write(m_bytes, sizeof m_bytes); }
+    std::uint32_t GetSerializedSize() const override { return (m_bytes[0] & 15) * 4; }
+    void Serialize(ns3::Buffer::Iterator start) const override { start.Write(m_bytes, GetSerializedSize()); }
     std::uint32_t Deserialize(ns3::Buffer::Iterator start) override
     {
-        start.Read(m_bytes, sizeof m_bytes);
-        return sizeof m_bytes;
+        m_bytes[0] = start.ReadU8();
+        start.Read(m_bytes + 1, GetSerializedSize() - 1);
+        return GetSerializedSize();
     }
     void Print(std::ostream& stream) const override { stream << "path " << +m_bytes[22] << " " << +m_bytes[23]; }
 
   private:
-    std::uint8_t m_bytes[IP_BYTES + OPTION_LENGTH] = {};
+    std::uint8_t m_bytes[MOST_IP_BYTES] = {};
 };
 
 } // namespace
@@ -82,21 +101,22 @@ Device::Attach(Fabric& fabric, Host host, const Settings& settings)
     m_host = host;
     m_overhead = settings.frame_overhead;
     m_address = ns3::Mac48Address::Allocate();
+    m_tcp = m_node->GetObject<ns3::TcpL4Protocol>();
+    m_tcp->SetDownTarget(ns3::MakeCallback(&Device::SendSegment, this));
     fabric.receivers[host] = [this](Flight& flight) { Receive(flight); };
 }
 
 Flow&
-Device::FlowOf(const std::uint8_t* header)
+Device::FlowOf(std::uint32_t destination, std::uint32_t ports)
 {
-    const std::uint32_t address = Word(header + 16), ports = Word(header + IP_BYTES);
-    const std::uint64_t key = std::uint64_t(address) << 32 | ports;
+    const std::uint64_t key = std::uint64_t(destination) << 32 | ports;
     const auto [found, made] = m_flows.try_emplace(key);
     Flow& flow = found->second;
     if (made)
     {
         flow.source = m_host;
-        flow.destination = m_fabric->tree.HostOf(address);
-        flow.hash = (key ^ std::uint64_t(Word(header + 12)) << 20) * 0x9e3779b97f4a7c15ull;
+        flow.destination = m_fabric->tree.HostOf(destination);
+        flow.hash = (key ^ std::uint64_t(m_fabric->tree.AddressOf(m_host)) << 20) * 0x9e3779b97f4a7c15ull;
         const auto transfer = m_transfers.find(ports >> 16);
         flow.transfer = (ports & 0xffff) == PORT && transfer != m_transfers.end() ? transfer->second : nullptr;
         m_fabric->choice().Begin(flow);
@@ -104,49 +124,55 @@ Device::FlowOf(const std::uint8_t* header)
     return flow;
 }
 
-bool
-Device::Send(ns3::Ptr<ns3::Packet> packet, const ns3::Address&, std::uint16_t)
+void
+Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
+                    ns3::Ipv4Address source,
+                    ns3::Ipv4Address destination,
+                    std::uint8_t,
+                    ns3::Ptr<ns3::Ipv4Route>)
 {
-    std::uint8_t header[IP_BYTES + TCP_BYTES];
-    packet->CopyData(header, sizeof header);
-    Flow& flow = FlowOf(header);
-    if (flow.transfer)
+    std::uint8_t tcp[TCP_BYTES];
+    segment->CopyData(tcp, sizeof tcp);
+    Flow& flow = FlowOf(destination.Get(), Word(tcp));
+    const std::uint32_t payload = segment->GetSize() - (tcp[12] >> 4) * 4;
+    if (flow.transfer && payload)
     {
-        const std::uint32_t payload = packet->GetSize() - IP_BYTES - (header[IP_BYTES + 12] >> 4) * 4;
-        if (payload)
-        {
-            flow.transfer->Sent(Word(header + IP_BYTES + 4), payload);
-        }
+        flow.transfer->Sent(Word(tcp + 4), payload);
     }
     std::uint8_t up1 = 0xff, up2 = 0xff;
     Choice& choice = m_fabric->choice();
     choice.AtHost(flow, up1, up2);
+    IpHeader header(source.Get(), destination.Get(), segment->GetSize());
     if (choice.labels())
     {
-        packet->RemoveAtStart(IP_BYTES);
-        packet->AddHeader(LabelledHeader(header, up1, up2));
+        header.Label(up1, up2);
     }
-    m_fabric->Send(flow, packet, packet->GetSize() + m_overhead, up1, up2);
-    return true;
+    segment->AddHeader(header);
+    m_fabric->Send(flow, segment, segment->GetSize() + m_overhead, up1, up2);
 }
 
 void
 Device::Receive(Flight& flight)
 {
-    if (Reached* transfer = flight.flow->transfer)
+    ns3::Packet& packet = *flight.packet;
+    std::uint8_t bytes[MOST_IP_BYTES + TCP_BYTES];
+    packet.CopyData(bytes, sizeof bytes);
+    const std::uint32_t ip = (bytes[0] & 15) * 4;
+    packet.RemoveAtStart(ip);
+    const std::uint32_t payload = packet.GetSize() - (bytes[ip + 12] >> 4) * 4;
+    if (flight.flow->transfer && payload)
     {
-        std::uint8_t header[IP_BYTES + OPTION_LENGTH + TCP_BYTES];
-        flight.packet->CopyData(header, sizeof header);
-        const std::uint32_t ip = (header[0] & 15) * 4;
-        const std::uint32_t payload = flight.packet->GetSize() - ip - (header[ip + 12] >> 4) * 4;
-        if (payload)
-        {
-            const bool labelled = ip > IP_BYTES;
-            transfer->Arrived(Word(header + ip + 4), payload, flight.sent, labelled ? header[22] : flight.up1,
-                              labelled ? header[23] : flight.up2);
-        }
+        const bool labelled = ip > IP_BYTES;
+        flight.flow->transfer->Arrived(Word(bytes + ip + 4), payload, flight.sent, labelled ? bytes[22] : flight.up1,
+                                       labelled ? bytes[23] : flight.up2);
     }
-    m_receive(this, flight.packet, ns3::Ipv4L3Protocol::PROT_NUMBER, m_address);
+    ns3::Ipv4Header header;
+    header.SetSource(ns3::Ipv4Address(Word(bytes + 12)));
+    header.SetDestination(ns3::Ipv4Address(Word(bytes + 16)));
+    header.SetProtocol(bytes[9]);
+    header.SetTtl(bytes[8]);
+    header.SetPayloadSize(packet.GetSize());
+    m_tcp->Receive(flight.packet, header, m_interface);
 }
 
 } // namespace sopa

@@ -1,11 +1,15 @@
-// A host's network interface: it knows its flows, labels their packets, and hands them to the fabric.
+// A host's network interface, and its IP layer as far as TCP needs one: it knows its flows, labels their packets, and hands
+// them to the fabric. ns-3's own IP layer is there for sockets to bind to; going through it would cost more than TCP itself.
 #pragma once
 
 #include "fabric.h"
 
 #include "ns3/channel.h"
+#include "ns3/ipv4-interface.h"
+#include "ns3/ipv4-route.h"
 #include "ns3/net-device.h"
 #include "ns3/node.h"
+#include "ns3/tcp-l4-protocol.h"
 
 #include <unordered_map>
 
@@ -17,7 +21,11 @@ class Device : public ns3::NetDevice
   public:
     static ns3::TypeId GetTypeId();
 
+    // For a node that has TCP already.
     void Attach(Fabric& fabric, Host host, const Settings& settings);
+
+    // The interface that TCP is told packets come from.
+    void SetInterface(ns3::Ptr<ns3::Ipv4Interface> interface) { m_interface = interface; }
 
     // Whose data leave from that port.
     void Expect(std::uint16_t port, Reached& transfer) { m_transfers[port] = &transfer; }
@@ -39,25 +47,31 @@ class Device : public ns3::NetDevice
     ns3::Address GetMulticast(ns3::Ipv6Address) const override { return m_address; }
     bool IsBridge() const override { return false; }
     bool IsPointToPoint() const override { return true; }
-    bool Send(ns3::Ptr<ns3::Packet> packet, const ns3::Address& to, std::uint16_t protocol) override;
+    bool Send(ns3::Ptr<ns3::Packet>, const ns3::Address&, std::uint16_t) override { return false; }
     bool SendFrom(ns3::Ptr<ns3::Packet>, const ns3::Address&, const ns3::Address&, std::uint16_t) override { return false; }
     ns3::Ptr<ns3::Node> GetNode() const override { return m_node; }
     void SetNode(ns3::Ptr<ns3::Node> node) override { m_node = node; }
     bool NeedsArp() const override { return false; }
-    void SetReceiveCallback(ReceiveCallback callback) override { m_receive = callback; }
+    void SetReceiveCallback(ReceiveCallback) override {}
     void SetPromiscReceiveCallback(PromiscReceiveCallback) override {}
     bool SupportsSendFrom() const override { return false; }
 
   private:
+    void SendSegment(ns3::Ptr<ns3::Packet> segment,
+                     ns3::Ipv4Address source,
+                     ns3::Ipv4Address destination,
+                     std::uint8_t protocol,
+                     ns3::Ptr<ns3::Ipv4Route> route);
     void Receive(Flight& flight);
-    Flow& FlowOf(const std::uint8_t* header);
+    Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
     Fabric* m_fabric = nullptr;
     Host m_host = 0;
     std::uint32_t m_overhead = 0;
     ns3::Ptr<ns3::Node> m_node;
     ns3::Address m_address;
-    ReceiveCallback m_receive;
+    ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
+    ns3::Ptr<ns3::Ipv4Interface> m_interface;
     std::uint32_t m_index = 0;
     std::uint16_t m_mtu = 1500;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports

@@ -4,6 +4,7 @@
 
 #include "ns3/simulator.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <stdexcept>
 
@@ -79,13 +80,11 @@ Link::Enter(std::int64_t now, std::uint32_t bytes)
         return -1;
     }
     ++carried;
-    std::size_t last = m_first + m_count;
-    last -= last > m_departures.size() ? m_departures.size() : 0;
-    const std::int64_t begin = m_count ? m_departures[last ? last - 1 : m_departures.size() - 1] : now;
-    const std::int64_t departure = begin + static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
-    m_departures[last == m_departures.size() ? 0 : last] = departure;
+    m_free = std::max(m_free, now) + static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
+    const std::size_t last = m_first + m_count;
+    m_departures[last < m_departures.size() ? last : last - m_departures.size()] = m_free;
     ++m_count;
-    return departure + m_delay;
+    return m_free + m_delay;
 }
 
 std::uint32_t
@@ -125,6 +124,8 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     flight->fabric = this;
     flight->packet = packet;
     flight->flow = &flow;
+    flight->source = flow.source;
+    flight->destination = flow.destination;
     flight->sent = now;
     flight->bytes = bytes;
     flight->up1 = up1;
@@ -144,25 +145,24 @@ Fabric::Forward(Flight& flight, LinkId link, std::uint8_t stage)
     }
     flight.stage = stage;
     flight.Ref(); // for its next arrival
-    ns3::Simulator::ScheduleWithContext(flight.flow->destination, ns3::TimeStep(arrival - now), &flight);
+    ns3::Simulator::ScheduleWithContext(flight.destination, ns3::TimeStep(arrival - now), &flight);
 }
 
 void
 Fabric::Arrive(Flight& flight)
 {
-    const Flow& flow = *flight.flow;
-    const Host destination = flow.destination;
-    const std::uint32_t pod = tree.PodOf(flow.source), last = tree.PodOf(destination);
+    const Host source = flight.source, destination = flight.destination;
+    const std::uint32_t pod = tree.PodOf(source), last = tree.PodOf(destination);
     ++m_hops;
     switch (flight.stage)
     {
     case EDGE:
-        if (tree.RackOf(flow.source) == tree.RackOf(destination))
+        if (tree.RackOf(source) == tree.RackOf(destination))
         {
             return Forward(flight, tree.ToHost(destination), HOST);
         }
         m_choice->AtEdge(flight, *this);
-        return Forward(flight, tree.FromEdge(tree.RackOf(flow.source), flight.up1), AGGREGATION);
+        return Forward(flight, tree.FromEdge(tree.RackOf(source), flight.up1), AGGREGATION);
     case AGGREGATION:
         if (pod == last)
         {

@@ -29,8 +29,9 @@ class Flight : public ns3::EventImpl
 
     Fabric* fabric = nullptr;
     ns3::Ptr<ns3::Packet> packet;
-    Flow* flow = nullptr;
+    Flow* flow = nullptr;     // known to its sending host; a hop need not look there
     std::int64_t sent = 0;    // ns, when its host handed it over
+    Host source = 0, destination = 0;
     std::uint16_t bytes = 0;  // on the wire
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
@@ -58,7 +59,7 @@ class Link
     void Forget(std::int64_t now);
 
     std::uint64_t m_rate = 1;
-    std::int64_t m_delay = 0;
+    std::int64_t m_delay = 0, m_free = 0;   // when the wire is free
     std::vector<std::int64_t> m_departures; // a ring
     std::uint32_t m_first = 0, m_count = 0;
 };

@@ -13,7 +13,7 @@ namespace sopa
 namespace
 {
 
-// All that a host with one interface has to know: everything leaves there, and what comes in is its own.
+// All that a host with one interface has to know: everything leaves there.
 class OneWay : public ns3::Ipv4RoutingProtocol
 {
   public:
@@ -40,16 +40,16 @@ class OneWay : public ns3::Ipv4RoutingProtocol
         return m_route;
     }
 
-    bool RouteInput(ns3::Ptr<const ns3::Packet> packet,
-                    const ns3::Ipv4Header& header,
+    // Nothing comes in that way: the interface hands packets to TCP itself.
+    bool RouteInput(ns3::Ptr<const ns3::Packet>,
+                    const ns3::Ipv4Header&,
                     ns3::Ptr<const ns3::NetDevice>,
                     UnicastForwardCallback,
                     MulticastForwardCallback,
-                    LocalDeliverCallback deliver,
+                    LocalDeliverCallback,
                     ErrorCallback) override
     {
-        deliver(packet, header, 1);
-        return true;
+        return false;
     }
 
     void NotifyInterfaceUp(std::uint32_t) override {}
@@ -81,13 +81,14 @@ InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host, const Settings
     stack.SetIpv6StackInstall(false);
     stack.Install(node);
     const auto device = ns3::CreateObject<Device>();
-    device->Attach(fabric, host, settings);
     node->AddDevice(device);
-    const auto ipv4 = node->GetObject<ns3::Ipv4>();
+    device->Attach(fabric, host, settings);
+    const auto ipv4 = node->GetObject<ns3::Ipv4L3Protocol>();
     const std::uint32_t interface = ipv4->AddInterface(device);
     ipv4->AddAddress(interface,
                      ns3::Ipv4InterfaceAddress(ns3::Ipv4Address(fabric.tree.AddressOf(host)), ns3::Ipv4Mask("255.255.255.255")));
     ipv4->SetUp(interface);
+    device->SetInterface(ipv4->GetInterface(interface));
     return device;
 }
 

@@ -88,6 +88,10 @@ WheelScheduler::Advance() const
             std::pop_heap(m_later.begin(), m_later.end(), std::greater<Event>());
             m_later.pop_back();
         }
+        for (const Event& event : m_now)
+        {
+            __builtin_prefetch(event.impl); // by the time they are sorted it is here
+        }
         std::sort(m_now.begin(), m_now.end(), std::greater<Event>());
     }
 }
