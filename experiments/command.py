@@ -13,7 +13,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.campaign import Campaign
 from experiments.records import Results, ResultsError, Settings
-from experiments.schemes import SchemeError, named, schemes
+from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.word import Carrier
 from sopa_ryu.cli.common import carrier_option, fail, in_isolation, k_option, need_root, rate_option
@@ -111,9 +111,11 @@ def run(
     try:
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
         wanted = [named(text.strip()) for text in chosen.split(",")]
-        if simulated:
-            for scheme in wanted:
+        for scheme in wanted:
+            if simulated:
                 ns3.check(scheme)
+            elif scheme.fabric is Fabric.SIMULATOR:
+                raise SchemeError(f"{scheme.name} is in the simulator only: --backend ns3")
         tree = FatTree(k)
         usual = (
             (ns3.DEFAULT_MBIT, ns3.SHARE * workload.seconds) if simulated else (default_rate(tree), workload.seconds)

@@ -41,6 +41,30 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
     run_batch(["tc", "-batch", "-"], [silence(interface, silent)])
 
 
+def silence_switch(lab: Lab, name: str, silent: bool) -> None:
+    """Have a switch lose power as its neighbours see it, or come back: nothing passes it, and no port loses its carrier.
+
+    Its OpenFlow channel stays, as that of a switch without power does until somebody asks: whoever is to notice has BFD.
+
+    Parameters
+    ----------
+    lab : Lab
+    name : str
+        An aggregation or core switch: a host's link cannot be silent.
+    silent : bool
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such switch.
+    """
+    switch = lab.tree.switch(name)
+    for neighbour in lab.tree.ports(switch).values():
+        link = lab.tree.name(lab.tree.link(switch, neighbour))
+        for towards in (switch, neighbour):
+            set_silent(lab, link, lab.tree.name(towards), silent)
+
+
 def kill_switch(lab: Lab, name: str) -> None:
     """Have a switch die: its OpenFlow channel closes, it forwards nothing, but its neighbours' ports keep their carrier.
 

@@ -22,6 +22,7 @@ MEASUREMENTS = {
     "push": "a failure told to 3,456 simulated agents (k=24), beside a bare WebSocket server",
     "rest": "candidate paths asked over REST at k=24, and a failure's way beside stuck and bad clients",
     "lab": "the k=8 lab with 128 agents",
+    "simulator": "the simulator, packet-hops a second, beside ns-3's own event list (make install-ns3)",
 }
 
 

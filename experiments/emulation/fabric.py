@@ -19,7 +19,7 @@ from flowrules.word import Carrier
 from sopa_ryu.lab import SopaLab
 from topologies import FatTree, Host, Level, Link, Switch
 from topologies.batch_net import run_batch
-from topologies.lab_faults import kill_switch, restore_switch
+from topologies.lab_faults import kill_switch, restore_switch, silence_switch
 from topologies.lab_links import shaper
 
 ROUTERS = Path("/run/sopa/routers")
@@ -156,7 +156,10 @@ class Emulation:
         if isinstance(element, Link):
             self.lab.set_link(name, not failed)
         elif self.sopa is not None:
-            (kill_switch if failed else restore_switch)(self.sopa.lab, name)
+            if element.level is Level.EDGE:
+                (kill_switch if failed else restore_switch)(self.sopa.lab, name)
+            else:  # found as routers find it: by BFD, not by the end of an OpenFlow channel
+                silence_switch(self.sopa.lab, name, failed)
         else:
             assert isinstance(self.lab, RouterLab)
             self.lab.set_router(name, not failed)
@@ -177,11 +180,18 @@ class Emulation:
 
             def settled() -> bool:
                 known = {failure["name"] for failure in controller.fabric()["failures"]}
-                # of a switch, its links may be among them
-                return known >= set(failed) and bool(known) == bool(failed) and controller.agents_know(agents)
+                missing = [name for name in failed if name not in known and not self._links(name) <= known]
+                return not missing and bool(known) == bool(failed) and controller.agents_know(agents)
 
             what = f"everybody knew that {', '.join(failed) or 'nothing'} has failed"
             controller.wait_until(settled, what, HEAL_SECONDS)
+
+    def _links(self, name: str) -> set[str]:
+        """What is left of a switch that nobody reaches."""
+        element = self.tree.element(name)
+        if isinstance(element, Link):
+            return {name}
+        return {self.tree.name(self.tree.link(element, peer)) for peer in self.tree.ports(element).values()}
 
     def ports(self) -> dict[str | None, list[str]]:
         """Every switch's interfaces, by the network namespace that they are in; None is the lab's own."""

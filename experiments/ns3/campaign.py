@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 
@@ -26,11 +27,13 @@ def run_simulations(campaign: Campaign) -> int:
     with bar, ThreadPoolExecutor(os.cpu_count()) as workers:
         whole = bar.add_task(f"{campaign.workload}, k={campaign.tree.k}", total=len(missing) * seconds)
         passed: dict[tuple[str, int], float] = {}
+        reporting = threading.Lock()
         processes: list[subprocess.Popen[str]] = []
 
         def tick(scheme: str, seed: int, now: float) -> None:
-            passed[scheme, seed] = min(now, seconds)
-            bar.update(whole, completed=sum(passed.values()))
+            with reporting:  # each run has a thread of its own
+                passed[scheme, seed] = min(now, seconds)
+                bar.update(whole, completed=sum(passed.values()))
 
         def one(scheme: Scheme, seed: int) -> tuple[RunRecord, list[FlowRecord]]:
             found = simulate(

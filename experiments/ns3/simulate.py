@@ -20,18 +20,22 @@ from topologies import FatTree, Host
 
 from .program import SimulatorError, build, digest
 
-SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp")
+SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0
 SHARE = 0.01
 """Of the seconds that a workload takes in the lab: at 1 Gbit/s, a permutation then carries about the paper's 10 MB a flow."""
+HEDERA_SHARE = 0.1
+"""Of a run's time, from one look of the controller at its flows to the next: as in the lab, which looks each second for 10."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
+OVERHEAD = {"sopa": 4, "drb": 20}
+"""Bytes that a scheme adds to each packet's headers: the option, and IP in IP."""
 SAMPLES = 400
 """Of queues and windows, over a run."""
 MOST_SAMPLED_K = 8
 _NS = 1_000_000_000
 # Large pages, and more small blocks kept: with thousands of hosts most of the time goes on cache and TLB misses.
-_ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=20000"
+ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=20000"
 _REPORTS = 50
 """Of the progress, over a run that takes its whole time."""
 
@@ -90,7 +94,7 @@ def simulate(
     """
     check(scheme)
     program = build()
-    settings = list(_settings(tree, plan, scheme, seed, scale, queue_packets))
+    settings = list(lines(tree, plan, scheme, seed, scale, queue_packets))
     output, said = _run(program, "\n".join(settings) + "\n", tick, started)
     objects = [json.loads(line) for line in output.splitlines()]
     if not objects or "hops" not in objects[-1]:
@@ -113,7 +117,7 @@ def simulate(
             "packet_bytes": PACKET_BYTES,
             "processor_seconds": whole["seconds"],
         },
-        counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts")},
+        counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")},
         core_packets={},
         queue_ms=samples_ms,
         queues=whole.get("queues", {}),
@@ -136,7 +140,7 @@ def simulate(
 
 
 def _segment(scheme: Scheme) -> int:
-    return PACKET_BYTES - 40 - (4 if scheme.name.partition("+")[0] == "sopa" else 0)
+    return PACKET_BYTES - 40 - OVERHEAD.get(scheme.name.partition("+")[0], 0)
 
 
 def _sample(tree: FatTree, plan: Plan) -> int:
@@ -144,7 +148,7 @@ def _sample(tree: FatTree, plan: Plan) -> int:
     return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MOST_SAMPLED_K else 0
 
 
-def _settings(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale, queue_packets: int) -> Iterator[str]:
+def lines(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale, queue_packets: int) -> Iterator[str]:
     """The lines that ``src/settings.cc`` reads."""
     rate = round(scale.rate_mbit * 1e6)
     yield f"k {tree.k}"
@@ -158,6 +162,7 @@ def _settings(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale
     yield f"delay {LINK_DELAY_NS}"
     yield f"packet {PACKET_BYTES}"
     yield f"seconds {round(plan.seconds * _NS)}"
+    yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(tree, plan)}"
     yield f"progress {max(1, round(plan.seconds * _NS / _REPORTS))}"
     for name in plan.failed:
@@ -181,7 +186,7 @@ def _run(
     pipe = subprocess.PIPE
     # Nobody would end it, or read it, if this process were killed.
     command = ["setpriv", "--pdeathsig", "KILL", str(program)]
-    environment = {**os.environ, "GLIBC_TUNABLES": _ALLOCATOR}
+    environment = {**os.environ, "GLIBC_TUNABLES": ALLOCATOR}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         started(process)
         assert process.stdin

@@ -21,6 +21,8 @@ SERIES_STEP = 0.5
 LINES_EACH = 4
 """So many flows or ports in one panel can be told apart."""
 MOST_EVENTS = 12
+AT_ONCE, FEW = 0.05, 2
+"""Seconds, and how many events within them are worth a mark each: a scheduler places a dozen flows at once."""
 SAME_EVENT = 1.0
 """Seconds within which different runs' events with the same text are one mark."""
 
@@ -37,7 +39,8 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         # A flow that has ended gets nothing: the mean is over all of the run's flows at any time.
         fine = [float(np.mean(values)) for values in zip_longest(*run.series.values(), fillvalue=0.0)]
         each = max(1, round(SERIES_STEP / (run.series_ms / 1000)))
-        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine), each)]
+        # The last step may not be whole.
+        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
         style = line_style(order.index(scheme))
         places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
         panel.step(places, [*mean, mean[-1]], where="post", label=f"{scheme}, seed {run.seed}", **style)
@@ -56,6 +59,7 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
 
 def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
     """A line and a number for each event, and below the axes what they are."""
+    events = together(events)
     low, high = panel.get_xlim()
     heights: list[float] = []
     lines = []
@@ -72,6 +76,23 @@ def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
     if lines:
         below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
         panel.annotate("\n".join(lines), (0, 0), (0, -32), fontsize=8, **below)
+
+
+def together(events: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
+    """The same with those that happen at once, and are many, as one."""
+    groups: list[list[tuple[float, str]]] = []
+    for event in events:
+        if groups and event[0] - groups[-1][0][0] <= AT_ONCE:
+            groups[-1].append(event)
+        else:
+            groups.append([event])
+    found = []
+    for group in groups:
+        if len(group) <= FEW:
+            found += group
+        else:
+            found.append((group[0][0], f"{group[0][1]}, and {len(group) - 1} more"))
+    return found
 
 
 def merged_events(runs: Sequence[RunRecord]) -> list[tuple[float, str]]:

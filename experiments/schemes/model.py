@@ -21,6 +21,7 @@ class Fabric(Enum):
 
     OPENFLOW = "Open vSwitch, programmed by the SOPA controller"
     ROUTERS = "Linux routers that speak BGP"
+    SIMULATOR = "switches of the simulator, and nobody else"
 
 
 @dataclass(frozen=True)

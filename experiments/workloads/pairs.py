@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from topologies import FatTree
 
 from .checks import first_between_pods, need_scale, need_transfers
 from .model import Plan, Scale, Transfer, Workload
 from .permutation import inter_pod_permutation
+
+FILE_SHARE = 0.8
 
 
 def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
@@ -21,6 +24,16 @@ def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
     need_transfers(tree.host_count, "permutation", "give a smaller --k")
     transfers = tuple(Transfer(src, dst) for src, dst in inter_pod_permutation(tree, seed))
     return Plan(transfers, scale.seconds, traced=(0,))
+
+
+def permutation_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """The same pairs, each with a file of what a link carries in 80% of the run.
+
+    At 1 Gbit/s and 0.1 s that is the paper's 10 MB (section 4.3, figure 11).
+    """
+    endless = permutation(tree, seed, scale)
+    size = scale.bytes_of(FILE_SHARE)
+    return replace(endless, transfers=tuple(replace(one, bytes=size) for one in endless.transfers))
 
 
 def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
@@ -44,6 +57,12 @@ WORKLOADS = (
         "every host sends to one of another pod all the time, and receives from one (SOPA paper, section 4.3)",
         permutation,
         parameters={"flow_sizes": "none: every flow sends until the run is over"},
+    ),
+    Workload(
+        "permutation-transfers",
+        "every host sends a file to one of another pod, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, section 4.3, figure 11)",
+        permutation_transfers,
+        parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
     ),
     Workload(
         "ftp",

@@ -93,7 +93,7 @@ def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: 
     assert same == flows
     assert again.counters == run.counters
     _, other = simulated(plan, scheme, seed=2)
-    assert scheme in ("sopa", "ecmp") or [flow.mbit for flow in other] != [flow.mbit for flow in flows]
+    assert scheme in ("sopa", "drb") or [flow.mbit for flow in other] != [flow.mbit for flow in flows]
 
 
 def test_sopa_goes_round_all_paths_in_the_interleaved_order_and_carries_them() -> None:
@@ -119,6 +119,40 @@ def test_ecmp_uses_every_way() -> None:
     run, _ = simulated(permutation(8, traced=tuple(range(128))), "ecmp", 8)
     taken = {(up1, up2) for packets in run.arrivals.values() for _, _, up1, up2, _ in packets}
     assert len(taken) == 16
+
+
+def test_drb_takes_sopas_paths_and_its_receiver_hides_what_is_late() -> None:
+    run, flows = simulated(permutation(traced=(0,)), "drb")
+    choices = FatTree(4).choices("inter-pod")
+    sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]
+    assert sent == [choices[(choices.index(sent[0]) + place) % 4] for place in range(len(sent))]
+    assert len(sent) == -(-MEGABYTE // 1440)
+    assert sum(flow.reordered for flow in flows) > 0
+    assert sum(flow.fast_retransmits for flow in flows) == 0  # at a threshold of 3
+
+
+def test_drb_does_not_wait_for_ever_for_what_is_lost() -> None:
+    tree = FatTree(4)
+    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
+    plan = Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
+    run, flows = simulated(plan, "drb")
+    assert run.counters["dropped"] > 0
+    assert all(flow.completed for flow in flows)
+
+
+def test_hedera_moves_elephants_to_paths_of_their_own() -> None:
+    tree = FatTree(4)
+    # two of one rack to two of another: there are two ways out of a rack
+    pairs = [("h0_0_2", "h1_0_2"), ("h0_0_3", "h1_0_3")]
+    plan = Plan(tuple(Transfer(tree.host(src), tree.host(dst)) for src, dst in pairs), 0.5, traced=(0, 1))
+    collided = 0
+    for seed in range(1, 9):
+        run, flows = simulated(plan, "hedera", seed=seed)
+        first, last = ([run.arrivals[flow][at][2] for flow in ("0", "1")] for at in (0, -1))
+        collided += first[0] == first[1]
+        assert last[0] != last[1]
+        assert min(flow.mbit for flow in flows) > 500  # more than two on one link
+    assert collided > 0
 
 
 def test_sopa_reorders_less_than_spraying_and_retransmits_nothing() -> None:

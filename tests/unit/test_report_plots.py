@@ -210,3 +210,15 @@ def test_no_results_draw_nothing(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
         report(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_many_events_at_once_are_one_mark_and_few_are_not() -> None:
+    placed = [(1.0 + 0.001 * number, f"placed {number}") for number in range(12)]
+    events = [(0.5, "begins"), *placed, (1.5, "fails"), (1.51, "told")]
+    assert timelines.together(events) == [
+        (0.5, "begins"),
+        (1.0, "placed 0, and 11 more"),
+        (1.5, "fails"),
+        (1.51, "told"),
+    ]
+    assert timelines.together([]) == []

@@ -11,7 +11,10 @@ from experiments.workloads.checks import MOST_TRANSFERS
 from topologies import FatTree
 
 SCALE = Scale(4.0, 20.0)
-SEEDED = ["permutation", "ftp", "production", "failure", "failure-permutation", "short-flow-beside-incast"]
+SEEDED = [
+    *("permutation", "permutation-transfers", "ftp", "production"),
+    *("failure", "failure-permutation", "short-flow-beside-incast"),
+]
 BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "production", "failure"})
 
 
@@ -52,7 +55,7 @@ def test_every_workload_of_the_papers_is_there() -> None:
     ("text", "said"),
     [
         ("permutations", "did you mean permutation\\?"),
-        ("incast", "there are permutation, ftp, production, .*FILE.csv"),
+        ("incast", "there are permutation, permutation-transfers, ftp, production, .*FILE.csv"),
         ("", "there is no workload ''"),
     ],
 )
@@ -109,11 +112,16 @@ def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
-    if name in ("permutation", "ftp", "production"):
+    if name in ("permutation", "permutation-transfers", "ftp", "production"):
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:
         with pytest.raises(WorkloadError, match="give --k 4 or more"):
             built(name, 2)
+
+
+def test_a_permutation_of_files_has_the_papers_10_mb() -> None:
+    plan = WORKLOADS["permutation-transfers"].build(FatTree(4), 1, Scale(1000.0, 0.1))
+    assert {transfer.bytes for transfer in plan.transfers} == {10_000_000}
 
 
 @pytest.mark.parametrize("name", ["permutation", "ftp", "failure-permutation"])

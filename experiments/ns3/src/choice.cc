@@ -1,5 +1,7 @@
 #include "choice.h"
 
+#include "hedera.h"
+
 #include <algorithm>
 #include <functional>
 #include <stdexcept>
@@ -109,6 +111,36 @@ Choice::WaysOf(const Flow& flow)
     return left;
 }
 
+void
+InSwitches::AtEdge(Flight& flight, Fabric&)
+{
+    const Ways& ways = WaysOf(*flight.flow);
+    if (!ways.first.empty())
+    {
+        flight.up1 = ways.first[Next(flight, 0, ways.first.size())];
+    }
+}
+
+void
+InSwitches::AtAggregation(Flight& flight, Fabric&)
+{
+    const auto& second = WaysOf(*flight.flow).second[flight.up1];
+    if (!second.empty())
+    {
+        flight.up2 = second[Next(flight, 1 + flight.up1, second.size())];
+    }
+}
+
+std::size_t
+Hash::Next(Flight& flight, std::uint32_t at, std::size_t count)
+{
+    const std::uint64_t which = 1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source);
+    std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * which;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
+    return (mixed ^ mixed >> 31) % count;
+}
+
 namespace
 {
 
@@ -132,35 +164,24 @@ class Sopa : public Choice
     }
 };
 
-// A switch chooses among its next hops.
-class InSwitches : public Choice
+// The sender chooses the core switch that each packet bounces off, round-robin in digit-reversed order, which is the interleaved
+// one; IP in IP takes it there, and the receiver puts packets in order again (Cao et al., CoNEXT 2013).
+class Drb : public Sopa
 {
   public:
-    using Choice::Choice;
-
-    void AtEdge(Flight& flight, Fabric&) override
+    explicit Drb(const Settings& settings)
+        : Sopa(settings),
+          m_resequencing(settings.resequencing)
     {
-        const Ways& ways = WaysOf(*flight.flow);
-        if (!ways.first.empty())
-        {
-            const auto at = Next(flight, 0, ways.first.size());
-            flight.up1 = ways.first[at];
-        }
     }
 
-    void AtAggregation(Flight& flight, Fabric&) override
-    {
-        const auto& second = WaysOf(*flight.flow).second[flight.up1];
-        if (!second.empty())
-        {
-            const auto at = Next(flight, 1 + flight.up1, second.size());
-            flight.up2 = second[at];
-        }
-    }
+    std::uint32_t overhead() const override { return 20; }
+    std::uint32_t taken_off_at_core() const override { return 20; }
+    bool labels() const override { return false; }
+    std::int64_t resequencing() const override { return m_resequencing; }
 
-  protected:
-    // Which of so many next hops; `at` is 0 at the edge switch, and 1 + up1 at an aggregation switch.
-    virtual std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) = 0;
+  private:
+    const std::int64_t m_resequencing;
 };
 
 // Random packet spraying (Dixit et al., INFOCOM 2013); PLTS-RND is the same.
@@ -173,22 +194,6 @@ class Spray : public InSwitches
     std::size_t Next(Flight&, std::uint32_t, std::size_t count) override
     {
         return Random(static_cast<std::uint32_t>(count));
-    }
-};
-
-// One path for a flow, by another hash in each switch.
-class Hash : public InSwitches
-{
-  public:
-    using InSwitches::InSwitches;
-
-  protected:
-    std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override
-    {
-        std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * (1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source));
-        mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-        mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-        return (mixed ^ mixed >> 31) % count;
     }
 };
 
@@ -257,6 +262,8 @@ Make(const Settings& settings)
 
 const std::map<std::string, std::function<std::unique_ptr<Choice>(const Settings&)>> SCHEMES{
     {"sopa", Make<Sopa>},
+    {"drb", Make<Drb>},
+    {"hedera", Make<Hedera>},
     {"rps", Make<Spray>},
     {"plts-rnd", Make<Spray>},
     {"plts-rr", Make<RoundRobin>},

@@ -31,6 +31,15 @@ class Choice
     // Whether the sending host writes the path into the packet.
     virtual bool labels() const { return false; }
 
+    // Bytes that a core switch takes off again, of each packet that comes by.
+    virtual std::uint32_t taken_off_at_core() const { return 0; }
+
+    // How long the receiving host keeps a packet back for one that is missing before it, in ns; 0: not at all.
+    virtual std::int64_t resequencing() const { return 0; }
+
+    // Everything is there, and nothing has been sent yet.
+    virtual void Start(Fabric&) {}
+
     // Where a new flow begins.
     virtual void Begin(Flow& flow);
 
@@ -55,6 +64,29 @@ class Choice
     Ways m_within_rack, m_within_pod, m_between_pods;
     Fabric* m_fabric = nullptr; // once something has failed
     std::map<std::pair<std::uint32_t, std::uint32_t>, Ways> m_left;
+};
+
+// A switch chooses among its next hops.
+class InSwitches : public Choice
+{
+  public:
+    using Choice::Choice;
+    void AtEdge(Flight& flight, Fabric& fabric) override;
+    void AtAggregation(Flight& flight, Fabric& fabric) override;
+
+  protected:
+    // Which of so many next hops; `at` is 0 at the edge switch, and 1 + up1 at an aggregation switch.
+    virtual std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) = 0;
+};
+
+// One path for a flow, by another hash in each switch.
+class Hash : public InSwitches
+{
+  public:
+    using InSwitches::InSwitches;
+
+  protected:
+    std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override;
 };
 
 // Throws std::invalid_argument for a scheme that is not there.

@@ -148,7 +148,8 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
         header.Label(up1, up2);
     }
     segment->AddHeader(header);
-    m_fabric->Send(flow, segment, segment->GetSize() + m_overhead, up1, up2);
+    const std::uint32_t around = choice.labels() ? 0 : choice.overhead(); // a label is in the packet already
+    m_fabric->Send(flow, segment, segment->GetSize() + around + m_overhead, up1, up2);
 }
 
 void
@@ -172,7 +173,70 @@ Device::Receive(Flight& flight)
     header.SetProtocol(bytes[9]);
     header.SetTtl(bytes[8]);
     header.SetPayloadSize(packet.GetSize());
-    m_tcp->Receive(flight.packet, header, m_interface);
+    const std::int64_t patience = m_fabric->choice().resequencing();
+    if (patience && payload)
+    {
+        Resequence(*flight.flow, {flight.packet, header, Word(bytes + ip + 4), payload}, patience);
+    }
+    else
+    {
+        m_tcp->Receive(flight.packet, header, m_interface);
+    }
+}
+
+void
+Device::Resequence(const Flow& flow, Segment segment, std::int64_t patience)
+{
+    Sequence& its = m_sequences[&flow];
+    if (!its.known)
+    {
+        its.known = true;
+        its.next = segment.sequence;
+    }
+    const auto ahead = static_cast<std::int32_t>(segment.sequence - its.next);
+    const auto wait = [&] {
+        its.timer = ns3::Simulator::Schedule(ns3::TimeStep(patience), [this, &its] { Release(its, true); });
+    };
+    if (ahead > 0)
+    {
+        its.held.emplace(segment.sequence, segment);
+        if (!its.timer.IsRunning())
+        {
+            wait();
+        }
+        return;
+    }
+    m_tcp->Receive(segment.packet, segment.header, m_interface);
+    const std::int32_t more = ahead + static_cast<std::int32_t>(segment.payload);
+    if (more > 0)
+    {
+        its.next += more;
+        Release(its, false);
+        its.timer.Cancel();
+        if (!its.held.empty())
+        {
+            wait(); // for the next one that is missing
+        }
+    }
+}
+
+void
+Device::Release(Sequence& its, bool all)
+{
+    while (!its.held.empty())
+    {
+        // By sequence numbers from the next one on, which may go through zero.
+        auto first = its.held.lower_bound(its.next);
+        first = first == its.held.end() ? its.held.begin() : first;
+        if (!all && first->first != its.next)
+        {
+            return;
+        }
+        const Segment segment = first->second;
+        its.held.erase(first);
+        its.next = segment.sequence + segment.payload;
+        m_tcp->Receive(segment.packet, segment.header, m_interface);
+    }
 }
 
 } // namespace sopa

@@ -5,12 +5,15 @@
 #include "fabric.h"
 
 #include "ns3/channel.h"
+#include "ns3/event-id.h"
+#include "ns3/ipv4-header.h"
 #include "ns3/ipv4-interface.h"
 #include "ns3/ipv4-route.h"
 #include "ns3/net-device.h"
 #include "ns3/node.h"
 #include "ns3/tcp-l4-protocol.h"
 
+#include <map>
 #include <unordered_map>
 
 namespace sopa
@@ -65,6 +68,26 @@ class Device : public ns3::NetDevice
     void Receive(Flight& flight);
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
+    struct Segment
+    {
+        ns3::Ptr<ns3::Packet> packet;
+        ns3::Ipv4Header header;
+        std::uint32_t sequence, payload;
+    };
+
+    // A flow's segments that wait for one that is missing before them.
+    struct Sequence
+    {
+        bool known = false;
+        std::uint32_t next = 0;
+        std::map<std::uint32_t, Segment> held;
+        ns3::EventId timer;
+    };
+
+    // Hand a segment to TCP in its turn, or when patience is over.
+    void Resequence(const Flow& flow, Segment segment, std::int64_t patience);
+    void Release(Sequence& its, bool all);
+
     Fabric* m_fabric = nullptr;
     Host m_host = 0;
     std::uint32_t m_overhead = 0;
@@ -76,6 +99,7 @@ class Device : public ns3::NetDevice
     std::uint16_t m_mtu = 1500;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports
     std::unordered_map<std::uint16_t, Reached*> m_transfers;
+    std::unordered_map<const Flow*, Sequence> m_sequences; // of flows that arrive here
 };
 
 } // namespace sopa

@@ -53,11 +53,21 @@ Flight::Notify()
 }
 
 void
+Flight::Prefetch() const
+{
+    if (next != NO_LINK)
+    {
+        __builtin_prefetch(&fabric->m_links[next]);
+    }
+}
+
+void
 Link::Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity)
 {
     m_rate = rate;
     m_delay = delay;
-    m_departures.assign(capacity + 1, 0); // and the one on the wire
+    m_size = capacity + 1; // and the one on the wire
+    m_departures = std::make_unique<std::int64_t[]>(m_size);
 }
 
 void
@@ -65,7 +75,7 @@ Link::Forget(std::int64_t now)
 {
     while (m_count && m_departures[m_first] <= now)
     {
-        m_first = m_first + 1 == m_departures.size() ? 0 : m_first + 1;
+        m_first = m_first + 1 == m_size ? 0 : m_first + 1;
         --m_count;
     }
 }
@@ -74,15 +84,14 @@ std::int64_t
 Link::Enter(std::int64_t now, std::uint32_t bytes)
 {
     Forget(now);
-    if (!up || m_count == m_departures.size())
+    if (!up || m_count == m_size)
     {
         ++dropped;
         return -1;
     }
-    ++carried;
     m_free = std::max(m_free, now) + static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
     const std::size_t last = m_first + m_count;
-    m_departures[last < m_departures.size() ? last : last - m_departures.size()] = m_free;
+    m_departures[last < m_size ? last : last - m_size] = m_free;
     ++m_count;
     return m_free + m_delay;
 }
@@ -131,28 +140,55 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     flight->up1 = up1;
     flight->up2 = up2;
     flight->stage = EDGE;
-    ns3::Simulator::ScheduleWithContext(flow.source, ns3::TimeStep(arrival - now), flight);
+    flight->next = Next(*flight);
+    ns3::Simulator::ScheduleWithContext(FLIGHT_CONTEXT, ns3::TimeStep(arrival - now), flight);
+}
+
+// The link that a packet takes from the switch that it comes to next, unless that switch has yet to choose one.
+LinkId
+Fabric::Next(const Flight& flight) const
+{
+    const std::uint32_t last = tree.PodOf(flight.destination), edge = tree.RackOf(flight.destination) % tree.half;
+    switch (flight.stage)
+    {
+    case EDGE:
+        return flight.up1 == 0xff ? NO_LINK : tree.FromEdge(tree.RackOf(flight.source), flight.up1);
+    case AGGREGATION:
+        return tree.PodOf(flight.source) == last ? tree.ToEdge(last, flight.up1, edge)
+               : flight.up2 == 0xff              ? NO_LINK
+                                                 : tree.FromAggregation(tree.PodOf(flight.source), flight.up1, flight.up2);
+    case CORE:
+        return tree.ToPod(flight.up1, flight.up2, last);
+    case AGGREGATION_DOWN:
+        return tree.ToEdge(last, flight.up1, edge);
+    case EDGE_DOWN:
+        return tree.ToHost(flight.destination);
+    default:
+        return NO_LINK;
+    }
 }
 
 void
 Fabric::Forward(Flight& flight, LinkId link, std::uint8_t stage)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
-    const std::int64_t arrival = m_links[link].Enter(now, flight.bytes);
+    const std::int64_t arrival = link == NO_LINK ? -1 : m_links[link].Enter(now, flight.bytes);
     if (arrival < 0)
     {
+        m_unroutable += link == NO_LINK;
         return; // the simulator's reference was the last one
     }
     flight.stage = stage;
+    flight.next = Next(flight);
     flight.Ref(); // for its next arrival
-    ns3::Simulator::ScheduleWithContext(flight.destination, ns3::TimeStep(arrival - now), &flight);
+    // What a host does about it inherits its context.
+    ns3::Simulator::ScheduleWithContext(stage == HOST ? flight.destination : FLIGHT_CONTEXT, ns3::TimeStep(arrival - now), &flight);
 }
 
 void
 Fabric::Arrive(Flight& flight)
 {
     const Host source = flight.source, destination = flight.destination;
-    const std::uint32_t pod = tree.PodOf(source), last = tree.PodOf(destination);
     ++m_hops;
     switch (flight.stage)
     {
@@ -162,20 +198,21 @@ Fabric::Arrive(Flight& flight)
             return Forward(flight, tree.ToHost(destination), HOST);
         }
         m_choice->AtEdge(flight, *this);
-        return Forward(flight, tree.FromEdge(tree.RackOf(source), flight.up1), AGGREGATION);
+        return Forward(flight, Next(flight), AGGREGATION);
     case AGGREGATION:
-        if (pod == last)
+        if (tree.PodOf(source) == tree.PodOf(destination))
         {
-            return Forward(flight, tree.ToEdge(pod, flight.up1, tree.RackOf(destination) % tree.half), EDGE_DOWN);
+            return Forward(flight, Next(flight), EDGE_DOWN);
         }
         m_choice->AtAggregation(flight, *this);
-        return Forward(flight, tree.FromAggregation(pod, flight.up1, flight.up2), CORE);
+        return Forward(flight, Next(flight), CORE);
     case CORE:
-        return Forward(flight, tree.ToPod(flight.up1, flight.up2, last), AGGREGATION_DOWN);
+        flight.bytes -= m_choice->taken_off_at_core();
+        return Forward(flight, flight.next, AGGREGATION_DOWN);
     case AGGREGATION_DOWN:
-        return Forward(flight, tree.ToEdge(last, flight.up1, tree.RackOf(destination) % tree.half), EDGE_DOWN);
+        return Forward(flight, flight.next, EDGE_DOWN);
     case EDGE_DOWN:
-        return Forward(flight, tree.ToHost(destination), HOST);
+        return Forward(flight, flight.next, HOST);
     default:
         receivers[destination](flight);
     }

@@ -20,6 +20,11 @@ namespace sopa
 class Choice;
 class Fabric;
 
+constexpr LinkId NO_LINK = UINT32_MAX;
+
+// Marks a flight among the events of a simulation; what else is in an event's context is of no use to anybody here.
+constexpr std::uint32_t FLIGHT_CONTEXT = 0xf1190000;
+
 // A packet between two hosts: the event of its next arrival, and what switches look at.
 class Flight : public ns3::EventImpl
 {
@@ -32,16 +37,21 @@ class Flight : public ns3::EventImpl
     Flow* flow = nullptr;     // known to its sending host; a hop need not look there
     std::int64_t sent = 0;    // ns, when its host handed it over
     Host source = 0, destination = 0;
+    LinkId next = NO_LINK;    // that it will take, if that is known before it arrives
     std::uint16_t bytes = 0;  // on the wire
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
+
+    // Have the link that it will take brought from memory.
+    void Prefetch() const;
 
   private:
     void Notify() override;
 };
 
-// A drop-tail queue and the wire behind it. Nobody looks at a packet in it, so its departure is known when it arrives.
-class Link
+// A drop-tail queue and the wire behind it. Nobody looks at a packet in it, so its departure is known when it arrives. All that a
+// packet needs of it is in one cache line, and one or two of the ring.
+class alignas(64) Link
 {
   public:
     void Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity);
@@ -53,15 +63,15 @@ class Link
     std::uint32_t Length(std::int64_t now);
 
     bool up = true;
-    std::uint64_t dropped = 0, carried = 0;
+    std::uint32_t dropped = 0;
 
   private:
     void Forget(std::int64_t now);
 
     std::uint64_t m_rate = 1;
-    std::int64_t m_delay = 0, m_free = 0;   // when the wire is free
-    std::vector<std::int64_t> m_departures; // a ring
-    std::uint32_t m_first = 0, m_count = 0;
+    std::int64_t m_delay = 0, m_free = 0;         // when the wire is free
+    std::unique_ptr<std::int64_t[]> m_departures; // a ring
+    std::uint32_t m_size = 0, m_first = 0, m_count = 0;
 };
 
 class Fabric
@@ -79,18 +89,20 @@ class Fabric
     Choice& choice() { return *m_choice; }
     Link& link(LinkId id) { return m_links[id]; }
     std::uint64_t hops() const { return m_hops; }
+    std::uint64_t unroutable() const { return m_unroutable; } // packets to where no way was left
 
     const Tree tree;
     std::vector<std::function<void(Flight&)>> receivers; // by host
 
   private:
     friend class Flight;
+    LinkId Next(const Flight& flight) const;
     void Arrive(Flight& flight);
     void Forward(Flight& flight, LinkId link, std::uint8_t stage);
 
     std::vector<Link> m_links;
     std::unique_ptr<Choice> m_choice;
-    std::uint64_t m_hops = 0;
+    std::uint64_t m_hops = 0, m_unroutable = 0;
 };
 
 } // namespace sopa

@@ -119,7 +119,7 @@ int
 Run()
 {
     const Settings settings = Read(std::cin);
-    ns3::ObjectFactory scheduler("sopa::WheelScheduler");
+    ns3::ObjectFactory scheduler(settings.scheduler == "heap" ? "ns3::HeapScheduler" : "sopa::WheelScheduler");
     ns3::Simulator::SetScheduler(scheduler);
     ns3::RngSeedManager::SetSeed(1);
     ns3::RngSeedManager::SetRun(settings.seed);
@@ -154,6 +154,7 @@ Run()
     Transfers transfers(settings, std::move(devices), segment);
     transfers.ended = [] { ns3::Simulator::Stop(); };
     transfers.Start();
+    fabric.choice().Start(fabric);
 
     std::vector<std::vector<std::uint32_t>> queues(settings.sample ? fabric.tree.links : 0);
     std::function<void()> sample = [&] {
@@ -207,10 +208,10 @@ Run()
     {
         (id < fabric.tree.hosts ? at_hosts : dropped) += fabric.link(id).dropped;
     }
-    std::printf("{\"simulated\":%lld,\"seconds\":%.3f,\"hops\":%llu,\"dropped\":%llu,\"dropped_at_hosts\":%llu",
+    std::printf("{\"simulated\":%lld,\"seconds\":%.3f,\"hops\":%llu,\"dropped\":%llu,\"dropped_at_hosts\":%llu,\"unroutable\":%llu",
                 static_cast<long long>(ns3::Simulator::Now().GetTimeStep()), took.count(),
                 static_cast<unsigned long long>(fabric.hops()), static_cast<unsigned long long>(dropped),
-                static_cast<unsigned long long>(at_hosts));
+                static_cast<unsigned long long>(at_hosts), static_cast<unsigned long long>(fabric.unroutable()));
     if (settings.sample)
     {
         std::printf(",\"queues\":{");

@@ -42,6 +42,7 @@ Read(std::istream& lines)
         {"scheme", [&](Words& words) { its.scheme = Value<std::string>(words); }},
         {"first-path", [&](Words& words) { its.first_path = Value<std::string>(words); }},
         {"congestion", [&](Words& words) { its.congestion = Value<std::string>(words); }},
+        {"scheduler", [&](Words& words) { its.scheduler = Value<std::string>(words); }},
         {"threshold", [&](Words& words) { its.threshold = Value<std::uint32_t>(words); }},
         {"initial-window", [&](Words& words) { its.initial_window = Value<std::uint32_t>(words); }},
         {"receive-buffer", [&](Words& words) { its.receive_buffer = Value<std::uint32_t>(words); }},
@@ -51,6 +52,8 @@ Read(std::istream& lines)
         {"least-timeout", [&](Words& words) { its.least_timeout = Value<std::int64_t>(words); }},
         {"delayed-ack", [&](Words& words) { its.delayed_ack = Value<std::int64_t>(words); }},
         {"spread", [&](Words& words) { its.spread = Value<std::int64_t>(words); }},
+        {"hedera-period", [&](Words& words) { its.hedera_period = Value<std::int64_t>(words); }},
+        {"resequencing", [&](Words& words) { its.resequencing = Value<std::int64_t>(words); }},
         {"seed", [&](Words& words) { its.seed = Value<std::uint64_t>(words); }},
         {"seconds", [&](Words& words) { its.seconds = Value<std::int64_t>(words); }},
         {"sample", [&](Words& words) { its.sample = Value<std::int64_t>(words); }},
@@ -103,6 +106,10 @@ Read(std::istream& lines)
     if (its.threshold < 1)
     {
         throw std::invalid_argument("threshold must be 1 or more");
+    }
+    if (its.scheduler != "wheel" && its.scheduler != "heap")
+    {
+        throw std::invalid_argument("scheduler is wheel or heap, not " + its.scheduler);
     }
     const Tree tree(its.k);
     for (const TransferPlan& plan : its.transfers)

@@ -29,11 +29,12 @@ struct Settings
     std::uint32_t queue = 100, host_queue = 1000;                   // packets
     std::uint32_t frame_overhead = 0;                               // bytes on the wire beside the IP packet
     std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included
-    std::string scheme = "sopa", first_path = "sender", congestion = "ns3::TcpNewReno";
+    std::string scheme = "sopa", first_path = "sender", congestion = "ns3::TcpNewReno", scheduler = "wheel";
     std::uint32_t threshold = 10, initial_window = 10, receive_buffer = 131072, send_buffer = 131072;
     bool sack = true, timestamps = false;
     std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
     std::int64_t spread = 0; // ns over which transfers that start together are spread at random
+    std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns
     std::uint64_t seed = 1;
     std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end; all others get as long again
     std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none

@@ -13,7 +13,7 @@ namespace sopa
 namespace
 {
 
-constexpr std::uint16_t FIRST_PORT = 10000;
+constexpr std::uint16_t FIRST_PORT = 10000, PORTS = 30000;
 
 bool
 Before(std::uint32_t a, std::uint32_t b)
@@ -90,10 +90,15 @@ Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> dev
       m_unsent(settings.transfers.size()),
       m_senders(settings.transfers.size()),
       m_receivers(settings.transfers.size()),
-      m_next_port(m_devices.size(), FIRST_PORT),
+      m_next_port(m_devices.size()),
       m_expected(m_devices.size()),
       m_segment(segment)
 {
+    std::mt19937_64 random(settings.seed + 1); // whoever hashes ports decides otherwise with another seed
+    for (std::uint16_t& port : m_next_port)
+    {
+        port = FIRST_PORT + random() % PORTS;
+    }
 }
 
 void

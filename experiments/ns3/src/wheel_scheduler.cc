@@ -1,5 +1,7 @@
 #include "wheel_scheduler.h"
 
+#include "fabric.h"
+
 #include "ns3/event-impl.h"
 
 #include <algorithm>
@@ -88,11 +90,19 @@ WheelScheduler::Advance() const
             std::pop_heap(m_later.begin(), m_later.end(), std::greater<Event>());
             m_later.pop_back();
         }
+        std::sort(m_now.begin(), m_now.end(), std::greater<Event>());
+        // Of this slot's events the flights are in the cache already; of the next one's, they are on their way.
         for (const Event& event : m_now)
         {
-            __builtin_prefetch(event.impl); // by the time they are sorted it is here
+            if (event.key.m_context == FLIGHT_CONTEXT)
+            {
+                static_cast<const Flight*>(event.impl)->Prefetch();
+            }
         }
-        std::sort(m_now.begin(), m_now.end(), std::greater<Event>());
+        for (const Event& event : m_slots[(m_slot + 1) & MASK])
+        {
+            __builtin_prefetch(event.impl);
+        }
     }
 }
 

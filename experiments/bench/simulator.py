@@ -1,0 +1,62 @@
+"""The simulator's speed in packet-hops a second, with its own event list and with ns-3's heap, run by run in turns."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+from statistics import median
+from typing import Any
+
+from experiments.ns3 import SimulatorError, build
+from experiments.ns3.simulate import ALLOCATOR, lines
+from experiments.schemes import named
+from experiments.workloads import Plan, Scale, Transfer
+from experiments.workloads.permutation import inter_pod_permutation
+from topologies import FatTree
+
+SIZES = {4: 10_000_000, 8: 2_000_000, 16: 300_000}
+"""Bytes of each flow of a permutation, by k: about as many hops for each."""
+ROUNDS = 3
+SCALE = Scale(1000.0, 1.0)
+
+
+def measure() -> dict[str, Any]:
+    """Simulate permutations.
+
+    Returns
+    -------
+    dict
+        For each k the hops, ``hops_per_second`` of both event lists, and ``ratio``; ``most_mib`` of all runs. Why there is nothing,
+        where ns-3 is not installed.
+    """
+    try:
+        program = str(build())
+    except SimulatorError as error:
+        return {"not measured": str(error)}
+    environment = {**os.environ, "GLIBC_TUNABLES": ALLOCATOR}
+    found: dict[str, Any] = {}
+    for k, size in SIZES.items():
+        tree = FatTree(k)
+        pairs = inter_pod_permutation(tree, 1)
+        plan = Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0)
+        text = "\n".join(lines(tree, plan, named("sopa"), 1, SCALE, 100))
+        speeds: dict[str, list[float]] = {"wheel": [], "heap": []}
+        for _ in range(ROUNDS):
+            for scheduler, its in speeds.items():
+                done = subprocess.run(
+                    [program], input=f"{text}\nscheduler {scheduler}\n", capture_output=True, text=True, check=True,
+                    env=environment,
+                )  # fmt: skip
+                whole = json.loads(done.stdout.splitlines()[-1])
+                its.append(whole["hops"] / whole["seconds"])
+        wheel, heap = median(speeds["wheel"]), median(speeds["heap"])
+        found[f"k={k}"] = {
+            "hops": whole["hops"],
+            "hops_per_second": round(wheel),
+            "with_ns3_heap": round(heap),
+            "ratio": round(wheel / heap, 2),
+        }
+    found["most_mib"] = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+    return found
