@@ -36,6 +36,13 @@ def permutation(k: int = 4, size: int = MEGABYTE, seed: int = 1, traced: tuple[i
     return Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0, traced=traced)
 
 
+def incast() -> Plan:
+    """Three hosts to one, whose link's queue cannot hold what they begin with."""
+    tree = FatTree(4)
+    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
+    return Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
+
+
 def simulated(plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1) -> tuple[RunRecord, list[FlowRecord]]:
     return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE)
 
@@ -70,10 +77,7 @@ def test_a_flow_alone_reaches_what_a_link_carries_beside_its_headers() -> None:
 
 
 def test_a_full_queue_drops_and_tcp_delivers_all_the_same() -> None:
-    tree = FatTree(4)
-    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
-    plan = Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
-    run, flows = simulated(plan, "ecmp")
+    run, flows = simulated(incast(), "ecmp")
     assert run.counters["dropped"] > 0
     assert all(flow.completed and flow.bytes == MEGABYTE for flow in flows)
     assert sum(flow.retransmits for flow in flows) >= run.counters["dropped"]
@@ -132,10 +136,7 @@ def test_drb_takes_sopas_paths_and_its_receiver_hides_what_is_late() -> None:
 
 
 def test_drb_does_not_wait_for_ever_for_what_is_lost() -> None:
-    tree = FatTree(4)
-    senders = ["h1_0_2", "h2_0_2", "h3_0_2"]
-    plan = Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
-    run, flows = simulated(plan, "drb")
+    run, flows = simulated(incast(), "drb")
     assert run.counters["dropped"] > 0
     assert all(flow.completed for flow in flows)
 

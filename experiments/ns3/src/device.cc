@@ -103,7 +103,7 @@ Device::Attach(Fabric& fabric, Host host, const Settings& settings)
     m_address = ns3::Mac48Address::Allocate();
     m_tcp = m_node->GetObject<ns3::TcpL4Protocol>();
     m_tcp->SetDownTarget(ns3::MakeCallback(&Device::SendSegment, this));
-    fabric.receivers[host] = [this](Flight& flight) { Receive(flight); };
+    fabric.receivers[host] = this;
 }
 
 Flow&

@@ -19,13 +19,15 @@
 namespace sopa
 {
 
-class Device : public ns3::NetDevice
+class Device : public ns3::NetDevice, public Receiver
 {
   public:
     static ns3::TypeId GetTypeId();
 
     // For a node that has TCP already.
     void Attach(Fabric& fabric, Host host, const Settings& settings);
+
+    void Receive(Flight& flight) override;
 
     // The interface that TCP is told packets come from.
     void SetInterface(ns3::Ptr<ns3::Ipv4Interface> interface) { m_interface = interface; }
@@ -65,7 +67,6 @@ class Device : public ns3::NetDevice
                      ns3::Ipv4Address destination,
                      std::uint8_t protocol,
                      ns3::Ptr<ns3::Ipv4Route> route);
-    void Receive(Flight& flight);
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
     struct Segment

@@ -59,6 +59,12 @@ Flight::Prefetch() const
     {
         __builtin_prefetch(&fabric->m_links[next]);
     }
+    else if (stage == HOST)
+    {
+        __builtin_prefetch(ns3::PeekPointer(packet));
+        __builtin_prefetch(fabric->receivers[destination]);
+        __builtin_prefetch(flow);
+    }
 }
 
 void
@@ -141,7 +147,7 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     flight->up2 = up2;
     flight->stage = EDGE;
     flight->next = Next(*flight);
-    ns3::Simulator::ScheduleWithContext(FLIGHT_CONTEXT, ns3::TimeStep(arrival - now), flight);
+    ns3::Simulator::ScheduleWithContext(flow.destination, ns3::TimeStep(arrival - now), flight);
 }
 
 // The link that a packet takes from the switch that it comes to next, unless that switch has yet to choose one.
@@ -181,8 +187,7 @@ Fabric::Forward(Flight& flight, LinkId link, std::uint8_t stage)
     flight.stage = stage;
     flight.next = Next(flight);
     flight.Ref(); // for its next arrival
-    // What a host does about it inherits its context.
-    ns3::Simulator::ScheduleWithContext(stage == HOST ? flight.destination : FLIGHT_CONTEXT, ns3::TimeStep(arrival - now), &flight);
+    ns3::Simulator::ScheduleWithContext(flight.destination, ns3::TimeStep(arrival - now), &flight);
 }
 
 void
@@ -214,7 +219,7 @@ Fabric::Arrive(Flight& flight)
     case EDGE_DOWN:
         return Forward(flight, flight.next, HOST);
     default:
-        receivers[destination](flight);
+        receivers[destination]->Receive(flight);
     }
 }
 

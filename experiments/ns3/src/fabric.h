@@ -9,7 +9,6 @@
 
 #include "ns3/packet.h"
 
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,9 +20,6 @@ class Choice;
 class Fabric;
 
 constexpr LinkId NO_LINK = UINT32_MAX;
-
-// Marks a flight among the events of a simulation; what else is in an event's context is of no use to anybody here.
-constexpr std::uint32_t FLIGHT_CONTEXT = 0xf1190000;
 
 // A packet between two hosts: the event of its next arrival, and what switches look at.
 class Flight : public ns3::EventImpl
@@ -42,7 +38,7 @@ class Flight : public ns3::EventImpl
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
 
-    // Have the link that it will take brought from memory.
+    // Have what its next arrival will touch brought from memory.
     void Prefetch() const;
 
   private:
@@ -74,6 +70,14 @@ class alignas(64) Link
     std::uint32_t m_size = 0, m_first = 0, m_count = 0;
 };
 
+// Whom packets to a host are given to.
+class Receiver
+{
+  public:
+    virtual ~Receiver() = default;
+    virtual void Receive(Flight& flight) = 0;
+};
+
 class Fabric
 {
   public:
@@ -92,7 +96,7 @@ class Fabric
     std::uint64_t unroutable() const { return m_unroutable; } // packets to where no way was left
 
     const Tree tree;
-    std::vector<std::function<void(Flight&)>> receivers; // by host
+    std::vector<Receiver*> receivers; // by host
 
   private:
     friend class Flight;

@@ -5,6 +5,7 @@
 #include "ns3/event-impl.h"
 
 #include <algorithm>
+#include <typeinfo>
 
 namespace sopa
 {
@@ -94,7 +95,7 @@ WheelScheduler::Advance() const
         // Of this slot's events the flights are in the cache already; of the next one's, they are on their way.
         for (const Event& event : m_now)
         {
-            if (event.key.m_context == FLIGHT_CONTEXT)
+            if (typeid(*event.impl) == typeid(Flight))
             {
                 static_cast<const Flight*>(event.impl)->Prefetch();
             }
