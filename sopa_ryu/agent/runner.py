@@ -14,6 +14,7 @@ from sopa_ryu.agent.daemon import HostAgent
 from sopa_ryu.agent.metrics import metrics_served
 from sopa_ryu.agent.netns import Interface
 from sopa_ryu.agent.options import Options
+from sopa_ryu.limits import allow_files
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -39,6 +40,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     AgentError, SettingsError, BpfError, NetnsError
         If an interface cannot be taken, or the metrics' port; what was changed is put back first.
     """
+    allow_files()  # a host's maps and programs are some twenty
     agents: list[HostAgent] = []
     served = ExitStack()
     received = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,17 @@ pytestmark = pytest.mark.lab
 
 SEED = 5
 SO_RCVBUFFORCE = 33
+
+
+def test_one_process_has_the_files_that_all_its_hosts_need() -> None:
+    def body(lab: SopaLab) -> None:
+        most = 128
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+        with lab.agent_of(lab.tree.hosts()) as agents:
+            agents.wait_until(lambda: lab.controller.agents_know(lab.tree.host_count), "all agents had acknowledged")
+            assert len(list(Path(f"/proc/{agents.pid}/fd").iterdir())) > most
+
+    in_lab(body, agents=False)
 
 
 @pytest.mark.parametrize("policy", ["round-robin", "random", "hash"])
