@@ -262,7 +262,8 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
         (["permutation", "--schemes", "sopa+fr=0"], "write +fr=N"),
         (["permutation", "--k", "5"], "must be an even number"),
         (["four-flows", "--k", "2"], "k"),
-        (["permutation", "--backend", "ns3"], "is not there yet"),
+        (["permutation", "--backend", "ns3", "--schemes", "bgp"], "bgp"),
+        (["permutation", "--backend", "ns2"], "ns2"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is_started(words: list[str], said: str, tmp_path: Path) -> None:
