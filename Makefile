@@ -8,7 +8,7 @@ SHELL := /bin/sh
 VENV := .venv/bin
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 install: ## install everything: Debian packages (as root), .venv, eBPF objects, the commands sopa and ryu-manager
 	@scripts/install.sh
@@ -16,8 +16,8 @@ install: ## install everything: Debian packages (as root), .venv, eBPF objects, 
 install-peers: ## install what SOPA is compared with (root): FRR, for sopa experiment's scheme bgp
 	@scripts/install_peers.sh
 
-install-ns3: ready ## install Debian's ns-3 (root), and build the simulator of sopa experiment run --backend ns3
-	@scripts/install_ns3.sh
+install-ns3: ready ## install Debian's ns-3 (root), and build the simulator of sopa experiment: ARGS=--optimised builds ns-3, too, for speed
+	@scripts/install_ns3.sh $(ARGS)
 
 # What the other targets need. Unlike install, it leaves /usr/local/bin to another checkout that has it.
 ready:

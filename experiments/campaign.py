@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -30,6 +30,8 @@ class Campaign:
     scale : Scale
     queue_packets : int
     carrier : Carrier
+    options : mapping
+        What of the simulator is set otherwise.
     """
 
     results: Results
@@ -40,6 +42,7 @@ class Campaign:
     scale: Scale
     queue_packets: int
     carrier: Carrier
+    options: Mapping[str, int | str] = field(default_factory=dict)
 
     def missing(self) -> list[tuple[Scheme, int]]:
         """Schemes and seeds whose runs are not there yet, scheme after scheme.
@@ -61,7 +64,7 @@ class Campaign:
 
 def progress_bar() -> tuple[Console, Progress]:
     """Where runs are told of, on standard error, and a bar that is there on a terminal only."""
-    say = Console(stderr=True, highlight=False)
+    say = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     return say, Progress(*columns, console=say, disable=not say.is_terminal)
 

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from experiments import ns3, workloads
 from experiments.campaign import Campaign
+from experiments.paper.command import paper
 from experiments.records import Results, ResultsError, Settings
 from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
@@ -22,6 +23,8 @@ from topologies.lab import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
 LEAST_LAB_SECONDS = 1.0
+MOST_LAB_TRANSFERS = 40_000
+"""Each has a port of its own, from 20000 to 59999, on all hosts together."""
 
 
 @click.group()
@@ -38,11 +41,12 @@ def experiment() -> None:
 
 @experiment.command("list")
 def list_all() -> None:
-    """Name every workload and scheme."""
+    """Name every workload, every scheme, and what of the simulator can be set."""
     out = Console(highlight=False)
     for title, found in (
         ("workload", [(one.name, one.summary) for one in workloads.WORKLOADS.values()]),
         ("scheme", [(one.name, one.summary) for one in schemes().values()]),
+        ("--set, with --backend ns3", [(f"{name}={one.default}", one.what) for name, one in ns3.OPTIONS.items()]),
     ):
         table = Table(title, "", box=None, title_justify="left")
         for name, summary in found:
@@ -79,6 +83,8 @@ def list_all() -> None:
 )
 @click.option("--queue", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="PACKETS",
               help="What a link's queue holds.")  # fmt: skip
+@click.option("--set", "options", multiple=True, metavar="NAME=VALUE",
+              help="An option of the simulator; sopa experiment list names them. Can be given several times.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
               help="Where results are kept; the same command again goes on where it ended.")  # fmt: skip
 def run(
@@ -92,6 +98,7 @@ def run(
     rate: float | None,
     seconds: float | None,
     queue: int,
+    options: tuple[str, ...],
     out: Path,
 ) -> None:
     """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and report.
@@ -103,12 +110,16 @@ def run(
     Examples:
       sopa experiment run permutation --seeds 5 --out results
       sopa experiment run permutation --schemes sopa+fr=3,sopa,rps,rps+rack=off --out thresholds
+      sopa experiment run permutation-transfers --backend ns3 --k 8 --set spread=1ms --out simulated
       sopa experiment run matrix.csv --schemes sopa,ecmp --seconds 20 --out mine
     """
     simulated = backend == "ns3"
     if seconds is not None and seconds < LEAST_LAB_SECONDS and not simulated:
         fail(f"--seconds {seconds:g} is too short for the lab: give {LEAST_LAB_SECONDS:g} or more")
+    if options and not simulated:
+        fail("--set is for the simulator: give --backend ns3")
     try:
+        otherwise = ns3.parse(options)
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
         wanted = [named(text.strip()) for text in chosen.split(",")]
         for scheme in wanted:
@@ -122,11 +133,16 @@ def run(
         )
         scale = Scale(rate or usual[0], seconds or usual[1])
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
-    except (SchemeError, WorkloadError) as error:
+    except (SchemeError, WorkloadError, ns3.OptionError) as error:
         fail(str(error))
     if len({scheme.name for scheme in wanted}) < len(wanted):
         fail(f"--schemes {chosen} names one twice")
     if not simulated:
+        most = max(len(plan.transfers) for plan in plans.values())
+        if most > MOST_LAB_TRANSFERS:
+            fail(
+                f"{most} transfers are more than the lab has ports for: give fewer --seconds, a lower --rate or a smaller --k"
+            )
         need_root("sopa experiment run")
         if Path("/run") in (out.resolve(), *out.resolve().parents):
             fail(f"{out} is in /run, which a lab has for itself: give another --out")
@@ -136,10 +152,10 @@ def run(
         k,
         scale.rate_mbit,
         scale.seconds,
-        {"queue_packets": queue, "carrier": carrier, **workload.parameters},
+        {"queue_packets": queue, "carrier": carrier, **workload.parameters, **otherwise},
     )
     results = Results(out)
-    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier))
+    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), otherwise)
     try:
         results.open(settings)
         missing = len(campaign.missing())
@@ -150,7 +166,7 @@ def run(
     status = 0
     if missing:
         try:
-            status = ns3.run_simulations(campaign) if simulated else in_isolation(partial(_in_lab, campaign))
+            status = ns3.run_simulations([campaign]) if simulated else in_isolation(partial(_in_lab, campaign))
         except ns3.SimulatorError as error:
             fail(str(error))
     if status == 0:
@@ -180,3 +196,6 @@ def _report(directory: Path, base: str = "sopa") -> None:
     except ResultsError as error:
         fail(str(error))
     click.echo(f"tables and plots are in {where}")
+
+
+experiment.add_command(paper)

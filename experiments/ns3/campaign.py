@@ -1,10 +1,12 @@
-"""An experiment's runs in the simulator: independent of each other, so on all processors at once."""
+"""Experiments' runs in the simulator: independent of each other, so on all processors at once."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import threading
+import time
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from functools import partial
 
@@ -14,28 +16,36 @@ from experiments.campaign import Campaign, kept, line, progress_bar
 from experiments.records import FlowRecord, ResultsError, RunRecord
 from experiments.schemes import Scheme
 
+from .cache import Cache, directory
 from .program import SimulatorError, build
 from .simulate import simulate
 
+Work = tuple[Campaign, Scheme, int]
 
-def run_simulations(campaign: Campaign) -> int:
-    """Do every run that is missing; the exit status."""
-    missing = campaign.missing()
+
+def run_simulations(campaigns: Sequence[Campaign]) -> int:
+    """Do every run that is missing; the exit status.
+
+    Parameters
+    ----------
+    campaigns : sequence of Campaign
+        Their runs are begun in this order, as processors become free.
+    """
+    missing = [(campaign, scheme, seed) for campaign in campaigns for scheme, seed in campaign.missing()]
     say, bar = progress_bar()
     build(say.print)
-    done, seconds = 0, campaign.scale.seconds
+    cache = Cache(directory())
+    progress = _Progress([weight(campaign, seed) for campaign, _, seed in missing])
+    done = 0
     with bar, ThreadPoolExecutor(os.cpu_count()) as workers:
-        whole = bar.add_task(f"{campaign.workload}, k={campaign.tree.k}", total=len(missing) * seconds)
-        passed: dict[tuple[str, int], float] = {}
-        reporting = threading.Lock()
+        whole = bar.add_task(", ".join(dict.fromkeys(one.workload for one in campaigns)), total=1.0)
         processes: list[subprocess.Popen[str]] = []
 
-        def tick(scheme: str, seed: int, now: float) -> None:
-            with reporting:  # each run has a thread of its own
-                passed[scheme, seed] = min(now, seconds)
-                bar.update(whole, completed=sum(passed.values()))
+        def tick(number: int, share: float) -> None:
+            bar.update(whole, completed=progress.reached(number, share))
 
-        def one(scheme: Scheme, seed: int) -> tuple[RunRecord, list[FlowRecord]]:
+        def one(number: int, work: Work) -> tuple[RunRecord, list[FlowRecord]]:
+            campaign, scheme, seed = work
             found = simulate(
                 campaign.tree,
                 campaign.plans[seed],
@@ -44,19 +54,26 @@ def run_simulations(campaign: Campaign) -> int:
                 seed,
                 campaign.scale,
                 campaign.queue_packets,
-                partial(tick, scheme.name, seed),
+                campaign.options,
+                cache,
+                lambda now: tick(number, min(1.0, now / campaign.scale.seconds)),
                 processes.append,
             )
-            tick(scheme.name, seed, seconds)
+            tick(number, 1.0)
             return found
 
-        waiting: list[Future[tuple[RunRecord, list[FlowRecord]]]] = [workers.submit(one, *run) for run in missing]
+        waiting: dict[Future[tuple[RunRecord, list[FlowRecord]]], Campaign] = {
+            workers.submit(partial(one, number, work)): work[0] for number, work in enumerate(missing)
+        }
         try:
             for ready in as_completed(waiting):
+                campaign = waiting[ready]
                 record, flows = ready.result()
                 campaign.results.add(record, flows)
                 done += 1
-                say.print(f"{line(record, flows)}; {record.options['processor_seconds']:.1f} s")
+                where = f"{campaign.workload}, k={campaign.tree.k}: " if len(campaigns) > 1 else ""
+                took = f"{record.options['processor_seconds']:.1f} s"
+                say.print(f"{where}{line(record, flows)}; {took}; {done} of {len(missing)}{progress.left()}")
         except (SimulatorError, ResultsError) as error:
             status, text = 1, f"Error: {error}."
         except KeyboardInterrupt:
@@ -69,3 +86,39 @@ def run_simulations(campaign: Campaign) -> int:
                 process.kill()
     click.echo(f"{text} {kept(done, len(missing))}", err=True)
     return status
+
+
+def weight(campaign: Campaign, seed: int) -> float:
+    """What a run is expected to take, in bytes that are sent: that many more packets, that much more time."""
+    plan = campaign.plans[seed]
+    link = campaign.scale.bytes_of()
+    return float(sum(link if one.bytes is None else one.bytes for one in plan.transfers))
+
+
+class _Progress:
+    """How far all runs together are, and when they will be over."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._weights = weights
+        self._shares = [0.0] * len(weights)
+        self._total = sum(weights) or 1.0
+        self._begin = time.monotonic()
+        self._lock = threading.Lock()  # each run has a thread of its own
+
+    def reached(self, number: int, share: float) -> float:
+        """Take down a run's share; that of all together."""
+        with self._lock:
+            self._shares[number] = share
+            return self._now()
+
+    def left(self) -> str:
+        """The time that is left, as text to be added to others; nothing at the end."""
+        with self._lock:
+            now = self._now()
+        seconds = (time.monotonic() - self._begin) * (1 - now) / now if now else 0.0
+        if now >= 1 or seconds < 1:
+            return ""
+        return f", about {seconds / 60:.0f} minutes left" if seconds > 90 else f", about {seconds:.0f} s left"
+
+    def _now(self) -> float:
+        return sum(weight * share for weight, share in zip(self._weights, self._shares, strict=True)) / self._total

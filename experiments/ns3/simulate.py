@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from experiments.machine import describe
@@ -18,6 +20,7 @@ from experiments.schemes import Scheme, SchemeError
 from experiments.workloads import Plan, Scale
 from topologies import FatTree, Host
 
+from .cache import Cache, key
 from .program import SimulatorError, build, digest
 
 SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
@@ -34,6 +37,7 @@ SAMPLES = 400
 """Of queues and windows, over a run."""
 MOST_SAMPLED_K = 8
 _NS = 1_000_000_000
+_log = logging.getLogger(__name__)
 # Large pages, and more small blocks kept: with thousands of hosts most of the time goes on cache and TLB misses.
 ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=20000"
 _REPORTS = 50
@@ -57,6 +61,8 @@ def simulate(
     seed: int,
     scale: Scale,
     queue_packets: int = 100,
+    options: Mapping[str, int | str] = MappingProxyType({}),
+    cache: Cache | None = None,
     tick: Callable[[float], None] = lambda _seconds: None,
     started: Callable[[subprocess.Popen[str]], None] = lambda _process: None,
 ) -> tuple[RunRecord, list[FlowRecord]]:
@@ -76,6 +82,10 @@ def simulate(
         With the links' rate.
     queue_packets : int
         What the queue of a switch's port holds.
+    options : mapping
+        What is set otherwise: see `options.OPTIONS`.
+    cache : Cache or None
+        Where the output may be already, and is kept.
     tick : callable
         Told now and then, by another thread, how many seconds of the run have been simulated.
     started : callable
@@ -94,15 +104,18 @@ def simulate(
     """
     check(scheme)
     program = build()
-    settings = list(lines(tree, plan, scheme, seed, scale, queue_packets))
-    output, said = _run(program, "\n".join(settings) + "\n", tick, started)
-    objects = [json.loads(line) for line in output.splitlines()]
-    if not objects or "hops" not in objects[-1]:
-        raise SimulatorError(f"the simulator's output is not complete: {said.strip()[-500:]}")
-    *reached, whole = objects
+    text = "\n".join(lines(tree, plan, scheme, seed, scale, queue_packets, options)) + "\n"
+    name = key(digest(), text)
+    output = cache.get(name) if cache else None
+    if output is None:
+        output, said = _run(program, f"{text}progress {max(1, round(plan.seconds * _NS / _REPORTS))}\n", tick, started)
+        if '"hops"' not in output[output.rfind("\n", 0, -1) :]:
+            raise SimulatorError(f"the simulator's output is not complete: {said.strip()[-500:]}")
+        _keep(cache, name, output)
+    *reached, whole = [json.loads(line) for line in output.splitlines()]
     flows = [_flow(tree, plan, workload, scheme, seed, scale, one) for one in reached]
     samples_ms = _sample(tree, plan) / 1e6
-    segment = _segment(scheme)
+    segment = _segment(scheme, int(options.get("packet", PACKET_BYTES)))
     record = RunRecord(
         scheme=scheme.name,
         seed=seed,
@@ -113,8 +126,9 @@ def simulate(
         options={
             "fr_threshold": scheme.fr_threshold,
             "queue_packets": queue_packets,
-            "link_delay_ns": LINK_DELAY_NS,
-            "packet_bytes": PACKET_BYTES,
+            "link_delay_ns": options.get("delay", LINK_DELAY_NS),
+            "packet_bytes": options.get("packet", PACKET_BYTES),
+            **options,
             "processor_seconds": whole["seconds"],
         },
         counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")},
@@ -139,8 +153,17 @@ def simulate(
     return record, flows
 
 
-def _segment(scheme: Scheme) -> int:
-    return PACKET_BYTES - 40 - OVERHEAD.get(scheme.name.partition("+")[0], 0)
+def _keep(cache: Cache | None, name: str, output: str) -> None:
+    try:
+        if cache:
+            cache.put(name, output)
+    except OSError as error:
+        # The run is worth more than its place in the cache.
+        _log.warning("%s cannot be written (%s): the run is not cached", cache and cache.where, error.strerror or error)
+
+
+def _segment(scheme: Scheme, packet: int) -> int:
+    return packet - 40 - OVERHEAD.get(scheme.name.partition("+")[0], 0)
 
 
 def _sample(tree: FatTree, plan: Plan) -> int:
@@ -148,7 +171,15 @@ def _sample(tree: FatTree, plan: Plan) -> int:
     return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MOST_SAMPLED_K else 0
 
 
-def lines(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale, queue_packets: int) -> Iterator[str]:
+def lines(
+    tree: FatTree,
+    plan: Plan,
+    scheme: Scheme,
+    seed: int,
+    scale: Scale,
+    queue_packets: int,
+    options: Mapping[str, int | str] = MappingProxyType({}),
+) -> Iterator[str]:
     """The lines that ``src/settings.cc`` reads."""
     rate = round(scale.rate_mbit * 1e6)
     yield f"k {tree.k}"
@@ -164,7 +195,8 @@ def lines(tree: FatTree, plan: Plan, scheme: Scheme, seed: int, scale: Scale, qu
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(tree, plan)}"
-    yield f"progress {max(1, round(plan.seconds * _NS / _REPORTS))}"
+    for name, value in options.items():
+        yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
     number: dict[Host, int] = {host: place for place, host in enumerate(tree.hosts())}

@@ -264,6 +264,9 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
         (["four-flows", "--k", "2"], "k"),
         (["permutation", "--backend", "ns3", "--schemes", "bgp"], "bgp"),
         (["permutation", "--backend", "ns2"], "ns2"),
+        (["permutation", "--set", "spread=1ms"], "give --backend ns3"),
+        (["permutation", "--backend", "ns3", "--set", "spraed=1ms"], "did you mean spread"),
+        (["production", "--k", "8", "--rate", "1000", "--seconds", "6"], "more than the lab has ports for"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is_started(words: list[str], said: str, tmp_path: Path) -> None:

@@ -131,6 +131,6 @@ def test_no_two_hosts_send_the_same() -> None:
     assert len(set(firsts)) == len(firsts)
 
 
-def test_a_plan_of_more_transfers_than_a_run_has_ports_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"more than 40000 transfers.*fewer --seconds"):
-        built(8, 1, Scale(1000.0, 60.0))
+def test_a_plan_of_more_transfers_than_can_be_kept_is_refused() -> None:
+    with pytest.raises(WorkloadError, match=r"more than 500000 transfers.*fewer --seconds"):
+        built(8, 1, Scale(1000.0, 600.0))

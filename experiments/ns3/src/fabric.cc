@@ -95,7 +95,7 @@ Link::Enter(std::int64_t now, std::uint32_t bytes)
         ++dropped;
         return -1;
     }
-    m_free = std::max(m_free, now) + static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
+    m_free = std::max(m_free, now) + Serialization(bytes);
     const std::size_t last = m_first + m_count;
     m_departures[last < m_size ? last : last - m_size] = m_free;
     ++m_count;
@@ -130,7 +130,8 @@ void
 Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
-    const std::int64_t arrival = m_links[tree.FromHost(flow.source)].Enter(now, bytes);
+    Link& first = m_links[tree.FromHost(flow.source)];
+    const std::int64_t arrival = first.Enter(now, bytes);
     if (arrival < 0)
     {
         return;
@@ -141,7 +142,7 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     flight->flow = &flow;
     flight->source = flow.source;
     flight->destination = flow.destination;
-    flight->sent = now;
+    flight->sent = arrival - first.Transit(bytes);
     flight->bytes = bytes;
     flight->up1 = up1;
     flight->up2 = up2;

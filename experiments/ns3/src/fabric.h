@@ -31,7 +31,7 @@ class Flight : public ns3::EventImpl
     Fabric* fabric = nullptr;
     ns3::Ptr<ns3::Packet> packet;
     Flow* flow = nullptr;     // known to its sending host; a hop need not look there
-    std::int64_t sent = 0;    // ns, when its host handed it over
+    std::int64_t sent = 0;    // ns, when its first bit left its host
     Host source = 0, destination = 0;
     LinkId next = NO_LINK;    // that it will take, if that is known before it arrives
     std::uint16_t bytes = 0;  // on the wire
@@ -55,6 +55,9 @@ class alignas(64) Link
     // When a packet that comes now arrives at the other end, in ns; -1 if there is no room for it.
     std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
 
+    // How long a packet takes from its first bit at this end to its last at the other, in ns.
+    std::int64_t Transit(std::uint32_t bytes) const { return Serialization(bytes) + m_delay; }
+
     // Packets in the queue, the one on the wire included.
     std::uint32_t Length(std::int64_t now);
 
@@ -62,6 +65,10 @@ class alignas(64) Link
     std::uint32_t dropped = 0;
 
   private:
+    std::int64_t Serialization(std::uint32_t bytes) const
+    {
+        return static_cast<std::int64_t>(8ull * bytes * 1'000'000'000 / m_rate);
+    }
     void Forget(std::int64_t now);
 
     std::uint64_t m_rate = 1;

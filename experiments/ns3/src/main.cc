@@ -33,9 +33,10 @@ void
 Configure(const Settings& its, std::uint32_t segment)
 {
     using ns3::Config::SetDefault;
-    SetDefault("ns3::TcpL4Protocol::SocketType", ns3::TypeIdValue(ns3::TypeId::LookupByName(its.congestion)));
+    SetDefault("ns3::TcpL4Protocol::SocketType", ns3::TypeIdValue(ns3::TypeId::LookupByName("ns3::Tcp" + its.congestion)));
     SetDefault("ns3::TcpSocket::SegmentSize", ns3::UintegerValue(segment));
     SetDefault("ns3::TcpSocket::InitialCwnd", ns3::UintegerValue(its.initial_window));
+    SetDefault("ns3::TcpSocket::InitialSlowStartThreshold", ns3::UintegerValue(its.slow_start_threshold));
     SetDefault("ns3::TcpSocket::RcvBufSize", ns3::UintegerValue(its.receive_buffer));
     SetDefault("ns3::TcpSocket::SndBufSize", ns3::UintegerValue(its.send_buffer));
     SetDefault("ns3::TcpSocket::DelAckTimeout", ns3::TimeValue(ns3::TimeStep(its.delayed_ack)));
@@ -248,13 +249,15 @@ Run()
 int
 main(int count, char** words)
 {
+    int status = 2;
     try
     {
-        return count == 3 && std::string(words[1]) == "dump" ? sopa::Dump(std::stoul(words[2])) : sopa::Run();
+        status = count == 3 && std::string(words[1]) == "dump" ? sopa::Dump(std::stoul(words[2])) : sopa::Run();
     }
     catch (const std::invalid_argument& error)
     {
         std::fprintf(stderr, "%s\n", error.what());
-        return 2;
     }
+    // In a static library ns-3 takes itself apart in an order in which it crashes. All that was written is flushed.
+    std::_Exit(std::fflush(stdout) ? 1 : status);
 }

@@ -45,6 +45,7 @@ Read(std::istream& lines)
         {"scheduler", [&](Words& words) { its.scheduler = Value<std::string>(words); }},
         {"threshold", [&](Words& words) { its.threshold = Value<std::uint32_t>(words); }},
         {"initial-window", [&](Words& words) { its.initial_window = Value<std::uint32_t>(words); }},
+        {"slow-start-threshold", [&](Words& words) { its.slow_start_threshold = Value<std::uint32_t>(words); }},
         {"receive-buffer", [&](Words& words) { its.receive_buffer = Value<std::uint32_t>(words); }},
         {"send-buffer", [&](Words& words) { its.send_buffer = Value<std::uint32_t>(words); }},
         {"sack", [&](Words& words) { its.sack = Value<int>(words); }},
@@ -110,6 +111,15 @@ Read(std::istream& lines)
     if (its.scheduler != "wheel" && its.scheduler != "heap")
     {
         throw std::invalid_argument("scheduler is wheel or heap, not " + its.scheduler);
+    }
+    if (its.receive_buffer < its.send_buffer)
+    {
+        // ns-3 3.37 crashes in TcpRateLinux::SkbSent
+        throw std::invalid_argument("receive-buffer must not be below send-buffer, " + std::to_string(its.send_buffer));
+    }
+    if (its.packet < 100 || its.packet > 65'000)
+    {
+        throw std::invalid_argument("packet must be from 100 to 65000 bytes, not " + std::to_string(its.packet));
     }
     const Tree tree(its.k);
     for (const TransferPlan& plan : its.transfers)

@@ -29,8 +29,9 @@ struct Settings
     std::uint32_t queue = 100, host_queue = 1000;                   // packets
     std::uint32_t frame_overhead = 0;                               // bytes on the wire beside the IP packet
     std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included
-    std::string scheme = "sopa", first_path = "sender", congestion = "ns3::TcpNewReno", scheduler = "wheel";
+    std::string scheme = "sopa", first_path = "sender", congestion = "NewReno", scheduler = "wheel";
     std::uint32_t threshold = 10, initial_window = 10, receive_buffer = 131072, send_buffer = 131072;
+    std::uint32_t slow_start_threshold = UINT32_MAX; // bytes, of a new connection
     bool sack = true, timestamps = false;
     std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
     std::int64_t spread = 0; // ns over which transfers that start together are spread at random

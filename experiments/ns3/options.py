@@ -1,0 +1,134 @@
+"""What of the simulator can be set otherwise, ``--set NAME=VALUE``: names, units and defaults, told in one place. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+"""Nanoseconds of each unit of time."""
+_TIME = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s)")
+
+
+class OptionError(ValueError):
+    """No option of the simulator, or no value of it; the text says what there is."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One of them.
+
+    Attributes
+    ----------
+    default : str
+        As a user would write it.
+    what : str
+        One line for a reader of ``sopa experiment list``.
+    least, most : int
+        What a whole number may be, or nanoseconds.
+    time : bool
+        Whether it has a unit of time.
+    words : tuple of str
+        What it may be, if it is no number.
+    """
+
+    default: str
+    what: str
+    least: int = 1
+    most: int = 2**31 - 1
+    time: bool = False
+    words: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> int | str:
+        """The value as the simulator reads it: nanoseconds, a whole number or a word. `OptionError` says what it may be."""
+        if self.words:
+            if text not in self.words:
+                raise OptionError(f"one of {', '.join(self.words)}")
+            return text
+        if self.time:
+            found = _TIME.fullmatch(text)
+            value = round(float(found[1]) * UNITS[found[2]]) if found else -1
+            if not self.least <= value <= self.most:
+                raise OptionError(f"a time from {_said(self.least)} to {_said(self.most)}, as in {self.default}")
+            return value
+        if not text.isascii() or not text.isdecimal() or not self.least <= int(text) <= self.most:
+            raise OptionError(f"a whole number from {self.least} to {self.most}")
+        return int(text)
+
+
+def _said(nanoseconds: int) -> str:
+    for unit, size in reversed(UNITS.items()):
+        if nanoseconds >= size and nanoseconds % size == 0:
+            return f"{nanoseconds // size}{unit}"
+    return f"{nanoseconds}ns"
+
+
+_LONGEST = 100 * UNITS["s"]
+
+OPTIONS: Mapping[str, Option] = MappingProxyType(
+    {
+        "spread": Option(
+            "0ns", "over how long the starts of flows that begin together are spread at random", 0, _LONGEST, True
+        ),
+        "first-path": Option(
+            "sender",
+            "where a flow begins on its candidate paths: by its sender's or receiver's place, at random, or all on the first",
+            words=("sender", "receiver", "random", "zero"),
+        ),
+        "initial-window": Option("10", "segments of a connection's first window", 1, 1000),
+        "slow-start-threshold": Option(
+            "4294967295", "bytes of the window at which a new connection leaves slow start", 1460, 2**32 - 1
+        ),
+        "congestion": Option(
+            "NewReno",
+            "congestion control",
+            words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic"),
+        ),
+        "receive-buffer": Option("131072", "bytes of a connection's receive buffer", 2_000),
+        "send-buffer": Option("131072", "bytes of its send buffer", 2_000),
+        "timestamps": Option("0", "whether packets carry TCP timestamps: 1 or 0", 0, 1),
+        "delayed-ack": Option("1ms", "how long a receiver delays an acknowledgement", 1, _LONGEST, True),
+        "least-timeout": Option("200ms", "least retransmission timeout", UNITS["us"], _LONGEST, True),
+        "packet": Option("1500", "bytes of a packet with its IP and TCP headers", 100, 65_000),
+        "delay": Option("25ns", "latency of each link", 0, UNITS["s"], True),
+        "host-queue": Option("1000", "packets that a host's own queue holds"),
+        "resequencing": Option("200us", "how long drb's receiver keeps a packet back", 1, _LONGEST, True),
+        "hedera-period": Option(
+            "0ns", "from one look of Hedera's controller to the next; 0ns is a tenth of the run", 0, _LONGEST, True
+        ),
+    }
+)
+
+
+def parse(words: Iterable[str]) -> dict[str, int | str]:
+    """The values of ``NAME=VALUE`` words.
+
+    Raises
+    ------
+    OptionError
+        For a name that is not there or is given twice, or a value that it cannot have.
+    """
+    found: dict[str, int | str] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            meant = f"did you mean {near[0]}? " if near else ""
+            raise OptionError(f"the simulator has no option {name!r}: {meant}there are {', '.join(OPTIONS)}")
+        if not equals:
+            raise OptionError(f"--set {word}: write {name}=VALUE")
+        if name in found:
+            raise OptionError(f"--set gives {name} twice")
+        try:
+            found[name] = OPTIONS[name].parse(text)
+        except OptionError as error:
+            raise OptionError(f"--set {word}: {name} is {error}") from None
+    if found.get("hedera-period") == 0:
+        del found["hedera-period"]
+    receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
+    if receive < send:
+        raise OptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}: ns-3 3.37 crashes then")
+    return found

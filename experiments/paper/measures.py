@@ -1,0 +1,134 @@
+"""What is told of one run: numbers by name, from its records. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from experiments.records import FlowRecord, RunRecord
+from experiments.report.statistics import largest_deviation, losses, path_windows
+
+from .model import RunData
+
+WINDOWS = 4
+"""Of 500 packets, as in the SOPA paper's figure 5."""
+LEAST_PACKETS = 50
+"""So many have to have taken a path for its delay to say something."""
+
+
+def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
+    """Numbers by their names.
+
+    Parameters
+    ----------
+    run : RunRecord
+    flows : sequence of FlowRecord
+    payload : float
+        What a link carries of it, in Mbit/s.
+    failed : bool
+        Whether flows 0 and 1 are those of the SOPA paper's figure 7, of which the first has half of the paths.
+
+    Returns
+    -------
+    dict
+        ``mean``, ``minimum``, ``maximum`` (Mbit/s of a flow), ``link_percent``; ``fast_retransmits``, ``retransmits``,
+        ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
+        ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``; of
+        traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent);
+        ``queue_most`` (packets); with `failed` what concerns the two.
+    """
+    mbit = [flow.mbit for flow in flows]
+    hosts = host_mbit(flows)
+    lost = losses(flows)
+    found = {
+        "mean": math.fsum(mbit) / len(mbit),
+        "minimum": min(mbit),
+        "maximum": max(mbit),
+        "link_percent": 100 * math.fsum(mbit) / len(mbit) / payload,
+        "host_mean": math.fsum(hosts) / len(hosts),
+        "host_minimum": min(hosts),
+        "host_maximum": max(hosts),
+        "fast_retransmits": float(lost.fast_retransmits),
+        "fast_retransmits_of_a_flow": lost.fast_retransmits / len(flows),
+        "retransmits": float(lost.retransmits),
+        "timeouts": float(lost.timeouts),
+        "reordered_percent": 100 * (lost.reordered_share or 0.0),
+        "dropped": float(run.counters.get("dropped", 0)),
+        "not_completed": float(sum(not flow.completed for flow in flows)),
+    }
+    for kind in sorted({flow.kind for flow in flows} - {""}):
+        its = [flow for flow in flows if flow.kind == kind]
+        found[f"{kind}_mean"] = math.fsum(flow.mbit for flow in its) / len(its)
+        found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in its))
+    if run.queues:
+        found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
+    return found | _of_traces(run) | (_of_two(run, flows) if failed else {})
+
+
+def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> RunData:
+    """What is kept of a run."""
+    record = {
+        "command": run.command,
+        "options": dict(run.options),
+        "simulator": run.machine.get("simulator", ""),
+        "hops": run.counters.get("hops", 0),
+    }
+    measures = {name: _short(value) for name, value in measure(run, flows, payload, failed).items()}
+    return RunData(run.scheme, run.seed, measures, tuple(round(flow.mbit, 1) for flow in flows), record)
+
+
+def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:
+    """What each sending host got through, all its flows together, from the start of the first to the end of the last."""
+    by_host: dict[str, list[FlowRecord]] = {}
+    for flow in flows:
+        by_host.setdefault(flow.src, []).append(flow)
+    found = []
+    for its in by_host.values():
+        seconds = max(flow.start + flow.seconds for flow in its) - min(flow.start for flow in its)
+        found.append(8 * sum(flow.bytes for flow in its) / seconds / 1e6 if seconds else 0.0)
+    return found
+
+
+def _of_traces(run: RunRecord) -> dict[str, float]:
+    rows = [row for rows in run.arrivals.values() for row in rows]
+    if not rows:
+        return {}
+    delays = np.array([row[4] for row in rows]) * 1000
+    found = {
+        "delay_least": float(delays.min()),
+        "delay_most": float(delays.max()),
+        "delay_p99": float(np.percentile(delays, 99)),
+    }
+    first = next(iter(run.arrivals.values()))
+    taken = sorted({(int(up1), int(up2)) for _, _, up1, up2, _ in first})
+    deviation = largest_deviation(path_windows(first)[:WINDOWS], len(taken))
+    if deviation is not None:
+        found["deviation"] = deviation
+    for path in taken:
+        share = sum((int(row[2]), int(row[3])) == path for row in first) / len(first)
+        found[f"path {path[0]}.{path[1]}"] = 100 * share
+    return found
+
+
+def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
+    """Of the SOPA paper's figure 7: the second flow's packets on the first one's paths, and on the others, while both send."""
+    both = sorted(flows, key=lambda flow: flow.flow)
+    found = {}
+    for flow in both:
+        found[f"flow {flow.flow}"] = flow.mbit
+        found[f"flow {flow.flow} reordered_percent"] = 100 * flow.reordered / flow.packets if flow.packets else 0.0
+    end = both[0].start + both[0].seconds
+    second = [row for row in run.arrivals.get("1", ()) if row[0] <= end]
+    first = {int(row[2]) for row in run.arrivals.get("0", ())}
+    for name, overlapping in (("overlapping_delay", True), ("other_delay", False)):
+        delays = [1000 * row[4] for row in second if (int(row[2]) in first) is overlapping]
+        if len(delays) >= LEAST_PACKETS:
+            found[name] = math.fsum(delays) / len(delays)
+    return found
+
+
+def _short(value: float) -> float:
+    """To six significant digits: what is kept has to be small."""
+    return float(f"{value:.6g}")

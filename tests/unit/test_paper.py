@@ -1,0 +1,204 @@
+"""The papers' experiments: each row has runs that measure it, and tables and data say what was found."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from experiments.ns3 import SIMULATED, parse
+from experiments.paper.figures import FIGURES
+from experiments.paper.measures import data, host_mbit, measure
+from experiments.paper.model import Figure, Part, Row, RunData, Told, Variant
+from experiments.paper.run import compact, markdown, read, scaled, told
+from experiments.records import FlowRecord, ResultsError, RunRecord
+from experiments.schemes import named
+from experiments.workloads import WORKLOADS, Scale, WorkloadError
+from topologies import FatTree
+
+PAYLOAD = 1000 * 1460 / 1500
+
+
+def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: object) -> FlowRecord:
+    base = FlowRecord("w", "ns3", "sopa", 4, 1, 1000.0, number, "", src, "h1_0_2", 1_000_000, 0.08, mbit, 1_000_000, True, 0.0,
+                      1000, 0, 0, 0, 0, 0, 0.0, True)  # fmt: skip
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def run(**changes: object) -> RunRecord:
+    base = RunRecord("sopa", 1, True, 100.0, {"simulator": "abc"}, "sopa x", {}, {"dropped": 7, "hops": 99}, {})
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+# -- the registry ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
+def test_every_part_can_be_run(figure: Figure) -> None:
+    for part in figure.runs():
+        assert part.workload in WORKLOADS
+        assert part.seeds >= 1
+        parse(part.options)
+        for scheme in part.schemes:
+            assert named(scheme).name.partition("+")[0] in SIMULATED
+        tree = FatTree(min(part.k, 8))
+        assert WORKLOADS[part.workload].build(tree, 1, Scale(1000.0, part.seconds)).transfers
+
+
+@pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
+def test_every_row_has_its_runs(figure: Figure) -> None:
+    parts = {part.name: part for part in figure.parts}
+    assert len(parts) == len(figure.parts)
+    for row in figure.rows:
+        assert row.scheme in parts[row.part].schemes, row
+    assert len({row.what for row in figure.rows}) == len(figure.rows)
+
+
+def test_parts_of_the_same_name_are_the_same_runs() -> None:
+    seen: dict[str, Part] = {}
+    for part in (part for figure in FIGURES.values() for part in figure.runs()):
+        before = seen.setdefault(part.name, part)
+        assert replace(part, schemes=before.schemes, seeds=before.seeds) == before
+
+
+def test_the_papers_flow_sizes() -> None:
+    sizes = {"single-flow": 100_000_000, "four-flows": 10_000_000, "permutation": 10_000_000}
+    for part in (part for figure in FIGURES.values() for part in figure.parts if part.name in sizes):
+        plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
+        assert {one.bytes for one in plan.transfers} == {sizes[part.name]}
+    [part] = FIGURES["short-flow"].parts
+    plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
+    assert sum(one.bytes or 0 for one in plan.transfers) == pytest.approx(64_064_000, abs=2)
+
+
+def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
+    smaller = scaled(FIGURES["permutation"], 8, 2)
+    assert [(part.k, part.seeds) for part in smaller.parts] == [(8, 2)]
+    assert scaled(FIGURES["four-flows"], None, None) == FIGURES["four-flows"]
+    with pytest.raises(WorkloadError, match="four-flows"):
+        scaled(FIGURES["four-flows"], 2, None)
+    with pytest.raises(ValueError, match="even"):
+        scaled(FIGURES["permutation"], 5, None)
+
+
+# -- measures -------------------------------------------------------------------------------------------------------------
+
+
+def test_measures_of_flows() -> None:
+    flows = [flow(0, 100.0, fast_retransmits=3, reordered=100), flow(1, 300.0, timeouts=2, retransmits=5)]
+    found = measure(run(), flows, PAYLOAD)
+    assert (found["mean"], found["minimum"], found["maximum"]) == (200.0, 100.0, 300.0)
+    assert found["link_percent"] == pytest.approx(100 * 200 / PAYLOAD)
+    assert (found["fast_retransmits"], found["fast_retransmits_of_a_flow"]) == (3.0, 1.5)
+    assert (found["timeouts"], found["retransmits"], found["dropped"]) == (2.0, 5.0, 7.0)
+    assert found["reordered_percent"] == 5.0
+    assert "delay_most" not in found
+    assert "queue_most" not in found
+
+
+def test_a_host_is_measured_over_all_its_flows_and_what_is_between_them() -> None:
+    flows = [
+        flow(0, src="h0_0_2", bytes=1_000_000, start=0.0, seconds=0.1),
+        flow(1, src="h0_0_3", bytes=500_000, start=0.0, seconds=0.1),
+        flow(2, src="h0_0_2", bytes=1_000_000, start=0.3, seconds=0.1),
+    ]
+    assert host_mbit(flows) == [pytest.approx(8 * 2 / 0.4), pytest.approx(8 * 0.5 / 0.1)]
+
+
+def test_measures_by_kind() -> None:
+    flows = [flow(0, 10.0, kind="short", timeouts=1), flow(1, 300.0, kind="long"), flow(2, 500.0, kind="long")]
+    found = measure(run(), flows, PAYLOAD)
+    assert (found["short_mean"], found["short_timeouts"], found["long_mean"]) == (10.0, 1.0, 400.0)
+
+
+def test_measures_of_traced_packets() -> None:
+    rows = [[0.001 * n, n, n % 2, 0, 0.1 + 0.001 * n] for n in range(1000)]
+    found = measure(run(arrivals={"0": rows}, queues={"e0_0-eth3": [0, 5, 2]}), [flow()], PAYLOAD)
+    assert (found["delay_least"], found["delay_most"]) == (pytest.approx(100), pytest.approx(1099))
+    assert (found["path 0.0"], found["path 1.0"], found["deviation"]) == (50.0, 50.0, 0.0)
+    assert found["queue_most"] == 5.0
+
+
+def test_delays_of_figure_7_are_told_apart_while_both_flows_send() -> None:
+    first = [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)]
+    second = [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)]
+    late = [[0.5 + 0.0001 * n, 300 + n, 1, 0, 9.0] for n in range(100)]
+    flows = [flow(0, seconds=0.05), flow(1, seconds=0.6, reordered=100)]
+    found = measure(run(arrivals={"0": first, "1": second + late}), flows, PAYLOAD, failed=True)
+    assert found["overlapping_delay"] == pytest.approx(500)
+    assert found["other_delay"] == pytest.approx(200)
+    assert (found["flow 0"], found["flow 1 reordered_percent"]) == (100.0, 10.0)
+
+
+# -- tables and data ------------------------------------------------------------------------------------------------------
+
+FIGURE = Figure(
+    "one",
+    "a paper, section 1",
+    (Part("p", "permutation", 4, ("sopa", "rps"), 0.1, 2),),
+    (
+        Row("sopa", "p", "sopa", "mean", 200.0),
+        Row("rps", "p", "rps", "mean"),
+        Row("sopa, timeouts", "p", "sopa", "timeouts", 0.0),
+        Row("sopa, delay", "p", "sopa", "delay_most", 5.0),
+    ),
+    (Variant("", "here"), Variant("slow", "slower", ("delay=1ms",))),
+    ("a note",),
+)
+HERE, SLOWER = FIGURE.variants
+
+
+def kept() -> dict[str, list[RunData]]:
+    runs = (
+        ("p", "sopa", 1, 100.0),
+        ("p", "sopa", 2, 110.0),
+        ("p", "sopa", 3, 900.0),
+        ("p", "rps", 1, 50.0),
+        ("p-slow", "sopa", 1, 40.0),
+    )
+    found: dict[str, list[RunData]] = {}
+    for part, scheme, seed, mbit in runs:
+        flows = [flow(0, mbit), flow(1, mbit)]
+        found.setdefault(part, []).append(data(run(scheme=scheme, seed=seed), flows, PAYLOAD))
+    return found
+
+
+def found(number: int, variant: Variant = HERE) -> Told | None:
+    return told(FIGURE, FIGURE.rows[number], variant, kept())
+
+
+def test_each_variant_has_every_part_with_its_options() -> None:
+    assert [(part.name, part.options) for part in FIGURE.runs()] == [("p", ()), ("p-slow", ("delay=1ms",))]
+
+
+def test_what_is_told_is_the_mean_over_the_parts_own_seeds() -> None:
+    first = found(0)
+    assert first is not None  # the run with seed 3 is there for another figure
+    assert (first.here, first.seeds) == (105.0, 2)
+    assert first.spread == pytest.approx(12.706 * 5, rel=1e-3)  # Student's t for two values
+    assert found(1) == Told(50.0, None, 1)
+    assert found(0, SLOWER) == Told(40.0, None, 1)
+    assert found(1, SLOWER) is None
+    assert found(3) is None  # what no run has measured
+
+
+def test_the_table_of_a_figure() -> None:
+    lines = markdown(FIGURE, kept()).splitlines()
+    assert lines[0] == "## one"
+    assert "|  | paper | here | ratio | slower | ratio |" in lines
+    assert "| sopa | 200 | 105 ± 63.53 | 0.53 | 40 | 0.20 |" in lines
+    assert "| rps |  | 50 |  |  |  |" in lines
+    assert "| sopa, timeouts | 0 | 0 |  | 0 |  |" in lines  # a paper's 0 has no ratio
+    assert "- a note" in lines
+    assert {line.count("|") for line in lines if line.startswith("|")} == {7}
+
+
+def test_data_come_back_and_have_a_line_for_each_run() -> None:
+    runs = kept()["p"]
+    text = compact(runs)
+    assert read(text) == runs
+    assert len(text.splitlines()) == len(runs) + 2
+    assert all(len(a) < 2000 for a, _ in pairwise(text.splitlines()))
+    for damaged in ("", text[:-5], "{}", "[1]", json.dumps([{"scheme": "sopa"}])):
+        with pytest.raises(ResultsError):
+            read(damaged)

@@ -1,0 +1,59 @@
+"""The simulator's outputs are kept by what decides them, and a damaged one is as good as none."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from experiments.ns3.cache import Cache, directory, key
+
+
+def test_what_was_kept_comes_back_under_its_own_name_only(tmp_path: Path) -> None:
+    cache = Cache(tmp_path / "deep" / "cache")
+    assert cache.get("one") is None
+    cache.put("one", "é\n" * 1000)
+    assert cache.get("one") == "é\n" * 1000
+    assert cache.get("other") is None
+
+
+def test_another_program_or_other_settings_have_another_name() -> None:
+    assert len({key("a", "k 4"), key("b", "k 4"), key("a", "k 6"), key("a", "k 4\nk 4")}) == 4
+    assert key("a", "k 4") == key("a", "k 4")
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "bytes"])
+def test_a_damaged_one_is_taken_away(tmp_path: Path, damage: str) -> None:
+    cache = Cache(tmp_path)
+    cache.put("one", "some output " * 100)
+    file = tmp_path / "one.gz"
+    whole = file.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 0x40
+    file.write_bytes(
+        {
+            "empty": b"",
+            "cut": whole[:-9],
+            "flipped": bytes(flipped),
+            "text": b"some output",
+            "bytes": gzip.compress(b"\xff\xfe"),
+        }[damage]
+    )
+    assert cache.get("one") is None
+    assert not file.exists()
+    cache.put("one", "again")
+    assert cache.get("one") == "again"
+
+
+def test_nothing_is_left_of_one_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "one.gz").mkdir()  # what a file cannot be renamed to
+    with pytest.raises(OSError, match="one"):
+        Cache(tmp_path).put("one", "text")
+    assert [file.name for file in tmp_path.iterdir()] == ["one.gz"]
+
+
+def test_where_it_is_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("SOPA_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert directory() == tmp_path / "xdg/sopa/ns3"
+    monkeypatch.setenv("SOPA_CACHE", str(tmp_path / "own"))
+    assert directory() == tmp_path / "own/ns3"
