@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -211,6 +210,8 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
         ("k 4\ntransfer 0 5 10 0 1 0\n", "transfer 0 waits for a later one"),
         ("k 4\nfail a9_9 0\n", "there is no aggregation or core switch"),
         ("k 4\nfirst-path best\n", "first-path is"),
+        ("k 4\nreceive-buffer 65536\n", "receive-buffer must not be below send-buffer"),
+        ("k 4\npacket 70000\n", "packet must be from 100 to 65000"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(program: Path, text: str, problem: str) -> None:
@@ -237,17 +238,3 @@ def test_schemes_and_settings_that_the_simulator_has_not() -> None:
 def test_a_simulator_that_is_killed_is_an_error() -> None:
     with pytest.raises(SimulatorError, match="the simulator ended"):
         simulate(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE, started=lambda process: process.kill())
-
-
-def test_the_command_runs_reports_and_goes_on(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    command = ["sopa", "experiment", "run", "permutation", "--backend", "ns3", "--schemes", "sopa,rps", "--seeds", "2"]
-    done = subprocess.run([*command, "--seconds", "0.02", "--out", str(out)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert (out / "report" / "README.md").exists()
-    flows = [json.loads(line) for line in (out / "sopa-1.jsonl").read_text().splitlines()]
-    assert {(flow["backend"], flow["rate_mbit"]) for flow in flows} == {("ns3", 1000.0)}
-    (out / "rps-2.jsonl").unlink()
-    done = subprocess.run([*command, "--seconds", "0.02", "--out", str(out)], capture_output=True, text=True)
-    assert "3 of 4 runs are there already" in done.stderr
-    assert (out / "rps-2.jsonl").exists()

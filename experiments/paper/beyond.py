@@ -1,0 +1,57 @@
+"""What the papers do not have: fabrics of all sizes, and what the slowest flow depends on. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .common import ALL, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, permutation_part
+from .model import Figure, Row, Variant
+
+
+def sizes() -> Figure:
+    """The permutation with every scheme."""
+    parts = tuple(
+        permutation_part(k, tuple(one for one in ALL if k <= SEVERAL_SEEDS_UP_TO or one != "plts-rnd"), _seeds_of(k))
+        for k in SIZES
+    )
+    rows = tuple(
+        Row(f"k={part.k}, {scheme}, {what}", part.name, scheme, measure)
+        for part in parts
+        for scheme in part.schemes
+        for what, measure in (("mean Mbit/s", "mean"), ("slowest", "minimum"))
+    )
+    return Figure(
+        "sizes",
+        "the permutation of section 4.3 in fabrics of all sizes, with every scheme",
+        parts,
+        rows,
+        (WRITTEN,),
+        (f"plts-rnd is rps in the simulator, packet for packet, and is left out above k={SEVERAL_SEEDS_UP_TO}.",),
+    )
+
+
+def _seeds_of(k: int) -> int:
+    return 3 if k <= SEVERAL_SEEDS_UP_TO else 1
+
+
+def starts() -> Figure:
+    """What the slowest flow depends on."""
+    variants = (
+        WRITTEN,
+        Variant("spread", "starts over 1 ms", ("spread=1ms",)),
+        Variant("receiver", "first path by receiver", ("first-path=receiver",)),
+        Variant("random", "at random", ("first-path=random",)),
+        replace(TCP_OF_THEN, title="first window 1, slow start to 64 KiB"),
+        Variant("buffers", "buffers of 64 KiB", ("send-buffer=65535", "receive-buffer=65535")),
+    )
+    part = replace(permutation_part(K, ("sopa",)), name="permutation")
+    rows = tuple(
+        Row(what, part.name, "sopa", measure, paper)
+        for what, measure, paper in (
+            ("mean Mbit/s", "mean", 925.13),
+            ("slowest", "minimum", 910.0),
+            ("fast retransmits", "fast_retransmits", None),
+            ("reordered %", "reordered_percent", None),
+        )
+    )
+    return Figure("starts", "what the slowest flow of figure 11 depends on, k=24", (part,), rows, variants)

@@ -1,0 +1,38 @@
+"""What several figures share: variants, sizes, and the runs of the permutation. Pure."""
+
+from __future__ import annotations
+
+from .model import Part, Variant
+
+K = 24
+WRITTEN = Variant("", "here")
+THEN = Variant(
+    "then",
+    "20 us a link, TCP of then",
+    ("delay=20us", "initial-window=1", "slow-start-threshold=65535"),
+)
+"""What the paper's own numbers hint at. Its shortest delays (187 us, figure 10) are those of six links of 19 us each, not of 25 ns.
+Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
+first window was one segment until 3.31 (ns-3's CHANGES and RELEASE_NOTES)."""
+TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", THEN.options[1:])
+BOTH = (WRITTEN, THEN)
+THRESHOLDS = (3, 6, 10, 15, 20)
+ALL = ("sopa", "rps", "plts-rr", "plts-cnt", "plts-rnd", "ecmp", "hedera", "drb")
+SIZES = (4, 8, 12, 16, 20, 24)
+SEVERAL_SEEDS_UP_TO = 16
+PERMUTATION = "permutation-transfers"
+TEN_MEGABYTES = 0.1
+"""Seconds, with which `permutation-transfers` has 10 MB."""
+PRODUCTION = 0.1
+"""Seconds that hosts send in `production`."""
+
+
+def with_threshold(scheme: str, threshold: int) -> str:
+    """A scheme's name with that fast-retransmit threshold."""
+    usual = {"sopa": 10, "rps": 3}[scheme]
+    return scheme if threshold == usual else f"{scheme}+fr={threshold}"
+
+
+def permutation_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:
+    """Runs of the permutation with 10 MB a flow."""
+    return Part(f"permutation-k{k}", PERMUTATION, k, schemes, TEN_MEGABYTES, seeds)

@@ -1,0 +1,215 @@
+"""The SOPA paper's figures of 3,456 hosts: 4, 6, 11 and 12, example 2, section 4.4; and the PLTS paper's of 54. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .common import BOTH, PRODUCTION, THRESHOLDS, WRITTEN, K, permutation_part, with_threshold
+from .model import Figure, Part, Row, Variant
+
+
+def thresholds() -> Figure:
+    """Example 1, figures 4 and 6."""
+    schemes = tuple(with_threshold(base, threshold) for base in ("rps", "sopa") for threshold in THRESHOLDS)
+    part = replace(permutation_part(K, schemes), name="thresholds")
+    paper = dict(zip(THRESHOLDS, (28_708, 6_753, 516, 62, 3), strict=True))
+    means = {10: 896.24, 15: 919.82, 20: 921.16}
+    rows = [
+        Row(
+            f"rps, {threshold}, fast retransmits",
+            part.name,
+            with_threshold("rps", threshold),
+            "fast_retransmits",
+            found,
+        )
+        for threshold, found in paper.items()
+    ]
+    rows += [
+        Row(f"rps, {threshold}, mean Mbit/s", part.name, with_threshold("rps", threshold), "mean", means.get(threshold))
+        for threshold in THRESHOLDS
+    ]
+    rows += [
+        Row(f"rps, {threshold}, slowest", part.name, with_threshold("rps", threshold), "minimum")
+        for threshold in THRESHOLDS
+    ]
+    rows += [
+        Row("rps, 3, reordered %", part.name, "rps", "reordered_percent", 10.96),
+        Row("sopa, 3, reordered %", part.name, "sopa+fr=3", "reordered_percent", 2.83),
+    ]
+    known = {3: 2_728}
+    for threshold in THRESHOLDS:
+        scheme = with_threshold("sopa", threshold)
+        rows += [
+            Row(
+                f"sopa, {threshold}, fast retransmits",
+                part.name,
+                scheme,
+                "fast_retransmits",
+                known.get(threshold),
+            ),
+            Row(f"sopa, {threshold}, mean Mbit/s", part.name, scheme, "mean"),
+            Row(f"sopa, {threshold}, slowest", part.name, scheme, "minimum"),
+        ]
+    return Figure(
+        "thresholds",
+        "SOPA paper, section 3.2.2, example 1, figures 4 and 6: the fast-retransmit threshold, a permutation, k=24",
+        (part,),
+        tuple(rows),
+        (WRITTEN,),
+        ("The paper does not say how much each flow sends in example 1: 10 MB, as in section 4.3.",),
+    )
+
+
+def short_flow() -> Figure:
+    """Example 2."""
+    part = Part(
+        "short-flow",
+        "short-flow-beside-incast",
+        K,
+        tuple(with_threshold("rps", threshold) for threshold in THRESHOLDS),
+        0.64,
+        10,
+    )
+    paper = dict(zip(THRESHOLDS, (53.16, 61.14, 57.84, 2.41, 2.42), strict=True))
+    rows = [
+        Row(
+            f"rps, {threshold}, the short flow, Mbit/s",
+            part.name,
+            with_threshold("rps", threshold),
+            "short_mean",
+            found,
+        )
+        for threshold, found in paper.items()
+    ]
+    rows += [
+        Row(
+            f"rps, {threshold}, timeouts of the short flow",
+            part.name,
+            with_threshold("rps", threshold),
+            "short_timeouts",
+        )
+        for threshold in THRESHOLDS
+    ]
+    return Figure(
+        "short-flow",
+        "SOPA paper, section 3.2.2, example 2: 64 KB to a client that fetches 64 MB from three servers, k=24",
+        (part,),
+        tuple(rows),
+        BOTH,
+        ("The paper has one run, and does not say who sends to whom nor when: here hosts are drawn from each seed.",),
+    )
+
+
+def permutations(name: str, variant: Variant) -> Figure:
+    """Figure 11."""
+    part = replace(permutation_part(K, ("sopa", "rps", "hedera", "ecmp", "drb")), name="permutation")
+    rows = [
+        Row("sopa, mean Mbit/s", part.name, "sopa", "mean", 925.13),
+        Row("sopa, slowest", part.name, "sopa", "minimum", 910.0),
+        Row("sopa, fast retransmits", part.name, "sopa", "fast_retransmits"),
+        Row("sopa, reordered %", part.name, "sopa", "reordered_percent"),
+        *(
+            Row(f"{scheme}, mean Mbit/s ({where})", part.name, scheme, "mean", round(paper, 1))
+            for scheme, abstract, less in (
+                ("rps", 29.87, 47.47),
+                ("hedera", 50.41, 75.21),
+                ("ecmp", 77.74, 76.48),
+            )
+            for where, paper in (
+                (f"the abstract: SOPA has {abstract}% more", 925.13 / (1 + abstract / 100)),
+                (f"section 4.3: {less}% below SOPA", 925.13 * (1 - less / 100)),
+            )
+        ),
+        *(Row(f"{scheme}, slowest", part.name, scheme, "minimum") for scheme in ("rps", "hedera", "ecmp")),
+        Row("drb, mean Mbit/s", part.name, "drb", "mean"),
+        Row("drb, slowest", part.name, "drb", "minimum"),
+    ]
+    return Figure(
+        name,
+        "SOPA paper, section 4.3, figure 11: 3,456 flows of 10 MB, k=24",
+        (part,),
+        tuple(rows),
+        (variant,),
+        (
+            "The paper contradicts itself: the abstract's gains and section 4.3's losses are of different means.",
+            "A mean is of flows' own throughputs, each from its start to its last byte.",
+        ),
+    )
+
+
+def production() -> Figure:
+    """Section 4.4."""
+    part = Part("production", "production", K, ("sopa", "rps", "hedera", "ecmp"), PRODUCTION)
+    paper = {"sopa": 465.5, "rps": 302.96, "hedera": 105.005, "ecmp": 103.849}
+    rows = [
+        Row(f"{scheme}, a host's mean, Mbit/s", part.name, scheme, "host_mean", found)
+        for scheme, found in paper.items()
+    ]
+    rows += [Row(f"{scheme}, slowest host", part.name, scheme, "host_minimum") for scheme in paper]
+    return Figure(
+        "production",
+        "SOPA paper, section 4.4: every host sends flow after flow to random hosts, 95% below 1 MB, k=24",
+        (part,),
+        tuple(rows),
+        (WRITTEN,),
+        (
+            "The paper gives two points of the sizes' distribution, and not how long hosts send: sizes are those of the workload "
+            "production, and hosts send for 0.1 s. A host's throughput is of all its flows together, from first byte to last.",
+        ),
+    )
+
+
+def failed_switch() -> Figure:
+    """Figure 12."""
+    healthy = Part("production", "production", K, ("sopa", "rps"), PRODUCTION)
+    broken = Part("failure", "failure", K, ("sopa", "rps"), PRODUCTION)
+    rows = []
+    for part, word, values in (
+        (healthy, "no failure", {"sopa": (244.0, None, None, None), "rps": (214.54, 865.41, None, 0.0)}),
+        (broken, "failure", {"sopa": (188.17, None, 0.0, 0.0), "rps": (26.17, 672.25, 67.0, 12_000.0)}),
+    ):
+        for scheme, (slowest, fastest, timeouts, dropped) in values.items():
+            rows += [
+                Row(f"{scheme}, {word}, slowest host, Mbit/s", part.name, scheme, "host_minimum", slowest),
+                Row(f"{scheme}, {word}, fastest host", part.name, scheme, "host_maximum", fastest),
+                Row(f"{scheme}, {word}, mean", part.name, scheme, "host_mean"),
+                Row(f"{scheme}, {word}, timeouts", part.name, scheme, "timeouts", timeouts),
+                Row(f"{scheme}, {word}, packets dropped", part.name, scheme, "dropped", dropped),
+            ]
+    return Figure(
+        "failed-switch",
+        "SOPA paper, section 4.5, figure 12: the same, and the first pod's leftmost aggregation switch fails, k=24",
+        (healthy, broken),
+        tuple(rows),
+        (WRITTEN,),
+        (
+            "The paper does not say when the switch fails, nor when others know: here at a third of the time, and at once.",
+        ),
+    )
+
+
+def ftp() -> Figure:
+    """The PLTS paper's figure 1."""
+    part = Part("ftp", "ftp", 6, ("plts-rr", "plts-cnt", "plts-rnd", "ecmp", "sopa"), 0.5, 5)
+    paper: Mapping[str, float] = {"plts-rr": 92.0, "plts-cnt": 81.0}
+    rows = [
+        Row(f"{scheme}, % of a link's payload", part.name, scheme, "link_percent", paper.get(scheme))
+        for scheme in part.schemes
+    ]
+    rows += [
+        Row(f"{scheme}, slowest flow, Mbit/s", part.name, scheme, "minimum") for scheme in ("plts-rr", "ecmp", "sopa")
+    ]
+    rows += [Row(f"{scheme}, fastest flow", part.name, scheme, "maximum") for scheme in ("plts-rr", "ecmp", "sopa")]
+    rows += [Row(f"{scheme}, delay, 99th percentile, us", part.name, scheme, "delay_p99") for scheme in part.schemes]
+    return Figure(
+        "ftp",
+        "PLTS paper, section 3, figure 1: 27 FTPs between 54 hosts drawn at random, k=6",
+        (part,),
+        tuple(rows),
+        (WRITTEN,),
+        (
+            "The paper's are from QualNet, with links, queues and a TCP that it does not tell. ECMP is without RED and ECN here.",
+            "The figure's other numbers are only drawn. Delays are of one flow between pods.",
+        ),
+    )

@@ -1,0 +1,197 @@
+"""The simulator's commands as they are typed: what is there is not done again, and what ends half-way goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")), reason="ns-3 is not here: make install-ns3"
+)
+SOPA = str(Path(sys.executable).parent / "sopa")
+SHORT = ["run", "permutation", "--backend", "ns3", "--schemes", "sopa,rps", "--seeds", "2", "--seconds", "0.02"]
+
+LONG = ["run", "permutation", "--backend", "ns3", "--k", "8", "--schemes", "sopa,rps", "--seeds", "3", "--seconds", "0.02",
+        "--out", "out"]  # fmt: skip
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def sopa(cache: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def run(*words: str, before: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+        command = [*before, SOPA, "experiment", *words]
+        environment = {**os.environ, "SOPA_CACHE": str(cache)}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+    return run
+
+
+def seconds(out: Path) -> dict[str, float]:
+    """What each run took, which no two runs have in common."""
+    return {file.name: json.loads(file.read_text())["options"]["processor_seconds"] for file in out.glob("*.run.json")}
+
+
+def flows(out: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in out.glob("*.jsonl")}
+
+
+def simulators() -> set[str]:
+    found = set()
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        try:
+            if comm.read_text().startswith("sopa_simulation"[:15]):
+                found.add(comm.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def test_the_command_runs_reports_and_goes_on(sopa: Run, tmp_path: Path) -> None:
+    done = sopa(*SHORT, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    assert (out / "report" / "README.md").exists()
+    [*lines] = (out / "sopa-1.jsonl").read_text().splitlines()
+    assert {(flow["backend"], flow["rate_mbit"]) for flow in map(json.loads, lines)} == {("ns3", 1000.0)}
+    assert "4 of 4" in done.stderr
+    (out / "rps-2.jsonl").unlink()
+    done = sopa(*SHORT, "--out", "out")
+    assert "3 of 4 runs are there already" in done.stderr
+    assert (out / "rps-2.jsonl").exists()
+
+
+def test_the_same_run_for_another_directory_comes_from_the_cache(sopa: Run, cache: Path, tmp_path: Path) -> None:
+    assert sopa(*SHORT, "--out", "one").returncode == 0
+    assert len(list((cache / "ns3").iterdir())) == 4
+    assert sopa(*SHORT, "--out", "two").returncode == 0
+    assert flows(tmp_path / "one") == flows(tmp_path / "two")
+    assert seconds(tmp_path / "one") == seconds(tmp_path / "two")  # they are of the first time
+    assert sopa(*SHORT, "--set", "spread=1ms", "--out", "three").returncode == 0
+    assert len(list((cache / "ns3").iterdir())) == 8  # other settings are another run
+    assert flows(tmp_path / "three") != flows(tmp_path / "one")
+
+
+def test_a_damaged_entry_of_the_cache_is_made_anew(sopa: Run, cache: Path, tmp_path: Path) -> None:
+    assert sopa(*SHORT, "--out", "one").returncode == 0
+    before = {file: file.read_bytes() for file in (cache / "ns3").iterdir()}
+    for file, whole in before.items():
+        file.write_bytes(whole[: len(whole) // 2])
+    done = sopa(*SHORT, "--out", "two")
+    assert done.returncode == 0, done.stderr
+    assert flows(tmp_path / "one") == flows(tmp_path / "two")
+    assert all(len(file.read_bytes()) > len(whole) // 2 for file, whole in before.items())
+
+
+def test_other_settings_do_not_go_into_the_same_directory(sopa: Run) -> None:
+    assert sopa(*SHORT, "--out", "out").returncode == 0
+    done = sopa(*SHORT, "--set", "spread=1ms", "--out", "out")
+    assert done.returncode == 1
+    assert "results of another experiment" in done.stderr
+
+
+@pytest.mark.parametrize(("limit", "left"), [("2000", 0), ("20000", 0)])
+def test_a_full_disk_is_said_and_what_was_kept_goes_on(sopa: Run, tmp_path: Path, limit: str, left: int) -> None:
+    done = sopa(*SHORT, "--out", "out", before=("prlimit", f"--fsize={limit}"))
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr
+    assert "the same command goes on" in done.stderr
+    assert "Traceback" not in done.stderr
+    out = tmp_path / "out"
+    assert not list(out.glob(".*"))
+    assert len(list(out.glob("*.jsonl"))) == left
+    done = sopa(*SHORT, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert len(flows(out)) == 4
+
+
+@pytest.fixture
+def long_run(cache: Path, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [SOPA, "experiment", *LONG],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "SOPA_CACHE": str(cache)},
+        cwd=tmp_path,
+    )
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_a_run_that_is_ended_half_way_leaves_nobody_and_goes_on(
+    sopa: Run, long_run: subprocess.Popen[str], tmp_path: Path, how: signal.Signals
+) -> None:
+    out = tmp_path / "out"
+    others = simulators()
+    while not list(out.glob("*.jsonl")):
+        assert long_run.poll() is None
+        time.sleep(0.02)
+    long_run.send_signal(how)
+    _, said = long_run.communicate()
+    assert long_run.returncode != 0
+    assert "Traceback" not in said
+    patience = time.monotonic() + 10
+    while simulators() - others and time.monotonic() < patience:
+        time.sleep(0.02)
+    assert not simulators() - others
+    kept = flows(out)
+    assert 0 < len(kept) < 6
+    done = sopa(*LONG)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(kept)} of 6 runs are there already" in done.stderr
+    assert len(flows(out)) == 6
+    assert {name: flows(out)[name] for name in kept} == kept
+
+
+def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -> None:
+    done = sopa("paper", "four-flows", "--seeds", "2", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    table = (out / "tables.md").read_text()
+    assert "| sopa, mean Mbit/s | 475 | 48" in table
+    assert (out / "four-flows/report/queues.png").exists()
+    runs = json.loads((out / "data/four-flows.json").read_text())
+    assert [(run["scheme"], run["seed"]) for run in runs] == [("rps", 1), ("rps", 2), ("sopa", 1), ("sopa", 2)]
+    assert all(len(run["mbit"]) == 4 and run["record"]["simulator"] for run in runs)
+    again = sopa("paper", "four-flows", "--seeds", "2", "--out", "out")
+    assert "8 of 8 runs are there already" in again.stderr
+    assert (out / "tables.md").read_text() == table
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["four-flow"], "did you mean four-flows"),
+        (["permutation", "--k", "5"], "must be an even number"),
+        (["four-flows", "--k", "2"], "give --k 4 or more"),
+        (["four-flows", "--seeds", "0"], "seeds"),
+    ],
+)
+def test_what_no_figure_can_be_is_said(sopa: Run, tmp_path: Path, words: list[str], said: str) -> None:
+    done = sopa("paper", *words, "--out", "out")
+    assert done.returncode in (1, 2)
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+def test_figures_are_listed(sopa: Run) -> None:
+    listed = sopa("paper", "--list").stdout
+    assert all(name in listed for name in ("four-flows", "thresholds", "sizes"))
