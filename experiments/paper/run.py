@@ -25,6 +25,8 @@ from .model import Figure, Part, Row, RunData, Told, Variant
 
 QUEUE_PACKETS = 100
 PACKET_BYTES, HEADER_BYTES = 1500, 40
+LEAST_SPREAD = 1e-6
+"""Less of it, as a share of the mean, is what adding up floating-point numbers leaves."""
 FAILED = "asymmetric"
 """The workload whose first two flows are those of the SOPA paper's figure 7."""
 
@@ -209,7 +211,10 @@ def _rows(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Iterator[lis
 def _here(found: Told | None) -> str:
     if found is None:
         return ""
-    return _number(found.here) + (f" ± {_number(found.spread)}" if found.spread else "")
+    spread = found.spread or 0.0
+    return _number(found.here) + (
+        f" ± {_number(float(f'{spread:.2g}'))}" if spread > LEAST_SPREAD * abs(found.here) else ""
+    )
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -186,7 +186,7 @@ def test_the_table_of_a_figure() -> None:
     lines = markdown(FIGURE, kept()).splitlines()
     assert lines[0] == "## one"
     assert "|  | paper | here | ratio | slower | ratio |" in lines
-    assert "| sopa | 200 | 105 ± 63.53 | 0.53 | 40 | 0.20 |" in lines
+    assert "| sopa | 200 | 105 ± 64 | 0.53 | 40 | 0.20 |" in lines
     assert "| rps |  | 50 |  |  |  |" in lines
     assert "| sopa, timeouts | 0 | 0 |  | 0 |  |" in lines  # a paper's 0 has no ratio
     assert "- a note" in lines
