@@ -87,6 +87,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             "congestion control",
             words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic"),
         ),
+        "pacing": Option(
+            "0", "Mbit/s of payload that a connection sends at most, evenly; 0: as fast as its window lets it", 0, 10**6
+        ),
         "receive-buffer": Option("131072", "bytes of a connection's receive buffer", 2_000),
         "send-buffer": Option("131072", "bytes of its send buffer", 2_000),
         "timestamps": Option("0", "whether packets carry TCP timestamps: 1 or 0", 0, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .common import ALL, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, permutation_part
+from .common import ALL, PACED, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, permutation_part
 from .model import Figure, Row, Variant
 
 
@@ -38,13 +38,14 @@ def starts() -> Figure:
     """What the slowest flow depends on."""
     variants = (
         WRITTEN,
+        PACED,
         Variant("spread", "starts over 1 ms", ("spread=1ms",)),
         Variant("receiver", "first path by receiver", ("first-path=receiver",)),
         Variant("random", "at random", ("first-path=random",)),
         replace(TCP_OF_THEN, title="first window 1, slow start to 64 KiB"),
         Variant("buffers", "buffers of 64 KiB", ("send-buffer=65535", "receive-buffer=65535")),
     )
-    part = replace(permutation_part(K, ("sopa",)), name="permutation")
+    part = permutation_part(K, ("sopa",))
     rows = tuple(
         Row(what, part.name, "sopa", measure, paper)
         for what, measure, paper in (

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from . import beyond, few_flows, whole_fabric
-from .common import TCP_OF_THEN, WRITTEN
 from .model import Figure
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
@@ -19,13 +18,12 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             few_flows.failed_link(),
             whole_fabric.ftp(),
             whole_fabric.short_flow(),
-            whole_fabric.permutations("permutation", WRITTEN),
+            whole_fabric.permutations(),
             whole_fabric.thresholds(),
             whole_fabric.production(),
             whole_fabric.failed_switch(),
             beyond.sizes(),
             beyond.starts(),
-            whole_fabric.permutations("permutation-then", TCP_OF_THEN),
         )
     }
 )

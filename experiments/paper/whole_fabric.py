@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
-from .common import BOTH, PRODUCTION, THRESHOLDS, WRITTEN, K, permutation_part, with_threshold
-from .model import Figure, Part, Row, Variant
+from .common import BOTH, PACED, PRODUCTION, THRESHOLDS, WRITTEN, K, permutation_part, with_threshold
+from .model import Figure, Part, Row
 
 
 def thresholds() -> Figure:
     """Example 1, figures 4 and 6."""
     schemes = tuple(with_threshold(base, threshold) for base in ("rps", "sopa") for threshold in THRESHOLDS)
-    part = replace(permutation_part(K, schemes), name="thresholds")
+    part = permutation_part(K, schemes)
     paper = dict(zip(THRESHOLDS, (28_708, 6_753, 516, 62, 3), strict=True))
     means = {10: 896.24, 15: 919.82, 20: 921.16}
     rows = [
@@ -56,7 +55,7 @@ def thresholds() -> Figure:
         "SOPA paper, section 3.2.2, example 1, figures 4 and 6: the fast-retransmit threshold, a permutation, k=24",
         (part,),
         tuple(rows),
-        (WRITTEN,),
+        (PACED,),
         ("The paper does not say how much each flow sends in example 1: 10 MB, as in section 4.3.",),
     )
 
@@ -101,9 +100,9 @@ def short_flow() -> Figure:
     )
 
 
-def permutations(name: str, variant: Variant) -> Figure:
+def permutations() -> Figure:
     """Figure 11."""
-    part = replace(permutation_part(K, ("sopa", "rps", "hedera", "ecmp", "drb")), name="permutation")
+    part = permutation_part(K, ("sopa", "rps", "hedera", "ecmp", "drb"))
     rows = [
         Row("sopa, mean Mbit/s", part.name, "sopa", "mean", 925.13),
         Row("sopa, slowest", part.name, "sopa", "minimum", 910.0),
@@ -126,11 +125,11 @@ def permutations(name: str, variant: Variant) -> Figure:
         Row("drb, slowest", part.name, "drb", "minimum"),
     ]
     return Figure(
-        name,
+        "permutation",
         "SOPA paper, section 4.3, figure 11: 3,456 flows of 10 MB, k=24",
         (part,),
         tuple(rows),
-        (variant,),
+        (WRITTEN, PACED),
         (
             "The paper contradicts itself: the abstract's gains and section 4.3's losses are of different means.",
             "A mean is of flows' own throughputs, each from its start to its last byte.",

@@ -8,6 +8,7 @@
 
 #include "ns3/boolean.h"
 #include "ns3/config.h"
+#include "ns3/data-rate.h"
 #include "ns3/global-value.h"
 #include "ns3/nstime.h"
 #include "ns3/object-factory.h"
@@ -43,6 +44,11 @@ Configure(const Settings& its, std::uint32_t segment)
     SetDefault("ns3::TcpSocketBase::MinRto", ns3::TimeValue(ns3::TimeStep(its.least_timeout)));
     SetDefault("ns3::TcpSocketBase::ReTxThreshold", ns3::UintegerValue(its.threshold));
     SetDefault("ns3::TcpSocketBase::Sack", ns3::BooleanValue(its.sack));
+    if (its.pacing)
+    {
+        SetDefault("ns3::TcpSocketState::EnablePacing", ns3::BooleanValue(true));
+        SetDefault("ns3::TcpSocketState::MaxPacingRate", ns3::DataRateValue(ns3::DataRate(1'000'000 * its.pacing)));
+    }
     SetDefault("ns3::TcpSocketBase::Timestamp", ns3::BooleanValue(its.timestamps));
 }
 

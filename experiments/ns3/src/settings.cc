@@ -52,6 +52,7 @@ Read(std::istream& lines)
         {"timestamps", [&](Words& words) { its.timestamps = Value<int>(words); }},
         {"least-timeout", [&](Words& words) { its.least_timeout = Value<std::int64_t>(words); }},
         {"delayed-ack", [&](Words& words) { its.delayed_ack = Value<std::int64_t>(words); }},
+        {"pacing", [&](Words& words) { its.pacing = Value<std::uint64_t>(words); }},
         {"spread", [&](Words& words) { its.spread = Value<std::int64_t>(words); }},
         {"hedera-period", [&](Words& words) { its.hedera_period = Value<std::int64_t>(words); }},
         {"resequencing", [&](Words& words) { its.resequencing = Value<std::int64_t>(words); }},

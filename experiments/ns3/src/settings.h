@@ -34,6 +34,7 @@ struct Settings
     std::uint32_t slow_start_threshold = UINT32_MAX; // bytes, of a new connection
     bool sack = true, timestamps = false;
     std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
+    std::uint64_t pacing = 0;   // Mbit/s of payload that a connection sends at most, evenly; 0: no pacing
     std::int64_t spread = 0; // ns over which transfers that start together are spread at random
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns
     std::uint64_t seed = 1;
