@@ -16,8 +16,8 @@ Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24,
 first window was one segment until 3.31 (ns-3's CHANGES and RELEASE_NOTES)."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
 """No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries. The paper does not say so. But all of its
-flows have from 910 to little more than 925 Mbit/s (figure 11), and 2.83% of their packets are reordered at a threshold of 3: something
-other than the fabric must have limited them."""
+flows have from 910 to little more than 925 Mbit/s (figure 11), and 2.83% of their packets are reordered at a threshold of 3:
+something other than the fabric must have limited them."""
 TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", THEN.options[1:])
 BOTH = (WRITTEN, THEN)
 THRESHOLDS = (3, 6, 10, 15, 20)

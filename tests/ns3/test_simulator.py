@@ -42,8 +42,11 @@ def incast() -> Plan:
     return Plan(tuple(Transfer(tree.host(name), tree.host("h0_0_2"), MEGABYTE) for name in senders), 1.0)
 
 
-def simulated(plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1) -> tuple[RunRecord, list[FlowRecord]]:
-    return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE)
+def simulated(
+    plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1, **options: int | str
+) -> tuple[RunRecord, list[FlowRecord]]:
+    otherwise = {name.replace("_", "-"): value for name, value in options.items()}
+    return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise)
 
 
 def said(program: Path, text: str) -> subprocess.CompletedProcess[str]:
@@ -81,6 +84,65 @@ def test_a_full_queue_drops_and_tcp_delivers_all_the_same() -> None:
     assert all(flow.completed and flow.bytes == MEGABYTE for flow in flows)
     assert sum(flow.retransmits for flow in flows) >= run.counters["dropped"]
     assert max(run.queues["e0_0-eth1"]) in (100, 101)
+
+
+def alone(size: int = 20 * MEGABYTE) -> Plan:
+    tree = FatTree(4)
+    return Plan((Transfer(tree.host("h0_0_2"), tree.host("h3_1_3"), size),), 1.0, traced=(0,))
+
+
+def test_a_paced_connection_sends_evenly_and_no_more_than_it_may() -> None:
+    run, [flow] = simulated(alone(), "ecmp", pacing=500)
+    assert flow.mbit == pytest.approx(500, rel=0.01)
+    gaps = [b[0] - a[0] for a, b in pairwise(run.arrivals["0"])]
+    assert sorted(gaps)[len(gaps) // 2] == pytest.approx(8 * 1460 / 500e6, rel=0.01)
+    assert max(run.queues.get("e0_0-eth3", [0])) <= 1
+
+
+def test_a_longer_link_takes_longer() -> None:
+    for delay in (25, 20_000):
+        run, _ = simulated(alone(), "ecmp", delay=delay)
+        [first, *_] = run.arrivals["0"]
+        assert first[4] == pytest.approx(6 * (12_000 + delay) / 1e6, rel=1e-6)
+
+
+def test_starts_are_spread_over_as_long_as_is_asked() -> None:
+    starts = [flow.start for flow in simulated(permutation(), spread=1_000_000)[1]]
+    assert len(set(starts)) == 16
+    assert 0 <= min(starts) < max(starts) < 0.001
+    assert {flow.start for flow in simulated(permutation())[1]} == {0.0}
+
+
+def test_a_connection_begins_with_its_first_window_and_ends_slow_start_where_it_is_told() -> None:
+    run, _ = simulated(alone(), "ecmp", initial_window=2, delay=1_000_000)
+    first = [row[0] for row in run.arrivals["0"]]
+    assert first[1] - first[0] < 0.001 < first[2] - first[1]  # two, and nothing more for a round trip
+    limit = 65_535
+    run, _ = simulated(alone(), "ecmp", slow_start_threshold=limit, delay=1_000_000)
+    windows = [size for _, size in run.cwnd["0"]]
+    grown = [b / a for a, b in pairwise(windows) if a > limit / 1460]
+    assert grown
+    assert max(grown) < 1.1
+
+
+@pytest.mark.parametrize("rule", ["sender", "receiver", "random", "zero"])
+def test_where_flows_begin_on_their_paths(rule: str) -> None:
+    run, flows = simulated(permutation(traced=tuple(range(16))), first_path=rule)
+    firsts = {}
+    for flow in flows:
+        rows = sorted(run.arrivals[str(flow.flow)], key=lambda row: row[1])
+        firsts[flow.flow] = (rows[0][2], rows[0][3])
+    by_pod: dict[str, list[tuple[float, float]]] = {}
+    for flow in flows:
+        end = flow.dst if rule == "receiver" else flow.src
+        by_pod.setdefault(end.split("_")[0], []).append(firsts[flow.flow])
+    distinct = {len(set(its)) for its in by_pod.values()}
+    if rule == "zero":
+        assert len(set(firsts.values())) == 1
+    elif rule == "random":
+        assert len(set(firsts.values())) > 1
+    else:
+        assert distinct == {4}  # no two hosts of a pod begin on the same path
 
 
 # -- schemes --------------------------------------------------------------------------------------------------------------
