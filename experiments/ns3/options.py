@@ -98,6 +98,7 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "packet": Option("1500", "bytes of a packet with its IP and TCP headers", 100, 65_000),
         "delay": Option("25ns", "latency of each link", 0, UNITS["s"], True),
         "host-queue": Option("1000", "packets that a host's own queue holds"),
+        "patience": Option("2", "times the run's seconds, until transfers with a size are given up", 1, 10_000),
         "resequencing": Option("200us", "how long drb's receiver keeps a packet back", 1, _LONGEST, True),
         "hedera-period": Option(
             "0ns", "from one look of Hedera's controller to the next; 0ns is a tenth of the run", 0, _LONGEST, True

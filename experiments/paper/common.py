@@ -27,6 +27,8 @@ SEVERAL_SEEDS_UP_TO = 16
 PERMUTATION = "permutation-transfers"
 TEN_MEGABYTES = 0.1
 """Seconds, with which `permutation-transfers` has 10 MB."""
+TO_THE_END = ("patience=50",)
+"""Every flow of a permutation ends: those that share a link at first have it alone at last."""
 PRODUCTION = 0.1
 """Seconds that hosts send in `production`."""
 
@@ -40,4 +42,4 @@ def with_threshold(scheme: str, threshold: int) -> str:
 def permutation_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:
     """Runs of the permutation with 10 MB a flow."""
     name = "permutation" if k == K else f"permutation-k{k}"
-    return Part(name, PERMUTATION, k, schemes, TEN_MEGABYTES, seeds)
+    return Part(name, PERMUTATION, k, schemes, TEN_MEGABYTES, seeds, TO_THE_END)

@@ -125,6 +125,14 @@ def test_a_connection_begins_with_its_first_window_and_ends_slow_start_where_it_
     assert max(grown) < 1.1
 
 
+def test_transfers_are_given_up_when_patience_ends() -> None:
+    plan = replace(alone(100 * MEGABYTE), seconds=0.1)
+    for patience, complete in ((2, False), (9, True)):
+        _, [flow] = simulated(plan, "ecmp", patience=patience)
+        assert flow.completed is complete
+    assert flow.seconds == pytest.approx(8 * 100 / 973.3, rel=0.01)
+
+
 @pytest.mark.parametrize("rule", ["sender", "receiver", "random", "zero"])
 def test_where_flows_begin_on_their_paths(rule: str) -> None:
     run, flows = simulated(permutation(traced=tuple(range(16))), first_path=rule)

@@ -197,7 +197,7 @@ Run()
     {
         endless |= plan.bytes < 0;
     }
-    ns3::Simulator::Stop(ns3::TimeStep(endless ? settings.seconds : 2 * settings.seconds));
+    ns3::Simulator::Stop(ns3::TimeStep(endless ? settings.seconds : settings.patience * settings.seconds));
     const auto begin = std::chrono::steady_clock::now();
     ns3::Simulator::Run();
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
