@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3
+from experiments.campaign import Campaign
 from experiments.records import ResultsError
 from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail
@@ -29,9 +30,12 @@ from .model import Figure
     metavar="COUNT",
     help="Runs of each scheme, instead of what each figure has.",
 )
+@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing: tell of what is there already.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
               metavar="DIR", help="Where results are kept; the same command again goes on where it ended.")  # fmt: skip
-def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, out: Path) -> None:
+def paper(
+    names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path
+) -> None:
     """The papers' figures and numbers in the simulator, beside what the papers have.
 
     Without a NAME all of them; at k=24 that takes two processors some hours. Results that are there are not simulated again:
@@ -50,18 +54,20 @@ def paper(names: tuple[str, ...], listing: bool, k: int | None, seeds: int | Non
 
     try:
         chosen = [scaled(_named(name), k, seeds) for name in dict.fromkeys(names or FIGURES)]
-        runs = campaigns(chosen, out)
-        missing = sum(len(one.missing()) for one in runs)
-        count = sum(one.count for one in runs)
-        if missing < count:
-            click.echo(f"{count - missing} of {count} runs are there already", err=True)
-        status = ns3.run_simulations(runs) if missing else 0
+        status = 0 if only_tables else _simulate(campaigns(chosen, out))
         if status == 0:
-            write(chosen, out, Console(highlight=False).print)
+            write(chosen, out, Console(highlight=False).print, partial=only_tables)
             click.echo(f"tables are in {out / 'tables.md'}, data in {out / 'data'}, plots in {out}/*/report")
     except (WorkloadError, ResultsError, ns3.SimulatorError, ValueError) as error:
         fail(str(error))
     sys.exit(status)
+
+
+def _simulate(runs: list[Campaign]) -> int:
+    missing, count = sum(len(one.missing()) for one in runs), sum(one.count for one in runs)
+    if missing < count:
+        click.echo(f"{count - missing} of {count} runs are there already", err=True)
+    return ns3.run_simulations(runs) if missing else 0
 
 
 def _named(name: str) -> Figure:

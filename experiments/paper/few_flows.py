@@ -10,20 +10,22 @@ NO_SACK = "rps+sack=off"
 
 def oversubscription() -> Figure:
     """Section 3.1 and figure 3."""
-    ratios = {"1:1": ("single-flow", 986.06), "4:3": ("single-flow-4:3", 966.31), "2:1": ("single-flow-2:1", 578.42),
-              "4:1": ("single-flow-4:1", 296.03)}  # fmt: skip
-    parts = tuple(Part(name, name, 4, ("rps", "sopa", NO_SACK), 1.6, 5) for name, _ in ratios.values())
-    rows = [Row(f"rps, {ratio}, Mbit/s", name, "rps", "mean", paper) for ratio, (name, paper) in ratios.items()]
-    rows += [Row(f"sopa, {ratio}, Mbit/s", name, "sopa", "mean") for ratio, (name, _) in ratios.items()]
+    papers = {"1:1": 986.06, "4:3": 966.31, "2:1": 578.42, "4:1": 296.03}
+    workloads = {ratio: "single-flow" if ratio == "1:1" else f"single-flow-{ratio}" for ratio in papers}
+    names = {ratio: workload.replace(":", "-") for ratio, workload in workloads.items()}
+    schemes = ("rps", "sopa", NO_SACK)
+    parts = tuple(Part(names[ratio], workload, 4, schemes, 1.6, 5) for ratio, workload in workloads.items())
+    rows = [Row(f"rps, {ratio}, Mbit/s", names[ratio], "rps", "mean", paper) for ratio, paper in papers.items()]
+    rows += [Row(f"sopa, {ratio}, Mbit/s", name, "sopa", "mean") for ratio, name in names.items()]
     rows += [
-        Row("rps, 4:1, fast retransmits", "single-flow-4:1", "rps", "fast_retransmits", 347),
-        Row("rps, 4:1, sent again", "single-flow-4:1", "rps", "retransmits", 2406),
+        Row("rps, 4:1, fast retransmits", "single-flow-4-1", "rps", "fast_retransmits", 347),
+        Row("rps, 4:1, sent again", "single-flow-4-1", "rps", "retransmits", 2406),
         *(
-            Row(f"rps without SACK, {ratio}, Mbit/s", name, NO_SACK, "mean", paper)
-            for ratio, (name, paper) in ratios.items()
+            Row(f"rps without SACK, {ratio}, Mbit/s", names[ratio], NO_SACK, "mean", paper)
+            for ratio, paper in papers.items()
         ),
-        Row("rps without SACK, 4:1, fast retransmits", "single-flow-4:1", NO_SACK, "fast_retransmits", 347),
-        Row("rps without SACK, 4:1, sent again", "single-flow-4:1", NO_SACK, "retransmits", 2406),
+        Row("rps without SACK, 4:1, fast retransmits", "single-flow-4-1", NO_SACK, "fast_retransmits", 347),
+        Row("rps without SACK, 4:1, sent again", "single-flow-4-1", NO_SACK, "retransmits", 2406),
     ]
     return Figure(
         "oversubscription",

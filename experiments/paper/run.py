@@ -42,7 +42,7 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
     parts = tuple(replace(part, k=k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
     for part in parts:
         _plan(part, 1)
-    return replace(figure, parts=parts)
+    return replace(figure, parts=parts, source=f"{figure.source}; here k={k}" if k else figure.source)
 
 
 def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
@@ -79,8 +79,15 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
     return found
 
 
-def collect(part: Part, out: Path) -> list[RunData]:
-    """What is kept of a part's runs, all of which are there.
+def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
+    """What is kept of a part's runs.
+
+    Parameters
+    ----------
+    part : Part
+    out : Path
+    partial : bool
+        Whether some, or all, may be missing.
 
     Raises
     ------
@@ -94,12 +101,13 @@ def collect(part: Part, out: Path) -> list[RunData]:
     for flow in results.flows():
         if (flow.scheme, flow.seed) in wanted:
             flows.setdefault((flow.scheme, flow.seed), []).append(flow)
-    if missing := wanted - flows.keys():
+    missing = wanted - flows.keys()
+    if missing and not partial:
         scheme, seed = min(missing)
         raise ResultsError(f"{results.directory} has no run of {scheme} with seed {seed}: run the same command again")
     return [
         data(results.run(scheme, seed), flows[scheme, seed], payload, part.workload == FAILED)
-        for scheme, seed in sorted(wanted)
+        for scheme, seed in sorted(wanted - missing)
     ]
 
 
@@ -115,7 +123,7 @@ def told(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence
         From the name of each part, in its variant, to what is kept of its runs.
     """
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
-    its = [run for run in kept[part.name] if run.scheme == row.scheme and run.seed <= part.seeds]
+    its = [run for run in kept.get(part.name, ()) if run.scheme == row.scheme and run.seed <= part.seeds]
     values = [run.measures[row.measure] for run in its if row.measure in run.measures]
     if not values:
         return None
@@ -124,7 +132,7 @@ def told(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence
     return Told(math.fsum(values) / len(values), half, len(values))
 
 
-def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None]) -> None:
+def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
     """Tables, figures and data of what has been run.
 
     Parameters
@@ -134,6 +142,8 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None]) -
         Gets ``tables.md``, and ``data/PART.json`` for each part; each part's directory gets its report.
     say : callable
         Given a table for a terminal of each figure.
+    partial : bool
+        Whether runs may be missing: those are left out, and figures of which there is nothing.
 
     Raises
     ------
@@ -142,17 +152,19 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None]) -
     """
     kept = {}
     for part in _parts(figures):
-        kept[part.name] = collect(part, out)
-        report(out / part.name, say=lambda _text: None)
-    text = []
+        if runs := collect(part, out, partial):
+            kept[part.name] = runs
+            report(out / part.name, say=lambda _text: None)
+    figures = [figure for figure in figures if any(part.name in kept for part in figure.runs())]
+    if not kept:
+        raise ResultsError(f"{out} has no run of these figures yet")
     for figure in figures:
-        text.append(markdown(figure, kept))
         say(terminal(figure, kept))
     try:
         (out / "data").mkdir(exist_ok=True)
         for name, runs in kept.items():
             (out / "data" / f"{name}.json").write_text(compact(runs))
-        (out / "tables.md").write_text("\n".join(text))
+        (out / "tables.md").write_text(tables(figures, kept))
     except OSError as error:
         raise ResultsError(f"tables cannot be written to {out}: {error.strerror or error}") from error
 
@@ -171,6 +183,11 @@ def read(text: str) -> list[RunData]:
         return [RunData(**{**one, "mbit": tuple(one["mbit"])}) for one in found]
     except (ValueError, TypeError, KeyError) as error:
         raise ResultsError(f"data of runs are damaged: {error}") from error
+
+
+def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
+    """The tables of figures, with nothing where there is no run yet."""
+    return "\n".join(markdown(figure, kept) for figure in figures)
 
 
 def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:

@@ -168,11 +168,22 @@ def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -
     assert "| sopa, mean Mbit/s | 475 | 48" in table
     assert (out / "four-flows/report/queues.png").exists()
     runs = json.loads((out / "data/four-flows.json").read_text())
-    assert [(run["scheme"], run["seed"]) for run in runs] == [("rps", 1), ("rps", 2), ("sopa", 1), ("sopa", 2)]
+    assert {(run["scheme"], run["seed"]) for run in runs} == {
+        (scheme, seed) for scheme in ("sopa", "rps", "rps+sack=off") for seed in (1, 2)
+    }
     assert all(len(run["mbit"]) == 4 and run["record"]["simulator"] for run in runs)
     again = sopa("paper", "four-flows", "--seeds", "2", "--out", "out")
-    assert "8 of 8 runs are there already" in again.stderr
+    assert "12 of 12 runs are there already" in again.stderr
     assert (out / "tables.md").read_text() == table
+    for file in out.glob("four-flows/rps-*"):
+        file.unlink()
+    part = sopa("paper", "four-flows", "paths", "--seeds", "2", "--tables", "--out", "out")
+    assert part.returncode == 0, part.stderr
+    assert not list(out.glob("four-flows/rps-*"))
+    text = (out / "tables.md").read_text()
+    assert "| sopa, mean Mbit/s | 475 | 48" in text
+    assert "| rps, slowest | 360.6 |  |" in text
+    assert "## paths" not in text
 
 
 @pytest.mark.parametrize(
