@@ -35,7 +35,7 @@ def optimised() -> Path | None:
     return OPTIMISED / "ns-3.37" if (OPTIMISED / "made").exists() else None
 
 
-def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD) -> Path:
+def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD, packaged: bool = False) -> Path:
     """The program's path, after building it if it is not there or not that of the present source.
 
     Parameters
@@ -43,13 +43,15 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
     say : callable
         Told what is going on.
     directory : Path
+    packaged : bool
+        Whether to take Debian's ns-3 even if there is one built from source.
 
     Raises
     ------
     SimulatorError
         If ns-3 or a compiler is not installed, or it cannot be built.
     """
-    program, stamp, own = directory / _NAME, directory / _STAMP, optimised()
+    program, stamp, own = directory / _NAME, directory / _STAMP, None if packaged else optimised()
     wanted = f"{digest()} {own or 'Debian'}\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -57,8 +59,8 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
             fcntl.flock(lock, fcntl.LOCK_EX)  # of several that want it, one builds it
             if program.exists() and stamp.exists() and stamp.read_text() == wanted:
                 return program
-            packaged = list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake"))
-            if shutil.which("cmake") is None or not (own or packaged):
+            installed = list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake"))
+            if shutil.which("cmake") is None or not (own or installed):
                 raise SimulatorError("ns-3 is not installed: make install-ns3")
             say("building the simulator")
             stamp.unlink(missing_ok=True)

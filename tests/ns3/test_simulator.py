@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
+from experiments.ns3.program import optimised
+from experiments.ns3.simulate import lines
 from experiments.records import FlowRecord, RunRecord
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
@@ -263,6 +266,17 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
         _, flows = simulate(tree, workload_named(name).build(tree, 1, scale), name, named("sopa"), 1, scale)
         assert flows
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
+
+
+@pytest.mark.skipif(not optimised(), reason="ns-3 is not built from source: make install-ns3 ARGS=--optimised")
+def test_debians_ns3_and_the_one_built_for_speed_give_the_same(program: Path, tmp_path: Path) -> None:
+    packaged = build(directory=tmp_path, packaged=True)
+    for scheme in SIMULATED:
+        plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
+        text = "\n".join(lines(FatTree(4), plan, named(scheme), 1, SCALE, 20))
+        one, other = (said(build_, text).stdout.splitlines() for build_ in (program, packaged))
+        assert one[:-1] == other[:-1]
+        assert {**json.loads(one[-1]), "seconds": 0} == {**json.loads(other[-1]), "seconds": 0}
 
 
 # -- bad input ------------------------------------------------------------------------------------------------------------
