@@ -22,7 +22,7 @@ def sizes() -> Figure:
     )
     return Figure(
         "sizes",
-        "the permutation of section 4.3 in fabrics of all sizes, with every scheme",
+        "every host sends 10 MB to one of another pod and receives from one, in fabrics of all sizes, with every scheme",
         parts,
         rows,
         (WRITTEN,),
@@ -55,4 +55,10 @@ def starts() -> Figure:
             ("reordered %", "reordered_percent", None),
         )
     )
-    return Figure("starts", "what the slowest flow of figure 11 depends on, k=24", (part,), rows, variants)
+    return Figure(
+        "starts",
+        "what SOPA's slowest flow depends on if every host sends and receives, k=24",
+        (part,),
+        rows,
+        variants,
+    )

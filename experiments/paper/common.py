@@ -15,16 +15,15 @@ THEN = Variant(
 Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
 first window was one segment until 3.31 (ns-3's CHANGES and RELEASE_NOTES)."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
-"""No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries. The paper does not say so. But all of its
-flows have from 910 to little more than 925 Mbit/s (figure 11), and 2.83% of their packets are reordered at a threshold of 3:
-something other than the fabric must have limited them."""
+"""No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries: a full fabric has some slack then."""
 TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", THEN.options[1:])
 BOTH = (WRITTEN, THEN)
 THRESHOLDS = (3, 6, 10, 15, 20)
 ALL = ("sopa", "rps", "plts-rr", "plts-cnt", "plts-rnd", "ecmp", "hedera", "drb")
 SIZES = (4, 8, 12, 16, 20, 24)
 SEVERAL_SEEDS_UP_TO = 16
-PERMUTATION = "permutation-transfers"
+PERMUTATION, PAIRS = "permutation-transfers", "ftp-transfers"
+"""Every host sends and receives; every host sends or receives."""
 TEN_MEGABYTES = 0.1
 """Seconds, with which `permutation-transfers` has 10 MB."""
 TO_THE_END = ("patience=50",)
@@ -43,3 +42,9 @@ def permutation_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:
     """Runs of the permutation with 10 MB a flow."""
     name = "permutation" if k == K else f"permutation-k{k}"
     return Part(name, PERMUTATION, k, schemes, TEN_MEGABYTES, seeds, TO_THE_END)
+
+
+def pairs_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:
+    """Runs in which "each server is a sender or receiver for just one flow" (example 1), with 10 MB a flow."""
+    name = "pairs" if k == K else f"pairs-k{k}"
+    return Part(name, PAIRS, k, schemes, TEN_MEGABYTES, seeds, TO_THE_END)

@@ -62,7 +62,7 @@ def test_parts_of_the_same_name_are_the_same_runs() -> None:
 
 
 def test_the_papers_flow_sizes() -> None:
-    sizes = {"single-flow": 100_000_000, "four-flows": 10_000_000, "permutation": 10_000_000}
+    sizes = {"single-flow": 100_000_000, "four-flows": 10_000_000, "permutation": 10_000_000, "pairs": 10_000_000}
     for part in (part for figure in FIGURES.values() for part in figure.parts if part.name in sizes):
         plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
         assert {one.bytes for one in plan.transfers} == {sizes[part.name]}

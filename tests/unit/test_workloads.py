@@ -12,10 +12,10 @@ from topologies import FatTree
 
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
-    *("permutation", "permutation-transfers", "ftp", "production"),
+    *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
     *("failure", "failure-permutation", "short-flow-beside-incast"),
 ]
-BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "production", "failure"})
+BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure"})
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -55,7 +55,7 @@ def test_every_workload_of_the_papers_is_there() -> None:
     ("text", "said"),
     [
         ("permutations", "did you mean permutation\\?"),
-        ("incast", "there are permutation, permutation-transfers, ftp, production, .*FILE.csv"),
+        ("incast", "there are permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
         ("", "there is no workload ''"),
     ],
 )
@@ -112,16 +112,19 @@ def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
-    if name in ("permutation", "permutation-transfers", "ftp", "production"):
+    if name in ("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"):
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:
         with pytest.raises(WorkloadError, match="give --k 4 or more"):
             built(name, 2)
 
 
-def test_a_permutation_of_files_has_the_papers_10_mb() -> None:
-    plan = WORKLOADS["permutation-transfers"].build(FatTree(4), 1, Scale(1000.0, 0.1))
-    assert {transfer.bytes for transfer in plan.transfers} == {10_000_000}
+@pytest.mark.parametrize("endless", ["permutation", "ftp"])
+def test_files_have_the_papers_10_mb_and_go_between_the_same_hosts(endless: str) -> None:
+    scale = Scale(1000.0, 0.1)
+    files, flows = (WORKLOADS[name].build(FatTree(4), 1, scale).transfers for name in (f"{endless}-transfers", endless))
+    assert {transfer.bytes for transfer in files} == {10_000_000}
+    assert [(one.src, one.dst) for one in files] == [(one.src, one.dst) for one in flows]
 
 
 @pytest.mark.parametrize(("name", "k"), [("permutation", 128), ("failure-permutation", 128)])
