@@ -186,7 +186,7 @@ def read(text: str) -> list[RunData]:
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
-    """The tables of figures, with nothing where there is no run yet."""
+    """The tables of figures, without rows that no run has measured yet."""
     return "\n".join(markdown(figure, kept) for figure in figures)
 
 
@@ -219,10 +219,11 @@ def _titles(figure: Figure) -> list[str]:
 def _rows(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Iterator[list[str]]:
     for row in figure.rows:
         cells = [row.what, "" if row.paper is None else _number(row.paper)]
-        for variant in figure.variants:
-            found = told(figure, row, variant, kept)
+        measured = [told(figure, row, variant, kept) for variant in figure.variants]
+        for found in measured:
             cells += [_here(found), f"{found.here / row.paper:.2f}" if found and row.paper else ""]
-        yield cells
+        if any(measured):
+            yield cells
 
 
 def _here(found: Told | None) -> str:
