@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -60,6 +61,20 @@ class Campaign:
     def count(self) -> int:
         """All runs, done and missing."""
         return len(self.schemes) * len(self.plans)
+
+
+def still_missing(campaigns: Sequence[Campaign]) -> int:
+    """How many runs are to be done; says how many are there already.
+
+    Raises
+    ------
+    ResultsError
+        If one is there and damaged.
+    """
+    missing, count = sum(len(one.missing()) for one in campaigns), sum(one.count for one in campaigns)
+    if missing < count:
+        click.echo(f"{count - missing} of {count} runs are there already", err=True)
+    return missing
 
 
 def progress_bar() -> tuple[Console, Progress]:

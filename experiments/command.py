@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3, workloads
-from experiments.campaign import Campaign
+from experiments.campaign import Campaign, still_missing
 from experiments.paper.command import paper
 from experiments.records import Results, ResultsError, Settings
 from experiments.schemes import Fabric, SchemeError, named, schemes
@@ -158,11 +158,9 @@ def run(
     campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), otherwise)
     try:
         results.open(settings)
-        missing = len(campaign.missing())
+        missing = still_missing([campaign])
     except ResultsError as error:
         fail(str(error))
-    if missing < campaign.count:
-        click.echo(f"{campaign.count - missing} of {campaign.count} runs are there already", err=True)
     status = 0
     if missing:
         try:

@@ -154,12 +154,13 @@ def simulate(
 
 
 def _keep(cache: Cache | None, name: str, output: str) -> None:
+    if cache is None:
+        return
     try:
-        if cache:
-            cache.put(name, output)
+        cache.put(name, output)
     except OSError as error:
         # The run is worth more than its place in the cache.
-        _log.warning("%s cannot be written (%s): the run is not cached", cache and cache.where, error.strerror or error)
+        _log.warning("%s cannot be written (%s): the run is not cached", cache.where, error.strerror or error)
 
 
 def _segment(scheme: Scheme, packet: int) -> int:

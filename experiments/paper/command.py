@@ -11,10 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3
-from experiments.campaign import Campaign
+from experiments.campaign import Campaign, still_missing
 from experiments.records import ResultsError
 from experiments.workloads import WorkloadError
 from sopa_ryu.cli.common import fail
+from topologies import TopologyError
 
 from .figures import FIGURES
 from .model import Figure
@@ -58,16 +59,13 @@ def paper(
         if status == 0:
             write(chosen, out, Console(highlight=False).print, partial=only_tables)
             click.echo(f"tables are in {out / 'tables.md'}, data in {out / 'data'}, plots in {out}/*/report")
-    except (WorkloadError, ResultsError, ns3.SimulatorError, ValueError) as error:
+    except (WorkloadError, ResultsError, ns3.SimulatorError, TopologyError) as error:
         fail(str(error))
     sys.exit(status)
 
 
 def _simulate(runs: list[Campaign]) -> int:
-    missing, count = sum(len(one.missing()) for one in runs), sum(one.count for one in runs)
-    if missing < count:
-        click.echo(f"{count - missing} of {count} runs are there already", err=True)
-    return ns3.run_simulations(runs) if missing else 0
+    return ns3.run_simulations(runs) if still_missing(runs) else 0
 
 
 def _named(name: str) -> Figure:

@@ -6,17 +6,13 @@ from .model import Part, Variant
 
 K = 24
 WRITTEN = Variant("", "here")
-THEN = Variant(
-    "then",
-    "20 us a link, TCP of then",
-    ("delay=20us", "initial-window=1", "slow-start-threshold=65535"),
-)
+TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", ("initial-window=1", "slow-start-threshold=65535"))
+THEN = Variant("then", "20 us a link, TCP of then", ("delay=20us", *TCP_OF_THEN.options))
 """What the paper's own numbers hint at. Its shortest delays (187 us, figure 10) are those of six links of 19 us each, not of 25 ns.
 Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
 first window was one segment until 3.31 (ns-3's CHANGES and RELEASE_NOTES)."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
 """No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries: a full fabric has some slack then."""
-TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", THEN.options[1:])
 BOTH = (WRITTEN, THEN)
 THRESHOLDS = (3, 6, 10, 15, 20)
 ALL = ("sopa", "rps", "plts-rr", "plts-cnt", "plts-rnd", "ecmp", "hedera", "drb")

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
@@ -19,15 +20,15 @@ from topologies import FatTree
 PAYLOAD = 1000 * 1460 / 1500
 
 
-def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: object) -> FlowRecord:
+def flow(number: int = 0, mbit: float = 100.0, src: str = "h0_0_2", **changes: Any) -> FlowRecord:
     base = FlowRecord("w", "ns3", "sopa", 4, 1, 1000.0, number, "", src, "h1_0_2", 1_000_000, 0.08, mbit, 1_000_000, True, 0.0,
                       1000, 0, 0, 0, 0, 0, 0.0, True)  # fmt: skip
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
-def run(**changes: object) -> RunRecord:
+def run(**changes: Any) -> RunRecord:
     base = RunRecord("sopa", 1, True, 100.0, {"simulator": "abc"}, "sopa x", {}, {"dropped": 7, "hops": 99}, {})
-    return replace(base, **changes)  # type: ignore[arg-type]
+    return replace(base, **changes)
 
 
 # -- the registry ---------------------------------------------------------------------------------------------------------
