@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .common import ALL, PACED, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, permutation_part
+from .common import ALL, PACED, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, pairs_part, permutation_part
 from .model import Figure, Row, Variant
 
 
@@ -61,4 +61,27 @@ def starts() -> Figure:
         (part,),
         rows,
         variants,
+    )
+
+
+def hedera_period() -> Figure:
+    """What Hedera depends on."""
+    part = pairs_part(K, ("hedera",))
+    variants = (
+        replace(WRITTEN, title="every 10 ms"),
+        *(Variant(f"hedera-{ms}ms", f"every {ms} ms", (f"hedera-period={ms}ms",)) for ms in (20, 50, 80)),
+    )
+    rows = (
+        Row("mean Mbit/s (the abstract)", part.name, "hedera", "mean", 615.1),
+        Row("slowest", part.name, "hedera", "minimum"),
+    )
+    return Figure(
+        "hedera-period",
+        "how often Hedera's controller looks, in the runs of figure 11, k=24",
+        (part,),
+        rows,
+        variants,
+        (
+            "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds none of them any more.",
+        ),
     )

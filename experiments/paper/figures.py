@@ -24,6 +24,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             whole_fabric.failed_switch(),
             beyond.sizes(),
             beyond.starts(),
+            beyond.hedera_period(),
         )
     }
 )
