@@ -99,6 +99,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "delay": Option("25ns", "latency of each link", 0, UNITS["s"], True),
         "host-queue": Option("1000", "packets that a host's own queue holds"),
         "patience": Option("2", "times the run's seconds, until transfers with a size are given up", 1, 10_000),
+        "all-transfers": Option(
+            "0", "whether transfers that follow others do so after the run's seconds, too: 1 or 0", 0, 1
+        ),
         "resequencing": Option("200us", "how long drb's receiver keeps a packet back", 1, _LONGEST, True),
         "hedera-period": Option(
             "0ns", "from one look of Hedera's controller to the next; 0ns is a tenth of the run", 0, _LONGEST, True

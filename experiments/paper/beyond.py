@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .common import ALL, PACED, SEVERAL_SEEDS_UP_TO, SIZES, TCP_OF_THEN, WRITTEN, K, pairs_part, permutation_part
+from .common import (
+    ALL,
+    PACED,
+    SEVERAL_SEEDS_UP_TO,
+    SIZES,
+    SMALL_WINDOWS,
+    TCP_OF_THEN,
+    WRITTEN,
+    K,
+    pairs_part,
+    permutation_part,
+)
 from .model import Figure, Row, Variant
 
 
@@ -43,7 +54,7 @@ def starts() -> Figure:
         Variant("receiver", "first path by receiver", ("first-path=receiver",)),
         Variant("random", "at random", ("first-path=random",)),
         replace(TCP_OF_THEN, title="first window 1, slow start to 64 KiB"),
-        Variant("buffers", "buffers of 64 KiB", ("send-buffer=65535", "receive-buffer=65535")),
+        SMALL_WINDOWS,
     )
     part = permutation_part(K, ("sopa",))
     rows = tuple(

@@ -7,10 +7,16 @@ from .model import Part, Variant
 K = 24
 WRITTEN = Variant("", "here")
 TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", ("initial-window=1", "slow-start-threshold=65535"))
-THEN = Variant("then", "20 us a link, TCP of then", ("delay=20us", *TCP_OF_THEN.options))
+SMALL_WINDOWS = Variant("buffers", "windows of 64 KiB", ("send-buffer=65535", "receive-buffer=65535"))
+THEN = Variant(
+    "then",
+    "20 us a link, TCP of then",
+    ("delay=20us", *TCP_OF_THEN.options, *SMALL_WINDOWS.options, "least-timeout=1s"),
+)
 """What the paper's own numbers hint at. Its shortest delays (187 us, figure 10) are those of six links of 19 us each, not of 25 ns.
 Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
-first window was one segment until 3.31 (ns-3's CHANGES and RELEASE_NOTES)."""
+first window was one segment until 3.31, and none was above 65,535 bytes until 3.21 (ns-3's CHANGES and RELEASE_NOTES). Its least
+timeout was, and is, RFC 6298's second."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
 """No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries: a full fabric has some slack then."""
 BOTH = (WRITTEN, THEN)
@@ -24,8 +30,6 @@ TEN_MEGABYTES = 0.1
 """Seconds, with which `permutation-transfers` has 10 MB."""
 TO_THE_END = ("patience=50",)
 """Every flow of a permutation ends: those that share a link at first have it alone at last."""
-PRODUCTION = 0.1
-"""Seconds that hosts send in `production`."""
 
 
 def with_threshold(scheme: str, threshold: int) -> str:
@@ -44,3 +48,8 @@ def pairs_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:
     """Runs in which "each server is a sender or receiver for just one flow" (example 1), with 10 MB a flow."""
     name = "pairs" if k == K else f"pairs-k{k}"
     return Part(name, PAIRS, k, schemes, TEN_MEGABYTES, seeds, TO_THE_END)
+
+
+def production_part(workload: str, schemes: tuple[str, ...]) -> Part:
+    """Runs of `production`, or of `failure`: each host sends 3.75 MB, and the rest of the flow with which it gets there."""
+    return Part(workload, workload, K, schemes, 0.03, 1, ("all-transfers=1", "patience=10000", "hedera-period=10ms"))

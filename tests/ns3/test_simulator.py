@@ -13,7 +13,7 @@ import pytest
 
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
 from experiments.ns3.program import optimised
-from experiments.ns3.simulate import lines
+from experiments.ns3.simulate import SAMPLES, lines
 from experiments.records import FlowRecord, RunRecord
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
@@ -134,6 +134,22 @@ def test_transfers_are_given_up_when_patience_ends() -> None:
         _, [flow] = simulated(plan, "ecmp", patience=patience)
         assert flow.completed is complete
     assert flow.seconds == pytest.approx(8 * 100 / 973.3, rel=0.01)
+
+
+def test_transfers_follow_others_until_the_run_is_over_or_to_the_last() -> None:
+    [one] = alone(10 * MEGABYTE).transfers
+    plan = Plan((one, replace(one, after=0), replace(one, after=1)), 0.1)
+    for all_of_them, count in ((0, 2), (1, 3)):
+        _, flows = simulated(plan, "ecmp", patience=9, all_transfers=all_of_them)
+        assert len(flows) == count
+        assert all(flow.completed for flow in flows)
+
+
+def test_queues_are_sampled_for_twice_the_time_however_long_transfers_take() -> None:
+    plan = replace(alone(10 * MEGABYTE), seconds=0.01)
+    run, [flow] = simulated(plan, "ecmp", patience=1000)
+    assert flow.seconds > 8 * plan.seconds
+    assert {len(lengths) for lengths in run.queues.values()} == {2 * SAMPLES + 1}
 
 
 @pytest.mark.parametrize("rule", ["sender", "receiver", "random", "zero"])

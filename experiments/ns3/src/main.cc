@@ -171,7 +171,10 @@ Run()
             queues[id].push_back(fabric.link(id).Length(now));
         }
         transfers.SampleWindows();
-        ns3::Simulator::Schedule(ns3::TimeStep(settings.sample), sample);
+        if (now < 2 * settings.seconds) // a few stragglers' patience would fill disks
+        {
+            ns3::Simulator::Schedule(ns3::TimeStep(settings.sample), sample);
+        }
     };
     if (settings.sample)
     {

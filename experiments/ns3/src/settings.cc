@@ -58,6 +58,7 @@ Read(std::istream& lines)
         {"resequencing", [&](Words& words) { its.resequencing = Value<std::int64_t>(words); }},
         {"seed", [&](Words& words) { its.seed = Value<std::uint64_t>(words); }},
         {"seconds", [&](Words& words) { its.seconds = Value<std::int64_t>(words); }},
+        {"all-transfers", [&](Words& words) { its.all_transfers = Value<int>(words); }},
         {"patience", [&](Words& words) { its.patience = Value<std::uint32_t>(words); }},
         {"sample", [&](Words& words) { its.sample = Value<std::int64_t>(words); }},
         {"progress", [&](Words& words) { its.progress = Value<std::int64_t>(words); }},

@@ -38,7 +38,8 @@ struct Settings
     std::int64_t spread = 0; // ns over which transfers that start together are spread at random
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns
     std::uint64_t seed = 1;
-    std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end, and no others begin
+    std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end, and no others follow
+    bool all_transfers = false;             // others follow after that, too
     std::uint32_t patience = 2;             // times `seconds`, until transfers with a size are given up
     std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none
     std::int64_t progress = 0;              // ns of simulated time between reports on standard error; 0: none

@@ -228,7 +228,7 @@ Transfers::Complete(std::uint32_t number)
     m_receivers[number]->Close();
     m_receivers[number] = nullptr;
     --m_open;
-    if (Now() < m_settings.seconds)
+    if (m_settings.all_transfers || Now() < m_settings.seconds)
     {
         for (const std::uint32_t follower : m_followers[number])
         {
