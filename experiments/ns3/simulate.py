@@ -181,7 +181,7 @@ def lines(
     queue_packets: int,
     options: Mapping[str, int | str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The lines that ``src/settings.cc`` reads."""
+    """The lines that ``src/settings.cc`` reads, the same for options in whatever order."""
     rate = round(scale.rate_mbit * 1e6)
     yield f"k {tree.k}"
     yield f"scheme {scheme.name.partition('+')[0]}"
@@ -196,7 +196,7 @@ def lines(
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(tree, plan)}"
-    for name, value in options.items():
+    for name, value in sorted(options.items()):
         yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"

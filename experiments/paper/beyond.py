@@ -11,6 +11,7 @@ from .common import (
     SIZES,
     SMALL_WINDOWS,
     TCP_OF_THEN,
+    THEN,
     WRITTEN,
     K,
     pairs_part,
@@ -95,4 +96,37 @@ def hedera_period() -> Figure:
         (
             "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds none of them any more.",
         ),
+    )
+
+
+def first_path() -> Figure:
+    """Where the paper's hosts began."""
+    part = pairs_part(K, ("sopa+fr=3", "sopa"))
+    variants = tuple(
+        Variant(name, title, (*THEN.options, *options))
+        for name, title, options in (
+            (THEN.name, "by sender", ()),
+            (f"{THEN.name}-random", "at random", ("first-path=random",)),
+            (f"{THEN.name}-zero", "all on the first", ("first-path=zero",)),
+        )
+    )
+    rows = tuple(
+        Row(what, part.name, scheme, measure, paper)
+        for what, scheme, measure, paper in (
+            ("threshold 3, fast retransmits", "sopa+fr=3", "fast_retransmits", 2_728),
+            ("threshold 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
+            ("threshold 3, mean Mbit/s", "sopa+fr=3", "mean", None),
+            ("threshold 10, mean Mbit/s", "sopa", "mean", 925.13),
+            ("threshold 10, slowest", "sopa", "minimum", 910.0),
+            ("threshold 10, fast retransmits", "sopa", "fast_retransmits", None),
+            ("threshold 10, reordered %", "sopa", "reordered_percent", None),
+        )
+    )
+    return Figure(
+        "first-path",
+        "on which of its candidate paths each flow of figure 6 begins, 20 us a link, TCP of then, k=24",
+        (part,),
+        rows,
+        variants,
+        ("The paper does not say where flows begin.",),
     )

@@ -6,6 +6,10 @@ from pathlib import Path
 import pytest
 
 from experiments.ns3.cache import Cache, directory, key
+from experiments.ns3.simulate import lines
+from experiments.schemes import named
+from experiments.workloads import Plan, Scale, Transfer
+from topologies import FatTree
 
 
 def test_what_was_kept_comes_back_under_its_own_name_only(tmp_path: Path) -> None:
@@ -19,6 +23,17 @@ def test_what_was_kept_comes_back_under_its_own_name_only(tmp_path: Path) -> Non
 def test_another_program_or_other_settings_have_another_name() -> None:
     assert len({key("a", "k 4"), key("b", "k 4"), key("a", "k 6"), key("a", "k 4\nk 4")}) == 4
     assert key("a", "k 4") == key("a", "k 4")
+
+
+def test_the_order_of_options_does_not_matter() -> None:
+    tree = FatTree(4)
+    plan = Plan((Transfer(tree.host("h0_0_2"), tree.host("h1_0_2"), 1_000),), 1.0)
+    words: list[tuple[str, int | str]] = [("spread", 5), ("delay", 7), ("patience", 3)]
+    texts = [
+        list(lines(tree, plan, named("sopa"), 1, Scale(1000.0, 1.0), 100, dict(its))) for its in (words, words[::-1])
+    ]
+    assert texts[0] == texts[1]
+    assert "spread 5" in texts[0]
 
 
 @pytest.mark.parametrize("damage", ["empty", "cut", "flipped", "text", "bytes"])
