@@ -50,23 +50,31 @@ def test_a_controller_that_dies_and_returns_while_something_has_failed_costs_no_
     in_lab(body, agents=agents, controller_options=QUICK)
 
 
+def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
+    """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
+    before = lab.controller.fabric()["version"]
+    with Stream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
+        time.sleep(0.3)
+        lab.lab.set_link(link, up=False)
+        until(lambda: lab.controller.fabric()["failures"] != [])
+        until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
+        change = lab.controller.get("/changes").json()["changes"][0]
+        told = change["at"] + change["acknowledged_ms"] / 1000
+        time.sleep(0.5)
+        end = time.time()
+    since = [one for one in lab.controller.get("/changes").json()["changes"] if one["version"] > before]
+    alone = {name for one in since for name in (*one["failed"], *one["healed"])} == {link}
+    lab.lab.set_link(link, up=True)
+    until(lambda: lab.controller.fabric()["failures"] == [])
+    return stream.lost(first=told, last=end) if alone else None
+
+
 def test_after_the_last_agent_has_acknowledged_no_packet_is_lost_to_a_cut_link() -> None:
     def body(lab: SopaLab) -> None:
-        src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
         for link in ("e0_0-a0_0", "a0_1-c1_0", "a2_0-c0_1", "e2_0-a2_1"):
-            with Stream(lab.lab, src, dst) as stream:
-                time.sleep(0.3)
-                lab.lab.set_link(link, up=False)
-                until(lambda: lab.controller.fabric()["failures"] != [])
-                until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
-                change = lab.controller.get("/changes").json()["changes"][0]
-                told = change["at"] + change["acknowledged_ms"] / 1000
-                time.sleep(0.5)
-                end = time.time()
-            assert stream.lost(first=told, last=end) == []
-            lab.lab.set_link(link, up=True)
-            until(lambda: lab.controller.fabric()["failures"] == [])
+            trials = (cut_under_traffic(lab, link) for _ in range(4))
+            assert next((its for its in trials if its is not None), "no trial of one link alone") == []
 
     in_lab(body, controller_options=QUICK)
 
