@@ -94,7 +94,8 @@ def hedera_period() -> Figure:
         rows,
         variants,
         (
-            "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds only those that others have slowed down.",
+            "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds only those that others "
+            "have slowed down.",
         ),
     )
 
