@@ -6,6 +6,7 @@ import random
 import re
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -171,7 +172,7 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue() -> None:
         code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.1.0.2', 9))"
 
         def flood() -> subprocess.Popen[bytes]:
-            flooding = subprocess.Popen([*enter, "python3", "-c", code])
+            flooding = subprocess.Popen([*enter, sys.executable, "-c", code])
             assert eventually(lambda: backlog() > 80)
             return flooding
 
@@ -439,7 +440,7 @@ def test_k8_is_stable_idle_and_under_load() -> None:
                 "dev",
                 interface,
             )
-            floods.append(subprocess.Popen([*enter, "python3", "-c", code]))
+            floods.append(subprocess.Popen([*enter, sys.executable, "-c", code]))
         before = lab.port_packets()
         time.sleep(20)
         after = lab.port_packets()
