@@ -87,6 +87,11 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             "congestion control",
             words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic"),
         ),
+        "loss-recovery": Option(
+            "ns-3.37",
+            "how a sender recovers from a loss: as ns-3 3.37 does, or as NewReno of ns-3 3.20 did, without SACK",
+            words=("ns-3.37", "ns-3.20"),
+        ),
         "pacing": Option(
             "0", "Mbit/s of payload that a connection sends at most, evenly; 0: as fast as its window lets it", 0, 10**6
         ),
@@ -138,4 +143,6 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
     receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
     if receive < send:
         raise OptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}: ns-3 3.37 crashes then")
+    if found.get("loss-recovery") == "ns-3.20" and found.get("congestion", "NewReno") != "NewReno":
+        raise OptionError(f"loss-recovery ns-3.20 is NewReno's, not that of {found['congestion']}")
     return found

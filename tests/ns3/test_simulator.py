@@ -81,8 +81,9 @@ def test_a_flow_alone_reaches_what_a_link_carries_beside_its_headers() -> None:
         assert run.counters["dropped"] == 0
 
 
-def test_a_full_queue_drops_and_tcp_delivers_all_the_same() -> None:
-    run, flows = simulated(incast(), "ecmp")
+@pytest.mark.parametrize("recovery", ["ns-3.37", "ns-3.20"])
+def test_a_full_queue_drops_and_tcp_delivers_all_the_same(recovery: str) -> None:
+    run, flows = simulated(incast(), "ecmp", loss_recovery=recovery)
     assert run.counters["dropped"] > 0
     assert all(flow.completed and flow.bytes == MEGABYTE for flow in flows)
     assert sum(flow.retransmits for flow in flows) >= run.counters["dropped"]
@@ -100,6 +101,23 @@ def test_a_paced_connection_sends_evenly_and_no_more_than_it_may() -> None:
     gaps = [b[0] - a[0] for a, b in pairwise(run.arrivals["0"])]
     assert sorted(gaps)[len(gaps) // 2] == pytest.approx(8 * 1460 / 500e6, rel=0.01)
     assert max(run.queues.get("e0_0-eth3", [0])) <= 1
+
+
+def test_newreno_of_then_sends_a_packet_again_for_a_fast_retransmit_and_one_for_each_partial_acknowledgement() -> None:
+    """RFC 2582, section 3. What was only late arrives twice: so much and no more comes again, and nothing waits for a timer."""
+    plan = workload_named("single-flow-4:1").build(FatTree(4), 1, Scale(1000.0, 0.3))
+    _, [without_sack] = simulated(plan, "rps+sack=off")
+    run, [flow] = simulated(plan, "rps", loss_recovery="ns-3.20")
+    assert flow.completed
+    assert min(window for _, window in run.cwnd["0"]) >= 2
+    assert flow.timeouts == 0
+    assert flow.fast_retransmits < flow.retransmits < flow.packets / 10 < without_sack.retransmits
+    _, [same] = simulated(plan, "rps+sack=off", loss_recovery="ns-3.20")
+    assert replace(same, scheme=flow.scheme) == flow  # it knows no selective acknowledgements
+    _, [patient] = simulated(plan, "rps+fr=300", loss_recovery="ns-3.20")
+    assert patient.reordered > 0
+    assert (patient.fast_retransmits, patient.retransmits) == (0, 0)
+    assert patient.mbit > 1.5 * flow.mbit
 
 
 def test_a_longer_link_takes_longer() -> None:
@@ -310,6 +328,8 @@ def test_debians_ns3_and_the_one_built_for_speed_give_the_same(program: Path, tm
         ("k 4\ntransfer 0 5 10 0 1 0\n", "transfer 0 waits for a later one"),
         ("k 4\nfail a9_9 0\n", "there is no aggregation or core switch"),
         ("k 4\nfirst-path best\n", "first-path is"),
+        ("k 4\nloss-recovery tahoe\n", "loss-recovery is ns-3.37 or ns-3.20"),
+        ("k 4\nloss-recovery ns-3.20\ncongestion Cubic\n", "NewReno's"),
         ("k 4\nreceive-buffer 65536\n", "receive-buffer must not be below send-buffer"),
         ("k 4\npacket 70000\n", "packet must be from 100 to 65000"),
     ],

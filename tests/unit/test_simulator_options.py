@@ -18,6 +18,7 @@ def test_every_default_is_a_value_of_its_option() -> None:
         (("spread=1ms",), {"spread": 1_000_000}),
         (("spread=0.5us", "first-path=random"), {"spread": 500, "first-path": "random"}),
         (("slow-start-threshold=65535",), {"slow-start-threshold": 65_535}),
+        (("loss-recovery=ns-3.20",), {"loss-recovery": "ns-3.20"}),
         (("hedera-period=0ns",), {}),
         (("hedera-period=5s",), {"hedera-period": 5_000_000_000}),
         (("send-buffer=65536", "receive-buffer=65536"), {"send-buffer": 65_536, "receive-buffer": 65_536}),
@@ -42,6 +43,8 @@ def test_values_are_those_that_the_simulator_reads(words: tuple[str, ...], found
         (("initial-window=²",), "a whole number"),
         (("timestamps=yes",), "from 0 to 1"),
         (("receive-buffer=65536",), "must not be below send-buffer"),
+        (("loss-recovery=tahoe",), "one of ns-3.37, ns-3.20"),
+        (("loss-recovery=ns-3.20", "congestion=Cubic"), "NewReno's, not that of Cubic"),
         (("congestion=ns3::TcpBogus",), "one of NewReno"),
     ],
 )

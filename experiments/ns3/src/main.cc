@@ -43,7 +43,7 @@ Configure(const Settings& its, std::uint32_t segment)
     SetDefault("ns3::TcpSocket::DelAckTimeout", ns3::TimeValue(ns3::TimeStep(its.delayed_ack)));
     SetDefault("ns3::TcpSocketBase::MinRto", ns3::TimeValue(ns3::TimeStep(its.least_timeout)));
     SetDefault("ns3::TcpSocketBase::ReTxThreshold", ns3::UintegerValue(its.threshold));
-    SetDefault("ns3::TcpSocketBase::Sack", ns3::BooleanValue(its.sack));
+    SetDefault("ns3::TcpSocketBase::Sack", ns3::BooleanValue(its.sack && its.loss_recovery != "ns-3.20"));
     if (its.pacing)
     {
         SetDefault("ns3::TcpSocketState::EnablePacing", ns3::BooleanValue(true));

@@ -42,6 +42,7 @@ Read(std::istream& lines)
         {"scheme", [&](Words& words) { its.scheme = Value<std::string>(words); }},
         {"first-path", [&](Words& words) { its.first_path = Value<std::string>(words); }},
         {"congestion", [&](Words& words) { its.congestion = Value<std::string>(words); }},
+        {"loss-recovery", [&](Words& words) { its.loss_recovery = Value<std::string>(words); }},
         {"scheduler", [&](Words& words) { its.scheduler = Value<std::string>(words); }},
         {"threshold", [&](Words& words) { its.threshold = Value<std::uint32_t>(words); }},
         {"initial-window", [&](Words& words) { its.initial_window = Value<std::uint32_t>(words); }},
@@ -114,6 +115,14 @@ Read(std::istream& lines)
     if (its.scheduler != "wheel" && its.scheduler != "heap")
     {
         throw std::invalid_argument("scheduler is wheel or heap, not " + its.scheduler);
+    }
+    if (its.loss_recovery != "ns-3.37" && its.loss_recovery != "ns-3.20")
+    {
+        throw std::invalid_argument("loss-recovery is ns-3.37 or ns-3.20, not " + its.loss_recovery);
+    }
+    if (its.loss_recovery == "ns-3.20" && its.congestion != "NewReno")
+    {
+        throw std::invalid_argument("loss-recovery ns-3.20 is NewReno's, not that of " + its.congestion);
     }
     if (its.receive_buffer < its.send_buffer)
     {

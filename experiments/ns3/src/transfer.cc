@@ -1,5 +1,7 @@
 #include "transfer.h"
 
+#include "new_reno.h"
+
 #include "ns3/inet-socket-address.h"
 #include "ns3/simulator.h"
 #include "ns3/tcp-socket-factory.h"
@@ -146,7 +148,9 @@ Transfers::Begin(std::uint32_t number)
     device.Expect(port, its);
     m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
 
-    auto sender = ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
+    auto sender = m_settings.loss_recovery == "ns-3.20"
+                      ? CreateNewReno(device.GetNode())
+                      : ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
     sender->TraceConnectWithoutContext("CongState", ns3::MakeBoundCallback(&OnState, &its));
     if (m_settings.sample)
     {
