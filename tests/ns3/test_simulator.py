@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -305,9 +305,9 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
 @pytest.mark.skipif(not optimised(), reason="ns-3 is not built from source: make install-ns3 ARGS=--optimised")
 def test_debians_ns3_and_the_one_built_for_speed_give_the_same(program: Path, tmp_path: Path) -> None:
     packaged = build(directory=tmp_path, packaged=True)
-    for scheme in SIMULATED:
-        plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
-        text = "\n".join(lines(FatTree(4), plan, named(scheme), 1, SCALE, 20))
+    plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
+    for scheme, recovery in product(SIMULATED, ("ns-3.37", "ns-3.20")):
+        text = "\n".join((*lines(FatTree(4), plan, named(scheme), 1, SCALE, 20), f"loss-recovery {recovery}"))
         one, other = (said(build_, text).stdout.splitlines() for build_ in (program, packaged))
         assert one[:-1] == other[:-1]
         assert {**json.loads(one[-1]), "seconds": 0} == {**json.loads(other[-1]), "seconds": 0}
