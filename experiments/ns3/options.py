@@ -82,6 +82,11 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "slow-start-threshold": Option(
             "4294967295", "bytes of the window at which a new connection leaves slow start", 1460, 2**32 - 1
         ),
+        "hash": Option(
+            "own",
+            "how ecmp's and hedera's switches hash: each in its own way, or all in the same, which uses few of the paths",
+            words=("own", "same"),
+        ),
         "congestion": Option(
             "NewReno",
             "congestion control",

@@ -16,6 +16,7 @@ from .common import (
     K,
     pairs_part,
     permutation_part,
+    production_part,
 )
 from .model import Figure, Row, Variant
 
@@ -96,6 +97,31 @@ def hedera_period() -> Figure:
         (
             "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds only those that others "
             "have slowed down.",
+        ),
+    )
+
+
+def hashing() -> Figure:
+    """What ECMP depends on, and Hedera where its flows are too short for it."""
+    pairs, production = pairs_part(K, ("ecmp", "hedera")), production_part("production", ("ecmp", "hedera"))
+    rows = (
+        Row("section 4.3, ecmp, mean Mbit/s", pairs.name, "ecmp", "mean", 217.6),
+        Row("ecmp, mean Mbit/s (the abstract)", pairs.name, "ecmp", "mean", 520.5),
+        Row("section 4.3, hedera, mean Mbit/s", pairs.name, "hedera", "mean", 229.3),
+        Row("hedera, mean Mbit/s (the abstract)", pairs.name, "hedera", "mean", 615.1),
+        Row("section 4.4, ecmp, a host's mean, Mbit/s", production.name, "ecmp", "host_mean", 103.849),
+        Row("section 4.4, hedera, a host's mean, Mbit/s", production.name, "hedera", "host_mean", 105.005),
+    )
+    alike = Variant(f"{THEN.name}-alike", "all alike", (*THEN.options, "hash=same"))
+    return Figure(
+        "hashing",
+        "how switches hash flows, in the runs of figure 11 and section 4.4, 20 us a link, TCP of then, k=24",
+        (pairs, production),
+        rows,
+        (replace(THEN, title="each in its own way"), alike),
+        (
+            "Where all switches hash alike, flows that an aggregation switch gets have the same hash already: 12 of the 144 paths "
+            "between two pods are used.",
         ),
     )
 

@@ -25,6 +25,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             beyond.sizes(),
             beyond.starts(),
             beyond.hedera_period(),
+            beyond.hashing(),
             beyond.first_path(),
         )
     }

@@ -131,10 +131,16 @@ InSwitches::AtAggregation(Flight& flight, Fabric&)
     }
 }
 
+Hash::Hash(const Settings& settings)
+    : InSwitches(settings),
+      m_same(settings.hash == "same")
+{
+}
+
 std::size_t
 Hash::Next(Flight& flight, std::uint32_t at, std::size_t count)
 {
-    const std::uint64_t which = 1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source);
+    const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source);
     std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * which;
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;

@@ -79,14 +79,17 @@ class InSwitches : public Choice
     virtual std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) = 0;
 };
 
-// One path for a flow, by another hash in each switch.
+// One path for a flow, by another hash in each switch, or by the same in all.
 class Hash : public InSwitches
 {
   public:
-    using InSwitches::InSwitches;
+    explicit Hash(const Settings& settings);
 
   protected:
     std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override;
+
+  private:
+    bool m_same;
 };
 
 // Throws std::invalid_argument for a scheme that is not there.

@@ -42,6 +42,7 @@ Read(std::istream& lines)
         {"scheme", [&](Words& words) { its.scheme = Value<std::string>(words); }},
         {"first-path", [&](Words& words) { its.first_path = Value<std::string>(words); }},
         {"congestion", [&](Words& words) { its.congestion = Value<std::string>(words); }},
+        {"hash", [&](Words& words) { its.hash = Value<std::string>(words); }},
         {"loss-recovery", [&](Words& words) { its.loss_recovery = Value<std::string>(words); }},
         {"scheduler", [&](Words& words) { its.scheduler = Value<std::string>(words); }},
         {"threshold", [&](Words& words) { its.threshold = Value<std::uint32_t>(words); }},
@@ -115,6 +116,10 @@ Read(std::istream& lines)
     if (its.scheduler != "wheel" && its.scheduler != "heap")
     {
         throw std::invalid_argument("scheduler is wheel or heap, not " + its.scheduler);
+    }
+    if (its.hash != "own" && its.hash != "same")
+    {
+        throw std::invalid_argument("hash is own or same, not " + its.hash);
     }
     if (its.loss_recovery != "ns-3.37" && its.loss_recovery != "ns-3.20")
     {

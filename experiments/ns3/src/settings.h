@@ -31,6 +31,7 @@ struct Settings
     std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included
     std::string scheme = "sopa", first_path = "sender", congestion = "NewReno", scheduler = "wheel";
     std::string loss_recovery = "ns-3.37"; // or ns-3.20
+    std::string hash = "own";              // of each switch, or the same in all
     std::uint32_t threshold = 10, initial_window = 10, receive_buffer = 131072, send_buffer = 131072;
     std::uint32_t slow_start_threshold = UINT32_MAX; // bytes, of a new connection
     bool sack = true, timestamps = false;
