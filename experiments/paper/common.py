@@ -16,8 +16,8 @@ THEN = Variant(
 """What the paper's own numbers hint at. Its shortest delays (187 us, figure 10) are those of six links of 19 us each, not of 25 ns.
 Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
 first window was one segment until 3.31, and none was above 65,535 bytes until 3.21 (ns-3's CHANGES and RELEASE_NOTES). Its
-senders recovered from losses as NewReno did then: so a flow over 4:1 has 330 fast retransmits and 2,230 packets sent again (the
-paper's has 347 and 2,406), where ns-3 3.37 has 3,722 and 35,786 without selective acknowledgements. Its least timeout was
+senders recovered from losses as NewReno did then: so a flow over 4:1 has 326 fast retransmits and 2,234 packets sent again (the
+paper's has 347 and 2,406), where ns-3 3.37 has 2,351 and 39,962 without selective acknowledgements. Its least timeout was
 200 ms, as here: example 2's 64 KB at 2.41 Mbit/s took 218 ms."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
 """No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries: a full fabric has some slack then."""

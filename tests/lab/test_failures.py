@@ -50,17 +50,22 @@ def test_a_controller_that_dies_and_returns_while_something_has_failed_costs_no_
     in_lab(body, agents=agents, controller_options=QUICK)
 
 
+SENT = 300
+"""Datagrams before a cut, and after all know of it: so many that every path has had some."""
+
+
 def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
     """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
     before = lab.controller.fabric()["version"]
     with Stream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
-        time.sleep(0.3)
+        until(lambda: len(stream.arrived) > SENT)
         lab.lab.set_link(link, up=False)
         until(lambda: lab.controller.fabric()["failures"] != [])
         until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
         change = lab.controller.get("/changes").json()["changes"][0]
         told = change["at"] + change["acknowledged_ms"] / 1000
-        time.sleep(0.5)
+        enough = len(stream.sent_at) + SENT
+        until(lambda: len(stream.sent_at) > enough)
         end = time.time()
     since = [one for one in lab.controller.get("/changes").json()["changes"] if one["version"] > before]
     alone = {name for one in since for name in (*one["failed"], *one["healed"])} == {link}

@@ -87,6 +87,7 @@ class NewReno : public ns3::TcpSocketBase
         const bool partial = Recovers() && ack < m_recover;
         if (partial)
         {
+            // unsigned, as there: if so many duplicates are lost that it wraps, the receiver's window is the limit until the end
             m_tcb->m_cWnd = m_tcb->m_cWnd - bytes + segment;
         }
         else
