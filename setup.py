@@ -32,7 +32,7 @@ setup(
         ]
     ),
     package_data={
-        "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/**/*", "py.typed"],
+        "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/static/*", "py.typed"],
         "experiments": ["bench/*.txt", "emulation/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
@@ -44,8 +44,9 @@ setup(
         ],
         # sopa_ryu imports nothing of the packages above it: their commands are found by name.
         "sopa.commands": [
-            "demo = experiments.demo:demo",
-            "experiment = experiments.command:experiment",
+            "demo = experiments.cli.demo:demo",
+            "lab = experiments.cli.lab:lab",
+            "experiment = experiments.cli.experiment:experiment",
         ],
     },
 )

@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import NamedTuple
 
 from topologies.failures import Failures
-from topologies.fattree import FatTree, Level, Switch
+from topologies.structure import FatTree, Level, Switch
 
 
 class Steering(NamedTuple):

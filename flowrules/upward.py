@@ -14,7 +14,7 @@ from flowrules import word
 from flowrules.model import Bucket, Field, Flow, Group, HashOver, Table, ToGroup, destined
 from flowrules.steering import steering
 from topologies.failures import Failures
-from topologies.fattree import FatTree, Level, Switch
+from topologies.structure import FatTree, Level, Switch
 
 STEERED = 30  # above the entries for words whatever their destination; a longer prefix adds its length
 

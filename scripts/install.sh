@@ -198,10 +198,10 @@ fi
 
 # ------------------------------------------------------------------------------------------- eBPF objects
 
-if [[ -f sopa_ryu/agent/build.py ]]; then
+if [[ -f sopa_ryu/agent/kernel/build.py ]]; then
     compilers=$(grep -E '^(clang|libbpf-dev|linux-libc-dev) ' <<<"$versions" || true)
     mapfile -t sources < <(find sopa_ryu/agent -name '*.[ch]' | LC_ALL=C sort)
-    built=$(hash_of sopa_ryu/agent/build.py "${sources[@]}" <(echo "$compilers"))
+    built=$(hash_of sopa_ryu/agent/kernel/build.py "${sources[@]}" <(echo "$compilers"))
     objects=present
     [[ -n $(find sopa_ryu/agent -name '*.o' -print -quit) ]] || objects=absent
     if [[ $objects == absent ]] || ! stamped bpf "$built"; then
@@ -209,7 +209,7 @@ if [[ -f sopa_ryu/agent/build.py ]]; then
         writable
         say "building the eBPF objects"
         rm -f "$venv/.sopa-bpf"
-        "$venv/bin/python" -m sopa_ryu.agent.build 9<&-
+        "$venv/bin/python" -m sopa_ryu.agent.kernel.build 9<&-
         stamp bpf "$built"
     fi
 fi

@@ -14,20 +14,24 @@ from ryu.controller import ofp_event
 from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
-from sopa_ryu import inspection, live, metrics, openflow, options, pages, pauses, server
-from sopa_ryu.bfd_keeper import BfdKeeper
-from sopa_ryu.damping import HoldDown
-from sopa_ryu.drains import Drains
-from sopa_ryu.fleet import Fleet
-from sopa_ryu.meter import Meter
-from sopa_ryu.notify import Notifier
-from sopa_ryu.prober import Prober
-from sopa_ryu.protocol import View
+from sopa_ryu import options
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.drains import Drains
+from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.state import Change, FabricState
+from sopa_ryu.fabric.view import View
+from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.resources import Services
-from sopa_ryu.session import SwitchError, SwitchSession
-from sopa_ryu.state import Change, FabricState
+from sopa_ryu.runtime import collector
+from sopa_ryu.southbound import openflow, rule_audit
+from sopa_ryu.southbound.bfd_keeper import BfdKeeper
+from sopa_ryu.southbound.link_discovery import Prober
+from sopa_ryu.southbound.port_stats import Meter
+from sopa_ryu.southbound.switch_manager import Fleet
+from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
+from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from topologies import FatTree, Switch
 
@@ -54,11 +58,13 @@ class SopaController(app_manager.RyuApp):
         self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
         self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle, settings.no_label)
         self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
-        tls = server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
+        tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval, tls)
         self.fleet.on_ready = self._ready
         self.meter = Meter(self.state, self.fleet.sessions, settings.stats_interval, settings.link_mbit)
-        self.metrics = metrics.ControllerMetrics(self.state, self.fleet, self.notifier, self.meter, settings.carrier)
+        self.metrics = controller_metrics.ControllerMetrics(
+            self.state, self.fleet, self.notifier, self.meter, settings.carrier
+        )
         services = Services(
             self.state,
             self.notifier,
@@ -71,23 +77,23 @@ class SopaController(app_manager.RyuApp):
             capacity=self.meter.capacity,
             carrier=settings.carrier,
         )
-        self.live = live.Live(Picture(services))
-        sockets = {live.PATH: self.live.serve}
-        served = {**pages.pages(), metrics.PATH: self.metrics.page}
+        self.live = live_feed.Live(Picture(services))
+        sockets = {live_feed.PATH: self.live.serve}
+        served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
-        self._tls = settings.tls and server.tls_context(*settings.tls)
+        self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
 
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
-        listener = server.listen(host, port, self._tls)
+        listener = http_server.listen(host, port, self._tls)
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._serve, (listener,)),
             (self.fleet.clock, ()),
             (self.fleet.check_roles, ()),
             (self.notifier.watch, ()),
-            (pauses.keep_short, ()),
+            (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
         if self.meter.interval:
@@ -125,7 +131,7 @@ class SopaController(app_manager.RyuApp):
             hub.sleep(RESTART_SECONDS)
 
     def _serve(self, listener: Any) -> None:
-        server.serve(listener, self.rest)
+        http_server.serve(listener, self.rest)
 
     # -- what switches tell -------------------------------------------------------------------------------------------
 
@@ -207,7 +213,7 @@ class SopaController(app_manager.RyuApp):
             raise SwitchError("it is not connected")
         flows, groups = session.flow_statistics(), session.groups()
         wanted = self.fleet.wanted(switch)
-        return inspection.rules(session.name, wanted, self.state.version, session.version, flows, groups)
+        return rule_audit.rules(session.name, wanted, self.state.version, session.version, flows, groups)
 
     def _sessions(self) -> dict[Switch, tuple[str, int]]:
         return {

@@ -29,7 +29,7 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
-from sopa_ryu.limits import allow_files
+from sopa_ryu.runtime.limits import allow_files
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -201,9 +201,9 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from ryu.cmd import manager
 
     from sopa_ryu import options
-    from sopa_ryu.drains import StateError
+    from sopa_ryu.fabric.drains import StateError
     from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.server import CertificateError
+    from sopa_ryu.rest.http_server import CertificateError
 
     class Manager(AppManager):
         """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""

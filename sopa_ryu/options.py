@@ -8,7 +8,7 @@ from oslo_config import cfg
 
 from flowrules.word import Carrier
 from topologies import FatTree, Host, TopologyError
-from topologies.fattree import MAX_K, MIN_K
+from topologies.structure import MAX_K, MIN_K
 
 GROUP = "sopa"
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from topologies.fattree import FatTree, Host, Level, Link, Path, Switch
+from topologies.structure import FatTree, Host, Level, Link, Path, Switch
 
 DRAINED = "drained"
 """The reason of what is taken out of the candidate paths but still carries packets; every other one is a hard failure."""

@@ -10,7 +10,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from experiments.machine import CpuIdle, describe
+from experiments.core.machine import CpuIdle, describe
 
 MEASUREMENTS = {
     "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), beside an empty one",
@@ -43,7 +43,7 @@ def main(names: tuple[str, ...], json_file: Path | None) -> None:
     for name in names or MEASUREMENTS:
         progress.print(f"measuring {MEASUREMENTS[name]} ...")
         idle = CpuIdle()
-        found = importlib.import_module(f"experiments.bench.{name}").measure()
+        found = importlib.import_module(f"experiments.bench.measure_{name}").measure()
         table = Table(title=f"{name}: {MEASUREMENTS[name]}", title_justify="left", show_header=False)
         for key, value in found.items():
             table.add_row(key, str(value))

@@ -7,7 +7,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import NamedTuple
 
-from sopa_ryu.agent.pathtable import PathTable
+from sopa_ryu.agent.paths.path_table import PathTable
 
 FILE = Path(__file__).with_name("golden.txt")
 FABRIC_MTU = 1500

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 
 
 def measured_inside(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from flowrules.word import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host
 
 SNAP_BYTES = 96

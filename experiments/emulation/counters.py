@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.kernel.netns import inside
 
 KEPT = {
     "Tcp": ("RetransSegs", "OutSegs", "InSegs"),

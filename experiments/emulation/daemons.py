@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from topologies.batch_net import LabError
+from topologies.lab.batch_net import LabError
 
 FRR = Path("/usr/lib/frr")
 DAEMONS = ("zebra", "bfdd", "bgpd")

@@ -11,16 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.recoveries import Recoveries
 from experiments.emulation.routers import RouterLab
-from experiments.emulation.settings import host_settings
+from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.word import Carrier
-from sopa_ryu.lab import SopaLab
 from topologies import FatTree, Host, Level, Link, Switch
-from topologies.batch_net import run_batch
-from topologies.lab_faults import kill_switch, restore_switch, silence_switch
-from topologies.lab_links import shaper
+from topologies.lab.batch_net import run_batch
+from topologies.lab.faults import kill_switch, restore_switch, silence_switch
+from topologies.lab.links import shaper
 
 ROUTERS = Path("/run/sopa/routers")
 _LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
@@ -31,7 +31,7 @@ DRAIN_SECONDS = 1.0
 
 
 class Forwarding(Protocol):
-    """Hosts and what forwards between them, whoever that is: `topologies.lab.Lab` is one."""
+    """Hosts and what forwards between them, whoever that is: `topologies.lab.network.Lab` is one."""
 
     tree: FatTree
 

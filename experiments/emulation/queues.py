@@ -9,7 +9,7 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.kernel.netns import inside
 
 _RTM_GETQDISC, _RTM_NEWQDISC = 38, 36
 _NLM_REQUEST_DUMP = 0x301

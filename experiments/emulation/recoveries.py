@@ -8,8 +8,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
 
-from sopa_ryu.agent import libbpf
-from sopa_ryu.agent.build import build
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.build import build
 
 OBJECT = Path(__file__).with_name("recoveries.o")
 _KEY = struct.Struct("=Q4sHH")

@@ -12,11 +12,11 @@ from types import TracebackType
 
 from experiments.emulation.daemons import Daemons, run_command
 from experiments.emulation.frr import addresses, bfd_configuration, bgp_configuration, sessions, zebra_configuration
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.kernel.netns import inside
 from topologies import Failures, FatTree, Host, Level, Link, Switch, TopologyError
-from topologies.batch_net import LabError, run_batch
-from topologies.hermetic import is_isolated, require
-from topologies.lab_links import control_first, shaper
+from topologies.lab.batch_net import LabError, run_batch
+from topologies.lab.isolation import is_isolated, require
+from topologies.lab.links import control_first, shaper
 
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0

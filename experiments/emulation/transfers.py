@@ -14,7 +14,7 @@ from functools import partial
 from experiments.emulation.connection import PORT, Connection, Reached, TransferError
 from experiments.emulation.loop import Loop
 from experiments.workloads import Plan
-from sopa_ryu.agent.netns import inside
+from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host
 
 CLIENT_PORTS = range(20000, 60000)

@@ -1,10 +1,10 @@
 """The fat-tree in ns-3: hosts with its TCP, switches and links of our own (``src/``). `simulate` runs one workload."""
 
-from .cache import Cache, directory
-from .campaign import run_simulations
-from .options import OPTIONS, OptionError, parse
-from .program import SimulatorError, build
-from .simulate import DEFAULT_MBIT, SHARE, SIMULATED, check, simulate
+from experiments.ns3.cache import Cache, directory
+from experiments.ns3.ns3_backend import run_simulations
+from experiments.ns3.program import SimulatorError, build
+from experiments.ns3.simulate import DEFAULT_MBIT, SHARE, SIMULATED, check, simulate
+from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 
 __all__ = [
     "DEFAULT_MBIT",

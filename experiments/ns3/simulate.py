@@ -14,14 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from experiments.machine import describe
-from experiments.records import FlowRecord, RunRecord
+from experiments.core.machine import describe
+from experiments.core.records import FlowRecord, RunRecord
+from experiments.ns3.cache import Cache, key
+from experiments.ns3.program import SimulatorError, build, digest
 from experiments.schemes import Scheme, SchemeError
 from experiments.workloads import Plan, Scale
 from topologies import FatTree, Host
-
-from .cache import Cache, key
-from .program import SimulatorError, build, digest
 
 SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0

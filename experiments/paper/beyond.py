@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .common import (
+from experiments.paper.common import (
     ALL,
     PACED,
     SEVERAL_SEEDS_UP_TO,
@@ -18,7 +18,7 @@ from .common import (
     permutation_part,
     production_part,
 )
-from .model import Figure, Row, Variant
+from experiments.paper.figure import Figure, Row, Variant
 
 
 def sizes() -> Figure:

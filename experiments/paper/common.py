@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .model import Part, Variant
+from experiments.paper.figure import Part, Variant
 
 K = 24
 WRITTEN = Variant("", "here")

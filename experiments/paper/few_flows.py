@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .common import BOTH, WRITTEN
-from .model import Figure, Part, Row
+from experiments.paper.common import BOTH, WRITTEN
+from experiments.paper.figure import Figure, Part, Row
 
 NO_SACK = "rps+sack=off"
 

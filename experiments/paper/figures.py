@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from . import beyond, few_flows, whole_fabric
-from .model import Figure
+from experiments.paper import beyond, few_flows, whole_fabric
+from experiments.paper.figure import Figure
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
     {

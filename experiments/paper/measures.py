@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.records import FlowRecord, RunRecord
+from experiments.core.records import FlowRecord, RunRecord
+from experiments.paper.figure import RunData
 from experiments.report.statistics import largest_deviation, losses, path_windows
-
-from .model import RunData
 
 WINDOWS = 4
 """Of 500 packets, as in the SOPA paper's figure 5."""

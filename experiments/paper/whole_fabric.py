@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .common import BOTH, THEN, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
-from .model import Figure, Part, Row
+from experiments.paper.common import BOTH, THEN, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
+from experiments.paper.figure import Figure, Part, Row
 
 
 def thresholds() -> Figure:

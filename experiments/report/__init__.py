@@ -1,11 +1,11 @@
-"""What results say: statistics, tables and figures of a directory that `experiments.records` wrote."""
+"""What results say: statistics, tables and figures of a directory that `experiments.core.records` wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.records import ResultsError
+from experiments.core.records import ResultsError
 
 __all__ = ["report"]
 
@@ -32,9 +32,9 @@ def report(directory: Path, base: str = "sopa", say: Callable[[str], object] = p
         If there are no results, none that are valid, or damaged ones, or if nothing can be written there.
     """
     # Here, as drawing takes a second to load: commands that only run experiments do without.
-    from . import page, plots, tables
-    from .collect import collect
-    from .summary import summarize
+    from experiments.report import page, plots, tables
+    from experiments.report.collect import collect
+    from experiments.report.summary import summarize
 
     collected = collect(directory)
     summary = summarize(collected, base)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.records import FlowRecord, Results, ResultsError, RunRecord, Settings
-
-from .recovery import Recovery, recovery
+from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, Settings
+from experiments.report.recovery import Recovery, recovery
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import tables
-from .plots import DRAWN
-from .style import Plot
-from .summary import Summary
+from experiments.report import tables
+from experiments.report.plots import DRAWN
+from experiments.report.style import Plot
+from experiments.report.summary import Summary
 
 FOLDER = "report"
 PAGE = "README.md"

@@ -10,10 +10,10 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from . import timelines, traces
-from .collect import Collected
-from .style import COLOURS, Plot, figure, finish, legend_below, line_style, logarithmic, stack, styled
-from .summary import Summary
+from experiments.report import timelines, traces
+from experiments.report.collect import Collected
+from experiments.report.style import COLOURS, Plot, figure, finish, legend_below, line_style, logarithmic, stack, styled
+from experiments.report.summary import Summary
 
 FEW_FLOWS = 8
 """So many flows have room for their names under a figure."""

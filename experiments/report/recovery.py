@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from experiments.records import RunRecord
+from experiments.core.records import RunRecord
 
 FULL = 0.9
 """Of a flow's later rate: less than TCP's own ups and downs would never be told from them."""

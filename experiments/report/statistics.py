@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from experiments.records import FlowRecord
+from experiments.core.records import FlowRecord
 
 CONFIDENCE = 0.95
 WINDOW = 500
@@ -178,7 +178,7 @@ def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> lis
     Parameters
     ----------
     arrivals : sequence
-        As in `experiments.records.RunRecord`.
+        As in `experiments.core.records.RunRecord`.
     size : int
     """
     paths = [(int(up1), int(up2)) for _, _, up1, up2, _ in sorted(arrivals, key=lambda packet: packet[1])]

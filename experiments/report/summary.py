@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from experiments.records import FlowRecord, Settings
-
-from .collect import Collected, Excluded
-from .recovery import Recoveries, over_runs
-from .statistics import (
+from experiments.core.records import FlowRecord, Settings
+from experiments.report.collect import Collected, Excluded
+from experiments.report.recovery import Recoveries, over_runs
+from experiments.report.statistics import (
     Completion,
     Distribution,
     Interval,

@@ -12,8 +12,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from .statistics import Distribution, Interval, Ratio
-from .summary import SchemeSummary, Summary
+from experiments.report.statistics import Distribution, Interval, Ratio
+from experiments.report.summary import SchemeSummary, Summary
 
 MISSING = "-"
 CONSOLE_WIDTH = 120

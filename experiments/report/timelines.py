@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.records import RunRecord
-
-from .collect import Collected
-from .style import GREY, Plot, figure, finish, from_zero, legend_below, legend_right, line_style, stack
+from experiments.core.records import RunRecord
+from experiments.report.collect import Collected
+from experiments.report.style import (
+    GREY,
+    Plot,
+    figure,
+    finish,
+    from_zero,
+    legend_below,
+    legend_right,
+    line_style,
+    stack,
+)
 
 QUEUE_POINTS = 120
 """With as many samples as pixels, several queues would make one block of colour."""

@@ -10,9 +10,20 @@ import numpy as np
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from .collect import Collected
-from .statistics import WINDOW, Path, largest_deviation, path_windows
-from .style import COLOURS, GREY, MARKERS, RASTER_POINTS, Plot, finish, from_zero, legend_below, logarithmic, stack
+from experiments.report.collect import Collected
+from experiments.report.statistics import WINDOW, Path, largest_deviation, path_windows
+from experiments.report.style import (
+    COLOURS,
+    GREY,
+    MARKERS,
+    RASTER_POINTS,
+    Plot,
+    finish,
+    from_zero,
+    legend_below,
+    logarithmic,
+    stack,
+)
 
 FIRST_PACKETS = 100
 WINDOWS_SHOWN = 4

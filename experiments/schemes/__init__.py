@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from .model import Fabric, Scheme, SchemeError
+from experiments.schemes.scheme import Fabric, Scheme, SchemeError
 
 __all__ = ["Fabric", "Scheme", "SchemeError", "named", "schemes"]
 

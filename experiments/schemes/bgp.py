@@ -5,7 +5,7 @@ here that makes all routers choose alike, so that half of the core switches carr
 themselves, as they do here with the custom hash (policy 3) over addresses, protocol and ports, each with a seed of its own.
 """
 
-from .model import Fabric, Scheme
+from experiments.schemes.scheme import Fabric, Scheme
 
 _OWN_HASH = {"ipv4/fib_multipath_hash_policy": "3", "ipv4/fib_multipath_hash_fields": "55"}
 _HANDED_ON = {"ipv4/fib_multipath_hash_policy": "1"}

@@ -3,7 +3,7 @@
 It needs IP in IP at hosts and core switches, and a resequencing buffer below TCP: in the simulator only.
 """
 
-from .model import Fabric, Scheme
+from experiments.schemes.scheme import Fabric, Scheme
 
 SCHEME = Scheme(
     "drb", "the sender picks each packet's core switch by IP in IP, the receiver resequences", fabric=Fabric.SIMULATOR

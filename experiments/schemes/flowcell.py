@@ -1,5 +1,5 @@
 """The next path after each 64 KB of a flow (He et al., Presto, SIGCOMM 2015), in the sender."""
 
-from .model import Scheme
+from experiments.schemes.scheme import Scheme
 
 SCHEME = Scheme("flowcell", "the next path after each 64 KB", policy="flowcell", policy_options=("--flowcell=65536",))

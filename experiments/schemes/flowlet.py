@@ -4,7 +4,7 @@ A gap has to be longer than paths differ in delay. That is some queue's worth of
 is microseconds at 10 Gbit/s.
 """
 
-from .model import Scheme
+from experiments.schemes.scheme import Scheme
 
 SCHEME = Scheme(
     "flowlet", "a new random path after a gap of 20 ms", policy="flowlet", policy_options=("--flowlet-gap=20000",)

@@ -3,7 +3,7 @@
 There the switches choose, packet by packet; here the sender draws from the same set of paths for each packet.
 """
 
-from .model import Scheme
+from experiments.schemes.scheme import Scheme
 
 SCHEMES = (
     Scheme("plts-rr", "PLTS-RR: round-robin per flow; threshold 3", policy="round-robin"),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 
-from . import failures, figures, pairs, production
-from .matrix import from_csv
-from .model import Plan, Scale, Transfer, Workload, WorkloadError
-from .permutation import inter_pod_permutation
+from experiments.workloads import pairs, production, small_examples, switch_failure
+from experiments.workloads.matrix import from_csv
+from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 
 __all__ = [
     "WORKLOADS",
@@ -23,7 +23,7 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for workload in (*pairs.WORKLOADS, *production.WORKLOADS, *failures.WORKLOADS, *figures.WORKLOADS)
+    for workload in (*pairs.WORKLOADS, *production.WORKLOADS, *switch_failure.WORKLOADS, *small_examples.WORKLOADS)
 }
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+from experiments.workloads.plan import Scale, Transfer, WorkloadError
 from topologies import FatTree
-
-from .model import Scale, Transfer, WorkloadError
 
 MOST_TRANSFERS = 500_000
 """In one plan, as each is a record that is kept."""

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import FatTree, Host
-
-from .checks import first_between_pods, need_scale, need_transfers
-from .model import Plan, Scale, Transfer, Workload, WorkloadError
 
 NEEDED = ("src", "dst", "bytes")
 COLUMNS = (*NEEDED, "start")

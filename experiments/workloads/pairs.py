@@ -5,11 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
+from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload
 from topologies import FatTree
-
-from .checks import first_between_pods, need_scale, need_transfers
-from .model import Plan, Scale, Transfer, Workload
-from .permutation import inter_pod_permutation
 
 FILE_SHARE = 0.8
 

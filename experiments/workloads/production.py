@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
+from experiments.workloads.checks import need_scale, need_transfers
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload
 from topologies import FatTree, Host
-
-from .checks import need_scale, need_transfers
-from .model import Plan, Scale, Transfer, Workload
 
 MEGABYTE = 1_000_000
 PAPERS_RATE_MBIT = 1000.0

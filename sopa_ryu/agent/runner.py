@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
-from sopa_ryu.agent.daemon import HostAgent
-from sopa_ryu.agent.metrics import metrics_served
-from sopa_ryu.agent.netns import Interface
-from sopa_ryu.agent.options import Options
-from sopa_ryu.limits import allow_files
+from sopa_ryu.agent.agent_metrics import metrics_served
+from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.runtime.limits import allow_files
 
 LOG = logging.getLogger("sopa.agent")
 

@@ -13,16 +13,15 @@ from types import TracebackType
 from pyroute2 import IPRoute
 
 from flowrules.word import Carrier
-
-from . import libbpf, tc
-from .build import EGRESS, OPTION
-from .counters import Counters, Reason
-from .flowhash import FlowKey
-from .libbpf import AttachError
-from .netns import inside
-from .pathtable import PathTable, Policy, Word
-from .tables import PathTables, read_in_force
-from .tc import Point
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.build import EGRESS, OPTION
+from sopa_ryu.agent.kernel.counters import Counters, Reason
+from sopa_ryu.agent.kernel.libbpf import AttachError
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel.path_maps import PathTables, read_in_force
+from sopa_ryu.agent.kernel.tc import Point
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_table import PathTable, Policy, Word
 
 __all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present", "table_in_force"]
 

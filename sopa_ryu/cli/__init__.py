@@ -9,7 +9,6 @@ import click
 from sopa_ryu import __version__
 from sopa_ryu.cli.agent import agent
 from sopa_ryu.cli.completion import completion
-from sopa_ryu.cli.lab import lab
 from sopa_ryu.cli.maintenance import drain, restore
 from sopa_ryu.cli.parser import parser
 from sopa_ryu.cli.query import agents, failures, paths, status, wiring
@@ -60,7 +59,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    agent, agents, completion, drain, failures, lab, parser, paths, restore, rules, status, watch, wiring,
+    agent, agents, completion, drain, failures, parser, paths, restore, rules, status, watch, wiring,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
 
 from flowrules.word import Carrier
-from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.agent.paths.path_table import Policy
 from topologies import FatTree, TopologyError
 
 POLICIES = tuple(policy.name.lower().replace("_", "-") for policy in Policy)
@@ -76,23 +75,3 @@ def need_root(command: str) -> None:
     """End with a clear message unless this is root."""
     if os.geteuid() != 0:
         fail(f"{command} needs root (network namespaces, BPF, sysctls): run it with sudo")
-
-
-def in_isolation(main_inside: Callable[[], int]) -> int:
-    """Run a function in a lab's namespaces; what it cannot work with becomes the command's error message."""
-    from sopa_ryu.process import ProcessError
-    from topologies.batch_net import LabError
-    from topologies.hermetic import IsolationError, MissingCommandError, isolated
-    from topologies.private_ovs import OvsError
-
-    def guarded() -> int:
-        try:
-            return main_inside()
-        except (LabError, MissingCommandError, OvsError, ProcessError) as error:
-            click.echo(f"Error: {error}", err=True)
-            return 1
-
-    try:
-        return isolated(guarded)
-    except IsolationError as error:
-        fail(str(error))

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, Refused, json_option, print_json, with_controller
 from sopa_ryu.cli.common import fail
-from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, Refused, json_option, print_json, with_controller
 from sopa_ryu.cli.names import drained, elements
 
 WAIT_SECONDS = 10.0

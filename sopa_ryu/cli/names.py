@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from sopa_ryu.cli.controller import DEFAULT_URL, Body, Controller
+from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
 from topologies import FatTree, Level, TopologyError
 
 ANSWER_SECONDS = 0.5  # who presses Tab does not wait for a controller that is not there

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sopa_ryu.cli.common import fail, need_root
-from sopa_ryu.cli.tables import add, new_table, show
+from sopa_ryu.cli.output import add, new_table, show
 
 if TYPE_CHECKING:
-    from sopa_ryu.agent.netns import Interface
+    from sopa_ryu.agent.kernel.netns import Interface
 
 Result = TypeVar("Result")
 
@@ -55,7 +55,7 @@ def parser() -> None:
 def attach(interfaces: tuple[str, ...], mode: str) -> None:
     """Attach the parser; one that is there is replaced without a gap."""
     need_root("sopa parser")
-    from sopa_ryu.agent import parser as the
+    from sopa_ryu.agent import edge_parser as the
 
     wanted = None if mode == "auto" else the.Mode(mode)
 
@@ -70,7 +70,7 @@ def attach(interfaces: tuple[str, ...], mode: str) -> None:
 def detach(interfaces: tuple[str, ...]) -> None:
     """Remove the parser; nothing of it stays."""
     need_root("sopa parser")
-    from sopa_ryu.agent import parser as the
+    from sopa_ryu.agent import edge_parser as the
 
     def each(interface: Interface) -> None:
         click.echo(f"{interface.name}: {'detached' if the.detach(interface) else 'there was none'}")
@@ -84,7 +84,7 @@ def detach(interfaces: tuple[str, ...]) -> None:
 def status(interfaces: tuple[str, ...], as_json: bool) -> None:
     """Show where the parser is, and what it has seen. The exit status is 1 if it is missing somewhere."""
     need_root("sopa parser")
-    from sopa_ryu.agent import parser as the
+    from sopa_ryu.agent import edge_parser as the
 
     found = dict(zip(interfaces, _for_all(interfaces, the.status), strict=True))
     if as_json:
@@ -105,8 +105,8 @@ def _object(status: Any) -> dict[str, Any] | None:
 
 def _for_all(texts: Sequence[str], each: Callable[[Interface], Result]) -> list[Result]:
     """Do it for every interface, also behind one that fails; the errors come last, as one."""
-    from sopa_ryu.agent.libbpf import BpfError
-    from sopa_ryu.agent.netns import Interface, NetnsError
+    from sopa_ryu.agent.kernel.libbpf import BpfError
+    from sopa_ryu.agent.kernel.netns import Interface, NetnsError
 
     results: list[Result] = []
     problems: list[str] = []

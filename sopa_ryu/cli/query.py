@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
 from sopa_ryu.cli.names import hosts
-from sopa_ryu.cli.tables import BAD, PENDING, add, new_table, show
+from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
 
 SHOWN = 8  # failures, or switches that are not here, in one line
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.controller import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
 from sopa_ryu.cli.names import switches
-from sopa_ryu.cli.tables import BAD, GOOD, add, new_table, show
+from sopa_ryu.cli.output import BAD, GOOD, add, new_table, show
 
 ETHERTYPES = {0x0800: "ip", 0x0806: "arp", 0x88CC: "lldp"}
 # of an entry's or group's state: is it intended, is it installed

@@ -9,8 +9,8 @@ from datetime import datetime
 
 import click
 
-from sopa_ryu.cli.controller import Body, Controller, NoAnswer, Refused, with_controller
-from sopa_ryu.cli.tables import BAD, GOOD, PENDING
+from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, with_controller
+from sopa_ryu.cli.output import BAD, GOOD, PENDING
 
 EVERY_SECONDS = 1.0
 CONFIRM_SECONDS = 3.0

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from routes import Mapper
 from webob import Request, Response
 
-from sopa_ryu.notify import ClaimError
+from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import PROBLEM, document

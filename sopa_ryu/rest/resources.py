@@ -11,14 +11,14 @@ from typing import Any
 
 from flowrules import word
 from flowrules.word import Carrier
-from sopa_ryu import health
-from sopa_ryu.agent.flowhash import FlowKey, flow_hash, round_robin
-from sopa_ryu.drains import StateError
-from sopa_ryu.notify import Notifier
+from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.drains import StateError
+from sopa_ryu.fabric.state import DOWN, SILENT, FabricState
+from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.operations import MOST_ITEMS, Listing, Problem
-from sopa_ryu.session import SwitchError
-from sopa_ryu.state import DOWN, SILENT, FabricState
-from sopa_ryu.wiring import Wiring
+from sopa_ryu.runtime import process_stats
+from sopa_ryu.southbound.switch_session import SwitchError
 from topologies import Host, Link, Switch, TopologyError
 
 TCP = 6
@@ -167,7 +167,7 @@ class Resources:
 
     def process(self) -> dict[str, Any]:
         """What the controller's process holds."""
-        return health.process()
+        return process_stats.process()
 
     def rules(self, name: str) -> dict[str, Any]:
         """What a switch is meant to hold beside what it holds."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from ryu.lib import hub
 
+from sopa_ryu.fabric.state import DOWN, MISWIRED, SILENT
+from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.resources import Services
-from sopa_ryu.state import DOWN, MISWIRED, SILENT
-from sopa_ryu.wiring import MISSING
 from topologies import Host, Level, Link, Switch
 from topologies.failures import DRAINED
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from sopa_ryu.agent.build import build
+from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.tagger import Tagger
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from flowrules.word import Carrier
-from sopa_ryu.agent.build import build
-from sopa_ryu.agent.libbpf import Outcome
-from sopa_ryu.agent.parser import Parser
-from sopa_ryu.agent.pathtable import PathTable, Policy
+from sopa_ryu.agent.edge_parser import Parser
+from sopa_ryu.agent.kernel.build import build
+from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.agent.tagger import Tagger
 from tests.bpf import reference
 from tests.bpf.packets import table

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice
-from sopa_ryu.agent.pathtable import PathTable, Word
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice
+from sopa_ryu.agent.paths.path_table import PathTable, Word
 
 CHOICES, LOOKS_BACK = 8, 65_536
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from ipaddress import IPv4Address, IPv4Network
 
-from sopa_ryu.agent.pathtable import PARAMETERS, PathTable, Policy, Word
+from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy, Word
 
 SOURCE_MAC = bytes.fromhex("02000a000002")
 ETHERNET = bytes.fromhex("020000000001") + SOURCE_MAC

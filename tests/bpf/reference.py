@@ -8,8 +8,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.pathtable import PathTable
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.paths.path_table import PathTable
 
 IPV4, VLAN = b"\x08\x00", b"\x81\x00"
 WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent import libbpf, tc
-from sopa_ryu.agent.build import EGRESS, EMPTY, FLAGS, _multiarch
-from sopa_ryu.agent.netns import NetnsError, cookie, inside
-from sopa_ryu.agent.settings import HostSettings
+from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
+from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.tagger import HANDLE, PRIORITY, Tagger, table_in_force
 from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.packets import FAR, INTER_POD, table, tcp, word_of
@@ -202,7 +202,7 @@ def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
 AGENT = """
 import sys
 from pathlib import Path
-from sopa_ryu.agent.settings import HostSettings
+from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.tagger import PathTable, Tagger
 settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
 settings.apply()
@@ -277,7 +277,7 @@ def test_after_sigkill_the_successor_takes_over_without_a_gap_and_restores_the_o
 
 
 def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path: Path) -> None:
-    from sopa_ryu.agent.settings import InterfaceBusy
+    from sopa_ryu.agent.host_settings import InterfaceBusy
 
     agent = start_agent(pair, tmp_path)
     try:
@@ -293,7 +293,7 @@ def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
         Tagger("nowhere0")
-    with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.build"):
+    with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.kernel\.build"):
         Tagger("lo", object_file=tmp_path / "missing.o")
     damaged = tmp_path / "damaged.o"
     damaged.write_bytes(EGRESS.read_bytes()[:200])
@@ -325,7 +325,7 @@ def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
 
 def test_without_privileges_the_error_says_so() -> None:
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + (
-        "from sopa_ryu.agent import libbpf; from sopa_ryu.agent.tagger import Tagger\n"
+        "from sopa_ryu.agent.kernel import libbpf; from sopa_ryu.agent.tagger import Tagger\n"
         "try: Tagger('lo')\n"
         "except libbpf.BpfUnavailable as error: print(error)\n"
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from flowrules.word import Carrier
-from sopa_ryu.agent.pathtable import Word
+from sopa_ryu.agent.paths.path_table import Word
 from sopa_ryu.agent.tagger import Tagger
 from tests.bpf.packets import (
     FAR,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent import libbpf
-from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.pathtable import PathTable, Policy, Word
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.paths.path_table import PathTable, Policy, Word
 from sopa_ryu.agent.tagger import Tagger
 from sopa_ryu.cli.common import POLICIES
 from tests.bpf.packets import (
@@ -91,7 +91,7 @@ def test_interleaved_flows_keep_their_own_turns(tagger: Tagger) -> None:
 
 
 def test_the_position_is_exact_beyond_32_bits_of_packets(tagger: Tagger) -> None:
-    from sopa_ryu.agent import libbpf
+    from sopa_ryu.agent.kernel import libbpf
 
     three = INTER_POD[:3]  # 2**32 is no multiple of 3: a 32-bit counter would stumble here
     tagger.swap(table(inter_pod=three))

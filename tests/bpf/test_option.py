@@ -8,7 +8,7 @@ import pytest
 
 from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
 from flowrules.word import Carrier
-from sopa_ryu.agent.pathtable import Policy
+from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tagger import Tagger
 from tests.bpf import reference
 from tests.bpf.fuzz import Programs, fuzz

@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from flowrules.word import Carrier
-from sopa_ryu.agent import parser, xdp
-from sopa_ryu.agent.build import EMPTY
-from sopa_ryu.agent.libbpf import AttachError, Object
-from sopa_ryu.agent.netns import Interface, inside
-from sopa_ryu.agent.parser import Mode
-from sopa_ryu.agent.settings import HostSettings, SettingsError
+from sopa_ryu.agent import edge_parser
+from sopa_ryu.agent.edge_parser import Mode
+from sopa_ryu.agent.host_settings import HostSettings, SettingsError
+from sopa_ryu.agent.kernel import xdp
+from sopa_ryu.agent.kernel.build import EMPTY
+from sopa_ryu.agent.kernel.libbpf import AttachError, Object
+from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.tagger import Tagger
 from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.packets import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
@@ -308,7 +309,7 @@ def test_after_sigkill_the_successor_knows_the_first_mtu_whatever_its_carrier(
 @pytest.mark.parametrize("mode", [None, Mode.NATIVE, Mode.GENERIC])
 def test_the_switch_sees_the_word_in_the_source_address(pair: Pair, ends: Ends, mode: Mode | None) -> None:
     port = Interface("peer0", pair.peer)
-    assert parser.attach(port, mode) is (mode or Mode.NATIVE)
+    assert edge_parser.attach(port, mode) is (mode or Mode.NATIVE)
     with raw_socket(pair.peer, "peer0", ALL) as switch, udp(pair.host, HERE, 4000) as sender:
         with udp(pair.peer, FAR, 5000) as receiver:
             for _ in range(8):
@@ -317,7 +318,7 @@ def test_the_switch_sees_the_word_in_the_source_address(pair: Pair, ends: Ends, 
         seen = packets(switch)
     assert [word_of(frame) for frame in seen] == [option_of(frame) for frame in seen]
     assert len(seen) == 8
-    status = parser.status(port)
+    status = edge_parser.status(port)
     assert status is not None
     assert (status.mode, status.counters["believed"]) == (mode or Mode.NATIVE, 8)
 
@@ -325,7 +326,7 @@ def test_the_switch_sees_the_word_in_the_source_address(pair: Pair, ends: Ends, 
 @pytest.mark.parametrize("mode", Mode)
 def test_a_host_cannot_write_a_word_into_its_address_itself(pair: Pair, mode: Mode) -> None:
     port = Interface("peer0", pair.peer)
-    parser.attach(port, mode)
+    edge_parser.attach(port, mode)
     forged = bytearray(tcp())
     forged[6:12] = bytes.fromhex("02539e040101")
     with raw_socket(pair.peer, "peer0", ALL) as switch, raw_socket(pair.host, "host0", 0) as host:
@@ -333,7 +334,7 @@ def test_a_host_cannot_write_a_word_into_its_address_itself(pair: Pair, mode: Mo
         [seen] = packets(switch)
     assert word_of(seen) is None
     assert seen[12:] == forged[12:]
-    status = parser.status(port)
+    status = edge_parser.status(port)
     assert status is not None
     assert status.counters["forged"] == 1
 
@@ -343,20 +344,20 @@ def test_attaching_again_replaces_it_and_another_mode_too_and_detaching_leaves_n
     before = pair.on_peer("ip -d link show peer0")
     seen = []
     for mode in (Mode.NATIVE, None, Mode.GENERIC, None, Mode.NATIVE):
-        seen.append(parser.attach(port, mode))
-        status = parser.status(port)
+        seen.append(edge_parser.attach(port, mode))
+        status = edge_parser.status(port)
         assert status is not None
         assert status.mode is seen[-1]
     assert seen == [Mode.NATIVE, Mode.NATIVE, Mode.GENERIC, Mode.GENERIC, Mode.NATIVE]
-    assert parser.detach(port) is True
-    assert parser.detach(port) is False
-    assert parser.status(port) is None
+    assert edge_parser.detach(port) is True
+    assert edge_parser.detach(port) is False
+    assert edge_parser.status(port) is None
     assert pair.on_peer("ip -d link show peer0") == before
 
 
 def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) -> None:
     port = Interface("peer0", pair.peer)
-    parser.attach(port)
+    edge_parser.attach(port)
     done = threading.Event()
     with raw_socket(pair.peer, "peer0", ALL) as switch, udp(pair.host, HERE, 4000) as sender:
 
@@ -367,7 +368,7 @@ def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) ->
         thread = threading.Thread(target=keep_sending)
         thread.start()
         for _ in range(20):
-            parser.attach(port)
+            edge_parser.attach(port)
         done.set()
         thread.join()
         seen = packets(switch)
@@ -382,17 +383,17 @@ def test_another_xdp_program_is_left_alone(pair: Pair) -> None:
         xdp.attach(index, stranger.program_fd("empty_xdp"), Mode.GENERIC, None)
     stranger.close()
     port = Interface("peer0", pair.peer)
-    for act in (parser.attach, parser.detach):
+    for act in (edge_parser.attach, edge_parser.detach):
         with pytest.raises(
             AttachError, match=r"another XDP program, empty_xdp, .* ip link set dev peer0 xdpgeneric off"
         ):
             act(port)
-    assert parser.status(port) is None
+    assert edge_parser.status(port) is None
     pair.on_peer("ip link set dev peer0 xdpgeneric off")
-    assert parser.attach(port) is Mode.NATIVE
+    assert edge_parser.attach(port) is Mode.NATIVE
 
 
 def test_an_interface_that_is_not_there_is_an_error() -> None:
-    for act in (parser.attach, parser.detach, parser.status):
+    for act in (edge_parser.attach, edge_parser.detach, edge_parser.status):
         with pytest.raises(AttachError, match="no interface nowhere0 in this network namespace"):
             act(Interface("nowhere0"))

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from flowrules.word import Carrier
-from sopa_ryu.agent import libbpf
-from sopa_ryu.agent.flowhash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.pathtable import PARAMETERS, Policy, Word
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy, Word
 from sopa_ryu.agent.tagger import Tagger
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.bpf.packets import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent.settings import HostSettings, InterfaceBusy, SettingsError
+from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from tests.bpf.conftest import Pair, run
 
 Make = Callable[..., HostSettings]

@@ -16,17 +16,17 @@ from typing import Any
 
 import httpx
 
+from experiments.emulation.processes import AgentProcess
+from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import digest
-from flowrules.rules import switch_rules
+from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.tagger import table_in_force
-from sopa_ryu.lab import REST_PORT, SopaLab
-from sopa_ryu.openflow import LEARNED_COOKIE
-from sopa_ryu.process import AgentProcess
+from sopa_ryu.southbound.openflow import LEARNED_COOKIE
 from tests.faults.oracle import Oracle, without
 from tests.faults.plan import Fault, Step
 from tests.faults.probes import Probes, describe
 from topologies import Failures, FatTree, Level
-from topologies.lab_faults import kill_switch, restore_switch, set_silent, swap_cables
+from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 
 SETTLE_SECONDS = 40.0
 OPTIONS = ["--sopa-hold-down=0.2", "--sopa-hold-down-max=1", "--sopa-lldp-interval=1", "--sopa-settle=3"]
@@ -348,7 +348,7 @@ def _namespace(pid: str) -> str:
 def _bpf_maps() -> int:
     from ctypes import byref, c_uint32
 
-    from sopa_ryu.agent import libbpf
+    from sopa_ryu.agent.kernel import libbpf
 
     count, at = 0, c_uint32(0)
     while libbpf.call("bpf_map_get_next_id", at, byref(at)) == 0:

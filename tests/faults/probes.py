@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Sequence
 from types import TracebackType
 
-from sopa_ryu.agent.netns import inside
-from topologies.fattree import GATEWAY_MAC, FatTree
-from topologies.lab import Lab
+from sopa_ryu.agent.kernel.netns import inside
+from topologies.lab.network import Lab
+from topologies.structure import GATEWAY_MAC, FatTree
 
 PORT = 9900
 QUIET_SECONDS = 0.1

@@ -15,7 +15,7 @@ import click
 from tests.faults.harness import FaultyLab, Wrong
 from tests.faults.plan import Step, plan
 from topologies import FatTree
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 
 
 def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) -> int:

@@ -9,7 +9,7 @@ from tests.faults.oracle import Oracle, word
 from tests.faults.plan import KINDS, Step, plan
 from tests.faults.soak import run
 from topologies import FatTree
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 
 
 @pytest.mark.parametrize("seed", [1, 2])

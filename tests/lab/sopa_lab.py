@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation.processes import AgentProcess
+from experiments.emulation.sopa_lab import SopaLab
 from flowrules import word
-from sopa_ryu.agent.netns import inside
-from sopa_ryu.lab import SopaLab
-from sopa_ryu.process import AgentProcess
+from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 
 UDP_PORT = 9000
 

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from sopa_ryu.lab import SopaLab
-from sopa_ryu.process import AgentProcess, ProcessError, free_ports
+from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
+from experiments.emulation.sopa_lab import SopaLab
 from tests.lab.sopa_lab import agent_of, datagrams, host_settings, in_lab, until
 
 pytestmark = pytest.mark.lab

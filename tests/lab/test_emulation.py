@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from experiments.core.records import FlowRecord, Results, RunRecord
 from experiments.emulation.daemons import FRR
 from experiments.emulation.fabric import Emulation
+from experiments.emulation.lab_run import perform
 from experiments.emulation.queues import QueueLengths
-from experiments.emulation.run import perform
-from experiments.records import FlowRecord, Results, RunRecord
 from experiments.schemes import named
 from experiments.workloads import Plan, Transfer, inter_pod_permutation
 from topologies import FatTree
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 
 pytestmark = pytest.mark.lab
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from experiments.stream import Stream
-from sopa_ryu.lab import SopaLab
-from sopa_ryu.process import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.udp_stream import Stream
 from tests.lab.sopa_lab import agent_of, datagrams, in_lab, lost, until
-from topologies.lab_faults import set_silent
+from topologies.lab.faults import set_silent
 
 pytestmark = pytest.mark.lab
 

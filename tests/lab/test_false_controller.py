@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from websockets.sync.server import ServerConnection, serve
 
-from sopa_ryu import protocol
+from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.tagger import table_in_force
-from sopa_ryu.lab import SopaLab
-from sopa_ryu.protocol import View
+from sopa_ryu.channel import protocol
+from sopa_ryu.fabric.view import View
 from tests.lab.sopa_lab import agent_of, in_lab, until
 from topologies import Failures, FatTree
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import ROOT, Script, eventually, running
-from topologies import hermetic
+from topologies.lab.network import isolation
 
 pytestmark = pytest.mark.lab
 
@@ -25,7 +25,7 @@ Start = Callable[[str], Script]
 PRELUDE = """
 import os, signal, subprocess, sys, time
 from topologies import hermetic
-from topologies.hermetic import isolated
+from topologies.lab.isolation import isolated
 """
 
 # It would leave everything behind: an interface, a file in /run, and a process that has left its parent and session.
@@ -215,9 +215,9 @@ if len(sys.argv) == 1:
 
 def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
-    monkeypatch.setattr(hermetic, "_SBIN", ())
-    with pytest.raises(hermetic.MissingCommandError) as caught:
-        hermetic.require("ovs-vswitchd", "tc")
+    monkeypatch.setattr(isolation, "_SBIN", ())
+    with pytest.raises(isolation.MissingCommandError) as caught:
+        isolation.require("ovs-vswitchd", "tc")
     message = str(caught.value)
     assert all(word in message for word in ("ovs-vswitchd", "tc", "openvswitch-switch", "iproute2", "make install"))
 
@@ -295,8 +295,8 @@ def test_a_mininet_prompt_works() -> None:
         + """
 def main():
     from mininet.cli import CLI
-    from topologies.fattree import FatTree
-    from topologies.lab import Lab
+    from topologies.structure import FatTree
+    from topologies.lab.network import Lab
     with Lab(FatTree(2), controller_port=None) as lab:
         CLI(lab.net)
     return 0

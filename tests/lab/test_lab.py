@@ -16,8 +16,8 @@ Start = Callable[[str], Script]
 PRELUDE = """
 import json, os, re, subprocess, sys, time
 from pathlib import Path
-from topologies.fattree import FatTree, Host, Level
-from topologies.hermetic import isolated
+from topologies.structure import FatTree, Host, Level
+from topologies.lab.isolation import isolated
 
 def run(command):
     return subprocess.run(command, shell=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
@@ -32,7 +32,7 @@ def inside(lab, host, command):
     return run(f"nsenter --net={lab.netns(host)} " + command)
 
 def main():
-    from topologies.lab import Lab, default_rate, tbf_burst
+    from topologies.lab.network import Lab, default_rate, tbf_burst
     tell = {}
     body(Lab, tell)
     print(json.dumps(tell), flush=True)
@@ -202,7 +202,9 @@ def body(Lab, tell):
 
 
 def test_outside_of_isolated_it_refuses(script: Start) -> None:
-    code = "from topologies.fattree import FatTree\nfrom topologies.lab import Lab\nLab(FatTree(2)).__enter__()"
+    code = (
+        "from topologies.structure import FatTree\nfrom topologies.lab.network import Lab\nLab(FatTree(2)).__enter__()"
+    )
     status, _, errors = script(code).end()
     assert status == 1
     assert "isolated()" in errors

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu import bfd
+from sopa_ryu.southbound import bfd
 from tests.lab.conftest import eventually
 from topologies import FatTree, Host, Level, TopologyError, ovsdb
-from topologies.hermetic import isolated
-from topologies.lab import Lab, bfd_interval_ms
-from topologies.lab_faults import kill_switch, restore_switch, set_silent, swap_cables
-from topologies.private_ovs import OvsError
+from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
+from topologies.lab.isolation import isolated
+from topologies.lab.network import Lab, bfd_interval_ms
+from topologies.lab.private_ovs import OvsError
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.lab.conftest import Script
-from topologies.fattree import FatTree
+from topologies.structure import FatTree
 
 pytestmark = pytest.mark.lab
 
@@ -18,8 +18,8 @@ Start = Callable[[str], Script]
 MN = """
 import os, subprocess, sys
 from pathlib import Path
-from topologies.hermetic import isolated
-from topologies.private_ovs import PrivateOvs
+from topologies.lab.isolation import isolated
+from topologies.lab.private_ovs import PrivateOvs
 
 def main():
     Path("/run/checkout").mkdir()

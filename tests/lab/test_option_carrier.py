@@ -8,12 +8,12 @@ import subprocess
 from collections import Counter
 from itertools import pairwise
 
+from experiments.emulation.sopa_lab import SopaLab
 from flowrules.word import Carrier
-from sopa_ryu.agent import parser
-from sopa_ryu.agent.netns import inside
-from sopa_ryu.agent.pathsets import path_table
-from sopa_ryu.agent.pathtable import Policy
-from sopa_ryu.lab import SopaLab
+from sopa_ryu.agent import edge_parser
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
 from tests.lab.sopa_lab import UDP_PORT, agent_of, datagrams, host_settings, in_lab, lost, run
 from tests.switch.conftest import until
 from topologies import Failures
@@ -25,7 +25,7 @@ FORGED = bytes.fromhex("02000000000102539e0401010800")
 def seen_by(lab: SopaLab, host: str) -> dict[str, int]:
     """What the parser at a host's port has counted."""
     number = list(map(lab.tree.name, lab.tree.hosts())).index(host)
-    status = parser.status(list(lab.host_ports())[number])
+    status = edge_parser.status(list(lab.host_ports())[number])
     assert status is not None
     return status.counters
 
@@ -135,12 +135,12 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_chooses_no_path() -> Non
 
 def test_the_parser_survives_a_restart_of_the_switch() -> None:
     def body(lab: SopaLab) -> None:
-        before = [parser.status(port) for port in lab.host_ports()]
+        before = [edge_parser.status(port) for port in lab.host_ports()]
         lab.lab.ovs.restart()
         lab.controller.wait_connected(20)
         until(lambda: lost(lab, "h0_0_2", "h2_0_2", 1) == 0)
         for port, was in zip(lab.host_ports(), before, strict=True):
-            now = parser.status(port)
+            now = edge_parser.status(port)
             assert now is not None
             assert was is not None
             assert (now.identifier, now.mode) == (was.identifier, was.mode)

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent.flowhash import FlowKey
-from sopa_ryu.agent.netns import inside
-from sopa_ryu.agent.pathsets import path_table
-from sopa_ryu.agent.pathtable import Policy
-from sopa_ryu.lab import SopaLab
+from experiments.emulation.sopa_lab import SopaLab
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
 from tests.lab.sopa_lab import (
     UDP_PORT,
     agent_of,

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from experiments.core.records import FlowRecord, RunRecord
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
 from experiments.ns3.program import optimised
 from experiments.ns3.simulate import SAMPLES, lines
-from experiments.records import FlowRecord, RunRecord
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named

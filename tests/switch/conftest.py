@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.process import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess, free_ports
 from topologies import FatTree, Switch
-from topologies.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 
 def until(true: Callable[[], bool], seconds: float = 10) -> None:

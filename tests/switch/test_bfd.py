@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu import bfd
+from sopa_ryu.southbound import bfd
 from topologies import FatTree, Host, Level, Switch
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.ovsdb import entries
-from topologies.private_ovs import DummyFabric, PrivateOvs
 
 pytestmark = pytest.mark.switch
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.process import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.certificates import Authority
 from tests.switch.conftest import Fabric, running, until
 

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.process import ControllerProcess, free_ports
-from topologies.private_ovs import PrivateOvs
-
-from .conftest import Fabric, until
-from .test_traces import packet
+from experiments.emulation.processes import ControllerProcess, free_ports
+from tests.switch.conftest import Fabric, until
+from tests.switch.test_traces import packet
+from topologies.lab.private_ovs import PrivateOvs
 
 pytestmark = pytest.mark.switch
 

@@ -9,10 +9,9 @@ import pytest
 
 from experiments.schemes.hedera import OPTIONS_FILE
 from flowrules import word
+from tests.switch.conftest import Fabric, running, until
+from tests.switch.test_traces import packet
 from topologies import Host
-
-from .conftest import Fabric, running, until
-from .test_traces import packet
 
 pytestmark = pytest.mark.switch
 

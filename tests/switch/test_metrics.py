@@ -10,7 +10,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
 
-from sopa_ryu.agent.metrics import AgentMetrics
+from sopa_ryu.agent.agent_metrics import AgentMetrics
 from tests.prometheus_names import dashboard_expressions, metric_names
 from tests.switch.conftest import Fabric, until
 from topologies import Switch

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from topologies.fattree import FatTree, Level, TopologyError
-from topologies.private_ovs import DummyFabric, OvsError, PrivateOvs
+from topologies.lab.private_ovs import DummyFabric, OvsError, PrivateOvs
+from topologies.structure import FatTree, Level, TopologyError
 
 pytestmark = pytest.mark.switch
 
@@ -95,7 +95,7 @@ def test_a_daemon_that_does_not_start_shows_its_log(tmp_path: Path, monkeypatch:
 
 def test_the_daemons_die_with_their_process(tmp_path: Path) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from topologies.private_ovs import PrivateOvs\n"
+        "import sys, time; from pathlib import Path; from topologies.lab.private_ovs import PrivateOvs\n"
         "ovs = PrivateOvs(Path(sys.argv[1]), dummy=True).__enter__()\n"
         "print(ovs.pid(), ovs.pid('ovsdb-server'), flush=True); time.sleep(1000)"
     )

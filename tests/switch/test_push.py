@@ -16,10 +16,9 @@ import pytest
 import websockets
 from websockets.sync.client import ClientConnection, connect
 
-from sopa_ryu import protocol
-from sopa_ryu.protocol import View
-
-from .conftest import Fabric, until
+from sopa_ryu.channel import protocol
+from sopa_ryu.fabric.view import View
+from tests.switch.conftest import Fabric, until
 
 pytestmark = pytest.mark.switch
 

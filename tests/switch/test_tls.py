@@ -13,12 +13,12 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from sopa_ryu.process import AgentProcess, ControllerProcess, ProcessError, free_ports
+from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from tests.bpf.conftest import veth_pair
 from tests.certificates import Authority, Certificate
 from tests.switch.conftest import until
 from topologies import FatTree
-from topologies.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 TREE = FatTree(4)
 

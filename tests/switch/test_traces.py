@@ -7,9 +7,8 @@ from collections import Counter
 import pytest
 
 from flowrules import word
+from tests.switch.conftest import Fabric
 from topologies import Host
-
-from .conftest import Fabric
 
 pytestmark = pytest.mark.switch
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from sopa_ryu.process import AgentProcess, ControllerProcess, free_ports
+from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
 from tests.bpf.conftest import veth_pair
 from tests.switch.conftest import until
 from topologies import FatTree
-from topologies.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
 pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu import lldp
-
-from .conftest import Fabric, until
+from sopa_ryu.southbound import lldp
+from tests.switch.conftest import Fabric, until
 
 pytestmark = pytest.mark.switch
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.metrics import AgentMetrics
+from sopa_ryu.agent.agent_metrics import AgentMetrics
 from tests.prometheus_names import (
     DASHBOARD,
     bare,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sopa_ryu.drains import FILE, Drains, StateError
-from sopa_ryu.state import FabricState
+from sopa_ryu.fabric.drains import FILE, Drains, StateError
+from sopa_ryu.fabric.state import FabricState
 from topologies import FatTree, TopologyError
 
 
@@ -63,7 +63,7 @@ def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
 
 def test_a_killed_controller_leaves_no_lock(tmp_path: Path) -> None:
     code = (
-        "import os, pathlib, sys; from sopa_ryu.drains import Drains; from topologies import FatTree;"
+        "import os, pathlib, sys; from sopa_ryu.fabric.drains import Drains; from topologies import FatTree;"
         "Drains(pathlib.Path(sys.argv[1]), FatTree(4), str).add('c0_0'); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False).returncode == -9

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.fair_share import Hop, hashed, max_min
 from experiments.workloads.permutation import inter_pod_permutation
+from tests.models.fair_share import Hop, hashed, max_min
 from topologies import FatTree, Level, Switch
 
 SWITCHES = [Switch(Level.CORE, 0, index) for index in range(8)]

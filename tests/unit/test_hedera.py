@@ -6,12 +6,12 @@ import pytest
 from oslo_config import cfg
 
 from experiments.schemes import named
-from experiments.schemes.hedera import OPTIONS_FILE, entries, options
+from experiments.schemes.hedera import OPTIONS_FILE, entries, hedera_options
 from experiments.schemes.hedera.flows import FlowKey, Rates, Reading
 from experiments.schemes.hedera.placement import global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
 from flowrules.model import Table
-from flowrules.rules import switch_rules
+from flowrules.switch_rules import switch_rules
 from topologies import Failures, FatTree, Host, Level, Switch
 
 TREE = FatTree(4)
@@ -168,19 +168,23 @@ def test_statistics_of_hosts_outside_the_fabric_and_of_standing_entries_are_no_r
 
 def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
     conf = cfg.ConfigOpts()
-    options.register(conf)
-    options.register(conf)
+    hedera_options.register(conf)
+    hedera_options.register(conf)
     conf(["--hedera-interval=1", "--hedera-placement=simulated-annealing"])
-    assert options.settings(conf) == options.Settings(1.0, 0.1, options.Algorithm.SIMULATED_ANNEALING, 1)
+    assert hedera_options.settings(conf) == hedera_options.Settings(
+        1.0, 0.1, hedera_options.Algorithm.SIMULATED_ANNEALING, 1
+    )
     other = cfg.ConfigOpts()
     other([])
-    assert options.settings(other) == options.Settings(5.0, 0.1, options.Algorithm.GLOBAL_FIRST_FIT, 1)
+    assert hedera_options.settings(other) == hedera_options.Settings(
+        5.0, 0.1, hedera_options.Algorithm.GLOBAL_FIRST_FIT, 1
+    )
 
 
 def test_a_placement_that_is_none_is_refused(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
     conf = cfg.ConfigOpts()
-    options.register(conf)
+    hedera_options.register(conf)
     with pytest.raises(SystemExit):
         conf(["--hedera-placement=best"])
 

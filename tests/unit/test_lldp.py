@@ -6,9 +6,9 @@ import time
 import pytest
 from ryu.lib.packet import ethernet, lldp, packet
 
-from sopa_ryu.lldp import MARK, Probe, frame, parse
+from sopa_ryu.southbound.lldp import MARK, Probe, frame, parse
 from topologies import FatTree
-from topologies.fattree import GATEWAY_MAC
+from topologies.structure import GATEWAY_MAC
 
 MANDATORY = [
     lldp.ChassisID(subtype=4, chassis_id=bytes.fromhex("001b21aabbcc")),

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from oslo_config import cfg
 
+from experiments.emulation.processes import free_ports
 from sopa_ryu import options
-from sopa_ryu.process import free_ports
 from topologies import Host
 
 APP = """

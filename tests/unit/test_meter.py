@@ -14,11 +14,11 @@ import greenlet
 import pytest
 from ryu.lib import hub
 
-from sopa_ryu import meter as module
-from sopa_ryu.meter import FRESH_INTERVALS, LEAST_FRESH_SECONDS, Meter
-from sopa_ryu.session import SwitchError, SwitchSession
-from sopa_ryu.state import FabricState
-from sopa_ryu.traffic import PortCounters, Rate, Traffic
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
+from sopa_ryu.southbound import port_stats as module
+from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, LEAST_FRESH_SECONDS, Meter
+from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from topologies import FatTree, Level, Link, Switch
 
 INTERVAL = 5.0

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
+from experiments.paper.figure import Figure, Part, Row, RunData, Told, Variant
+from experiments.paper.figure_runs import compact, markdown, read, scaled, told
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
-from experiments.paper.model import Figure, Part, Row, RunData, Told, Variant
-from experiments.paper.run import compact, markdown, read, scaled, told
-from experiments.records import FlowRecord, ResultsError, RunRecord
 from experiments.schemes import named
 from experiments.workloads import WORKLOADS, Scale, WorkloadError
 from topologies import FatTree

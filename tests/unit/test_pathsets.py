@@ -7,8 +7,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from flowrules import word
-from sopa_ryu.agent.pathsets import PathSets, path_table
-from sopa_ryu.agent.pathtable import PARAMETERS, Policy
+from sopa_ryu.agent.paths.path_sets import PathSets, path_table
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy
 from topologies import Failures, FatTree, Switch
 
 

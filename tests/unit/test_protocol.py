@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu import protocol
-from sopa_ryu.protocol import Ack, GapError, ProtocolError, View
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.protocol import Ack, GapError, ProtocolError
+from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")

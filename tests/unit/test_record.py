@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.paper.figure import RunData
+from experiments.paper.figure_runs import read, tables
 from experiments.paper.figures import FIGURES
-from experiments.paper.model import RunData
-from experiments.paper.run import read, tables
 
 RECORD = Path(__file__).parents[2] / "experiments/record"
 MOST_BYTES = 5_000_000

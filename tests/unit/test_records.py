@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from experiments.records import SETTINGS, FlowRecord, Results, ResultsError, RunRecord, Settings
+from experiments.core.records import SETTINGS, FlowRecord, Results, ResultsError, RunRecord, Settings
 
 THESE = Settings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
 

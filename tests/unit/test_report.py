@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from experiments.records import ResultsError
+from experiments.core.records import ResultsError
 from experiments.report import report
 from tests.unit.test_records import a_flow, a_run, files_up_to, results_in
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.records import ResultsError, RunRecord
+from experiments.core.records import ResultsError, RunRecord
 from experiments.report import plots, report, timelines, traces
 from experiments.report.collect import collect
 from experiments.report.plots import DRAWN

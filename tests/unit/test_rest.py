@@ -11,19 +11,19 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from webob import Request, Response
 
-from flowrules.rules import switch_rules
-from sopa_ryu import inspection
-from sopa_ryu.agent.flowhash import FlowKey
-from sopa_ryu.agent.pathsets import path_table
-from sopa_ryu.agent.pathtable import Policy
-from sopa_ryu.drains import Drains
-from sopa_ryu.notify import Notifier
+from flowrules.switch_rules import switch_rules
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.drains import Drains
+from sopa_ryu.fabric.state import DOWN, FabricState
+from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.resources import Services
-from sopa_ryu.session import SwitchError
-from sopa_ryu.state import DOWN, FabricState
-from sopa_ryu.wiring import Wiring
+from sopa_ryu.southbound import rule_audit
+from sopa_ryu.southbound.switch_session import SwitchError
 from topologies import FatTree, Level, Switch
 
 
@@ -48,7 +48,7 @@ def rest(state: FabricState, tmp_path: Path) -> RestApplication:
         if switch.level is Level.CORE:
             raise SwitchError("it is not connected")
         wanted = switch_rules(state.tree, switch)
-        return inspection.rules(state.tree.name(switch), wanted, state.version, 0, [], {})
+        return rule_audit.rules(state.tree.name(switch), wanted, state.version, 0, [], {})
 
     services = Services(state, notifier, Wiring(state.tree, 30), dict, drain, rules)
     return RestApplication(services, Tokens(tmp_path))

@@ -1,6 +1,6 @@
 """Who has yet to follow a version."""
 
-from sopa_ryu.rollout import Rollout
+from sopa_ryu.fabric.version_tracker import Rollout
 
 
 def test_a_version_is_done_when_the_last_has_followed_it_or_a_later_one() -> None:

@@ -7,8 +7,8 @@ import pytest
 
 from flowrules import word
 from flowrules.model import Flow, Table, ToController, digest
-from flowrules.rules import fabric_rules, switch_rules
-from flowrules.table import TableFabric, TableSwitch, ipv4_packet
+from flowrules.switch_rules import fabric_rules, switch_rules
+from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
 from topologies import Failures, FatTree, Host, Level, Switch
 
 SIZES = [2, 4, 6, 8]

@@ -15,7 +15,7 @@ import pytest
 SERVER = """
 import eventlet
 eventlet.monkey_patch()
-from sopa_ryu import server
+from sopa_ryu.rest import http_server as server
 from eventlet import websocket
 server.REQUEST_SECONDS = server.WRITE_SECONDS = 0.5
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from experiments.ns3.options import OPTIONS, OptionError, parse
+from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 
 
 def test_every_default_is_a_value_of_its_option() -> None:

@@ -7,8 +7,8 @@ import random
 import networkx
 import pytest
 
-from sopa_ryu.damping import HoldDown
-from sopa_ryu.state import DOWN, MISSING, MISWIRED, NO_RULES, SILENT, FabricState
+from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.state import DOWN, MISSING, MISWIRED, NO_RULES, SILENT, FabricState
 from topologies import FatTree, TopologyError
 from topologies.failures import DRAINED
 

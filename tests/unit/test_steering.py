@@ -10,8 +10,8 @@ import pytest
 
 from flowrules import word
 from flowrules.model import Flow, Table
-from flowrules.rules import fabric_rules, switch_rules
-from flowrules.table import TableFabric, ipv4_packet
+from flowrules.switch_rules import fabric_rules, switch_rules
+from tests.models.flow_table import TableFabric, ipv4_packet
 from topologies import Failures, FatTree, Host, Level, Switch
 from topologies.failures import DRAINED
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.traffic import LEAST_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
+from sopa_ryu.fabric.traffic import LEAST_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
 from topologies import Failures, FatTree, Level, Link, Switch
 from topologies.failures import DRAINED
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.wiring import Wiring
+from sopa_ryu.fabric.wiring import Wiring
 from topologies import FatTree, Level, Link, Switch
 
 PATIENCE = 10.0

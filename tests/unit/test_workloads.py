@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.command import MOST_LAB_TRANSFERS
+from experiments.cli.experiment import MOST_LAB_TRANSFERS
 from experiments.emulation.transfers import CLIENT_PORTS
 from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
 from topologies import FatTree

@@ -12,14 +12,15 @@ from pathlib import Path
 import eventlet
 from ryu.lib import hub
 
-from sopa_ryu import live, pages, server
-from sopa_ryu.notify import Notifier
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.wiring import Wiring
+from sopa_ryu.rest import http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.resources import Services
-from sopa_ryu.state import FabricState
+from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from sopa_ryu.wiring import Wiring
 from topologies import FatTree, Host, Link
 
 CAPACITY = 10e6
@@ -54,8 +55,8 @@ def main() -> None:
     eventlet.monkey_patch()
     k, port, directory, most = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     services = services_of(k)
-    feed = live.Live(Picture(services), most)
-    rest = RestApplication(services, Tokens(directory), pages=pages.pages(), sockets={live.PATH: feed.serve})
+    feed = live_feed.Live(Picture(services), most)
+    rest = RestApplication(services, Tokens(directory), pages=pages.pages(), sockets={live_feed.PATH: feed.serve})
     drain = services.drain
 
     def drain_and_tell(name: str, drained: bool) -> object:
@@ -65,7 +66,7 @@ def main() -> None:
 
     services.drain = drain_and_tell
     hub.spawn(feed.rounds)
-    server.serve(server.listen("127.0.0.1", port, None), rest)
+    http_server.serve(http_server.listen("127.0.0.1", port, None), rest)
 
 
 if __name__ == "__main__":

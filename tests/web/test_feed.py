@@ -26,8 +26,8 @@ from websocket import (
     create_connection,
 )
 
-from sopa_ryu import live
-from sopa_ryu.process import ChildProcess, free_ports
+from experiments.emulation.processes import ChildProcess, free_ports
+from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import MOST_LISTED, Picture
 from tests.switch.conftest import until
 from tests.web.conftest import Page
@@ -38,7 +38,7 @@ Connect = Callable[..., WebSocket]
 
 
 @contextmanager
-def serving(k: int, directory: Path, most: int = live.MAX_CLIENTS) -> Iterator[str]:
+def serving(k: int, directory: Path, most: int = live_feed.MAX_CLIENTS) -> Iterator[str]:
     """The page over a fabric that is only a state: its address without the scheme."""
     [port] = free_ports(1)
     where = f"127.0.0.1:{port}"
@@ -69,7 +69,7 @@ def connect() -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def opened(where: str, **options: Any) -> WebSocket:
-            made = create_connection(f"ws://{where}{live.PATH}", timeout=10, **options)
+            made = create_connection(f"ws://{where}{live_feed.PATH}", timeout=10, **options)
             stack.callback(made.shutdown)
             return made
 
@@ -186,7 +186,7 @@ def test_a_page_is_told_at_once_then_at_each_change_and_every_two_seconds(
     set_drain(where, directory, "DELETE", "a0_0-c0_0")
     third = message(opened)
     assert third["drains"] == []
-    assert message(opened)["at"] - third["at"] > live.ROUND_SECONDS * 0.9
+    assert message(opened)["at"] - third["at"] > live_feed.ROUND_SECONDS * 0.9
 
 
 def test_many_changes_are_one_message(connect: Connect, small: tuple[str, Path]) -> None:
@@ -200,7 +200,7 @@ def test_many_changes_are_one_message(connect: Connect, small: tuple[str, Path])
                 client.request(method, f"http://{where}/sopa/v1/drains/a0_0-c0_0").raise_for_status()
     while version < start + 40:
         version, count = message(opened)["version"], count + 1
-    assert count <= 1 + (time.monotonic() - began) / live.SPACING_SECONDS
+    assert count <= 1 + (time.monotonic() - began) / live_feed.SPACING_SECONDS
     assert count < 40
 
 
@@ -214,7 +214,7 @@ def test_one_page_too_many_is_told_so(connect: Connect, small: tuple[str, Path])
     refused = connect(where)
     code, data = refused.recv_data()
     assert code == 8
-    assert int.from_bytes(data[:2], "big") == live.TRY_AGAIN_LATER
+    assert int.from_bytes(data[:2], "big") == live_feed.TRY_AGAIN_LATER
     assert data[2:].decode() == "3 pages are open already: close one"
     pages[0].close()  # that makes room
     until(lambda: connect(where).recv_data()[0] == 1)
@@ -230,7 +230,7 @@ def test_who_is_no_page_is_cut_off(connect: Connect, small: tuple[str, Path]) ->
     with pytest.raises(WebSocketBadStatusException) as refused:
         connect(where, origin="http://evil.example")
     assert refused.value.status_code == 403
-    assert httpx.get(f"http://{where}{live.PATH}").status_code == 426
+    assert httpx.get(f"http://{where}{live_feed.PATH}").status_code == 426
 
 
 class Counter:
@@ -245,7 +245,7 @@ class Counter:
 
 
 @contextmanager
-def attended(feed: live.Live) -> Iterator[Any]:
+def attended(feed: live_feed.Live) -> Iterator[Any]:
     """The other end of a real connection to a feed in this process."""
     here, there = eventlet.green.socket.socketpair()
     with here, there:
@@ -255,16 +255,16 @@ def attended(feed: live.Live) -> Iterator[Any]:
 
 
 @pytest.fixture
-def counted() -> Iterator[tuple[live.Live, Counter]]:
+def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
     """A feed in this process, working."""
     counter = Counter()
-    feed = live.Live(counter)  # type: ignore[arg-type]
+    feed = live_feed.Live(counter)  # type: ignore[arg-type]
     worker = hub.spawn(feed.rounds)
     yield feed, counter
     hub.kill(worker)
 
 
-def test_without_a_page_nothing_is_made(counted: tuple[live.Live, Counter]) -> None:
+def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter]) -> None:
     feed, counter = counted
     for _ in range(3):
         feed.changed()
@@ -275,7 +275,9 @@ def test_without_a_page_nothing_is_made(counted: tuple[live.Live, Counter]) -> N
     assert len(feed) == 0
 
 
-def test_a_page_that_takes_nothing_gets_the_latest_later_and_delays_nobody(counted: tuple[live.Live, Counter]) -> None:
+def test_a_page_that_takes_nothing_gets_the_latest_later_and_delays_nobody(
+    counted: tuple[live_feed.Live, Counter],
+) -> None:
     feed, counter = counted
     with attended(feed) as awake, attended(feed) as asleep:
         while json.loads(awake.wait())["number"] < 6:
@@ -283,8 +285,10 @@ def test_a_page_that_takes_nothing_gets_the_latest_later_and_delays_nobody(count
         assert [json.loads(asleep.wait())["number"] for _ in range(2)] == [1, counter.made]
 
 
-def test_a_page_that_is_stuck_is_cut_off(counted: tuple[live.Live, Counter], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "STUCK_SECONDS", 0.1)
+def test_a_page_that_is_stuck_is_cut_off(
+    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_feed, "STUCK_SECONDS", 0.1)
     feed, _ = counted
     with attended(feed), attended(feed) as awake:
         awake.wait()

@@ -11,7 +11,7 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 from websockets.sync.client import connect
 
-from sopa_ryu import lldp
+from sopa_ryu.southbound import lldp
 from tests.switch.conftest import Fabric, running
 from tests.web.conftest import Page
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from webob import Request, Response
 
-from sopa_ryu.pages import DIRECTORY, PageError, pages
+from sopa_ryu.web.pages import DIRECTORY, PageError, pages
 
 
 def get(path: str, **options: object) -> Response:

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from experiments.schemes.model import Scheme
+from experiments.schemes.scheme import Scheme
 
-OPTIONS_FILE = Path(__file__).with_name("options.py")
+OPTIONS_FILE = Path(__file__).with_name("hedera_options.py")
 """For Ryu's ``--user-flags``, which makes the options known before the command line is read."""
 
 _APPLICATION = ("experiments.schemes.hedera.app",)

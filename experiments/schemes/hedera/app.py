@@ -16,13 +16,13 @@ from ryu import cfg
 from ryu.base import app_manager
 from ryu.lib import hub
 
-from experiments.schemes.hedera import entries, options
+from experiments.schemes.hedera import entries, hedera_options
 from experiments.schemes.hedera.annealing import Annealing
 from experiments.schemes.hedera.flows import FlowKey, Rates, Report
 from experiments.schemes.hedera.placement import Placement, Up, global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
-from sopa_ryu import openflow
-from sopa_ryu.session import SwitchError, SwitchSession
+from sopa_ryu.southbound import openflow
+from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from topologies import FatTree, Level, Switch
 
 LOG = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Hedera(app_manager.RyuApp):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.settings = options.settings(cfg.CONF)
+        self.settings = hedera_options.settings(cfg.CONF)
         # two rounds see an entry before it expires
         self.idle = max(LEAST_IDLE_SECONDS, math.ceil(2 * self.settings.interval))
         self._workers: list[Any] = []
@@ -62,7 +62,7 @@ class Hedera(app_manager.RyuApp):
             hub.sleep(TEND_SECONDS)
         settings = self.settings
         placement: Placement = global_first_fit
-        if settings.placement is options.Algorithm.SIMULATED_ANNEALING:
+        if settings.placement is hedera_options.Algorithm.SIMULATED_ANNEALING:
             placement = Annealing(sopa.tree, settings.seed).place
         rounds = Rounds(sopa, Scheduler(placement, settings.threshold), self.idle)
         LOG.info(

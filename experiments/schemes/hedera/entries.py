@@ -22,8 +22,8 @@ from experiments.schemes.hedera.flows import FlowKey, Reading
 from experiments.schemes.hedera.placement import Up
 from flowrules import word
 from flowrules.model import IPV4, Field, Table
-from sopa_ryu import openflow
-from sopa_ryu.openflow import OPENFLOW, PARSER
+from sopa_ryu.southbound import openflow
+from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
 from topologies import FatTree, Switch, TopologyError
 
 COUNTING = 16

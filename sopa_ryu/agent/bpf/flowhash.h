@@ -1,4 +1,4 @@
-/* The hash and the choices made from it. sopa_ryu/agent/flowhash.py is its twin in Python: change both, or tests fail. */
+/* The hash and the choices made from it. sopa_ryu/agent/paths/flow_hash.py is its twin in Python: change both, or tests fail. */
 #ifndef SOPA_FLOWHASH_H
 #define SOPA_FLOWHASH_H
 

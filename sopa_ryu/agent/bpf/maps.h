@@ -1,4 +1,4 @@
-/* What the program shares with the agent (sopa_ryu/agent/pathtable.py encodes it): the path table, flow state and counters. */
+/* What the program shares with the agent (sopa_ryu/agent/paths/path_table.py encodes it): the path table, flow state and counters. */
 #ifndef SOPA_MAPS_H
 #define SOPA_MAPS_H
 

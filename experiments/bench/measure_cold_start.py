@@ -1,0 +1,76 @@
+"""How fast a controller fills a whole k=16 fabric of real Open vSwitch (dummy datapath), from the last connect on."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from experiments.emulation.processes import ControllerProcess, free_ports
+from flowrules.switch_rules import fabric_rules
+from sopa_ryu import manager
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+K = 16
+_SUMMARY = re.compile(
+    r"hold their rules: (\d+) flow-mods and group-mods; to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
+)
+
+
+def measure() -> dict[str, Any]:
+    """Start the controller, then all switches, and read from its log when the last barrier was answered.
+
+    Returns
+    -------
+    dict
+        ``seconds`` from the last connect to the last barrier, the ``messages`` and how many of them there were in a second
+        from the first connect on; and beside it
+        ``encode_per_second``: how many of the same messages Ryu builds and serialises in a second without any switch.
+    """
+    tree = FatTree(K)
+    with tempfile.TemporaryDirectory() as directory:
+        openflow, rest = free_ports(2)
+        controller = ControllerProcess(K, Path(directory) / "controller.log", openflow, rest)
+        # the controller first: then all switches connect at once, instead of at their own retry times
+        with controller, PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
+            started = time.monotonic()
+            DummyFabric(tree, ovs, controller.openflow)
+            built = time.monotonic() - started
+            controller.wait_connected(tree.switch_count, 120)
+            found = _SUMMARY.search(controller.log.read_text())
+    assert found is not None
+    messages, whole, seconds = int(found[1]), float(found[2]), float(found[3])
+    return {
+        "k": K,
+        "switches": tree.switch_count,
+        "ovs_built_seconds": round(built, 1),
+        "messages": messages,
+        "seconds": seconds,
+        "limit_seconds": 5.0,
+        "seconds_from_first_connect": whole,
+        "messages_per_second": round(messages / whole),
+        "encode_per_second": _encode_rate(tree),
+    }
+
+
+def _encode_rate(tree: FatTree) -> int:
+    manager.make_ryu_importable()
+    from sopa_ryu.southbound import openflow
+
+    class Datapath:
+        """What Ryu's message classes need to be serialised."""
+
+        ofproto = openflow.OPENFLOW
+        ofproto_parser = openflow.PARSER
+
+    datapath = Datapath()
+    rules = [flow for _, its in fabric_rules(tree) for flow in its.flows]
+    started = time.perf_counter()
+    for flow in rules:
+        message = openflow.flow_mod(datapath, flow, 1)
+        message.set_xid(1)
+        message.serialize()
+    return round(len(rules) / (time.perf_counter() - started))

@@ -1,0 +1,134 @@
+"""How fast a failure is told to every agent in the k=4 lab, and what a steady stream loses by it."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from experiments.bench.inside import measured_inside
+from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.udp_stream import Stream
+from topologies import FatTree
+from topologies.lab.faults import set_silent
+
+K = 4
+SEED = 1
+CUTS = 30
+SILENCES = 10
+STREAMS = 5
+PATIENCE_SECONDS = 20.0
+# After it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3).
+SLOW_START_SECONDS = 1.5
+HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
+
+
+def measure() -> dict[str, Any]:
+    """Cut and silence links of an idle lab, then under a stream of 1,000 datagrams a second over the link.
+
+    Returns
+    -------
+    dict
+        ``told_*_ms``: from PORT_STATUS at the controller until the last of the 16 agents' maps was swapped; ``cut_told_*_ms``:
+        the same from before the cable was cut. ``silent_*_ms``: from the loss until BFD's detection made a version.
+        ``uplink_lost`` and ``remote_lost``: datagrams lost by cutting an uplink of the source's edge switch, and a link of the
+        destination's pod; ``lost_after_told``: those of them that were sent after the last agent had acknowledged.
+        ``baseline_lost``: what as many seconds of the same stream lose without a failure.
+    """
+    return measured_inside(_inside)
+
+
+def _inside() -> dict[str, Any]:
+    tree = FatTree(K)
+    links = [name for name in map(tree.name, tree.links()) if not name.startswith("h")]
+    draw = random.Random(f"{SEED} bench failures")
+    with SopaLab(tree, None, controller_options=HOLD_DOWN) as its:
+        told, cut_told = [], []
+        for _ in range(CUTS):
+            started, change = _cut(its, draw.choice(links))
+            told.append(change["acknowledged_ms"])
+            cut_told.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
+        silent = []
+        for _ in range(SILENCES):
+            time.sleep(SLOW_START_SECONDS)
+            name = draw.choice(links)
+            towards = draw.choice(name.split("-"))
+            started, change = _fail(
+                its,
+                name,
+                partial(set_silent, its.lab, name, towards, True),
+                partial(set_silent, its.lab, name, towards, False),
+            )
+            silent.append(1000 * (change["at"] - started))
+        uplink = [_stream(its, "e0_0-a0_0") for _ in range(STREAMS)]
+        remote = [_stream(its, "a2_0-c0_1") for _ in range(STREAMS)]
+        baseline = _stream(its, None)[0]
+    return {
+        "agents": tree.host_count,
+        "told_median_ms": round(statistics.median(told), 1),
+        "told_worst_ms": round(max(told), 1),
+        "limit_median_ms": 20,
+        "limit_worst_ms": 100,
+        "cut_told_median_ms": round(statistics.median(cut_told), 1),
+        "cut_told_worst_ms": round(max(cut_told), 1),
+        "silent_median_ms": round(statistics.median(silent)),
+        "silent_worst_ms": round(max(silent)),
+        "limit_silent_ms": 500,
+        "uplink_lost": [lost for lost, _ in uplink],
+        "limit_uplink_lost": 15,
+        "remote_lost": [lost for lost, _ in remote],
+        "limit_remote_lost": 50,
+        "lost_after_told": sum(late for _, late in [*uplink, *remote]),
+        "baseline_lost": baseline,
+    }
+
+
+def _cut(its: SopaLab, name: str) -> tuple[float, dict[str, Any]]:
+    return _fail(its, name, lambda: its.lab.set_link(name, False), lambda: its.lab.set_link(name, True))
+
+
+def _fail(its: SopaLab, name: str, fail: Callable[[], None], heal: Callable[[], None]) -> tuple[float, dict[str, Any]]:
+    """Let a link fail and heal again; when it failed, and the change that told it."""
+    since = its.controller.fabric()["version"]
+    started = time.time()
+    fail()
+    change = _change(its, since, lambda change: name in change["failed"])
+    heal()
+    _change(its, since, lambda change: name in change["healed"])
+    while its.controller.fabric()["failures"]:
+        time.sleep(0.05)
+    return started, change
+
+
+def _change(its: SopaLab, since: int, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        for change in reversed(its.controller.get("/changes").json()["changes"]):
+            if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
+                return dict(change)
+        time.sleep(0.02)
+    raise RuntimeError("the controller has not told the change to every agent in time")
+
+
+def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
+    """Datagrams that a stream loses while a link is cut (if one is named), and those sent after every agent knew."""
+    src, dst = its.tree.host("h0_0_2"), its.tree.host("h2_0_2")
+    since = its.controller.fabric()["version"]
+    told = float("inf")
+    with Stream(its.lab, src, dst) as stream:
+        time.sleep(1)
+        if name is not None:
+            its.lab.set_link(name, False)
+            change = _change(its, since, lambda change: name in change["failed"])
+            told = change["at"] + change["acknowledged_ms"] / 1000
+        time.sleep(1)
+        cut_ends = time.time()
+    if name is not None:
+        its.lab.set_link(name, True)
+        _change(its, since, lambda change: name in change["healed"])
+    # the first datagrams of all waited for ARP
+    lost = stream.lost(first=stream.sent_at[0] + 0.5, last=cut_ends)
+    return len(lost), sum(moment > told for moment in lost)

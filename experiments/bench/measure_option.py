@@ -1,0 +1,100 @@
+"""What the ``option`` carrier costs: nanoseconds per golden packet to write, to parse and to strip, beside empty programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
+from flowrules.word import Carrier
+from sopa_ryu.agent.edge_parser import Parser
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.build import EMPTY, build
+from sopa_ryu.agent.tagger import Tagger
+
+ROUNDS = 15
+REPEAT = 200_000
+# A program that changes its packet's length is not repeated on the same packet for ever: as often as there is room for words.
+FRESH_PACKETS = 1_000
+LIMITS = {"write": 200, "strip": 150, "parse": 30}
+MOST_WORDS = 15
+
+Run = Callable[[int, bytes, int], int]
+
+
+def measure() -> dict[str, Any]:
+    """Time every golden packet that is labelled, stripped or believed, and those that pass as they are.
+
+    Returns
+    -------
+    dict
+        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median over the golden packets of what the program adds to an
+        empty one, ``*_worst_ns`` with the sentence of that packet, and the same of packets that it leaves as they are.
+
+    Raises
+    ------
+    sopa_ryu.agent.kernel.libbpf.BpfError
+        If BPF cannot be used here.
+    """
+    build()
+    empty = libbpf.Object(EMPTY)
+    tagger, parser = Tagger("lo", carrier=Carrier.OPTION, fabric_mtu=FABRIC_MTU), Parser()
+    try:
+        tagger.swap(TABLE)
+        assert tagger.strip_fd is not None
+        programs = {
+            "write": (tagger.program_fd, empty.program_fd("empty")),
+            "strip": (tagger.strip_fd, empty.program_fd("empty")),
+            "parse": (parser.program_fd, empty.program_fd("empty_xdp")),
+        }
+        figures: dict[str, Any] = {}
+        for name, (program, nothing) in programs.items():
+            changed: dict[str, float] = {}
+            left: dict[str, float] = {}
+            for golden in golden_packets():
+                if golden.program != name:
+                    continue
+                frame, repeat = _prepared(golden, tagger)
+                added = _added(program, nothing, frame, repeat)
+                (left if golden.frame == golden.result else changed)[golden.sentence] = added
+            figures |= {
+                f"{name}_ns": round(median(changed.values()), 1),
+                f"{name}_worst_ns": round(max(changed.values()), 1),
+                f"{name}_worst": max(changed, key=lambda sentence: changed[sentence]),
+                f"{name}_left_ns": round(median(left.values()), 1),
+                f"limit_{name}_ns": LIMITS[name],
+                f"{name}_packets": len(changed) + len(left),
+            }
+    finally:
+        tagger.close()
+        parser.close()
+        empty.close()
+    return figures
+
+
+def _prepared(golden: Golden, tagger: Tagger) -> tuple[bytes, int]:
+    """The frame to time, and how often in a row: what grows or shrinks has a full header at one end and as few options as it has at
+    the other."""
+    if golden.counted not in ("labelled", "stripped"):
+        return golden.frame, REPEAT
+    short = golden.frame if golden.program == "write" else golden.result
+    at = 18 if short[12:14] == b"\x81\x00" else 14
+    room = MOST_WORDS - (short[at] & 15)
+    if at == 18:
+        room = 1  # the tag is in the frame only once
+    fits = (FABRIC_MTU - int.from_bytes(short[at + 2 : at + 4])) // 4
+    room = min(room, fits)
+    return (short if golden.program == "write" else tagger.run(short, repeat=room).data), room
+
+
+def _added(program: int, nothing: int, frame: bytes, repeat: int) -> float:
+    """Nanoseconds that a program needs more than an empty one: the median of rounds, in which the two take turns."""
+    runs = 1 if repeat == REPEAT else FRESH_PACKETS // ROUNDS
+
+    def once(which: int) -> float:
+        return sum(libbpf.run_program(which, frame, repeat=repeat).nanoseconds for _ in range(runs)) / runs
+
+    for which in (program, nothing):
+        once(which)
+    return median(once(program) - once(nothing) for _ in range(ROUNDS))

@@ -1,0 +1,203 @@
+"""A failure told to every agent of a k=24 fabric: 3,456 of them, simulated, on one controller; beside a bare WebSocket server."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import socket
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
+from sopa_ryu.runtime.limits import allow_files
+from topologies import FatTree
+from topologies.lab.private_ovs import OPENFLOW, PrivateOvs
+
+K = 24
+ROUNDS = 15
+DRAINED = "a3_1-c1_2"
+
+_HELD = re.compile(rb'"epoch": (\d+),.*"version": (\d+)')
+_SERVER = Path(__file__).with_name("bare_server.py")
+
+
+def measure() -> dict[str, Any]:
+    """Connect an agent for every host, then drain and undrain a link, which is told as any failure is.
+
+    Returns
+    -------
+    dict
+        Milliseconds from the request to the last agent's acknowledgement (of ``ROUNDS`` twice): the ``first`` one, the median and
+        the worst; the same for a bare eventlet WebSocket server that sends the same text (``bare_*``); and the memory that each
+        process held at most, in MiB.
+    """
+    tree = FatTree(K)
+    allow_files()
+    openflow, rest = free_ports(2)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        options = ["--sopa-settle=1", "--sopa-lldp-interval=0"]
+        controller = ControllerProcess(K, directory / "controller.log", openflow, rest, options=options)
+        # one real switch is enough: the others count as failed, which makes the controller's work more
+        with controller, PrivateOvs(directory / "ovs", dummy=True) as ovs:
+            _one_switch(tree, ovs, controller.openflow)
+            controller.wait_connected(1)
+            paths = [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()]
+            with Crowd(rest, paths, controller.agent_token_file.read_text().strip()) as crowd:
+                crowd.connect()
+                controller.wait_agents(len(paths))
+                told = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
+                size = crowd.last_bytes
+            memory = _peak_mib(controller.pid)
+        bare, bare_memory = _bare(directory, paths, size)
+    return {
+        "k": K,
+        "agents": len(paths),
+        "message_bytes": size,
+        "first_ms": round(told[0], 1),
+        "median_ms": round(statistics.median(told), 1),
+        "worst_ms": round(max(told), 1),
+        "limit_ms": 500,
+        "mib": memory,
+        "limit_mib": 512,
+        "bare_first_ms": round(bare[0], 1),
+        "bare_median_ms": round(statistics.median(bare), 1),
+        "bare_worst_ms": round(max(bare), 1),
+        "bare_mib": bare_memory,
+    }
+
+
+def _one_switch(tree: FatTree, ovs: PrivateOvs, controller: str) -> None:
+    words = ["add-br", "c0_0", "--", "set", "bridge", "c0_0", "datapath_type=dummy", "fail_mode=secure"]
+    words += [f"protocols={OPENFLOW}", f"other-config:datapath-id={tree.dpid(tree.switch('c0_0')):016x}"]
+    words += ["--", "set-controller", "c0_0", controller]
+    for port in range(1, tree.k + 1):
+        words += ["--", "add-port", "c0_0", f"p{port}", "--", "set", "interface", f"p{port}", "type=dummy"]
+        words.append(f"ofport_request={port}")
+    ovs.vsctl(*words)
+
+
+def _drain(controller: ControllerProcess, turn: int) -> float:
+    """Milliseconds until every agent has acknowledged, as the controller saw it."""
+    method = "DELETE" if turn % 2 else "PUT"
+    version = controller.change(method, f"/drains/{DRAINED}").raise_for_status().json()["version"]
+    while True:
+        latest = controller.get("/changes").json()["changes"][0]
+        if latest["version"] == version and latest["acknowledged_ms"] is not None:
+            return float(latest["acknowledged_ms"])
+        time.sleep(0.1)
+
+
+def _bare(directory: Path, paths: Sequence[str], size: int) -> tuple[list[float], float]:
+    """The same number of clients on a server that does nothing but send and count answers."""
+    (port,) = free_ports(1)
+    command = [sys.executable, str(_SERVER), str(port), str(len(paths)), str(size), str(2 * ROUNDS)]
+    with ChildProcess(command, directory / "bare.log") as server:
+        server.wait_until(lambda: "listening" in server.log_tail(), "it listened")
+        with Crowd(port, paths) as crowd:
+            crowd.connect()
+            server.wait_until(lambda: "done" in server.log_tail(), "all rounds were done", 120)
+        lines = server.log.read_text().split("listening")[1].split()
+        return [float(word) for word in lines[: 2 * ROUNDS]], _peak_mib(server.pid)
+
+
+class Crowd:
+    """Simulated agents: raw sockets in one thread, that acknowledge what they are sent. It costs some 10 µs a message."""
+
+    def __init__(self, port: int, paths: Sequence[str], token: str = "") -> None:
+        self.last_bytes = 0
+        self._port = port
+        self._token = token
+        self._paths = paths
+        self._selector = selectors.DefaultSelector()
+        self._sockets: list[socket.socket] = []
+        self._ended = False
+        self._thread = threading.Thread(target=self._answer, daemon=True)
+
+    def __enter__(self) -> Crowd:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended = True
+        if self._thread.is_alive():
+            self._thread.join()
+        for each in self._sockets:
+            each.close()
+        self._selector.close()
+
+    def connect(self) -> None:
+        """Open every channel, then begin to answer."""
+        for path in self._paths:
+            channel = socket.create_connection(("127.0.0.1", self._port))
+            channel.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+                f"Authorization: Bearer {self._token}\r\n"
+                "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+            )
+            received = b""
+            while b"\r\n\r\n" not in received:
+                received += channel.recv(1)
+            if not received.startswith(b"HTTP/1.1 101"):
+                raise RuntimeError(f"{path}: {received[:200].decode(errors='replace')}")
+            channel.setblocking(False)
+            self._sockets.append(channel)
+            self._selector.register(channel, selectors.EVENT_READ, _reader(channel, self))
+        self._thread.start()
+
+    def _answer(self) -> None:
+        while not self._ended:
+            for key, _ in self._selector.select(0.1):
+                key.data()
+
+
+def _reader(channel: socket.socket, crowd: Crowd) -> Callable[[], None]:
+    buffer = bytearray()
+
+    def read() -> None:
+        try:
+            data = channel.recv(1 << 20)
+        except OSError:
+            data = b""
+        if not data:
+            crowd._selector.unregister(channel)
+            return
+        buffer.extend(data)
+        while (frame := _frame(buffer)) is not None:
+            crowd.last_bytes = len(frame)
+            found = _HELD.search(frame)
+            if found is not None:
+                text = b'{"type": "ack", "epoch": %s, "version": %s}' % found.groups()
+            else:
+                text = b'{"type": "ack", "epoch": 0, "version": 0}'
+            channel.send(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
+
+    return read
+
+
+def _frame(buffer: bytearray) -> bytes | None:
+    """Take one frame's payload (RFC 6455, section 5.2) off the buffer, if it is all there."""
+    if len(buffer) < 2:
+        return None
+    length, at = buffer[1], 2
+    if length >= 126:
+        at = 4 if length == 126 else 10
+        length = int.from_bytes(buffer[2:at], "big")
+    if len(buffer) < at + length:
+        return None
+    payload = bytes(buffer[at : at + length])
+    del buffer[: at + length]
+    return payload
+
+
+def _peak_mib(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return round(next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 1)

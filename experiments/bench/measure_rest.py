@@ -1,0 +1,221 @@
+"""How fast REST answers beside normal work, and how little slow, stuck and bad clients delay a failure's way to the agents."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiments.bench.measure_push import Crowd
+from experiments.emulation.processes import ControllerProcess, free_ports
+from sopa_ryu.runtime.limits import allow_files
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+LARGE_K, SMALL_K = 24, 4
+REQUESTS_A_SECOND, SECONDS = 200, 15
+WARM_REQUESTS = 100
+CHANGES = 20
+STUCK_CLIENTS = 100
+BAD_A_SECOND, BAD_CONNECTIONS = 1000, 4
+SEED = 1
+# What clients of all kinds get wrong.
+BAD = (
+    b"GET /sopa/v1/paths?src=nowhere&dst=10.0.0.2 HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+    b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"PATCH /sopa/v1/fabric HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+)
+
+
+def measure() -> dict[str, Any]:
+    """Ask for candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
+
+    Returns
+    -------
+    dict
+        ``paths_*_ms``: from sending a request until its answer is here, at a steady rate whatever the answers take, the controller
+        on one processor. ``told_*_ms``: from before a port is cut until the last of 16 agents has acknowledged, alone and
+        (``crowded_*``) beside stuck clients and bad requests; ``bad_a_second``: how many of those were answered.
+    """
+    allow_files()
+    with tempfile.TemporaryDirectory() as name:
+        return {**_paths(Path(name) / "paths"), **_crowd(Path(name) / "crowd")}
+
+
+# -- paths ----------------------------------------------------------------------------------------------------------------
+
+
+def _paths(directory: Path) -> dict[str, Any]:
+    directory.mkdir()
+    openflow, rest = free_ports(2)
+    tree = FatTree(LARGE_K)
+    # nobody is connected, and nothing is said to have failed: every answer has all its 144 paths
+    options = ["--sopa-settle=3600"]
+    with (
+        ControllerProcess(LARGE_K, directory / "log", openflow, rest, options=options) as controller,
+        ExitStack() as stack,
+    ):
+        ours = os.sched_getaffinity(0)
+        if len(ours) > 1:
+            stack.callback(os.sched_setaffinity, 0, ours)
+            one = min(ours)
+            os.sched_setaffinity(controller.pid, {one})
+            os.sched_setaffinity(0, ours - {one})
+        token = controller.agent_token_file.read_text().strip()
+        crowd = stack.enter_context(Crowd(rest, [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()], token))
+        crowd.connect()
+        # a process of its own: the agents' thread would hold up the clock
+        with multiprocessing.get_context("fork").Pool(1) as pool:
+            taken = pool.apply(_latencies, (tree, rest))
+    return {
+        "k": LARGE_K,
+        "switches_known": tree.switch_count,
+        "agents": tree.host_count,
+        "requests": len(taken),
+        "requests_a_second": REQUESTS_A_SECOND,
+        "paths_median_ms": round(statistics.median(taken), 2),
+        "paths_p99_ms": round(statistics.quantiles(taken, n=100)[98], 2),
+        "paths_worst_ms": round(max(taken), 2),
+        "limit_p99_ms": 5,
+    }
+
+
+def _latencies(tree: FatTree, port: int) -> list[float]:
+    """Milliseconds from when a request was due until its answer is there, so that one slow answer counts for all behind it."""
+    draw, hosts = random.Random(f"{SEED} bench rest"), list(tree.hosts())
+    taken = []
+    with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
+        begin = time.monotonic() + 0.1
+        for turn in range(REQUESTS_A_SECOND * SECONDS):
+            src, dst = draw.choice(hosts), draw.choice(hosts)
+            if src.pod == dst.pod:
+                dst = hosts[-1] if src.pod else hosts[-1 - tree.half]
+            due = begin + turn / REQUESTS_A_SECOND
+            time.sleep(max(0.0, due - time.monotonic()))
+            query = f"src={tree.ip(src)}&dst={tree.ip(dst)}"
+            connection.sendall(f"GET /sopa/v1/paths?{query} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            _read_answer(answers)
+            if turn >= WARM_REQUESTS:
+                taken.append(1000 * (time.monotonic() - due))
+    return taken
+
+
+def _read_answer(answers: Any) -> int:
+    """Read one answer off a connection; its status."""
+    status = int(answers.readline().split()[1])
+    length = 0
+    while (line := answers.readline().strip().lower()) != b"":
+        if line.startswith(b"content-length:"):
+            length = int(line.split(b":")[1])
+    answers.read(length)
+    return status
+
+
+# -- a crowd of bad clients -----------------------------------------------------------------------------------------------
+
+
+def _crowd(directory: Path) -> dict[str, Any]:
+    directory.mkdir()
+    openflow, rest = free_ports(2)
+    tree = FatTree(SMALL_K)
+    options = ["--sopa-hold-down=0", "--sopa-hold-down-max=0"]
+    with (
+        ControllerProcess(SMALL_K, directory / "log", openflow, rest, options=options) as controller,
+        PrivateOvs(directory / "ovs", dummy=True) as ovs,
+    ):
+        dummy = DummyFabric(tree, ovs, controller.openflow)
+        controller.wait_connected(tree.switch_count)
+        token = controller.agent_token_file.read_text().strip()
+        paths = [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()]
+        with Crowd(rest, paths, token) as agents:
+            agents.connect()
+            controller.wait_agents(len(paths))
+            alone = _cuts(controller, dummy)
+            with _stuck(rest), _bad(rest) as answered:
+                started, before = time.monotonic(), sum(answered)
+                crowded = _cuts(controller, dummy)
+                rate = (sum(answered) - before) / (time.monotonic() - started)
+    return {
+        "stuck_clients": STUCK_CLIENTS,
+        "bad_a_second": round(rate),
+        "told_median_ms": round(statistics.median(alone), 1),
+        "told_worst_ms": round(max(alone), 1),
+        "crowded_median_ms": round(statistics.median(crowded), 1),
+        "crowded_worst_ms": round(max(crowded), 1),
+        "limit_more_ms": 50,
+    }
+
+
+def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
+    draw = random.Random(f"{SEED} bench crowd")
+    switches = list(dummy.tree.switches())
+    told = []
+    for _ in range(CHANGES):
+        switch = draw.choice(switches)
+        port = draw.randint(dummy.tree.half + 1, dummy.tree.k)
+        for up in (False, True):
+            version = controller.fabric()["version"]
+            started = time.time()
+            dummy.set_port(switch, port, up)
+            while True:
+                latest = controller.get("/changes", limit="1").json()["changes"]
+                if latest and latest[0]["version"] > version and latest[0]["acknowledged_ms"] is not None:
+                    told.append(1000 * (latest[0]["at"] - started) + latest[0]["acknowledged_ms"])
+                    break
+                time.sleep(0.01)
+    return told
+
+
+@contextmanager
+def _stuck(port: int) -> Iterator[None]:
+    """Clients that begin a request and never end it, and such that ask for a long answer and do not read it."""
+    with ExitStack() as stack:
+        for number in range(STUCK_CLIENTS):
+            each = stack.enter_context(socket.socket())
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            each.connect(("127.0.0.1", port))
+            if number % 2:
+                each.sendall(b"GET /sopa/v1/fabric HTTP/1.1\r\nHost: ")
+            else:
+                each.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 20)
+        yield
+
+
+@contextmanager
+def _bad(port: int) -> Iterator[list[int]]:
+    """Clients that send bad requests, one after the other; how many each has had answered."""
+    answered = [0] * BAD_CONNECTIONS
+    ended = threading.Event()
+
+    def ask(number: int) -> None:
+        pause = BAD_CONNECTIONS / BAD_A_SECOND
+        with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
+            due = time.monotonic()
+            while not ended.is_set():
+                connection.sendall(BAD[answered[number] % len(BAD)])
+                if _read_answer(answers) < 400:
+                    raise RuntimeError("a bad request was taken for a good one")
+                answered[number] += 1
+                due += pause
+                time.sleep(max(0.0, due - time.monotonic()))
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(BAD_CONNECTIONS)]
+    for thread in threads:
+        thread.start()
+    try:
+        time.sleep(1)
+        yield answered
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,1 @@
+"""The commands `sopa demo`, `sopa lab` and `sopa experiment`."""

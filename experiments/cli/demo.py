@@ -1,0 +1,239 @@
+"""``sopa demo``: SOPA at work on this machine, and a link that is cut under its traffic."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from experiments.cli.lab_isolation import in_isolation
+from experiments.core.machine import CpuIdle, describe
+from experiments.emulation.failure_act import play
+from experiments.emulation.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
+from experiments.emulation.sopa_lab import SopaLab
+from experiments.workloads import inter_pod_permutation
+from flowrules.word import Carrier
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.cli.common import (
+    carrier_option,
+    k_option,
+    need_root,
+    policy_option,
+    rate_option,
+    seed_option,
+    threshold_option,
+)
+from topologies import Failures, FatTree, Host, Level
+from topologies.lab.network import default_rate
+
+# Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
+PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
+TCP = 6
+MINIMUM_IDLE = 10.0
+
+
+@click.command()
+@k_option
+@carrier_option
+@rate_option
+@click.option(
+    "--duration",
+    type=click.IntRange(2, 3600),
+    default=10,
+    show_default=True,
+    metavar="S",
+    help="How long the flows send.",
+)
+@seed_option
+@policy_option
+@threshold_option
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    metavar="FILE",
+    help="Write every figure to FILE, too.",
+)
+def demo(
+    k: int,
+    carrier: str,
+    rate: float | None,
+    duration: int,
+    seed: int,
+    policy: str,
+    fr_threshold: int,
+    json_file: Path | None,
+) -> None:
+    """SOPA at work: every host sends to a host of another pod over real Open vSwitch and TCP, and a link is cut.
+
+    It starts a whole fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3 flows,
+    and shows what each flow reached and how evenly the packets went over the core switches. Then it cuts one
+    aggregation-core link under the same traffic and restores it: when that is detected, told, excluded and healed, and what
+    the flows reach meanwhile. Last it has another link lose packets silently. Nothing is left on the machine.
+
+    \b
+    Compare:
+      sopa demo --k 4
+      sopa demo --k 4 --policy hash           one path per flow, as ECMP
+      sopa demo --k 4 --policy random --fr-threshold 3
+      sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
+    """
+    need_root("sopa demo")
+    tree = FatTree(k)
+    mbit = rate or default_rate(tree)
+    if json_file is not None and not json_file.resolve().parent.is_dir():
+        raise click.BadParameter(f"there is no folder {json_file.resolve().parent}", param_hint="--json")
+    settings = {"k": k, "carrier": carrier, "rate_mbit": mbit, "duration": duration, "seed": seed, "policy": policy}
+    settings["fr_threshold"] = fr_threshold
+    settings["goodput_mbit"] = mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
+
+    def inside() -> int:
+        try:
+            report = _Demo(tree, settings, Console(), Console(stderr=True, highlight=False)).run()
+        except TrafficError as error:
+            click.echo(f"Error: {error}", err=True)
+            return 1
+        if json_file is not None:
+            try:
+                json_file.write_text(json.dumps(report, indent=1) + "\n")
+            except OSError as error:
+                click.echo(f"Error: {json_file} cannot be written: {error.strerror}", err=True)
+                return 1
+        return 0
+
+    sys.exit(in_isolation(inside))
+
+
+class _Demo:
+    """One run: the lab, the traffic, the failure, and what is told of them."""
+
+    def __init__(self, tree: FatTree, settings: dict[str, Any], out: Console, progress: Console) -> None:
+        self.tree = tree
+        self.settings = settings
+        self.out = out
+        self.progress = progress
+        self.pairs = inter_pod_permutation(tree, settings["seed"])
+
+    def run(self) -> dict[str, Any]:
+        its = self.settings
+        options = [f"--policy={its['policy']}", f"--fr-threshold={its['fr_threshold']}", f"--seed={its['seed']}"]
+        with SopaLab(
+            self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options, carrier=Carrier(its["carrier"])
+        ) as lab:
+            traffic, flows = self._traffic(lab)
+            self._show(traffic, flows)
+            failure = play(
+                self.tree,
+                self.settings,
+                self.pairs,
+                lab,
+                lambda seconds, tick: self._flows(lab, seconds, SERVER_PORT + 1, "sending through a failure", tick),
+                self._say,
+                self.progress.print,
+            )
+        return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
+
+    def _say(self, text: str) -> None:
+        self.out.print(text, soft_wrap=True, highlight=False)
+
+    # -- traffic ---------------------------------------------------------------------------------------------------
+
+    def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        before = lab.lab.port_packets(Level.CORE)
+        idle = CpuIdle()
+        results = self._flows(lab, self.settings["duration"], SERVER_PORT, "sending")
+        percent = idle.percent()
+        after = lab.lab.port_packets(Level.CORE)
+        core = {name: after[name] - before[name] for name in after}
+        flows = [
+            {
+                "src": self.tree.name(result.src),
+                "dst": self.tree.name(result.dst),
+                "mbit": round(result.mbit, 3),
+                "bytes": result.bytes,
+                "seconds": round(result.seconds, 3),
+                "retransmits": result.retransmits,
+                "first_path": self._first_path(result.src, result.dst),
+            }
+            for result in results
+        ]
+        mbit = [result.mbit for result in results]
+        rate = self.settings["rate_mbit"]
+        traffic = {
+            "mean_mbit": round(statistics.mean(mbit), 3),
+            "min_mbit": round(min(mbit), 3),
+            "share_of_rate": round(statistics.mean(mbit) / rate, 4),
+            "share_of_goodput": round(statistics.mean(mbit) / self.settings["goodput_mbit"], 4),
+            "core_packets": core,
+            "core_max_min": round(max(core.values()) / max(1, min(core.values())), 4),
+            "retransmits": sum(result.retransmits for result in results),
+            "cpu_idle_percent": round(percent, 1),
+        }
+        return traffic, flows
+
+    def _first_path(self, src: Host, dst: Host) -> list[int]:
+        """The uplinks that a flow's first packet takes: what the host's eBPF program computes, computed here again."""
+        policy = Policy.named(self.settings["policy"])
+        table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
+        key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, CLIENT_PORT, SERVER_PORT)
+        chosen = table.choose(key, 0)
+        assert chosen is not None
+        return list(chosen)
+
+    def _flows(
+        self,
+        lab: SopaLab,
+        seconds: int,
+        server_port: int,
+        what: str,
+        each: Callable[[float], None] = lambda _elapsed: None,
+    ) -> list[FlowResult]:
+        """Run the permutation, with a progress bar; ``each`` is called now and then with the seconds since the start."""
+        columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        if not self.progress.is_terminal:
+            self.progress.print(f"{what}: {len(self.pairs)} flows, {seconds} s")
+        with (
+            Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar,
+            Flows(lab.lab, self.pairs, seconds, server_port) as flows,
+        ):
+            task = bar.add_task(f"{what}: {len(self.pairs)} flows", total=seconds)
+
+            def tick(elapsed: float) -> None:
+                bar.update(task, completed=min(elapsed, seconds))
+                each(elapsed)
+
+            return flows.results(tick)
+
+    def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
+        its = self.settings
+        title = f"k={its['k']}, {its['rate_mbit']:g} Mbit/s links, {its['policy']}, carrier {its['carrier']}, seed {its['seed']}"
+        table = Table("from", "to", title=title, title_justify="left")
+        for name in ("Mbit/s", "% of goodput", "retransmits"):
+            table.add_column(name, justify="right")
+        goodput = its["goodput_mbit"]
+        for flow in flows:
+            share = f"{100 * flow['mbit'] / goodput:.1f}"
+            table.add_row(flow["src"], flow["dst"], f"{flow['mbit']:.2f}", share, str(flow["retransmits"]))
+        self.out.print(table)
+        self._say(
+            f"mean {traffic['mean_mbit']:.2f} Mbit/s, minimum {traffic['min_mbit']:.2f}: "
+            f"{100 * traffic['share_of_rate']:.1f}% of the link rate, "
+            f"{100 * traffic['share_of_goodput']:.1f}% of what TCP can carry on it ({goodput:.2f})"
+        )
+        cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
+        self._say(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
+        self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
+        if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
+            self.out.print(
+                "the processor was busy: these figures show the machine, not the fabric; take a lower --rate"
+            )

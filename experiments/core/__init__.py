@@ -1,0 +1,1 @@
+"""What every backend shares: campaigns, records and the description of the machine."""

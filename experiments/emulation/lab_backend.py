@@ -1,0 +1,57 @@
+"""An experiment's runs in the lab: one fabric after the other, each for all of a scheme's seeds."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import groupby
+
+import click
+
+from experiments.core.campaign import Campaign, kept, line, progress_bar
+from experiments.core.records import ResultsError
+from experiments.emulation.connection import TransferError
+from experiments.emulation.fabric import Emulation
+from experiments.emulation.lab_run import perform
+
+OVERHEAD_SECONDS = 6.0
+"""Of a run besides its traffic, for the progress bar: agents started and ended."""
+
+
+def run_in_lab(campaign: Campaign) -> int:
+    """Do every run that is missing, inside `hermetic.isolated`; the exit status."""
+    missing = campaign.missing()
+    seconds = campaign.scale.seconds
+    each, done = seconds + OVERHEAD_SECONDS, 0
+    say, bar = progress_bar()
+
+    def tick(before: int, now: float) -> None:
+        bar.update(task, completed=before * each + min(now, seconds))
+
+    with bar:
+        task = bar.add_task("", total=len(missing) * each)
+        for scheme, runs in groupby(missing, key=lambda one: one[0]):
+            bar.update(task, description=f"{scheme.name}: starting the fabric")
+            try:
+                with Emulation(
+                    campaign.tree,
+                    scheme,
+                    campaign.scale.rate_mbit,
+                    queue_packets=campaign.queue_packets,
+                    carrier=campaign.carrier,
+                ) as emulation:
+                    for _, seed in runs:
+                        bar.update(task, description=f"{scheme.name}, seed {seed}", completed=done * each)
+                        record, flows = perform(
+                            emulation, campaign.plans[seed], campaign.workload, seed, partial(tick, done)
+                        )
+                        campaign.results.add(record, flows)
+                        done += 1
+                        busy = "" if record.valid else ": INVALID, the machine had no time to spare"
+                        say.print(f"{line(record, flows)}; processor idle {record.cpu_idle_percent:.0f}%{busy}")
+            except (TransferError, ResultsError) as error:
+                click.echo(f"Error: {scheme.name}: {error}. {kept(done, len(missing))}", err=True)
+                return 1
+            except KeyboardInterrupt:
+                click.echo(f"interrupted. {kept(done, len(missing))}", err=True)
+                return 130
+    return 0

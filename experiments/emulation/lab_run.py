@@ -1,0 +1,200 @@
+"""One run: a workload's transfers over a scheme's fabric, everything measured meanwhile."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from experiments.core.machine import CpuIdle, describe
+from experiments.core.records import FlowRecord, RunRecord
+from experiments.emulation.capture import Capture, Flow
+from experiments.emulation.connection import SERIES_SECONDS, Reached
+from experiments.emulation.counters import tcp_counters
+from experiments.emulation.fabric import Emulation
+from experiments.emulation.queues import QueueLengths
+from experiments.emulation.transfers import Transfers
+from experiments.workloads import Plan
+from sopa_ryu.agent.kernel.netns import cookie, inside
+from topologies import Host, Level
+
+QUEUE_SECONDS = 0.05
+LEAST_IDLE_PERCENT = 10.0
+"""With less processor time to spare, a run shows the machine and not the scheme."""
+
+
+def perform(
+    emulation: Emulation,
+    plan: Plan,
+    workload: str,
+    seed: int,
+    tick: Callable[[float], None] = lambda _seconds: None,
+) -> tuple[RunRecord, list[FlowRecord]]:
+    """Prepare the hosts, carry out a plan, and put the hosts back.
+
+    Parameters
+    ----------
+    emulation : Emulation
+    plan : Plan
+    workload : str
+        Its name, for the records.
+    seed : int
+    tick : callable
+        Told several times a second how many seconds of the run have passed.
+
+    Raises
+    ------
+    TransferError, ProcessError, LabError
+        If something does not start.
+    """
+    emulation.prepare(seed, plan.core_rate)
+    try:
+        return _Run(emulation, plan, workload, seed).perform(tick)
+    finally:
+        emulation.finish()
+
+
+class _Run:
+    def __init__(self, emulation: Emulation, plan: Plan, workload: str, seed: int) -> None:
+        self.emulation, self.plan, self.workload, self.seed = emulation, plan, workload, seed
+        self.tree = emulation.tree
+        self._events: list[tuple[float, str]] = []
+        self._begin = 0.0
+        self._failed_at: float | None = None
+        self._cookies: dict[Host, int] = {}
+
+    def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
+        its, lab, scheme = self.emulation, self.emulation.lab, self.emulation.scheme
+        transfers = Transfers(self.tree, self.plan, lab.netns, self.seed, multipath=scheme.subflows > 0)
+        traced = [transfers.reached[number] for number in self.plan.traced]
+        capture = Capture(
+            self.tree,
+            lab.netns,
+            lambda host: lab.interface(host, 0),
+            [Flow(one.number, one.transfer.src, one.transfer.dst, one.source_port) for one in traced],
+        )
+        queues = QueueLengths(its.ports())
+        self._cookies = {host: self._cookie(host) for host in self.tree.hosts()}
+        failing = self.plan.failed if self.plan.fail_after is None else ()
+        try:
+            for name in failing:
+                its.fail(name, True)
+            if failing:
+                its.await_settled(failing)
+            hosts = [lab.netns(host) for host in self.tree.hosts()]
+            version = its.version()
+            before, core_before = tcp_counters(hosts), lab.port_packets(Level.CORE)
+            idle = CpuIdle()
+            capture.start()
+            self._begin = time.time()
+            transfers.run(self._actions(queues), tick)
+            percent = idle.percent()
+            counters = tcp_counters(hosts)
+            counters.subtract(before)
+            core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
+            capture.stop()
+            self._events += its.changes_since(version, self._begin)
+        finally:
+            capture.stop()
+            queues.close()
+            for name in self.plan.failed:
+                its.fail(name, False)
+            if self.plan.failed:
+                its.await_settled()
+        valid = percent >= LEAST_IDLE_PERCENT
+        flows = [self._flow(one, valid) for one in transfers.reached if one.started is not None]
+        entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
+        # One in some thousands is counted, and not told to the tracepoint.
+        counters["FastRetransmitsOfUnknownFlows"] = entered - sum(flow.fast_retransmits for flow in flows)
+        return self._record(transfers.reached, percent, counters, core, queues, capture, valid), flows
+
+    def _cookie(self, host: Host) -> int:
+        with inside(self.emulation.lab.netns(host)):
+            return cookie()
+
+    def _actions(self, queues: QueueLengths) -> list[tuple[float, Callable[[], None]]]:
+        actions: list[tuple[float, Callable[[], None]]] = [
+            (number * QUEUE_SECONDS, queues.sample) for number in range(round(self.plan.seconds / QUEUE_SECONDS))
+        ]
+        if self.plan.fail_after is not None:
+            actions.append((self.plan.fail_after, self._fail))
+        return actions
+
+    def _fail(self) -> None:
+        for name in self.plan.failed:
+            self._failed_at = round(time.time() - self._begin, 3)
+            self._events.append((self._failed_at, f"{name} fails"))
+            self.emulation.fail(name, True)
+
+    def _flow(self, one: Reached, valid: bool) -> FlowRecord:
+        assert one.started is not None
+        ended = one.ended if one.ended is not None else one.started
+        seconds = max(ended - one.started, 0.0)
+        sender, receiver = one.sender, one.receiver
+        return FlowRecord(
+            workload=self.workload,
+            backend="lab",
+            scheme=self.emulation.scheme.name,
+            k=self.tree.k,
+            seed=self.seed,
+            rate_mbit=self.emulation.rate_mbit,
+            flow=one.number,
+            kind=one.transfer.kind,
+            src=self.tree.name(one.transfer.src),
+            dst=self.tree.name(one.transfer.dst),
+            bytes=one.received,
+            seconds=round(seconds, 6),
+            mbit=round(8 * one.received / seconds / 1e6, 6) if seconds else 0.0,
+            size=one.transfer.bytes,
+            completed=one.completed,
+            start=round(one.started, 6),
+            packets=receiver.data_in if receiver else 0,
+            reordered=receiver.out_of_order if receiver else 0,
+            retransmits=sender.retransmits if sender else 0,
+            spurious=sender.spurious if sender else 0,
+            fast_retransmits=self._fast_retransmits(one),
+            timeouts=sender.timeouts if sender else 0,
+            rtt_ms=sender.rtt_us / 1000 if sender else 0.0,
+            valid=valid,
+        )
+
+    def _fast_retransmits(self, one: Reached) -> int:
+        """Of one connection; subflows have ports that nobody knows, so theirs are told by host."""
+        host = one.transfer.src
+        port = None if self.emulation.scheme.subflows else one.source_port
+        return self.emulation.recoveries.entered(self._cookies[host], self.tree.ip(host), port)
+
+    def _record(
+        self,
+        reached: list[Reached],
+        percent: float,
+        counters: Counter[str],
+        core: dict[str, int],
+        queues: QueueLengths,
+        capture: Capture,
+        valid: bool,
+    ) -> RunRecord:
+        subflows = sum(one.sender.subflows for one in reached if one.sender)
+        return RunRecord(
+            scheme=self.emulation.scheme.name,
+            seed=self.seed,
+            valid=valid,
+            cpu_idle_percent=round(percent, 1),
+            machine=describe(),
+            command=shlex.join(["sopa", *sys.argv[1:]]),
+            options={**self.emulation.options(), "subflows_seen": subflows},
+            counters={name: count for name, count in sorted(counters.items()) if count},
+            core_packets=core,
+            queue_ms=1000 * QUEUE_SECONDS,
+            queues={name: series for name, series in queues.series.items() if any(series)},
+            cwnd={str(one.number): one.cwnd for one in reached if one.cwnd},
+            arrivals={str(flow.number): capture.arrivals(flow, self._begin) for flow in capture.flows},
+            series_ms=1000 * SERIES_SECONDS,
+            series={str(one.number): [round(mbit, 3) for mbit in one.series] for one in reached if one.series}
+            if len(reached) <= 64
+            else {},
+            failed_at=self._failed_at,
+            events=sorted(self._events),
+        )

@@ -1,0 +1,87 @@
+"""A steady UDP stream between two hosts of a lab that says of each datagram when it was sent and whether it arrived."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from types import TracebackType
+
+from sopa_ryu.agent.kernel.netns import inside
+from topologies import Host
+from topologies.lab.network import Lab
+
+PORT = 9800
+_NUMBER = struct.Struct("!I")
+_SO_RCVBUFFORCE = 33
+_LATE_SECONDS = 1.0
+
+
+class Stream:
+    """Sends from the moment it is entered until it is left.
+
+    Parameters
+    ----------
+    lab : Lab
+    src, dst : Host
+    per_second : int
+        Datagrams in a second.
+    size : int
+        Bytes of payload.
+    """
+
+    def __init__(self, lab: Lab, src: Host, dst: Host, per_second: int = 1000, size: int = 100) -> None:
+        self.sent_at: list[float] = []
+        self.arrived: set[int] = set()
+        self._interval = 1.0 / per_second
+        self._padding = bytes(size - _NUMBER.size)
+        self._ended = threading.Event()
+        self._to = str(lab.tree.ip(dst)), PORT
+        with inside(lab.netns(src)):
+            self._sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with inside(lab.netns(dst)):
+            self._receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._receiver.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, 1 << 22)
+        self._receiver.bind(("", PORT))
+        self._receiver.settimeout(0.1)
+        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
+
+    def __enter__(self) -> Stream:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._ended.set()
+        for thread in self._threads:
+            thread.join()
+        self._sender.close()
+        self._receiver.close()
+
+    def lost(self, first: float = 0.0, last: float = float("inf")) -> list[float]:
+        """When those datagrams were sent that did not arrive, of those sent between two moments (seconds since 1970)."""
+        return [
+            moment
+            for number, moment in enumerate(self.sent_at)
+            if number not in self.arrived and first <= moment <= last
+        ]
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        while not self._ended.is_set():
+            self.sent_at.append(time.time())
+            self._sender.sendto(_NUMBER.pack(len(self.sent_at) - 1) + self._padding, self._to)
+            due += self._interval
+            time.sleep(max(0.0, due - time.monotonic()))
+
+    def _receive(self) -> None:
+        last = time.monotonic()
+        while not self._ended.is_set() or time.monotonic() - last < _LATE_SECONDS:
+            try:
+                self.arrived.add(int(_NUMBER.unpack_from(self._receiver.recv(2000))[0]))
+            except TimeoutError:
+                continue
+            last = time.monotonic()

@@ -1,0 +1,123 @@
+"""Experiments' runs in the simulator: independent of each other, so on all processors at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from functools import partial
+
+import click
+
+from experiments.core.campaign import Campaign, kept, line, progress_bar
+from experiments.core.records import FlowRecord, ResultsError, RunRecord
+from experiments.ns3.cache import Cache, directory
+from experiments.ns3.program import SimulatorError, build
+from experiments.ns3.simulate import simulate
+from experiments.schemes import Scheme
+
+Work = tuple[Campaign, Scheme, int]
+
+
+def run_simulations(campaigns: Sequence[Campaign]) -> int:
+    """Do every run that is missing; the exit status.
+
+    Parameters
+    ----------
+    campaigns : sequence of Campaign
+        Their runs are begun in this order, as processors become free.
+    """
+    missing = [(campaign, scheme, seed) for campaign in campaigns for scheme, seed in campaign.missing()]
+    say, bar = progress_bar()
+    build(say.print)
+    cache = Cache(directory())
+    progress = _Progress([weight(campaign, seed) for campaign, _, seed in missing])
+    done = 0
+    with bar, ThreadPoolExecutor(os.cpu_count()) as workers:
+        whole = bar.add_task(", ".join(dict.fromkeys(one.workload for one in campaigns)), total=1.0)
+        processes: list[subprocess.Popen[str]] = []
+
+        def tick(number: int, share: float) -> None:
+            bar.update(whole, completed=progress.reached(number, share))
+
+        def one(number: int, work: Work) -> tuple[RunRecord, list[FlowRecord]]:
+            campaign, scheme, seed = work
+            found = simulate(
+                campaign.tree,
+                campaign.plans[seed],
+                campaign.workload,
+                scheme,
+                seed,
+                campaign.scale,
+                campaign.queue_packets,
+                campaign.options,
+                cache,
+                lambda now: tick(number, min(1.0, now / campaign.scale.seconds)),
+                processes.append,
+            )
+            tick(number, 1.0)
+            return found
+
+        waiting: dict[Future[tuple[RunRecord, list[FlowRecord]]], Campaign] = {
+            workers.submit(partial(one, number, work)): work[0] for number, work in enumerate(missing)
+        }
+        try:
+            for ready in as_completed(waiting):
+                campaign = waiting[ready]
+                record, flows = ready.result()
+                campaign.results.add(record, flows)
+                done += 1
+                where = f"{campaign.workload}, k={campaign.tree.k}: " if len(campaigns) > 1 else ""
+                took = f"{record.options['processor_seconds']:.1f} s"
+                say.print(f"{where}{line(record, flows)}; {took}; {done} of {len(missing)}{progress.left()}")
+        except (SimulatorError, ResultsError) as error:
+            status, text = 1, f"Error: {error}."
+        except KeyboardInterrupt:
+            status, text = 130, "interrupted."
+        else:
+            return 0
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
+            for process in processes:
+                process.kill()
+    click.echo(f"{text} {kept(done, len(missing))}", err=True)
+    return status
+
+
+def weight(campaign: Campaign, seed: int) -> float:
+    """What a run is expected to take, in bytes that are sent: that many more packets, that much more time."""
+    plan = campaign.plans[seed]
+    link = campaign.scale.bytes_of()
+    return float(sum(link if one.bytes is None else one.bytes for one in plan.transfers))
+
+
+class _Progress:
+    """How far all runs together are, and when they will be over."""
+
+    def __init__(self, weights: Sequence[float]) -> None:
+        self._weights = weights
+        self._shares = [0.0] * len(weights)
+        self._total = sum(weights) or 1.0
+        self._begin = time.monotonic()
+        self._lock = threading.Lock()  # each run has a thread of its own
+
+    def reached(self, number: int, share: float) -> float:
+        """Take down a run's share; that of all together."""
+        with self._lock:
+            self._shares[number] = share
+            return self._now()
+
+    def left(self) -> str:
+        """The time that is left, as text to be added to others; nothing at the end."""
+        with self._lock:
+            now = self._now()
+        seconds = (time.monotonic() - self._begin) * (1 - now) / now if now else 0.0
+        if now >= 1 or seconds < 1:
+            return ""
+        return f", about {seconds / 60:.0f} minutes left" if seconds > 90 else f", about {seconds:.0f} s left"
+
+    def _now(self) -> float:
+        return sum(weight * share for weight, share in zip(self._weights, self._shares, strict=True)) / self._total

@@ -1,0 +1,259 @@
+"""Does the papers' experiments in the simulator, and writes their tables, figures and data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.table import Table
+
+from experiments import ns3, workloads
+from experiments.core.campaign import Campaign
+from experiments.core.records import FlowRecord, Results, ResultsError, Settings
+from experiments.paper.figure import Figure, Part, Row, RunData, Told, Variant
+from experiments.paper.measures import data
+from experiments.report import report
+from experiments.report.statistics import mean_interval
+from experiments.schemes import named
+from experiments.workloads import Scale, WorkloadError
+from flowrules.word import Carrier
+from topologies import FatTree
+
+QUEUE_PACKETS = 100
+PACKET_BYTES, HEADER_BYTES = 1500, 40
+LEAST_SPREAD = 1e-6
+"""Less of it, as a share of the mean, is what adding up floating-point numbers leaves."""
+FAILED = "asymmetric"
+"""The workload whose first two flows are those of the SOPA paper's figure 7."""
+
+
+def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
+    """The same figure in another fabric, or with other seeds.
+
+    Raises
+    ------
+    WorkloadError
+        If a workload of it cannot be done there.
+    """
+    parts = tuple(replace(part, k=k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
+    for part in parts:
+        _plan(part, 1)
+    return replace(figure, parts=parts, source=f"{figure.source}; here k={k}" if k else figure.source)
+
+
+def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
+    """What is to be done for some figures; what several have in common, once for each directory.
+
+    Raises
+    ------
+    ResultsError
+        If a directory holds something else.
+    """
+    found = []
+    for part in _parts(figures):
+        settings = ns3.parse(part.options)
+        scale = Scale(ns3.DEFAULT_MBIT, part.seconds)
+        workload = workloads.named(part.workload)
+        results = Results(out / part.name)
+        results.open(
+            Settings(
+                part.workload,
+                "ns3",
+                part.k,
+                scale.rate_mbit,
+                scale.seconds,
+                {"queue_packets": QUEUE_PACKETS, **workload.parameters, **settings},
+            )
+        )
+        plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
+        schemes = [named(scheme) for scheme in part.schemes]
+        found.append(
+            Campaign(
+                results, part.workload, schemes, plans, FatTree(part.k), scale, QUEUE_PACKETS, Carrier.MAC, settings
+            )
+        )
+    return found
+
+
+def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
+    """What is kept of a part's runs.
+
+    Parameters
+    ----------
+    part : Part
+    out : Path
+    partial : bool
+        Whether some, or all, may be missing.
+
+    Raises
+    ------
+    ResultsError
+        If one is missing or damaged.
+    """
+    results = Results(out / part.name)
+    payload = ns3.DEFAULT_MBIT * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
+    wanted = {(scheme, seed) for scheme in part.schemes for seed in range(1, part.seeds + 1)}
+    flows: dict[tuple[str, int], list[FlowRecord]] = {}
+    for flow in results.flows():
+        if (flow.scheme, flow.seed) in wanted:
+            flows.setdefault((flow.scheme, flow.seed), []).append(flow)
+    missing = wanted - flows.keys()
+    if missing and not partial:
+        scheme, seed = min(missing)
+        raise ResultsError(f"{results.directory} has no run of {scheme} with seed {seed}: run the same command again")
+    return [
+        data(results.run(scheme, seed), flows[scheme, seed], payload, part.workload == FAILED)
+        for scheme, seed in sorted(wanted - missing)
+    ]
+
+
+def told(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> Told | None:
+    """What was measured for one of a figure's rows; None if no run has it.
+
+    Parameters
+    ----------
+    figure : Figure
+    row : Row
+    variant : Variant
+    kept : mapping
+        From the name of each part, in its variant, to what is kept of its runs.
+    """
+    [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
+    its = [run for run in kept.get(part.name, ()) if run.scheme == row.scheme and run.seed <= part.seeds]
+    values = [run.measures[row.measure] for run in its if row.measure in run.measures]
+    if not values:
+        return None
+    interval = mean_interval(values)
+    half = (interval.high - interval.low) / 2 if interval else None
+    return Told(math.fsum(values) / len(values), half, len(values))
+
+
+def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
+    """Tables, figures and data of what has been run.
+
+    Parameters
+    ----------
+    figures : sequence of Figure
+    out : Path
+        Gets ``tables.md``, and ``data/PART.json`` for each part; each part's directory gets its report.
+    say : callable
+        Given a table for a terminal of each figure.
+    partial : bool
+        Whether runs may be missing: those are left out, and figures of which there is nothing.
+
+    Raises
+    ------
+    ResultsError
+        If a run is missing or damaged, or something cannot be written.
+    """
+    kept = {}
+    for part in _parts(figures):
+        if runs := collect(part, out, partial):
+            kept[part.name] = runs
+            report(out / part.name, say=lambda _text: None)
+    figures = [figure for figure in figures if any(part.name in kept for part in figure.runs())]
+    if not kept:
+        raise ResultsError(f"{out} has no run of these figures yet")
+    for figure in figures:
+        say(terminal(figure, kept))
+    try:
+        (out / "data").mkdir(exist_ok=True)
+        for name, runs in kept.items():
+            (out / "data" / f"{name}.json").write_text(compact(runs))
+        (out / "tables.md").write_text(tables(figures, kept))
+    except OSError as error:
+        raise ResultsError(f"tables cannot be written to {out}: {error.strerror or error}") from error
+
+
+def compact(runs: Sequence[RunData]) -> str:
+    """JSON with a line for each run."""
+    return "[\n" + ",\n".join(json.dumps(asdict(run), separators=(",", ":")) for run in runs) + "\n]\n"
+
+
+def read(text: str) -> list[RunData]:
+    """What `compact` wrote; `ResultsError` if it is damaged."""
+    try:
+        found = json.loads(text)
+        if not isinstance(found, list):
+            raise ResultsError("data of runs are damaged: they are no list")
+        return [RunData(**{**one, "mbit": tuple(one["mbit"])}) for one in found]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ResultsError(f"data of runs are damaged: {error}") from error
+
+
+def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
+    """The tables of figures, without rows that no run has measured yet."""
+    return "\n".join(markdown(figure, kept) for figure in figures)
+
+
+def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
+    """A figure's table for a text."""
+    titles = _titles(figure)
+    lines = [f"## {figure.name}", "", f"{figure.source}.", "", _line(titles), "|---|" + "---:|" * (len(titles) - 1)]
+    lines += [_line(cells) for cells in _rows(figure, kept)]
+    lines += ["", *(f"- {note}" for note in figure.notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
+    """The same for a terminal."""
+    table = Table(title=figure.source, title_justify="left", box=None)
+    for number, title in enumerate(_titles(figure)):
+        table.add_column(title, justify="right" if number else "left")
+    for cells in _rows(figure, kept):
+        table.add_row(*cells)
+    return table
+
+
+def _titles(figure: Figure) -> list[str]:
+    found = ["", "paper"]
+    for variant in figure.variants:
+        found += [variant.title, "ratio"]
+    return found
+
+
+def _rows(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Iterator[list[str]]:
+    for row in figure.rows:
+        cells = [row.what, "" if row.paper is None else _number(row.paper)]
+        measured = [told(figure, row, variant, kept) for variant in figure.variants]
+        for found in measured:
+            cells += [_here(found), f"{found.here / row.paper:.2f}" if found and row.paper else ""]
+        if any(measured):
+            yield cells
+
+
+def _here(found: Told | None) -> str:
+    if found is None:
+        return ""
+    spread = found.spread or 0.0
+    return _number(found.here) + (
+        f" ± {_number(float(f'{spread:.2g}'))}" if spread > LEAST_SPREAD * abs(found.here) else ""
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 or value == int(value) else f"{value:.4g}"
+
+
+def _parts(figures: Iterable[Figure]) -> list[Part]:
+    """Each directory's part once, with every scheme and seed that a figure wants of it."""
+    found: dict[str, Part] = {}
+    for part in (part for figure in figures for part in figure.runs()):
+        before = found.get(part.name, part)
+        schemes = tuple(dict.fromkeys((*before.schemes, *part.schemes)))
+        found[part.name] = replace(before, schemes=schemes, seeds=max(before.seeds, part.seeds))
+    return list(found.values())
+
+
+def _plan(part: Part, seed: int) -> workloads.Plan:
+    try:
+        return workloads.named(part.workload).build(FatTree(part.k), seed, Scale(ns3.DEFAULT_MBIT, part.seconds))
+    except WorkloadError as error:
+        raise WorkloadError(f"{part.name}: {error}") from error

@@ -1,0 +1,55 @@
+"""Other workloads, with a switch that fails meanwhile (SOPA paper, section 4.5). Seeded, pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from experiments.workloads.pairs import permutation
+from experiments.workloads.plan import Plan, Scale, Workload, WorkloadError
+from experiments.workloads.production import PARAMETERS, production
+from topologies import FatTree, Level, Switch
+
+FAIL_AT = 1 / 3
+"""Of a run: so that there is a before, and twice as much after."""
+
+
+def failing(plan: Plan, tree: FatTree) -> Plan:
+    """The same plan, with "the leftmost aggregation switch in the first pod" failing at a third of it.
+
+    Raises
+    ------
+    WorkloadError
+        If the pod has no other.
+    """
+    leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
+    if tree.half < 2:
+        raise WorkloadError(f"without {leftmost}, nothing of k={tree.k} reaches another pod: give --k 4 or more")
+    return replace(plan, failed=(leftmost,), fail_after=FAIL_AT * plan.seconds)
+
+
+def failure(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """The production workload, flow for flow that of the same seed without a failure."""
+    return failing(production(tree, seed, scale), tree)
+
+
+def failure_permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """The permutation workload, in which each flow's rate can be followed through the failure and what is done about it."""
+    return failing(permutation(tree, seed, scale), tree)
+
+
+WORKLOADS = (
+    Workload(
+        "failure",
+        "production, and an aggregation switch fails at a third of the run (SOPA paper, section 4.5)",
+        failure,
+        seconds=30.0,
+        parameters={**PARAMETERS, "failure": "a0_0, at a third of the run"},
+    ),
+    Workload(
+        "failure-permutation",
+        "permutation, and an aggregation switch fails at a third of the run (SOPA paper, sections 4.3 and 4.5)",
+        failure_permutation,
+        seconds=15.0,
+        parameters={"failure": "a0_0, at a third of the run"},
+    ),
+)

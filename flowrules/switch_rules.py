@@ -1,0 +1,192 @@
+"""The rules of every switch of a fat-tree, healthy or not.
+
+A packet's way through the tables of one switch: *ingress* (may this packet come in by this port?), *down* (is its destination
+below?), *up* (which uplink does its word name?), *unlabelled* (which uplink does its flow hash to?), *deliver* (has the host at
+that port another Ethernet address than planned?). What came from above is marked and never goes up again: the fabric is
+valley-free by construction. The source of the tables is DESIGN, section 4; of the prefixes, Al-Fares et al., section 3.3.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+from ipaddress import IPv4Network
+
+from flowrules import word
+from flowrules.model import (
+    ARP,
+    IPV4,
+    LLDP,
+    AnswerArp,
+    Field,
+    Flow,
+    LearnSender,
+    Output,
+    SetField,
+    SwitchRules,
+    Table,
+    ToController,
+    destined,
+    digest,
+)
+from flowrules.upward import groups, upward
+from topologies.failures import Failures
+from topologies.structure import FABRIC_NETWORK, GATEWAY_MAC, FatTree, Host, Level, Switch
+
+ARP_REQUEST = 1
+DESCENDING = 1  # metadata of a packet that came from above
+
+
+def switch_rules(
+    tree: FatTree, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
+) -> SwitchRules:
+    """Every flow entry and group that a switch should hold.
+
+    Parameters
+    ----------
+    tree : FatTree
+    switch : Switch
+        A switch of that fat-tree.
+    failures : Failures, optional
+        What has failed or is drained. Extra entries steer packets around it: unlabelled ones, and labelled ones that name a way
+        that is lost. The groups cover what a switch sees by itself, before it holds them.
+    no_label : collection of Host
+        Hosts that may not choose paths: their packets go as unlabelled ones, whatever word they carry.
+
+    Returns
+    -------
+    SwitchRules
+        For a healthy fabric at most 2k + 16 flow entries, and one more for each host in ``no_label``. Entries that do not depend on
+        the switch are shared objects.
+    """
+    if switch.level is Level.CORE:
+        return SwitchRules((*_lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
+    edge = switch.level is Level.EDGE
+    up = tuple(upward(tree, switch, failures))
+    flows = (
+        _shape(sum(map(digest, up))),
+        *(_edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree)),
+        *_from_above(True),
+        *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
+        *_down_misses(tree.prefix(switch)),
+        *up,
+        *(_DELIVER if edge else ()),
+    )
+    return SwitchRules(flows, groups(tree))
+
+
+def fabric_rules(
+    tree: FatTree, failures: Failures | None = None, no_label: Collection[Host] = ()
+) -> Iterator[tuple[Switch, SwitchRules]]:
+    """The rules of every switch, in the order of the datapath ids."""
+    return ((switch, switch_rules(tree, switch, failures, no_label)) for switch in tree.switches())
+
+
+@lru_cache(maxsize=1 << 12)
+def _shape(code: int) -> Flow:
+    """An entry that no packet matches, whose mask differs between any two versions of a switch's upward entries.
+
+    Open vSwitch caches what it has decided for packets of a kind, with the bits that it looked at. After a change it goes
+    through that cache and modifies what is decided otherwise now; but its userspace datapath looks for the cached flow by a
+    packet of its kind, and modifies another one where two kinds overlap (seen with 3.1.0: packets went on to a dead uplink for as
+    long as they came). A cached flow that has not looked at all the bits that are looked at now is deleted instead, by its
+    identity. So each version has it look at another half of 24 bits of the destination's Ethernet address, which is the same in all
+    packets: no such half contains another.
+    """
+    bits = random.Random(f"{code} shape").sample(range(24), 12)
+    mask = sum(1 << bit for bit in bits)
+    value = ("06:53:4f:00:00:00", f"ff:ff:ff:{mask >> 16:02x}:{mask >> 8 & 0xFF:02x}:{mask & 0xFF:02x}")
+    return Flow(Table.INGRESS, 70, (("eth_dst", value),), "no packet: renews what is cached")
+
+
+def _edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
+    yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
+    for host in tree.hosts_of(edge):
+        port: Field = ("in_port", tree.port(edge, host))
+        source: Field = ("ipv4_src", str(tree.ip(host)))
+        if host in no_label:
+            plain = SetField("eth_src", tree.mac(host))
+            labelled: Field = ("eth_src", word.LABELLED)
+            purpose = "has no right to a label: as unlabelled"
+            yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
+    yield from _lldp(15)  # a host's port comes first: only switches are asked who they are
+
+
+def _arp(planned: str) -> Iterator[Flow]:
+    request: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST))
+    answer = AnswerArp(GATEWAY_MAC)
+    # A probe (RFC 5227, section 2.1.1) asks whether an address is free: an answer would keep the host from using its own.
+    yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
+    sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
+    # Remembered for a second only: it takes the place of what was learned before and then leaves the plan in force.
+    yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(LearnSender(1), answer))
+    yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(LearnSender(0), answer))
+
+
+@lru_cache
+def _lldp(priority: int) -> tuple[Flow, ...]:
+    return (Flow(Table.INGRESS, priority, (LLDP,), "LLDP probe: to the controller", apply=(ToController(),)),)
+
+
+def _aggregation_ingress(tree: FatTree) -> Iterator[Flow]:
+    yield from _lldp(40)
+    for port in range(1, tree.half + 1):
+        yield Flow(Table.INGRESS, 30, (("in_port", port),), "from an edge switch", goto=Table.DOWN)
+
+
+@lru_cache
+def _from_above(marked: bool) -> tuple[Flow, ...]:
+    mark = DESCENDING if marked else None
+    return (Flow(Table.INGRESS, 10, (), "from another switch", metadata=mark, goto=Table.DOWN),)
+
+
+def _edge_down(tree: FatTree, edge: Switch) -> Iterator[Flow]:
+    for host in tree.hosts_of(edge):
+        port = tree.port(edge, host)
+        yield Flow(
+            Table.DOWN,
+            40,
+            (IPV4, ("ipv4_dst", str(tree.ip(host)))),
+            "to a host",
+            apply=(SetField("eth_dst", tree.mac(host)),),
+            write=(Output(port),),
+            metadata=port,
+            goto=Table.DELIVER,
+        )
+
+
+def _aggregation_down(tree: FatTree, switch: Switch) -> Iterator[Flow]:
+    for index in range(tree.half):
+        edge = Switch(Level.EDGE, switch.pod, index)
+        yield Flow(Table.DOWN, 40, destined(tree.prefix(edge)), "to a rack", apply=(Output(tree.port(switch, edge)),))
+
+
+@lru_cache
+def _core_down(tree: FatTree) -> tuple[Flow, ...]:
+    core = Switch(Level.CORE, 0, 0)
+    flows = []
+    for pod in range(tree.k):
+        below = Switch(Level.AGGREGATION, pod, 0)
+        flows.append(
+            Flow(Table.DOWN, 40, destined(tree.prefix(below)), "to a pod", apply=(Output(tree.port(core, below)),))
+        )
+    return tuple(flows)
+
+
+@lru_cache(maxsize=1 << 14)
+def _down_misses(below: IPv4Network | None) -> tuple[Flow, ...]:
+    nowhere = Flow(Table.DOWN, 0, (), "outside the fabric: drop")
+    if below is None:
+        return (nowhere,)
+    return (
+        Flow(Table.DOWN, 30, (("metadata", DESCENDING),), "came down, never goes up again: drop"),
+        Flow(Table.DOWN, 20, destined(below), "no such host below: drop"),
+        Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "not below: up", goto=Table.UP),
+        nowhere,
+    )
+
+
+_DELIVER = (Flow(Table.DELIVER, 0, (), "as planned"),)

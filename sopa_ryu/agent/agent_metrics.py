@@ -1,0 +1,136 @@
+"""``sopa agent --metrics-port``: what Prometheus is told of the agents of one process."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+
+from sopa_ryu.agent.agent_options import AgentError
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.kernel.counters import Reason
+
+LOG = logging.getLogger("sopa.agent")
+
+REQUEST_SECONDS = 10.0
+"""How long somebody may take to ask."""
+UNLABELLED = (
+    Reason.NOT_IPV4,
+    Reason.OUTSIDE,
+    Reason.NO_PATH,
+    Reason.NO_TABLE,
+    Reason.MALFORMED,
+    Reason.NOT_WRITABLE,
+    Reason.NO_ROOM,
+    Reason.TOO_BIG,
+)
+
+
+class AgentMetrics:
+    """Reads the agents' counters whenever somebody asks, in the asking thread.
+
+    Parameters
+    ----------
+    agents : sequence of HostAgent
+    """
+
+    def __init__(self, agents: Sequence[HostAgent]) -> None:
+        self._agents = list(agents)
+        self._reading = threading.Lock()
+
+    def close(self) -> None:
+        """Tell nothing any more: the counters may be closed after this returns."""
+        with self._reading:
+            self._agents = []
+
+    def collect(self) -> Iterable[Metric]:
+        """All families; a registry calls this for each scrape."""
+        with self._reading:
+            return self._families()
+
+    def _families(self) -> list[Metric]:
+        info = InfoMetricFamily("sopa_agent", "How an agent works.", labels=["interface"])
+        paths = _counter("path_packets", "Packets labelled, by the uplinks that they take; none for a hop not taken.",
+                         "up1", "up2")  # fmt: skip
+        unlabelled = _counter("unlabelled_packets", "Packets that went out without a path, by why.", "reason")
+        trains = _counter("segment_trains", "Labels that several segments share: the kernel cut the packet afterwards.")
+        untracked = _counter("untracked_packets", "Packets whose path was hashed: no room for their flow's position.")
+        options = _counter("received_options", "Packets that came in with an option, by whether it was taken out.",
+                           "result")  # fmt: skip
+        swaps = _counter("swaps", "Path tables put in force.")
+        refused = _counter("refused_messages", "Messages of the controller's that were refused.")
+        version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
+        connected = _gauge("connected", "Whether the controller's channel is open.")
+        cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
+        for agent in self._agents:
+            labels = [str(agent.interface)]
+            info.add_metric(
+                labels,
+                {
+                    "address": str(agent.address),
+                    "carrier": str(agent.options.carrier),
+                    "policy": agent.options.policy.name.lower().replace("_", "-"),
+                },
+            )
+            view = agent.view
+            version.add_metric(labels, view.version if view else 0)
+            connected.add_metric(labels, agent.connected)
+            cut_off.add_metric(labels, agent.cut_off)
+            swaps.add_metric(labels, agent.swaps)
+            refused.add_metric(labels, agent.refused)
+            packets = agent.counters.by_reason()
+            for reason in UNLABELLED:
+                unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
+            trains.add_metric(labels, packets[Reason.GSO])
+            untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
+            for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
+                options.add_metric([*labels, result.name.lower()], packets[result])
+            if view is not None:
+                for word, count in agent.counters.by_path(view.failures.tree.half).items():
+                    paths.add_metric([*labels, *map(_hop, word)], count)
+        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, untracked, options]
+
+
+@contextmanager
+def metrics_served(agents: Sequence[HostAgent], host: str, port: int) -> Iterator[None]:
+    """Answer ``GET /metrics`` on a port, from a thread, until the context ends.
+
+    Raises
+    ------
+    AgentError
+        If nobody can listen there.
+    """
+    registry = CollectorRegistry()
+    metrics = AgentMetrics(agents)
+    registry.register(metrics)
+    for collector in (ProcessCollector, PlatformCollector, GCCollector):
+        collector(registry=registry)
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise AgentError(f"metrics cannot be served at {host} port {port}: {error.strerror or error}") from error
+    server.RequestHandlerClass.timeout = REQUEST_SECONDS  # type: ignore[attr-defined]  # socketserver.StreamRequestHandler
+    LOG.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+        metrics.close()
+
+
+def _hop(hop: int) -> str:
+    return "none" if hop == 0xFF else str(hop)
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"sopa_agent_{name}", text, labels=["interface"])

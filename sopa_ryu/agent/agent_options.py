@@ -1,0 +1,90 @@
+"""How an agent is asked to work."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from flowrules.word import Carrier
+from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD, STATE_DIR
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.agent.tagger import DEFAULT_FLOWS
+
+CHANNEL = "/sopa/v1/agents/"
+
+
+class AgentError(RuntimeError):
+    """The agent cannot work as it is asked to; the text says why, and nothing has been changed."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How an agent works.
+
+    Parameters
+    ----------
+    controller : str
+        The controller's URL, ``http://192.0.2.1:8080``.
+    policy : Policy
+    fr_threshold : int
+        TCP's fast-retransmit threshold in packets.
+    seed : int
+        32 bits that decide every flow's start and every random choice.
+    flows : int
+        How many flows' positions are kept for each interface.
+    state_dir : Path
+        Where the host's own settings are kept to be put back.
+    carrier : Carrier
+        Where the word is written.
+    token_file : Path, optional
+        Where the token for the controller's channel is; read at each connection.
+    ca_file : Path, optional
+        The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
+    parameter : int
+        The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
+    metrics : (str, int), optional
+        The address and port where ``/metrics`` is served; nowhere by default.
+    """
+
+    controller: str
+    policy: Policy = Policy.ROUND_ROBIN
+    fr_threshold: int = DEFAULT_THRESHOLD
+    seed: int = 0
+    flows: int = DEFAULT_FLOWS
+    state_dir: Path = field(default=STATE_DIR)
+    carrier: Carrier = Carrier.MAC
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    metrics: tuple[str, int] | None = None
+    parameter: int = 0
+
+    def tls(self) -> ssl.SSLContext | None:
+        """How the controller's certificate is checked; None without TLS. `AgentError` if the authorities cannot be read."""
+        if urlsplit(self.controller).scheme not in ("https", "wss"):
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca_file)
+        except (OSError, ssl.SSLError) as error:
+            raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
+
+    def headers(self) -> dict[str, str]:
+        """What a request for the channel carries; `AgentError` if the token cannot be read."""
+        if self.token_file is None:
+            return {}
+        try:
+            return {"Authorization": f"Bearer {self.token_file.read_text(encoding='ascii').strip()}"}
+        except (OSError, UnicodeDecodeError) as error:
+            raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
+
+    def channel(self, address: IPv4Address) -> str:
+        """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
+        parts = urlsplit(self.controller)
+        scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+        if scheme is None or not parts.hostname:
+            raise AgentError(f"{self.controller!r} is no controller URL: write http://ADDRESS:8080")
+        return urlunsplit(
+            (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
+        )

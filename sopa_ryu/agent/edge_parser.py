@@ -1,0 +1,198 @@
+"""The parser of an edge switch's host ports, for the ``option`` carrier: shows OpenFlow the word that is in the IPv4 header.
+
+It is an XDP program of the port's interface and of nothing else: it stays when the switch restarts, and when the process that
+attached it has ended, until it is detached or the interface goes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from sopa_ryu.agent.kernel import libbpf, xdp
+from sopa_ryu.agent.kernel.build import PARSER
+from sopa_ryu.agent.kernel.libbpf import AttachError
+from sopa_ryu.agent.kernel.netns import Interface, inside
+from sopa_ryu.agent.kernel.xdp import Mode
+
+__all__ = ["Mode", "Parser", "Seen", "Status", "attach", "detach", "status"]
+
+PROGRAM = "sopa_parser"
+_OFF = {Mode.NATIVE: "xdpdrv", Mode.GENERIC: "xdpgeneric", None: "xdp"}
+
+
+class Seen(IntEnum):
+    """What the parser made of a packet, by the program's counter numbers (bpf/sopa_parser.c)."""
+
+    BELIEVED = 0
+    """Its first option is a word: switches see it."""
+    UNLABELLED = 1
+    """Its first option is no word, or it has none, or it is no IPv4 packet."""
+    MALFORMED = 2
+    """Its first option has a word's type, but not its length, or the packet's lengths contradict each other."""
+    RESERVED = 3
+    """Its word has no first hop but a second one."""
+    FORGED = 4
+    """Without a word that is believed its Ethernet source address was written as one: it is none any more."""
+
+
+class Status(NamedTuple):
+    """A parser at work: its program's id, where it runs, and packets by `Seen` in lower case since it was attached."""
+
+    identifier: int
+    mode: Mode | None
+    counters: dict[str, int]
+
+
+class Parser:
+    """The loaded program; it may be attached to any number of interfaces, and its counters then count all of them.
+
+    Raises
+    ------
+    BpfUnavailable, BpfLoadError
+        If it cannot be loaded.
+    """
+
+    def __init__(self) -> None:
+        self._object = libbpf.Object(PARSER)
+        self.program_fd = self._object.program_fd(PROGRAM)
+        self._counters_fd = self._object.map_fd("counters")
+
+    def close(self) -> None:
+        """Close the program; where it is attached it goes on working."""
+        self._object.close()
+
+    def counters(self) -> dict[str, int]:
+        """Packets by `Seen`, in lower case."""
+        return _counters(self._counters_fd)
+
+    def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
+        """Run the program on a frame without receiving it (BPF_PROG_TEST_RUN); it counts."""
+        return libbpf.run_program(self.program_fd, frame, repeat=repeat)
+
+
+def attach(interface: Interface, mode: Mode | None = None) -> Mode:
+    """Attach a parser to an interface; one that is there already is replaced, without a packet in between.
+
+    Parameters
+    ----------
+    interface : Interface
+        The switch's interface towards a host.
+    mode : Mode, optional
+        Native where the driver can and generic elsewhere, if not given.
+
+    Returns
+    -------
+    Mode
+        Where it runs now.
+
+    Raises
+    ------
+    AttachError
+        If there is no such interface, another program is there, or the kernel refuses.
+    BpfUnavailable, BpfLoadError, NetnsError
+    """
+    parser = Parser()
+    try:
+        with inside(interface.netns):
+            ifindex = _index(interface)
+            there = _ours(interface, ifindex)
+            if there is not None and mode not in (None, there.mode):
+                _remove(ifindex, there)
+                there = None
+            if there is not None and there.mode is not None:
+                _attach(ifindex, parser, there.mode, there.identifier)
+                return there.mode
+            if mode is not None:
+                _attach(ifindex, parser, mode, None)
+                return mode
+            try:
+                _attach(ifindex, parser, Mode.NATIVE, None)
+            except AttachError:
+                _attach(ifindex, parser, Mode.GENERIC, None)
+                return Mode.GENERIC
+            return Mode.NATIVE
+    finally:
+        parser.close()
+
+
+def detach(interface: Interface) -> bool:
+    """Remove the parser from an interface; False if there was none.
+
+    Raises
+    ------
+    AttachError
+        If there is no such interface, or another program is there.
+    NetnsError
+    """
+    with inside(interface.netns):
+        ifindex = _index(interface)
+        there = _ours(interface, ifindex)
+        if there is None:
+            return False
+        _remove(ifindex, there)
+        return True
+
+
+def status(interface: Interface) -> Status | None:
+    """The parser of an interface; None if it has none.
+
+    Raises
+    ------
+    AttachError, BpfMapError, NetnsError
+        If there is no such interface, or it cannot be read.
+    """
+    with inside(interface.netns):
+        there = xdp.attached(_index(interface))
+    if there is None or libbpf.program_name(there.identifier) != PROGRAM:
+        return None
+    fd = libbpf.open_program_map(there.identifier, "counters")
+    try:
+        return Status(there.identifier, there.mode, _counters(fd))
+    finally:
+        os.close(fd)
+
+
+def _counters(fd: int) -> dict[str, int]:
+    size = 8 * libbpf.possible_cpus()
+    values = {seen: libbpf.lookup(fd, struct.pack("=I", seen), size) or b"" for seen in Seen}
+    return {seen.name.lower(): sum(struct.unpack(f"={len(each) // 8}Q", each)) for seen, each in values.items()}
+
+
+def _index(interface: Interface) -> int:
+    try:
+        return socket.if_nametoindex(interface.name)
+    except OSError as error:
+        raise AttachError(f"no interface {interface.name} in {interface.netns or 'this network namespace'}") from error
+
+
+def _ours(interface: Interface, ifindex: int) -> xdp.Attached | None:
+    there = xdp.attached(ifindex)
+    if there is not None and (name := libbpf.program_name(there.identifier)) != PROGRAM:
+        raise AttachError(
+            f"{interface.name} has another XDP program, {name or there.identifier}, and an interface has only one: "
+            f"remove it with ip link set dev {interface.name} {_OFF[there.mode]} off"
+        )
+    return there
+
+
+def _attach(ifindex: int, parser: Parser, mode: Mode, old: int | None) -> None:
+    if old is None:
+        xdp.attach(ifindex, parser.program_fd, mode, None)
+        return
+    fd = libbpf.open_program(old)
+    try:
+        xdp.attach(ifindex, parser.program_fd, mode, fd)
+    finally:
+        os.close(fd)
+
+
+def _remove(ifindex: int, there: xdp.Attached) -> None:
+    fd = libbpf.open_program(there.identifier)
+    try:
+        xdp.detach(ifindex, fd, there.mode or Mode.NATIVE)
+    finally:
+        os.close(fd)

@@ -1,0 +1,227 @@
+"""What the agent changes on its host besides the program: saved before the change, and put back afterwards.
+
+- ``net.ipv4.tcp_reordering`` of the network namespace: TCP's fast-retransmit threshold, 3 by default, 10 for
+  SOPA (the paper, section 3.4), since packets on several paths overtake each other.
+- the MTU of the interface, for the ``option`` carrier, lower by the option's 4 bytes: what goes out is larger by them.
+- ``gso_max_segs`` 1 of the interface: tc egress sees a burst before it is cut into packets, so TCP must hand over
+  one at a time. Connections that are open already keep their burst size until they look up their route again.
+
+The originals are in one state file per network namespace, ``netns-<cookie>.json``, since the threshold is the
+namespace's and several agents may work in it: the last one to leave puts it back. Each holds a lock on its interface;
+an entry whose lock is free was left by a killed agent, and its originals are taken over, never replaced by what that
+agent had set. A value that somebody else has changed meanwhile is theirs, and stays. Files of another boot, and
+entries of an interface that has gone, are ignored.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+
+from pyroute2.netlink.exceptions import NetlinkError
+
+from sopa_ryu.agent.kernel import link_attributes
+from sopa_ryu.agent.kernel.netns import cookie, inside
+from sopa_ryu.agent.saved_settings import InterfaceBusy, Originals, SettingsError, State
+
+__all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
+
+STATE_DIR = Path("/run/sopa")
+DEFAULT_THRESHOLD = 10
+SEGMENTS = 1
+_REORDERING = Path("/proc/sys/net/ipv4/tcp_reordering")
+_MAX_REORDERING = Path("/proc/sys/net/ipv4/tcp_max_reordering")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_LEAST_MTU = 68  # RFC 791, section 3.2
+
+Mtus = dict[int, tuple[int, int]]
+"""By interface index, an MTU as it was and as an agent has written it."""
+
+
+class HostSettings:
+    """The settings of one interface and its namespace, for the time that an agent needs them.
+
+    Parameters
+    ----------
+    ifname : str
+        The interface.
+    fr_threshold : int
+        TCP's fast-retransmit threshold in duplicate ACKs (or packets SACKed above a hole), 1 to 300 and at most the
+        namespace's ``tcp_max_reordering``.
+    state_dir : Path
+        Where originals are kept; made if it is missing. It should not outlive a boot.
+    netns : str, optional
+        Path of the interface's network namespace; the caller's own by default.
+    overhead : int
+        Bytes that a packet grows by behind the IP layer: the MTU is lowered by as many.
+
+    Attributes
+    ----------
+    fabric_mtu : int
+        Since `apply`: the interface's own MTU, in bytes.
+    """
+
+    def __init__(
+        self,
+        ifname: str,
+        *,
+        fr_threshold: int = DEFAULT_THRESHOLD,
+        overhead: int = 0,
+        state_dir: Path = STATE_DIR,
+        netns: str | None = None,
+    ) -> None:
+        self.ifname, self.fr_threshold = ifname, fr_threshold
+        self.state_dir, self.netns = state_dir, netns
+        self.overhead = overhead
+        self.fabric_mtu = 0
+        self._originals: Originals | None = None
+        self._ifindex = 0
+
+    def __enter__(self) -> HostSettings:
+        self.apply()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.restore()
+
+    def apply(self) -> None:
+        """Take the interface, save the originals, then change the settings.
+
+        Raises
+        ------
+        SettingsError
+            For a threshold out of range, an unknown interface, a state directory that cannot be written, or a refusal.
+        InterfaceBusy
+            If another agent has the interface; the message has its pid.
+        """
+        with inside(self.netns):
+            try:
+                self._ifindex = socket.if_nametoindex(self.ifname)
+            except OSError as error:
+                raise SettingsError(
+                    f"no interface {self.ifname} in {self.netns or 'this network namespace'}"
+                ) from error
+            most = min(300, int(_MAX_REORDERING.read_text()))
+            if not 1 <= self.fr_threshold <= most:
+                raise SettingsError(
+                    f"the fast-retransmit threshold must be 1 to {most} (300, and net.ipv4.tcp_max_reordering), "
+                    f"not {self.fr_threshold}"
+                )
+            originals = Originals(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
+            try:
+                with originals.state() as state:
+                    originals.take()
+                    mtus = self._save_originals(state)
+            except OSError as error:
+                originals.release()
+                raise SettingsError(
+                    f"cannot keep the original settings in {self.state_dir}: {error.strerror}. Nothing was changed; "
+                    "make room there, or name another directory."
+                ) from error
+            except BaseException:
+                originals.release()
+                raise
+            self._originals = originals
+            try:
+                _write_reordering(self.fr_threshold)
+                link_attributes.write_segments(self._ifindex, SEGMENTS)
+                for index, mtu in mtus.items():
+                    link_attributes.write_mtu(index, mtu)
+            except (OSError, NetlinkError) as error:
+                self.restore()
+                raise SettingsError(f"cannot change the settings of {self.ifname}: {error} (run as root?)") from error
+
+    def restore(self) -> None:
+        """Put the interface's settings back, the namespace's too if this is its last agent, and let go. May be repeated."""
+        originals = self._originals
+        if originals is None:
+            return
+        try:
+            with inside(self.netns), originals.state() as state:
+                mine = state["interfaces"].pop(self.ifname, None)
+                if mine and link_attributes.alive(mine["ifindex"]):
+                    if link_attributes.segments(mine["ifindex"]) == SEGMENTS:
+                        link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
+                    now = link_attributes.mtus(mine["ifindex"])
+                    for index, (original, written) in _mtus(mine).items():
+                        if now.get(index) == written:
+                            link_attributes.write_mtu(index, original)
+                saved = state["tcp_reordering"]
+                if saved and not any(originals.is_held(name) for name in state["interfaces"]):
+                    if _read_reordering() in saved["written"]:
+                        _write_reordering(saved["original"])
+                    state["tcp_reordering"] = None
+        finally:
+            originals.release()
+            self._originals = None
+
+    @property
+    def clsact_added(self) -> bool:
+        """Whether this agent, or a killed predecessor, added the interface's clsact qdisc."""
+        with inside(self.netns), self._state() as state:
+            return bool(state["interfaces"][self.ifname]["clsact_added"])
+
+    def note_clsact(self, added: bool) -> None:
+        """Keep whether the clsact qdisc is ours: call it before adding it, and after removing it."""
+        with inside(self.netns), self._state() as state:
+            state["interfaces"][self.ifname]["clsact_added"] = added
+
+    def _state(self) -> AbstractContextManager[State]:
+        if self._originals is None:
+            raise SettingsError(f"the settings of {self.ifname} have not been taken")
+        return self._originals.state()
+
+    def _save_originals(self, state: State) -> dict[int, int]:
+        """Save them; the MTUs to be set, by interface index."""
+        # What is not a value of ours is an original, even where a killed agent has left another.
+        now, saved = _read_reordering(), state["tcp_reordering"] or {"written": []}
+        state["tcp_reordering"] = {
+            "original": saved["original"] if now in saved["written"] else now,
+            "written": sorted({*saved["written"], self.fr_threshold}),
+        }
+        now, mine = link_attributes.segments(self._ifindex), state["interfaces"].get(self.ifname)
+        if mine is None or mine["ifindex"] != self._ifindex:  # none, or of an interface that had this name before
+            mine = {"gso_max_segs": now, "clsact_added": False}
+        if now != SEGMENTS:
+            mine["gso_max_segs"] = now
+        wanted, saved_mtus = self._plan_mtus(_mtus(mine))
+        state["interfaces"][self.ifname] = {
+            **mine,
+            "ifindex": self._ifindex,
+            "pid": os.getpid(),
+            "mtus": {str(index): pair for index, pair in saved_mtus.items()},
+        }
+        return wanted
+
+    def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
+        """The MTUs to set, and with their originals the ones to be put back, given those that a killed agent has left."""
+        now = link_attributes.mtus(self._ifindex)
+        originals = {
+            index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()
+        }
+        self.fabric_mtu = originals[self._ifindex]
+        most = self.fabric_mtu - self.overhead
+        if most < _LEAST_MTU:
+            raise SettingsError(
+                f"{self.ifname} has an MTU of {self.fabric_mtu} bytes: {self.overhead} less are too few for IPv4"
+            )
+        wanted = {index: min(original, most) for index, original in originals.items()}
+        saved = {index: (original, wanted[index]) for index, original in originals.items() if wanted[index] < original}
+        return {index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved
+
+
+def _mtus(mine: State) -> Mtus:
+    return {int(index): (original, written) for index, (original, written) in mine.get("mtus", {}).items()}
+
+
+def _read_reordering() -> int:
+    return int(_REORDERING.read_text())
+
+
+def _write_reordering(value: int) -> None:
+    _REORDERING.write_text(str(value))

@@ -1,0 +1,1 @@
+"""The Linux kernel: BPF programs and maps, tc and XDP attachment, network namespaces, link attributes."""

@@ -1,0 +1,90 @@
+"""What a labelling program has counted, read from the kernel (bpf/maps.h)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+
+from flowrules.word import UNUSED
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.paths.path_table import Word
+
+_HOPS = 65
+
+
+class Reason(IntEnum):
+    """What became of a packet, by the program's counter numbers (bpf/maps.h)."""
+
+    LABELLED = 0
+    NOT_IPV4 = 1
+    OUTSIDE = 2
+    """Its destination is not an address of the fabric."""
+    NO_PATH = 3
+    NO_TABLE = 4
+    MALFORMED = 5
+    GSO = 6
+    """Labelled, but as one of several segments that share the label (counted as labelled, too)."""
+    NO_FLOW_STATE = 7
+    """No room for its flow's position: its path was chosen by hash (counted as labelled, too)."""
+    NOT_WRITABLE = 8
+    """The kernel had no memory to unshare the packet's header or to open room in it, or cannot open any in such a packet."""
+    NO_ROOM = 9
+    """Its IPv4 header has no room for four more bytes of options."""
+    TOO_BIG = 10
+    """With the option it would be larger than what fits through the fabric."""
+    STRIPPED = 11
+    """Came in with an option, which has been taken out."""
+    NOT_STRIPPED = 12
+    """Came in with an option, which the kernel had no memory to take out."""
+
+
+class Counters:
+    """The counters of one program, whose descriptors stay the caller's.
+
+    Parameters
+    ----------
+    reasons, paths : int
+        Descriptors of its maps ``counters`` and ``path_packets``.
+    """
+
+    def __init__(self, reasons: int, paths: int) -> None:
+        self._reasons, self._paths = reasons, paths
+
+    def by_reason(self) -> dict[Reason, int]:
+        """Packets since the program was loaded, by what became of them."""
+        return {reason: _total(self._reasons, reason) for reason in Reason}
+
+    def by_path(self, half: int) -> dict[Word, int]:
+        """Labelled packets since the program was loaded, by the word that they carry.
+
+        Parameters
+        ----------
+        half : int
+            k/2, the uplinks of a switch.
+
+        Returns
+        -------
+        dict
+            Every word of such a fat-tree: (k/2)² + k/2 + 1 of them, a hop not taken being 0xff.
+        """
+        return {word: _total(self._paths, _place(word)) for word in _words(half)}
+
+
+def _words(half: int) -> Iterator[Word]:
+    yield UNUSED, UNUSED
+    for up1 in range(half):
+        yield up1, UNUSED
+        for up2 in range(half):
+            yield up1, up2
+
+
+def _place(word: Word) -> int:
+    up1, up2 = ((hop + 1) % 256 for hop in word)
+    return up1 * _HOPS + up2
+
+
+def _total(counters: int, at: int) -> int:
+    """The sum over all processors of one element of a per-CPU array."""
+    values = libbpf.lookup(counters, struct.pack("=I", at), 8 * libbpf.possible_cpus()) or b""
+    return sum(struct.unpack(f"={len(values) // 8}Q", values))

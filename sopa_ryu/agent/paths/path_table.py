@@ -1,0 +1,165 @@
+"""The path table: everything that a packet's choice depends on, as plain data and as the bytes that the kernel holds.
+
+Pure: it needs neither root nor libbpf. The layout is that of bpf/maps.h, in 8-byte words of the machine's byte order.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Network
+from typing import NamedTuple
+
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice, round_robin, scaled
+
+Word = tuple[int, int]
+"""The two hop bytes of a path, 0xff for a hop that it does not take."""
+
+WORD_BYTES = 8
+_FABRIC = struct.Struct("=II")
+_CHOICE = struct.Struct("=IHBB")
+_DESTINATION = struct.Struct("=II")
+_PARAMETER = struct.Struct("=Q")
+_HEADER_WORDS = 3
+
+
+class Policy(IntEnum):
+    """How a packet's path is chosen from its destination's candidates; the numbers are those of bpf/maps.h."""
+
+    ROUND_ROBIN = 0
+    """Each candidate in turn, for each flow from a start of its own."""
+    RANDOM = 1
+    """A candidate drawn anew for each packet."""
+    HASH = 2
+    """One candidate per flow."""
+    LEAST_USED = 3
+    """The candidate that has carried the fewest bytes of all flows from this host, as each processor counts them (PLTS-CNT: Dixit
+    et al., SIGCOMM 2011): of all candidates up to 8, and of 8 that follow each other in round-robin order where there are more
+    (Mitzenmacher, 2001), from a place on that is drawn anew for each packet. One that was out for long counts as 64 KB behind."""
+    FLOWLET = 4
+    """A candidate drawn anew after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
+    FLOWCELL = 5
+    """The next candidate after so many bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
+
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """The policy of a command line's name (``round-robin``); `ValueError` that lists the names otherwise."""
+        try:
+            return cls[name.upper().replace("-", "_")]
+        except KeyError:
+            names = ", ".join(policy.name.lower().replace("_", "-") for policy in cls)
+            raise ValueError(f"unknown policy {name!r}: choose from {names}") from None
+
+
+PARAMETERS = {Policy.FLOWLET: 500_000, Policy.FLOWCELL: 65_536}
+"""What a policy's parameter is by default: the gap in nanoseconds, the cell in bytes."""
+
+
+class PathTable(NamedTuple):
+    """The candidate paths from one host to every destination rack.
+
+    Attributes
+    ----------
+    network : IPv4Network
+        The fabric; packets to other addresses are not labelled.
+    stride : int
+        Edge switches per pod, 1 to 255. Destination index = pod octet * stride + edge octet.
+    sets : tuple
+        The distinct candidate sets, each with its words in round-robin order.
+    destinations : tuple of int
+        By destination index: an index in ``sets``, or -1 where no path is left.
+    seed : int
+        32 bits that decide every flow's start and every random choice.
+    policy : Policy
+    parameter : int
+        `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
+    """
+
+    network: IPv4Network
+    stride: int
+    sets: tuple[tuple[Word, ...], ...]
+    destinations: tuple[int, ...]
+    seed: int = 0
+    policy: Policy = Policy.ROUND_ROBIN
+    parameter: int = 0
+
+    @property
+    def words(self) -> int:
+        """How many 8-byte words the encoded table has."""
+        return _HEADER_WORDS + len(self.destinations) + sum(map(len, self.sets))
+
+    def encode(self) -> bytes:
+        """The table as the kernel's map holds it, 8 bytes a word.
+
+        Raises
+        ------
+        ValueError
+            For a stride, seed, policy, hop byte or set index that the layout has no room for.
+        """
+        if not 1 <= self.stride <= 255 or len(self.destinations) > 256 * self.stride:
+            raise ValueError(f"stride {self.stride} cannot index {len(self.destinations)} destinations: "
+                             "it is the number of edge switches per pod, 1 to 255, for at most 256 pods")  # fmt: skip
+        if not 0 <= self.seed < 1 << 32:
+            raise ValueError(f"the seed has 32 bits: {self.seed} is not in 0 .. 4294967295")
+        places, words = [], bytearray()
+        first = _HEADER_WORDS + len(self.destinations)
+        for candidates in self.sets:
+            places.append(_DESTINATION.pack(first + len(words) // WORD_BYTES, len(candidates)))
+            for word in candidates:  # bytes() refuses hop values outside 0..255
+                words += bytes(word).ljust(WORD_BYTES, b"\0")
+        if any(not -1 <= index < len(places) for index in self.destinations):
+            raise ValueError(f"a destination refers to a set outside 0 .. {len(places) - 1} (-1: no path)")
+        places.append(_DESTINATION.pack(0, 0))  # reached as index -1
+        fabric = _FABRIC.pack(int(self.network.network_address), int(self.network.netmask))
+        choice = _CHOICE.pack(self.seed, len(self.destinations), self.stride, Policy(self.policy))
+        if not 0 <= self.parameter < 1 << 63 or (self.policy in PARAMETERS and not self.parameter):
+            raise ValueError(f"{self.policy.name.lower()} needs a parameter of 1 to 2^63 - 1, not {self.parameter}")
+        return (
+            fabric
+            + choice
+            + _PARAMETER.pack(self.parameter)
+            + b"".join([places[index] for index in self.destinations])
+            + words
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> PathTable:
+        """The table in a kernel map's bytes; sets that no destination uses are gone."""
+        address, netmask = _FABRIC.unpack_from(data)
+        seed, count, stride, policy = _CHOICE.unpack_from(data, WORD_BYTES)
+        (parameter,) = _PARAMETER.unpack_from(data, 2 * WORD_BYTES)
+        places = array("Q", data[_HEADER_WORDS * WORD_BYTES :][: count * WORD_BYTES])
+        distinct = sorted({_DESTINATION.unpack(struct.pack("=Q", place)) for place in places if place})
+        index = {struct.unpack("=Q", _DESTINATION.pack(*pair))[0]: at for at, pair in enumerate(distinct)}
+        sets = tuple(
+            tuple((data[at], data[at + 1]) for at in range(first * WORD_BYTES, (first + size) * WORD_BYTES, WORD_BYTES))
+            for first, size in distinct
+        )
+        network = IPv4Network((address, IPv4Address(netmask).exploded))
+        destinations = tuple(index.get(place, -1) for place in places)
+        return cls(network, stride, sets, destinations, seed, Policy(policy), parameter)
+
+    def candidates(self, destination: IPv4Address | int) -> tuple[Word, ...] | None:
+        """The candidate words for a destination address, or None outside the fabric."""
+        address = int(destination)
+        edge = address >> 8 & 0xFF
+        index = (address >> 16 & 0xFF) * self.stride + edge
+        if IPv4Address(address) not in self.network or edge >= self.stride or index >= len(self.destinations):
+            return None
+        return () if self.destinations[index] < 0 else self.sets[self.destinations[index]]
+
+    def choose(self, key: FlowKey, n: int) -> Word | None:
+        """The word that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
+
+        ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. What `Policy.LEAST_USED` chooses
+        depends on what all flows have sent; here it is what round-robin would.
+        """
+        candidates = self.candidates(key.daddr)
+        if not candidates:
+            return None
+        hash_, count = flow_hash(key, self.seed), len(candidates)
+        if self.policy is Policy.HASH or key.proto & FRAGMENT_KEY:
+            return candidates[scaled(hash_, count)]
+        at_random = self.policy in (Policy.RANDOM, Policy.FLOWLET)
+        return candidates[(random_choice if at_random else round_robin)(hash_, n, count)]

@@ -1,0 +1,289 @@
+"""``GET /metrics``: what Prometheus is told of the controller, the switches and their ports."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
+from ryu.lib import hub
+from webob import Request, Response
+
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.state import DOWN, MISSING, MISWIRED, NO_RULES, SILENT, FabricState
+from sopa_ryu.fabric.traffic import BITS, PortCounters
+from sopa_ryu.southbound import openflow
+from sopa_ryu.southbound.port_stats import Meter
+from sopa_ryu.southbound.switch_manager import Fleet
+from topologies import Level, Switch
+from topologies.failures import DRAINED
+
+PATH = "/metrics"
+SLICE_SECONDS = 0.005
+"""For so long the rest of the controller waits at most while the answer is made."""
+CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""In seconds: a failure is at every agent after some 15 ms at k=4 and 300 ms at k=24."""
+# All are told, 0 of them, too: an alert has to see them rise and fall.
+FAILURE_KINDS = {"link": (DOWN, SILENT, MISWIRED, DRAINED), "switch": (DOWN, MISSING, NO_RULES, DRAINED)}
+PORT_COUNTERS = {
+    "receive_bytes": "Bytes of Ethernet frames that a port has received.",
+    "transmit_bytes": "Bytes of Ethernet frames that a port has transmitted.",
+    "receive_packets": "Packets that a port has received.",
+    "transmit_packets": "Packets that a port has transmitted.",
+    "receive_drops": "Received packets that a port has dropped.",
+    "transmit_drops": "Packets to be transmitted that a port has dropped.",
+    "receive_errors": "Errors of a port in receiving.",
+    "transmit_errors": "Errors of a port in transmitting.",
+}
+END = b"# EOF\n"  # of OpenMetrics
+_SWITCH = ("dp_name", "level")
+
+
+def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
+    """Gives of a port's counters the one at that place."""
+    return lambda _switch, _port, its: its[at]
+
+
+class ControllerMetrics:
+    """Collects the controller's state whenever somebody asks for it.
+
+    Parameters
+    ----------
+    state : FabricState
+    fleet : Fleet
+    notifier : Notifier
+    meter : Meter
+    carrier : str
+
+    Attributes
+    ----------
+    acknowledged, installed : Histogram
+        To be told of each version after how many seconds the last agent had it in force, and the last switch held its rules.
+    """
+
+    def __init__(self, state: FabricState, fleet: Fleet, notifier: Notifier, meter: Meter, carrier: str) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
+        self.registry = CollectorRegistry()
+        self._state, self._fleet, self._notifier, self._meter = state, fleet, notifier, meter
+        self._tree = state.tree
+        self._carrier = carrier
+        self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
+        self._turn = hub.Semaphore()
+        self._made: tuple[float, str, bytes] = (0.0, "", b"")
+        self.acknowledged = self._histogram("acknowledged", "the last agent connected had it in force")
+        self.installed = self._histogram("installed", "the last connected switch had confirmed its rules")
+        self.registry.register(self)
+        for collector in (ProcessCollector, PlatformCollector, GCCollector):
+            collector(registry=self.registry)
+
+    def _histogram(self, what: str, until: str) -> Histogram:
+        return Histogram(
+            f"sopa_change_{what}_seconds",
+            f"From the message that made a new version of the fabric until {until}.",
+            registry=self.registry,
+            buckets=CHANGE_BUCKETS,
+        )
+
+    def page(self, request: Request) -> Response:
+        """Answer a scrape, in the text format or, for who accepts it, as OpenMetrics."""
+        asked = time.monotonic()
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+        with self._turn:  # several that ask at once share one answer
+            began, made_as, body = self._made
+            if began < asked or made_as != content_type:
+                began = time.monotonic()
+                body = self._render(encode, content_type.startswith("application/openmetrics-text"))
+                self._made = began, content_type, body
+        return Response(body, headerlist=[("Content-Type", content_type), ("Cache-Control", "no-store")])
+
+    def _render(self, encode: Callable[[CollectorRegistry], bytes], openmetrics: bool) -> bytes:
+        parts = [encode(self.registry).removesuffix(END)]
+        parts.extend(lines.encode() for lines in self._ports(openmetrics))
+        if openmetrics:
+            parts.append(END)
+        return b"".join(parts)
+
+    # -- the fabric and its agents ------------------------------------------------------------------------------------
+
+    def collect(self) -> Iterator[Metric]:
+        """Every family but the ports'."""
+        pause = _pauses()
+        state = self._state
+        info = {"k": str(self._tree.k), "carrier": self._carrier}
+        yield InfoMetricFamily("sopa_fabric", "What the controller takes the fabric for.", value=info)
+        yield _gauge(
+            "fabric_version", "Version of the fabric's state: each change of what has failed makes one.", state.version
+        )
+        yield _gauge(
+            "fabric_settled", "Whether enough switches were heard to say what has failed (0 or 1).", state.settled
+        )
+        yield _gauge(
+            "bfd_enabled", "Whether BFD is on, without which silent loss is not found (0 or 1).", state.bfd["enabled"]
+        )
+        yield from self._switches(pause)
+        yield self._failures()
+        yield from self._agents()
+        yield self._imbalance(pause)
+        its = self._meter
+        yield _counter("port_statistics_requests", "How often switches were asked for their port counters.", its.asked)
+        yield _counter("port_statistics_unanswered", "How often one refused, or did not answer.", its.unanswered)
+
+    def _switches(self, pause: Callable[[], None]) -> Iterator[Metric]:
+        state = self._state
+        connected = Counter(switch.level for switch in state.connected)
+        expected = Counter(switch.level for switch in self._names)
+        for name, text, counts in (
+            ("switches_connected", "Switches that are connected and hold their rules.", connected),
+            ("switches_expected", "Switches of the plan.", expected),
+        ):
+            family = _gauge(name, text, labels=["level"])
+            for level in Level:
+                family.add_metric([level.name.lower()], counts[level])
+            yield family
+        behind = sum(
+            session.version != state.version
+            for switch, session in self._fleet.sessions.items()
+            if switch in state.connected
+        )
+        yield _gauge("switches_behind", "Connected switches that do not hold the present version's rules yet.", behind)
+        yield _gauge(
+            "switches_rejected",
+            "Datapaths that are left alone: the log and /sopa/v1/fabric tell why.",
+            len(state.rejected),
+        )
+        up = _gauge("switch_up", "Whether a switch is connected and holds its rules (0 or 1).", labels=_SWITCH)
+        flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)
+        groups = _counter("switch_group_mods", "Group-mods sent to a switch.", labels=_SWITCH)
+        errors: Counter[str] = Counter(dict.fromkeys(openflow.ERROR_LABELS, 0))
+        for switch, labels in self._names.items():
+            up.add_metric(labels, switch in state.connected)
+            sent = self._fleet.sent.get(switch)
+            flows.add_metric(labels, sent.flow_mods if sent else 0)
+            groups.add_metric(labels, sent.group_mods if sent else 0)
+            errors.update(sent.errors if sent else ())
+            pause()
+        yield from (up, flows, groups)
+        refused = _counter(
+            "openflow_errors", "OpenFlow error messages of the fabric's switches, by type.", labels=["type"]
+        )
+        for kind, count in errors.items():
+            refused.add_metric([kind], count)
+        yield refused
+
+    def _failures(self) -> Metric:
+        told = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
+        told.update((each["kind"], each["reason"]) for each in self._state.failure_list())
+        family = _gauge(
+            "failures", "Links and switches that have failed, or were taken out, by reason.", labels=["kind", "reason"]
+        )
+        for labels, count in told.items():
+            family.add_metric(labels, count)
+        return family
+
+    def _agents(self) -> Iterator[Metric]:
+        its, version, now = self._notifier, self._state.version, time.monotonic()
+        behind = [session for session in its.sessions.values() if session.acknowledged != version]
+        since = min((at for session in behind if (at := session.behind_since()) is not None), default=now)
+        lag = max((version - session.acknowledged for session in behind if session.acknowledged), default=0)
+        yield _gauge("hosts", "Hosts of the plan.", self._tree.host_count)
+        yield _gauge("agents_connected", "Connected agents.", len(its.sessions))
+        yield _gauge("agents_behind", "Connected agents that have not acknowledged the present version.", len(behind))
+        yield _gauge("agents_lag_versions", "By how many versions the one that is farthest behind is so.", lag)
+        yield _gauge("agents_lag_seconds", "Since when the one that is behind longest has been told more than it has acknowledged.",
+                     max(0.0, now - since))  # fmt: skip
+        yield _counter(
+            "agent_claims_refused",
+            "Agents' connections for a host that was not theirs, or taken.",
+            its.refused["claims"],
+        )
+        yield _counter(
+            "agent_messages_refused", "Agents' messages that were none of the protocol.", its.refused["messages"]
+        )
+
+    # -- traffic ------------------------------------------------------------------------------------------------------
+
+    def _imbalance(self, pause: Callable[[], None]) -> Metric:
+        family = _gauge(
+            "uplink_imbalance_ratio",
+            "Largest transmit rate of a switch's uplinks in use over their mean: 1 is even. Not told of idle ones.",
+            labels=_SWITCH,
+        )
+        for switch, labels in self._names.items():
+            ratio = self._meter.traffic.imbalance(switch, self._state.failures)
+            if ratio is not None:
+                family.add_metric(labels, ratio)
+            pause()
+        return family
+
+    def _ports(self, openmetrics: bool) -> Iterator[str]:
+        """The families that have a line for each port: 17,280 each at k=24.
+
+        They are written here and not by the client library, which takes 4 to 8 us a line: half a second to a whole one. All their
+        label values are plain names and numbers, so there is nothing to escape.
+        """
+        pause = _pauses()
+        totals = {switch: self._meter.traffic.totals(switch) for switch in self._names}
+        for at, (name, text) in enumerate(PORT_COUNTERS.items()):
+            yield _head(f"sopa_port_{name}", text, "counter", openmetrics)
+            yield from self._lines(f"sopa_port_{name}_total", totals, _place(at), pause)
+        yield _head(
+            "sopa_port_speed_bytes",
+            "What fits through a port in each direction, in bytes per second.",
+            "gauge",
+            openmetrics,
+        )
+        yield from self._lines("sopa_port_speed_bytes", totals, self._speed, pause)
+
+    def _lines(
+        self,
+        name: str,
+        totals: Mapping[Switch, Mapping[int, PortCounters]],
+        value_of: Callable[[Switch, int, PortCounters], float | None],
+        pause: Callable[[], None],
+    ) -> Iterator[str]:
+        for switch, ports in totals.items():
+            dp_name, level = self._names[switch]
+            before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
+            told = ((port, value_of(switch, port, its)) for port, its in ports.items())
+            yield "".join(f'{before}{port}"}} {value}\n' for port, value in told if value is not None)
+            pause()
+
+    def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
+        bits = self._meter.port_capacity(switch, port)
+        return None if bits is None else bits / BITS
+
+
+def _gauge(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"sopa_{name}", text, value=value, labels=list(labels) or None)
+
+
+def _counter(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> CounterMetricFamily:
+    return CounterMetricFamily(f"sopa_{name}", text, value=value, labels=list(labels) or None)
+
+
+def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
+    told = f"{name}_total" if kind == "counter" and not openmetrics else name
+    return f"# HELP {told} {text}\n# TYPE {told} {kind}\n"
+
+
+def _pauses() -> Callable[[], None]:
+    """A function to be called often, which lets others work when it is their turn."""
+    until = time.monotonic() + SLICE_SECONDS
+
+    def pause() -> None:
+        nonlocal until
+        if time.monotonic() > until:
+            hub.sleep(0)
+            until = time.monotonic() + SLICE_SECONDS
+
+    return pause

@@ -1,0 +1,123 @@
+"""Keeps BFD switched on at both ends of every link between switches, where the controller is told their databases."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import time
+from collections.abc import Mapping, Sequence
+
+from ryu.lib import hub
+
+from sopa_ryu.fabric.state import SILENT, FabricState
+from sopa_ryu.southbound import bfd
+from sopa_ryu.southbound.switch_session import SwitchSession
+from topologies import Switch
+
+LOG = logging.getLogger("sopa.bfd")
+
+LOOK_SECONDS = 60.0
+# Links are out for about a second when BFD is switched on; more than this is no coincidence.
+BACK_SECONDS = 10.0
+OWN_ADDRESS = "*"
+
+OFF = "silent and one-way loss is not found: give Open vSwitch's database by --sopa-ovsdb, as in --sopa-ovsdb 'tcp:*:6640'"
+
+
+class BfdKeeper:
+    """Switches BFD on, one uplink index after the other, and says in the fabric's state how far that went.
+
+    Parameters
+    ----------
+    state : FabricState
+    sessions : mapping
+        The connected switches.
+    addresses : sequence of str
+        OVSDB addresses; ``*`` as the host stands for the address that each switch connects from.
+    interval_ms : int
+    tls : SSLContext, optional
+        For ``ssl:`` addresses; by default the system's authorities and no certificate of one's own.
+    """
+
+    def __init__(
+        self,
+        state: FabricState,
+        sessions: Mapping[Switch, SwitchSession],
+        addresses: Sequence[str],
+        interval_ms: int,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._tls = tls
+        self._state = state
+        self._sessions = sessions
+        self.addresses = addresses
+        self._interval_ms = interval_ms
+        self._wake = hub.Event()
+        self._said = ""
+        self._say(False, OFF if not addresses else "no switch is connected yet")
+
+    def look(self) -> None:
+        """A switch has come: see to its links soon."""
+        self._wake.set()
+
+    def watch(self) -> None:
+        """For ever: see to it that BFD is on wherever both ends of a link are found."""
+        while True:
+            self._wake.wait(LOOK_SECONDS)
+            hub.sleep(1)  # others may come at the same time
+            if self._state.settled:  # otherwise whoever has come is still to be seen to
+                self._wake.clear()
+                self._round()
+
+    def _round(self) -> None:
+        addresses = self._expanded()
+        had = enabled = single = 0
+        problems: dict[str, str] = {}
+        for report in bfd.rollout(addresses, self._state.tree, self._interval_ms, tls=self._tls):
+            had += report.had
+            enabled += report.enabled
+            single += len(report.single)
+            problems |= report.problems
+            if report.enabled and not self._links_come_back():
+                problems["links"] = (
+                    f"links did not come back within {BACK_SECONDS:g} s after BFD was switched on; no more are"
+                )
+                break
+        tree = self._state.tree
+        total = tree.k * tree.switch_count - tree.host_count
+        if enabled:
+            LOG.info("BFD is switched on at %d ends of links, every %d ms", enabled, self._interval_ms)
+        detail = f"on at {had + enabled} of {total} ends of links between switches"
+        if single:
+            detail += f"; {single} ends are left without, as their other ends were not found"
+        detail += "".join(f"; {problem}" for problem in problems.values())
+        self._say(had + enabled > 0, detail)
+
+    def _links_come_back(self) -> bool:
+        hub.sleep(1)
+        deadline = time.monotonic() + BACK_SECONDS
+        while SILENT in self._state.failures.values():
+            if time.monotonic() > deadline:
+                return False
+            hub.sleep(0.1)
+        return True
+
+    def _expanded(self) -> list[str]:
+        found = []
+        for address in self.addresses:
+            kind, _, place = address.partition(":")
+            if not place.startswith(OWN_ADDRESS + ":"):
+                found.append(address)
+                continue
+            for host in sorted({session.datapath.address[0] for session in self._sessions.values()}):
+                bracketed = f"[{host}]" if ":" in host else host
+                found.append(f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}")
+        return found
+
+    def _say(self, enabled: bool, detail: str) -> None:
+        self._state.bfd = {"enabled": enabled, "detail": detail}
+        if detail != self._said:
+            (LOG.info if enabled or not self.addresses else LOG.warning)(
+                "BFD is %s: %s", "on" if enabled else "off", detail
+            )
+            self._said = detail

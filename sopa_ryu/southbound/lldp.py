@@ -1,0 +1,152 @@
+"""LLDP frames (IEEE 802.1AB): the probes that find out where each cable leads, and what other neighbours call themselves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address
+from typing import NamedTuple
+
+from ryu.lib.packet import ethernet, lldp, packet
+from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
+
+from topologies.structure import GATEWAY_MAC
+
+SECONDS_VALID = 120
+# A neighbour that speaks LLDP shows this; it also tells our probes from those of other controllers, some of which write a datapath
+# id the same way.
+MARK = b"SOPA wiring probe"
+
+_ETHERNET_SIZE = 14
+_CHASSIS = re.compile(rb"\x07dpid:([0-9a-f]{16})")
+_PORT = re.compile(rb"\x07([1-9][0-9]{0,9})")
+_UNPRINTABLE = re.compile(rb"[^ -~]")
+_MANDATORY = (lldp.LLDP_TLV_CHASSIS_ID, lldp.LLDP_TLV_PORT_ID, lldp.LLDP_TLV_TTL)
+_FIELDS = ("chassis id", "port id", "time to live")
+# three of these and what joins them stay under 80 characters
+_CLIP = 23
+
+
+class Probe(NamedTuple):
+    """What an LLDP frame tells: our own probe's sender, or for anybody else's frame none, but what it calls itself."""
+
+    dpid: int | None
+    port: int | None
+    text: str
+
+
+# More than a k=48 fabric has cabled switch ports: each round of probes sends the same ones.
+@lru_cache(maxsize=1 << 17)
+def frame(dpid: int, port: int) -> bytes:
+    """The probe that a switch sends out of one of its ports.
+
+    Parameters
+    ----------
+    dpid : int
+        The sending switch's datapath id.
+    port : int
+        The port that it leaves by.
+
+    Returns
+    -------
+    bytes
+        The whole Ethernet frame.
+    """
+    tlvs = [
+        lldp.ChassisID(subtype=lldp.ChassisID.SUB_LOCALLY_ASSIGNED, chassis_id=b"dpid:%016x" % dpid),
+        lldp.PortID(subtype=lldp.PortID.SUB_LOCALLY_ASSIGNED, port_id=b"%d" % port),
+        lldp.TTL(ttl=SECONDS_VALID),
+        lldp.SystemDescription(system_description=MARK),
+        lldp.End(),
+    ]
+    made = packet.Packet()
+    made.add_protocol(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, GATEWAY_MAC, ETH_TYPE_LLDP))
+    made.add_protocol(lldp.lldp(tlvs))
+    made.serialize()
+    return bytes(made.data)
+
+
+def parse(data: bytes) -> Probe:
+    """Read an LLDP frame, whoever sent it.
+
+    Parameters
+    ----------
+    data : bytes
+        An Ethernet frame.
+
+    Returns
+    -------
+    Probe
+        Of one of our own probes the sender's datapath id and port; of any other LLDP frame ``None`` for both and, in at most 80
+        printable ASCII characters, its system name, chassis id and port id.
+
+    Raises
+    ------
+    ValueError
+        If ``data`` is no LLDP frame, or a malformed one.
+    """
+    if len(data) < _ETHERNET_SIZE:
+        raise ValueError(f"no Ethernet frame: {len(data)} bytes")
+    ethertype = int.from_bytes(data[12:_ETHERNET_SIZE], "big")
+    if ethertype != ETH_TYPE_LLDP:
+        raise ValueError(f"no LLDP frame: ethertype {ethertype:#06x}")
+    tlvs = list(_tlvs(data))
+    for (kind, value), wanted, field in zip(tlvs, _MANDATORY, _FIELDS, strict=False):
+        if kind != wanted:
+            raise ValueError(f"malformed LLDP frame: TLV type {kind} where the {field} belongs")
+        if len(value) < 2:
+            raise ValueError(f"malformed LLDP frame: {field} of {len(value)} bytes")
+    if len(tlvs) < len(_MANDATORY):
+        raise ValueError(f"malformed LLDP frame: it ends before the {_FIELDS[len(tlvs)]}")
+    chassis_id, port_id = tlvs[0][1], tlvs[1][1]
+    if (lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK) in tlvs:
+        chassis, port = _CHASSIS.fullmatch(chassis_id), _PORT.fullmatch(port_id)
+        if chassis and port:
+            return Probe(int(chassis[1], 16), int(port[1]), "")
+    where = (
+        f"{_identifier(chassis_id, lldp.ChassisID.SUB_MAC_ADDRESS, lldp.ChassisID.SUB_NETWORK_ADDRESS)} "
+        f"port {_identifier(port_id, lldp.PortID.SUB_MAC_ADDRESS, lldp.PortID.SUB_NETWORK_ADDRESS)}"
+    )
+    name = next((value.strip(b" \0") for kind, value in tlvs if kind == lldp.LLDP_TLV_SYSTEM_NAME), b"")
+    if name:
+        where = f"{_clipped(_UNPRINTABLE.sub(b'?', name).decode('ascii'))}, {where}"
+    return Probe(None, None, where)
+
+
+def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
+    # Ryu's own parser drops the whole frame for one TLV that it does not know or finds odd, and a vendor's frames have such.
+    offset = _ETHERNET_SIZE
+    while offset < len(data):
+        head = int.from_bytes(data[offset : offset + lldp.LLDP_TLV_SIZE], "big")
+        kind, start = head >> lldp.LLDP_TLV_TYPE_SHIFT, offset + lldp.LLDP_TLV_SIZE
+        offset = start + (head & lldp.LLDP_TLV_LENGTH_MASK)
+        if start > len(data) or offset > len(data):
+            raise ValueError(f"malformed LLDP frame: cut off at {len(data)} bytes")
+        if kind == lldp.LLDP_TLV_END:
+            return
+        yield kind, data[start:offset]
+
+
+def _identifier(value: bytes, mac_subtype: int, network_subtype: int) -> str:
+    subtype, content = value[0], value[1:]
+    if subtype == mac_subtype and len(content) == 6:
+        return content.hex(":")
+    if subtype == network_subtype:
+        # the first byte is IANA's number of the address family
+        if content[0] == 1 and len(content) == 5:
+            return str(IPv4Address(content[1:]))
+        if content[0] == 2 and len(content) == 17:
+            return _clipped(str(IPv6Address(content[1:])))
+    return _text(content)
+
+
+def _text(value: bytes) -> str:
+    stripped = value.strip(b" \0")
+    if not stripped or _UNPRINTABLE.search(stripped):
+        return _clipped(value.hex())
+    return _clipped(stripped.decode("ascii"))
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _CLIP else f"{text[: _CLIP - 2]}.."

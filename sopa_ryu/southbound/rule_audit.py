@@ -1,0 +1,137 @@
+"""What a switch is meant to hold beside what it says it holds, entry by entry with its counters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from flowrules.model import (
+    Action,
+    AnswerArp,
+    Flow,
+    HashOver,
+    LearnSender,
+    Output,
+    SetField,
+    SwitchRules,
+    Table,
+    ToController,
+    ToGroup,
+    digest,
+)
+from sopa_ryu.southbound import openflow
+
+_WORDS: dict[type, Callable[[Any], str]] = {
+    Output: lambda action: f"output to port {action.port}",
+    ToGroup: lambda action: f"hand to group {action.group}",
+    ToController: lambda _action: "send to the controller",
+    SetField: lambda action: f"set {action.field} to {action.value}",
+    AnswerArp: lambda action: f"answer ARP with {action.mac}",
+    LearnSender: lambda action: (
+        "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else "")
+    ),
+    HashOver: lambda action: f"hash over ports {', '.join(map(str, action.ports))}",
+}
+
+
+def rules(
+    name: str,
+    wanted: SwitchRules,
+    version: int,
+    rules_version: int,
+    flows: Iterable[Any],
+    groups: dict[int, tuple[int, ...]],
+) -> dict[str, Any]:
+    """The body of ``GET /sopa/v1/switches/{name}/rules``.
+
+    Parameters
+    ----------
+    name : str
+        The switch's.
+    wanted : SwitchRules
+        What it is meant to hold at the fabric's version.
+    version, rules_version : int
+        The fabric's version, and the one whose rules the switch was given last.
+    flows : iterable
+        Bodies of its flow statistics.
+    groups : dict
+        Its groups: each one's ports.
+    """
+    missing = {(int(flow.table), flow.priority, digest(flow)): flow for flow in wanted.flows}
+    entries = []
+    for body in flows:
+        installed = openflow.Installed(body.table_id, body.priority, body.cookie, body.match)
+        key = installed.table, installed.priority, installed.cookie >> 32 & 0xFFFFFF
+        flow = missing.pop(key, None) if openflow.is_ours(installed) else None
+        if flow is not None:
+            entries.append(_entry(flow, "installed", body.packet_count, body.byte_count))
+        else:
+            entries.append(_unknown(body, installed))
+    entries += [_entry(flow, "missing", None, None) for flow in missing.values()]
+    entries.sort(key=lambda entry: (entry["table"], -entry["priority"], str(entry["match"])))
+    told = _groups(wanted, groups)
+    return {
+        "switch": name,
+        "version": version,
+        "rules_version": rules_version,
+        "right": all(each["state"] in ("installed", "learned") for each in (*entries, *told)),
+        "entries": entries,
+        "groups": told,
+    }
+
+
+def _entry(flow: Flow, state: str, packets: int | None, size: int | None) -> dict[str, Any]:
+    return {
+        "table": int(flow.table),
+        "priority": flow.priority,
+        "match": {field: _value(value) for field, value in flow.match},
+        "does": _does(flow),
+        "purpose": flow.purpose,
+        "state": state,
+        "packets": packets,
+        "bytes": size,
+    }
+
+
+def _unknown(body: Any, installed: openflow.Installed) -> dict[str, Any]:
+    learned = installed.table == Table.DELIVER and installed.cookie == openflow.LEARNED_COOKIE
+    return {
+        "table": body.table_id,
+        "priority": body.priority,
+        "match": {field: _value(value) for field, value in body.match.items()},
+        "does": [],
+        "purpose": "a host's Ethernet address, learned from its ARP" if learned else "unknown to this controller",
+        "state": "learned" if learned else "stale",
+        "packets": body.packet_count,
+        "bytes": body.byte_count,
+    }
+
+
+def _does(flow: Flow) -> list[str]:
+    def words(actions: tuple[Action, ...]) -> list[str]:
+        return [_WORDS[type(action)](action) for action in actions]
+
+    done = words(flow.apply) + words(flow.write)
+    if flow.metadata is not None:
+        done.append(f"set metadata to {flow.metadata}")
+    if flow.goto is not None:
+        done.append(f"go to table {int(flow.goto)}")
+    return done or ["drop"]
+
+
+def _value(value: Any) -> Any:
+    return "/".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _groups(wanted: SwitchRules, groups: dict[int, tuple[int, ...]]) -> list[dict[str, Any]]:
+    meant = {group.id: tuple(bucket.port for bucket in group.buckets) for group in wanted.groups}
+    told = []
+    for number in sorted({*meant, *groups}):
+        if number not in groups:
+            state = "missing"
+        elif number not in meant:
+            state = "stale"
+        else:
+            state = "installed" if groups[number] == meant[number] else "different"
+        told.append({"id": number, "ports": list(groups.get(number, meant.get(number, ()))), "state": state})
+    return told

@@ -1,0 +1,1 @@
+"""Reference models that tests compare the product with."""

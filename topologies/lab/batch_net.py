@@ -1,0 +1,309 @@
+"""Mininet, built in batches: the same nodes, names, interfaces and prompt, in a fraction of the time.
+
+Mininet configures every interface by commands through its node's shell, one after the other. Here the veth pairs are
+one ``ip -batch``, each host is one short script in its network namespace (as many at a time as there are processors),
+and stopping is one kill and one deletion by interface group. It is for `hermetic.isolated` only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from ipaddress import ip_interface
+from typing import Any
+
+from mininet.link import Intf, Link
+from mininet.net import Mininet
+from mininet.node import OVSSwitch, RemoteController, Switch
+from mininet.util import errRun
+
+from topologies.lab.mininet_topo import OFFLOADS_OFF, FabricHost, FatTreeTopo
+
+GROUP = "83"  # of every interface in the lab's root namespace, so that one command deletes them
+CONGESTION_CONTROL = "cubic"
+
+_FILES_PER_NODE = 4
+_KILL_SECONDS = 10.0
+_SPARE_FILES = 512
+
+
+class LabError(RuntimeError):
+    """A command that builds or changes the lab failed; the message has what it said."""
+
+
+class LabInterface(Intf):
+    """An interface that exists and is configured already, and that keeps its host's routes when it comes up again."""
+
+    def config(self, ip: str | None = None, **_params: Any) -> dict[str, Any]:
+        """Note the address; set nothing."""
+        if ip is not None:
+            self.ip, self.prefixLen = ip.split("/")
+        return {}
+
+    def ifconfig(self, *args: str) -> str:
+        """Run ifconfig, as Mininet's ``link A B up`` does; then set the routes that the kernel forgot meanwhile."""
+        said: str = super().ifconfig(*args)
+        if args == ("up",) and isinstance(self.node, FabricHost):
+            for route in routes(self.node):
+                said += self.cmd("ip", route)
+        return said
+
+
+class LabLink(Link):
+    """A Mininet link whose veth pair has been made already."""
+
+    @classmethod
+    def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
+        """Make nothing."""
+
+
+class LabSwitch(OVSSwitch):
+    """An Open vSwitch bridge that needs no shell, says so when a command fails, and can be started again later.
+
+    Parameters
+    ----------
+    name : str
+        The bridge's.
+    interface_settings : callable
+        From an interface's name to further columns for ``ovs-vsctl set Interface``.
+    started : callable
+        Told the name after a start of this one switch: Open vSwitch has cleared its interfaces' queueing disciplines.
+    """
+
+    def __init__(
+        self, name: str, interface_settings: Callable[[str], str], started: Callable[[str], None], **params: Any
+    ) -> None:
+        self._interface_settings = interface_settings
+        self._started = started
+        super().__init__(name, **params)
+
+    def intfOpts(self, intf: Any) -> str:
+        """Mininet's settings of an interface, and the lab's."""
+        return f"{super().intfOpts(intf)} {self._interface_settings(intf.name)}"
+
+    def vsctl(self, *args: Any, **kwargs: Any) -> str | None:
+        """Run ovs-vsctl on words as in a shell, or add them to the batch."""
+        if self.batch:
+            return super().vsctl(*args, **kwargs)
+        return _vsctl(" ".join(str(arg) for arg in args))
+
+    def start(self, controllers: Iterable[Any]) -> None:
+        """Create the bridge; those of the batch are connected to no controller yet."""
+        super().start([] if self.batch else controllers)
+        if not self.batch:
+            self._started(self.name)
+
+    def stop(self, deleteIntfs: bool = True) -> None:
+        """Delete the bridge, if there is one; the interfaces stay as they are unless they are deleted too."""
+        self.vsctl("--if-exists", "del-br", self.name)
+        Switch.stop(self, deleteIntfs)
+
+    @classmethod
+    def batchStartup(cls, switches: Iterable[Any], run: Callable[..., Any] = errRun) -> Any:
+        """Create all bridges in as few ovs-vsctl calls as their length allows."""
+        return super().batchStartup(switches, run=_checked)
+
+
+def _checked(command: str, **options: Any) -> tuple[str, str, int]:
+    out, err, status = errRun(command, **options)
+    if status:
+        raise LabError(f"ovs-vsctl: {(err or out).strip()}")
+    return out, err, status
+
+
+def _vsctl(words: str) -> str:
+    return _checked(f"ovs-vsctl {words}", shell=True)[0]
+
+
+class LabController(RemoteController):
+    """Where the switches connect to; whether anyone listens there yet is not checked."""
+
+    def checkListening(self) -> None:
+        """Check nothing: the controller may come later."""
+
+
+class BatchNet(Mininet):
+    """A Mininet network of a `FatTreeTopo`.
+
+    Parameters
+    ----------
+    topo : FatTreeTopo
+        The fabric.
+    controller_port : int, optional
+        Where the switches connect to, on 127.0.0.1; without it they connect to nothing.
+    more_links : list of str
+        Further lines for ``ip -batch``, with ``{name}`` for the process id of the host of that name.
+    more_script : callable
+        From a host's name to further lines of the shell script that configures it.
+    interface_settings, started : callable
+        As of `LabSwitch`.
+    say : callable
+        Told what is going on.
+    """
+
+    def __init__(
+        self,
+        topo: FatTreeTopo,
+        controller_port: int | None,
+        more_links: list[str],
+        more_script: Callable[[str], str],
+        interface_settings: Callable[[str], str],
+        started: Callable[[str], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._more_links = more_links
+        self._more_script = more_script
+        self._interface_settings = interface_settings
+        self._started = started
+        self._say = say
+        _allow_files(topo.tree.host_count + topo.tree.switch_count)
+        # Mininet would raise the machine's own limits (buffers, neighbour tables) and leave them so
+        Mininet.inited = True
+        controllers = []
+        if controller_port is not None:
+            controllers = [LabController("controller", ip="127.0.0.1", port=controller_port)]
+        super().__init__(
+            topo=topo, switch=self._switch, controller=controllers, link=LabLink, intf=LabInterface, build=False
+        )
+
+    def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
+        """Add a link; the MAC addresses that Mininet draws for it are not used."""
+        return super().addLink(node1, node2, port1, port2, **{**params, "addr1": None, "addr2": None})
+
+    def buildFromTopo(self, topo: FatTreeTopo | None = None) -> None:
+        """Start the nodes' shells, then make every interface at once."""
+        super().buildFromTopo(topo)
+        self._say(f"wiring {len(self.links)} links")
+        lines = [line.format_map(_Pids(self)) for line in self._more_links]
+        for link in self.links:
+            lower, upper = link.intf1, link.intf2
+            if isinstance(lower.node, FabricHost):
+                there = f"address {lower.node.params['mac']} netns {lower.node.pid}"
+            else:
+                there = f"group {GROUP}"
+            lines.append(f"link add {upper.name} group {GROUP} type veth peer name {lower.name} {there}")
+        lines.append(f"link set group {GROUP} up")
+        run_batch(["ip", "-batch", "-"], lines)
+
+    def configHosts(self) -> None:
+        """Configure all hosts side by side, each by one script."""
+        self._say(f"configuring {len(self.hosts)} hosts")
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(self._configure, self.hosts))
+
+    def connect(self) -> None:
+        """Have every switch connect to the controller."""
+        targets = [f"{controller.protocol}:{controller.IP()}:{controller.port}" for controller in self.controllers]
+        if targets:
+            commands = (
+                f"set-controller {switch} {' '.join(targets)} -- set controller {switch} max_backoff={switch.reconnectms}"
+                for switch in self.switches
+            )
+            _vsctl(" -- ".join(commands))
+
+    def stop(self) -> None:
+        """End every process in the hosts' namespaces, then delete the interfaces; the bridges end with Open vSwitch."""
+        shells = [node for node in (*self.hosts, *self.switches, *self.controllers) if node.shell]
+        _kill_inside({_namespace(host.pid) for host in self.hosts if host.shell})
+        for node in shells:
+            if node.shell.poll() is None:
+                os.killpg(node.pid, signal.SIGKILL)
+        for node in shells:
+            node.cleanup()
+        # Open vSwitch leaves its bridges' own interfaces behind, for its next start
+        lines = [f"link set {name} group {GROUP}\n" for name in (*(str(node) for node in self.switches), "ovs-netdev")]
+        for command, text in ((["-force", "-batch", "-"], "".join(lines)), (["link", "delete", "group", GROUP], "")):
+            subprocess.run(["ip", *command], input=text, text=True, check=False, capture_output=True)
+
+    def _switch(self, name: str, **params: Any) -> LabSwitch:
+        settings = {"datapath": "user", "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
+        return LabSwitch(name, self._interface_settings, self._started, **{**params, **settings})
+
+    def _configure(self, host: FabricHost) -> None:
+        params, interface = host.params, host.defaultIntf()
+        interface.config(ip=params["ip"])
+        interface.mac = params["mac"]
+        # IPv6 goes before the interface comes up, so that nothing is ever sent of it
+        run_batch(
+            ["nsenter", f"--net=/proc/{host.pid}/ns/net", "sh", "-e"],
+            [
+                "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done",
+                "echo 0 > /proc/sys/net/ipv4/ip_forward",
+                f"ethtool -K {interface} {OFFLOADS_OFF} > /dev/null",
+                "ip -batch - << END",
+                "link set lo up",
+                f"address add {params['ip']} brd + dev {interface}",
+                f"link set {interface} up",
+                *routes(host),
+                "END",
+                self._more_script(host.name),
+            ],
+        )
+
+
+def routes(host: FabricHost) -> list[str]:
+    """Arguments of ``ip`` that set a host's routes, which the kernel forgets when the interface goes down.
+
+    They select the congestion control too: the sysctl takes in a namespace only what the machine allows every user, and
+    where bbr is the default that does not include cubic.
+    """
+    address, interface = ip_interface(host.params["ip"]), host.defaultIntf()
+    return [
+        f"route replace {address.network} dev {interface} scope link src {address.ip} congctl {CONGESTION_CONTROL}",
+        f"route replace default {host.params['defaultRoute']} congctl {CONGESTION_CONTROL}",
+    ]
+
+
+class _Pids(dict[str, int]):
+    def __init__(self, net: Mininet) -> None:
+        super().__init__((host.name, host.pid) for host in net.hosts)
+
+
+def run_batch(command: list[str], lines: list[str]) -> None:
+    """Run a command that reads its work from stdin.
+
+    Raises
+    ------
+    LabError
+        If it fails, with the first of what it said.
+    """
+    done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = "; ".join((done.stderr or done.stdout).strip().splitlines()[:3])
+        raise LabError(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+
+
+def _allow_files(nodes: int) -> None:
+    """Set the limit of open files to what that many shells need; mnexec closes every number up to it, so no higher."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = max(1024, nodes * _FILES_PER_NODE + _SPARE_FILES)
+    limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _namespace(pid: int | str) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}/ns/net").st_ino
+    except OSError:
+        return None
+
+
+def _kill_inside(namespaces: set[int | None]) -> None:
+    """Kill every process in those network namespaces, shells and what they started in the background, and see it gone."""
+    deadline = time.monotonic() + _KILL_SECONDS
+    while time.monotonic() < deadline:
+        # a process that has ended has left its namespace, even if nobody has waited for it yet
+        inside = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _namespace(pid) in namespaces - {None}]
+        if not inside:
+            return
+        for pid in inside:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)

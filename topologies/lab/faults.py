@@ -1,0 +1,148 @@
+"""Faults of a lab beyond a cut cable (`Lab.set_link`): silent loss, dead switches, swapped cables. All can be undone.
+
+They are independent of each other and of `Lab.set_link`: when every one has been undone, in whatever order, the lab is healthy.
+"""
+
+from __future__ import annotations
+
+from topologies.lab.batch_net import run_batch
+from topologies.lab.links import silence
+from topologies.lab.network import Lab
+from topologies.structure import Link, Node, Switch, TopologyError
+
+
+def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
+    """Have packets vanish on one way of a link such as ``a0_0-c0_1``, or no longer: everything, BFD and LLDP included.
+
+    The carrier stays up at both ends, no counter counts a loss, and the other way works unless it is silent too.
+
+    Parameters
+    ----------
+    lab : Lab
+    name : str
+        A link between switches.
+    towards : str
+        The end of it that receives nothing, ``c0_1``.
+    silent : bool
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such link, it is a host's, or ``towards`` is none of its ends.
+    """
+    link = _link(lab, name)
+    if not isinstance(link.lower, Switch):
+        raise TopologyError(f"{name} is a host's link; only links between switches can be silent")
+    ends = {lab.tree.name(link.lower): link.upper, lab.tree.name(link.upper): link.lower}
+    if towards not in ends:
+        raise TopologyError(f"{towards} is no end of {name}")
+    sender = ends[towards]
+    interface = lab.interface(sender, lab.tree.port(sender, lab.tree.switch(towards)))
+    run_batch(["tc", "-batch", "-"], [silence(interface, silent)])
+
+
+def silence_switch(lab: Lab, name: str, silent: bool) -> None:
+    """Have a switch lose power as its neighbours see it, or come back: nothing passes it, and no port loses its carrier.
+
+    Its OpenFlow channel stays, as that of a switch without power does until somebody asks: whoever is to notice has BFD.
+
+    Parameters
+    ----------
+    lab : Lab
+    name : str
+        An aggregation or core switch: a host's link cannot be silent.
+    silent : bool
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such switch.
+    """
+    switch = lab.tree.switch(name)
+    for neighbour in lab.tree.ports(switch).values():
+        link = lab.tree.name(lab.tree.link(switch, neighbour))
+        for towards in (switch, neighbour):
+            set_silent(lab, link, lab.tree.name(towards), silent)
+
+
+def kill_switch(lab: Lab, name: str) -> None:
+    """Have a switch die: its OpenFlow channel closes, it forwards nothing, but its neighbours' ports keep their carrier.
+
+    It is what Mininet's ``switch NAME stop`` does at the lab's prompt. A dead switch stays dead.
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such switch.
+    """
+    lab.node(lab.tree.switch(name)).stop(deleteIntfs=False)
+
+
+def restore_switch(lab: Lab, name: str) -> None:
+    """Have a dead switch come back as it was started, without any flow entry; one that lives is left alone.
+
+    It connects to the controller at once, before BFD is up on its links.
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such switch.
+    """
+    if not _lives(lab, name):
+        lab.node(lab.tree.switch(name)).start(lab.net.controllers)
+
+
+def swap_cables(lab: Lab, first: str, second: str) -> None:
+    """Exchange two cables' plugs at the switch that both end at; the same call again undoes it.
+
+    After ``swap_cables(lab, "a0_0-c0_0", "a0_0-c0_1")`` port 3 of a0_0 leads to c0_1 and port 4 to c0_0. The switch's two
+    interfaces exchange their OpenFlow port numbers; interfaces and the other ends stay as they are. So for `Lab.set_link` and
+    `set_silent` a link's name keeps meaning the same cable, wherever it is plugged in now. The switch reports both ports as
+    removed and added, and their BFD sessions start anew.
+
+    Parameters
+    ----------
+    lab : Lab
+    first, second : str
+        Links of one level with one end in common; where that is a core switch, they come from different pods.
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such links, or they do not end at one switch.
+    """
+    links = [_link(lab, name) for name in (first, second)]
+    one, other = links
+    if one == other or one.upper.level != other.upper.level:
+        raise TopologyError(f"{first} and {second} are not two links of the same level")
+    if one.upper == other.upper:
+        shared, ends = one.upper, [link.lower for link in links]
+    elif isinstance(one.lower, Switch) and one.lower == other.lower:
+        shared, ends = one.lower, [link.upper for link in links]
+    else:
+        raise TopologyError(f"{first} and {second} do not end at the same switch")
+    _exchange(lab, shared, ends)
+
+
+def _exchange(lab: Lab, switch: Switch, ends: list[Node]) -> None:
+    """Exchange the OpenFlow port numbers of a switch's interfaces to two neighbours, for Mininet as well."""
+    node = lab.node(switch)
+    one, other = (node.nameToIntf[lab.interface(switch, lab.tree.port(switch, end))] for end in ends)
+    ports = node.ports
+    ports[one], ports[other] = ports[other], ports[one]
+    node.intfs.update({ports[one]: one, ports[other]: other})
+    if _lives(lab, node.name):
+        settings = [["set", "Interface", intf.name, f"ofport_request={ports[intf]}"] for intf in (one, other)]
+        lab.ovs.vsctl(*settings[0], "--", *settings[1])
+        lab.shape([one.name, other.name])
+
+
+def _link(lab: Lab, name: str) -> Link:
+    link = lab.tree.element(name)
+    if not isinstance(link, Link):
+        raise TopologyError(f"{name} is a switch, not a link")
+    return link
+
+
+def _lives(lab: Lab, name: str) -> bool:
+    return name in lab.ovs.vsctl("list-br").split()

@@ -1,0 +1,79 @@
+"""The fat-tree as a Mininet topology: Mininet's nodes and links, `FatTree`'s names, ports and addresses.
+
+Plain ``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so it needs Mininet and
+the standard library only.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mininet.node import Host
+from mininet.topo import Topo
+
+from topologies.lab.isolation import MissingCommandError, require
+from topologies.structure import MAX_K, MIN_K, FatTree, TopologyError
+
+# What AF_PACKET, through which Open vSwitch's userspace datapath sends, cannot carry.
+OFFLOADS_OFF = "tx off rx off tso off gso off gro off"
+
+
+class FabricHost(Host):
+    """A Mininet host whose interface sends real packets: checksums filled in, no super-packets, no IPv6 chatter."""
+
+    def config(self, **params: Any) -> dict[str, Any]:
+        """Configure the host as Mininet does, then its interface's offloads and IPv6."""
+        results: dict[str, Any] = super().config(**params)
+        # one command, as each costs a round trip to the host's shell; it says something only if it fails
+        results["offloads"] = self.cmd(
+            "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done;"
+            f" ethtool -K {self.defaultIntf()} {OFFLOADS_OFF} > /dev/null"
+        )
+        return results
+
+
+class FatTreeTopo(Topo):
+    """A k-ary fat-tree for Mininet: ``Mininet(topo=FatTreeTopo(4), ...)``.
+
+    Raises
+    ------
+    TopologyError
+        If ``k`` is not an even number that `FatTree` takes.
+    """
+
+    def build(self, k: int = 4) -> None:
+        """Add every host, switch and link (called by Mininet)."""
+        self.tree = tree = FatTree(k)
+        for host in tree.hosts():
+            self.addHost(
+                tree.name(host),
+                cls=FabricHost,
+                ip=f"{tree.ip(host)}/{tree.prefix(tree.edge_of(host)).prefixlen}",
+                mac=tree.mac(host),
+                defaultRoute=f"via {tree.gateway(host)}",
+            )
+        for switch in tree.switches():
+            self.addSwitch(tree.name(switch), dpid=f"{tree.dpid(switch):016x}")
+        for link in tree.links():
+            self.addLink(
+                tree.name(link.lower),
+                tree.name(link.upper),
+                port1=tree.port(link.lower, link.upper),
+                port2=tree.port(link.upper, link.lower),
+            )
+
+
+def topo_from_command_line(*sizes: object, **named: object) -> FatTreeTopo:
+    """What ``mn --topo fattree,K`` or ``fattree,k=K`` calls; K is 4 if it is left out.
+
+    Any mistake ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
+    Mininet, ping and controller on the machine.
+    """
+    try:
+        require("ethtool")
+        values = [*sizes, *named.values()]
+        if len(values) > 1 or named.keys() - {"k"}:
+            raise TopologyError(f"one size, an even number from {MIN_K} to {MAX_K}, is all that it takes")
+        return FatTreeTopo(*values)
+    except (TopologyError, MissingCommandError) as error:
+        raise SystemExit(f"mn --topo fattree,K: {error}") from None

@@ -1,0 +1,320 @@
+"""An Open vSwitch of one's own: a database and a switch daemon in a private directory, no system service needed.
+
+With ``dummy=True`` it has no data plane: bridges and ports are objects in the daemon's memory, behind a real OpenFlow
+agent, so that it runs anywhere, without namespaces, and hundreds of switches cost little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from topologies import ovsdb
+from topologies.lab.isolation import die_with_parent, require
+from topologies.structure import FatTree, Switch
+
+SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
+START_SECONDS = 20.0
+DATABASE_SECONDS = 120.0
+STOP_SECONDS = 5.0
+OPENFLOW = "OpenFlow13"
+SWITCH_PRIORITY = -10
+
+_VARIABLES = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
+
+
+class OvsError(RuntimeError):
+    """Open vSwitch did not start, or refused a command; the message has what it said."""
+
+
+class PrivateOvs:
+    """A database and a switch daemon in a directory, as a context manager.
+
+    While it is entered, the ``OVS_*DIR`` variables of this process name the directory, so that Mininet and every
+    ``ovs-*`` command use it. Both daemons are killed if the thread that entered it ends.
+
+    Parameters
+    ----------
+    directory : Path
+        Created if missing; holds the database, sockets, pid files and logs, which are left there.
+    dummy : bool
+        Replace every datapath and port type by the dummy one.
+
+    Raises
+    ------
+    MissingCommandError
+        On entering, if Open vSwitch is not installed.
+    OvsError
+        On entering, if a daemon does not start; the message has the end of its log.
+    """
+
+    def __init__(self, directory: Path, dummy: bool = False) -> None:
+        self.directory = Path(directory).absolute()
+        self.dummy = dummy
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._environment: dict[str, str | None] = {}
+
+    def __enter__(self) -> PrivateOvs:
+        require("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._environment = {name: os.environ.get(name) for name in _VARIABLES}
+        os.environ.update(dict.fromkeys(_VARIABLES, str(self.directory)))
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def database(self) -> str:
+        """Where the database listens."""
+        return f"unix:{self.directory}/db.sock"
+
+    def pid(self, daemon: str = "ovs-vswitchd") -> int:
+        """The process id of one of the two daemons."""
+        return self._daemons[daemon].pid
+
+    def stop(self) -> None:
+        """Stop both daemons, by force after `STOP_SECONDS`, and put the environment back. It can be called again."""
+        for name in ("ovs-vswitchd", "ovsdb-server"):
+            daemon = self._daemons.pop(name, None)
+            if daemon is None:
+                continue
+            daemon.terminate()
+            try:
+                daemon.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        for variable, value in self._environment.items():
+            if value is None:
+                os.environ.pop(variable, None)
+            else:
+                os.environ[variable] = value
+        self._environment = {}
+
+    def restart(self) -> None:
+        """Kill the switch daemon and start it again: every bridge of the database is there again, without any flow entry."""
+        daemon = self._daemons["ovs-vswitchd"]
+        daemon.kill()
+        daemon.wait()
+        self._start_switch()
+
+    def vsctl(self, *args: str, timeout: float = DATABASE_SECONDS) -> str:
+        """Run ``ovs-vsctl`` and return its output; `OvsError` with what it said if it fails."""
+        return _run("ovs-vsctl", f"--db={self.database}", f"--timeout={timeout:.0f}", *args)
+
+    def transact(self, operations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """Run operations on the database in one transaction (`ovsdb.transact`); the switch daemon follows in its own time.
+
+        For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
+
+        Raises
+        ------
+        OvsError
+            If the database refuses it.
+        """
+        try:
+            return ovsdb.transact(self.database, operations, DATABASE_SECONDS)
+        except ovsdb.OvsdbError as error:
+            raise OvsError(str(error)) from error
+
+    def ofctl(self, *args: str, stdin: str | None = None) -> str:
+        """Run ``ovs-ofctl`` with OpenFlow 1.3: a bridge's name goes where the command wants it, as typed in a shell."""
+        return _run("ovs-ofctl", "-O", OPENFLOW, *args, stdin=stdin)
+
+    def appctl(self, *args: str) -> str:
+        """Run ``ovs-appctl`` against the switch daemon."""
+        return _run("ovs-appctl", "-t", str(self.directory / f"ovs-vswitchd.{self.pid()}.ctl"), *args)
+
+    def _start(self) -> None:
+        file = self.directory / "conf.db"
+        file.unlink(missing_ok=True)
+        _run("ovsdb-tool", "create", str(file), str(SCHEMA))
+        # further addresses and their certificates from the database, as the distributions start it: ovs-vsctl set-manager, set-ssl
+        columns = {"private-key": "private_key", "certificate": "certificate", "ca-cert": "ca_cert"}
+        options = [f"--{option}=db:Open_vSwitch,SSL,{column}" for option, column in columns.items()]
+        options.append("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
+        self._spawn("ovsdb-server", str(file), f"--remote=p{self.database}", *options)
+        self._await("ovsdb-server", "--no-wait", "init")
+        self._start_switch()
+
+    def _start_switch(self) -> None:
+        arguments = ["--enable-dummy=override"] if self.dummy else []
+        self._spawn("ovs-vswitchd", self.database, *arguments)
+        self._await("ovs-vswitchd", "set", "Open_vSwitch", ".", "external_ids:private=true")
+
+    def _spawn(self, name: str, *args: str) -> None:
+        log = self.directory / f"{name}.log"
+        parent = os.getpid()
+
+        def prepare() -> None:
+            die_with_parent(parent)
+            _prefer()
+            # each port is an open file or two
+            hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+        with (self.directory / f"{name}.err").open("wb") as errors:
+            self._daemons[name] = subprocess.Popen(
+                [name, *args, f"--log-file={log}", f"--pidfile={self.directory / name}.pid", "-vconsole:off"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C at the terminal is not for them
+                preexec_fn=prepare,
+            )
+
+    def _await(self, name: str, *command: str) -> None:
+        """Repeat an ovs-vsctl command, which waits for the daemon that has to act on it, until it succeeds."""
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            problem = ""
+            if self._daemons[name].poll() is None:
+                try:
+                    # not --retry: after a first refusal it would wait for a second
+                    self.vsctl(*command, timeout=1)
+                    return
+                except OvsError as error:
+                    problem = str(error)
+                    time.sleep(0.01)
+            exited = self._daemons[name].poll()
+            if exited is not None:
+                problem = f"it exited with status {exited}"
+            if exited is not None or time.monotonic() > deadline:
+                raise OvsError(f"{name} did not start: {problem}\n{self._log_tail(name)}")
+
+    def _log_tail(self, name: str, lines: int = 10) -> str:
+        texts = []
+        for path in (self.directory / f"{name}.err", self.directory / f"{name}.log"):
+            with contextlib.suppress(OSError):
+                texts += path.read_text(errors="replace").splitlines()[-lines:]
+        return "\n".join(texts)
+
+
+class DummyFabric:
+    """Every switch of a fat-tree as a dummy bridge of a private Open vSwitch: real OpenFlow agents, no packets.
+
+    Bridges, ports (``e0_0-eth1``), their numbers and datapath ids are the fabric's. The ports are not connected to one
+    another.
+
+    Parameters
+    ----------
+    tree : FatTree
+        The fabric.
+    ovs : PrivateOvs
+        An entered one, with ``dummy=True``.
+    controller : str, optional
+        Where the switches connect to, such as ``"tcp:127.0.0.1:6653"``.
+
+    Raises
+    ------
+    OvsError
+        If Open vSwitch refuses the bridges.
+    """
+
+    def __init__(self, tree: FatTree, ovs: PrivateOvs, controller: str | None = None) -> None:
+        if not ovs.dummy:
+            raise ValueError("a DummyFabric needs PrivateOvs(..., dummy=True)")
+        self.tree = tree
+        self.ovs = ovs
+        self.controller = controller
+        ovs.transact(self._rows())
+        ovs.vsctl("set", "Open_vSwitch", ".", "external_ids:fabric=dummy", timeout=600)  # waits for the switch daemon
+
+    def interface(self, switch: Switch, port: int) -> str:
+        """A port's interface name: ``e0_0-eth1``."""
+        self.tree.neighbour(switch, port)
+        return f"{self.tree.name(switch)}-eth{port}"
+
+    def set_port(self, switch: Switch, port: int, up: bool) -> None:
+        """Pull or plug a port's cable: the switch sends PORT_STATUS."""
+        self.ovs.appctl("netdev-dummy/set-admin-state", self.interface(switch, port), "up" if up else "down")
+
+    def set_live(self, switch: Switch, port: int, live: bool) -> None:
+        """Have BFD find a link dead behind its carrier, or alive: the port's OpenFlow state loses or gets LIVE."""
+        interface = self.interface(switch, port)
+        if live:
+            self.ovs.vsctl("clear", "Interface", interface, "bfd")
+        else:
+            self.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # which nobody answers
+
+    def trace(self, switch: Switch, flow: str) -> str:
+        """What a switch would do to a packet, given as in ``ofproto/trace``: ``in_port=1,ip,nw_dst=10.0.1.2``."""
+        return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)
+
+    def connected(self) -> int:
+        """How many switches are connected to the controller now."""
+        found = self.ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller", "is_connected=true")
+        return len(found.split())
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """The database operations that add every bridge."""
+        bridges = []
+        for switch in self.tree.switches():
+            name = self.tree.name(switch)
+            ports = [ovsdb.insert("Interface", f"{name}_i", name=name, type="internal")]
+            ports.append(ovsdb.insert("Port", f"{name}_p", name=name, interfaces=["named-uuid", f"{name}_i"]))
+            for port in self.tree.ports(switch):
+                ids, interface = f"{name}_{port}", self.interface(switch, port)
+                ports.append(ovsdb.insert("Interface", f"{ids}_i", name=interface, type="dummy", ofport_request=port))
+                ports.append(ovsdb.insert("Port", f"{ids}_p", name=interface, interfaces=["named-uuid", f"{ids}_i"]))
+            yield from ports
+            bridge = ovsdb.insert(
+                "Bridge",
+                f"{name}_b",
+                name=name,
+                datapath_type="dummy",
+                fail_mode="secure",
+                protocols=OPENFLOW,
+                other_config=ovsdb.mapping(
+                    {"datapath-id": f"{self.tree.dpid(switch):016x}", "disable-in-band": "true", "dp-desc": name}
+                ),
+                ports=ovsdb.named(row["uuid-name"] for row in ports if row["table"] == "Port"),
+            )
+            if self.controller is not None:
+                yield ovsdb.insert("Controller", f"{name}_c", target=self.controller, max_backoff=1000)
+                bridge["row"]["controller"] = ["named-uuid", f"{name}_c"]
+            yield bridge
+            bridges.append(bridge["uuid-name"])
+        yield {
+            "op": "mutate",
+            "table": "Open_vSwitch",
+            "where": [],
+            "mutations": [["bridges", "insert", ovsdb.named(bridges)]],
+        }
+
+
+def _prefer() -> None:
+    """Have the processor serve this process first: what hosts compute must not slow down the switches between them.
+
+    Traffic generators that spin while they wait, as iperf3's client does before its test starts, would otherwise take the time
+    that the switches need to end the wait.
+    """
+    with contextlib.suppress(OSError):  # not root: a dummy datapath does not need it
+        os.setpriority(os.PRIO_PROCESS, 0, SWITCH_PRIORITY)
+        # with automatic grouping a session's processes compete as one, and the priority in effect is the group's (sched(7))
+        Path("/proc/self/autogroup").write_text(str(SWITCH_PRIORITY))
+
+
+def _run(*command: str, stdin: str | None = None) -> str:
+    done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip()
+        shown = " ".join(command[:8]) + (" ..." if len(command) > 8 else "")
+        raise OvsError(f"{shown}: {said or f'exit status {done.returncode}'}")
+    return done.stdout
