@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
-from flowrules import word
+from flowrules import label
 from flowrules.model import (
     ARP,
     IPV4,
@@ -107,7 +107,7 @@ def _edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> It
         source: Field = ("ipv4_src", str(tree.ip(host)))
         if host in no_label:
             plain = SetField("eth_src", tree.mac(host))
-            labelled: Field = ("eth_src", word.LABELLED)
+            labelled: Field = ("eth_src", label.LABELLED)
             purpose = "has no right to a label: as unlabelled"
             yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
         yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)

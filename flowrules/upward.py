@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
-from flowrules import word
+from flowrules import label
 from flowrules.model import Bucket, Field, Flow, Group, HashOver, Table, ToGroup, destined
 from flowrules.steering import steering
 from topologies.failures import Failures
@@ -44,7 +44,7 @@ def _words(tree: FatTree, level: Level) -> tuple[Flow, ...]:
     return (
         *(_obey(level, index, 20, None) for index in range(tree.half)),
         Flow(
-            Table.UP, 10, (("eth_src", word.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
+            Table.UP, 10, (("eth_src", label.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
         ),
         Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
     )
@@ -61,7 +61,7 @@ def _steered_words(
         return tuple(
             (_obey if index in uplinks else _disobey)(level, index, priority + 1, prefix) for index in different
         )
-    every = (*(destined(prefix) if prefix else ()), ("eth_src", word.LABELLED))
+    every = (*(destined(prefix) if prefix else ()), ("eth_src", label.LABELLED))
     return (
         Flow(Table.UP, priority, every, "no way by most uplinks: as unlabelled", goto=Table.UNLABELLED),
         *(_obey(level, index, priority + 1, prefix) for index in uplinks),
@@ -82,7 +82,7 @@ def _disobey(level: Level, index: int, priority: int, prefix: IPv4Network | None
 def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, tuple[Field, ...]]:
     """Which hop of the word is this switch's, and the match of packets for ``prefix`` whose word names that uplink there."""
     hop = 0 if level is Level.EDGE else 1
-    return hop, (*(destined(prefix) if prefix else ()), ("eth_src", word.match_hop(hop, index)))
+    return hop, (*(destined(prefix) if prefix else ()), ("eth_src", label.match_hop(hop, index)))
 
 
 @lru_cache(maxsize=1 << 14)

@@ -27,9 +27,9 @@ from sopa_ryu.rest.resources import Services
 from sopa_ryu.runtime import collector
 from sopa_ryu.southbound import openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
-from sopa_ryu.southbound.link_discovery import Prober
-from sopa_ryu.southbound.port_stats import Meter
-from sopa_ryu.southbound.switch_manager import Fleet
+from sopa_ryu.southbound.link_discovery import LinkDiscovery
+from sopa_ryu.southbound.port_stats import PortStatsPoller
+from sopa_ryu.southbound.switch_manager import SwitchManager
 from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
@@ -56,12 +56,12 @@ class SopaController(app_manager.RyuApp):
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.state.drain(self.drains.names, time.monotonic())
         self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
-        self.fleet = Fleet(self.state, self._announce, self._installed, settings.settle, settings.no_label)
-        self.prober = Prober(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
+        self.fleet = SwitchManager(self.state, self._announce, self._installed, settings.settle, settings.no_label)
+        self.prober = LinkDiscovery(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval, tls)
         self.fleet.on_ready = self._ready
-        self.meter = Meter(self.state, self.fleet.sessions, settings.stats_interval, settings.link_mbit)
+        self.meter = PortStatsPoller(self.state, self.fleet.sessions, settings.stats_interval, settings.link_mbit)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state, self.fleet, self.notifier, self.meter, settings.carrier
         )

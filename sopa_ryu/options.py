@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from topologies import FatTree, Host, TopologyError
 from topologies.structure import MAX_K, MIN_K
 

@@ -20,9 +20,9 @@ ALLOW, ERRNO = 0x7FFF0000, 0x00050000
 NOT_EQUAL, EQUAL, MASKED_EQUAL = 1, 4, 7  # libseccomp's comparisons
 PROT_WRITE, PROT_EXEC = 2, 4
 CLONE_NAMESPACES = 0x7E020000 | 0x80
-MOST_FAMILIES = 46
+MAX_FAMILIES = 46
 CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
-MOST_CAPABILITY = 40
+MAX_CAPABILITY = 40
 PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 24, 38
 
 
@@ -90,7 +90,7 @@ def confine(unit: Path) -> None:
 
     [bounding] = values(unit, "CapabilityBoundingSet")
     kept = {CAPABILITIES[name] for name in bounding.split()}
-    for capability in set(range(MOST_CAPABILITY + 1)) - kept:
+    for capability in set(range(MAX_CAPABILITY + 1)) - kept:
         libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
     libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     assert seccomp.seccomp_load(context) == 0

@@ -59,7 +59,7 @@ class Path(NamedTuple):
     hops: tuple[str, ...]
 
 
-_MOST_DIGITS = 3
+_MAX_DIGITS = 3
 _LETTER = {Level.EDGE: "e", Level.AGGREGATION: "a", Level.CORE: "c"}
 _LEVEL = {letter: level for level, letter in _LETTER.items()}
 
@@ -133,7 +133,7 @@ class Identities:
         """The switch or host of that name; `TopologyError` if there is none."""
         letter, numbers = name[:1], name[1:].split("_")
         node: Node | None = None
-        if all(number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS for number in numbers):
+        if all(number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS for number in numbers):
             values = [int(number) for number in numbers]
             if letter == "h" and len(values) == 3:
                 node = Host(*values)

@@ -15,8 +15,8 @@ from typing import Any
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy
-from sopa_ryu.agent.tagger import Tagger
 
 K = 48
 ROUNDS = 15
@@ -58,24 +58,24 @@ def measure() -> dict[str, Any]:
     build()
     frame = tcp_frame("10.0.0.2", f"10.{K - 1}.{K // 2 - 1}.2")
     empty_object = libbpf.Object(EMPTY)
-    tagger = Tagger("lo")  # never attached
+    labeller = Labeller("lo")  # never attached
     try:
         empty = empty_object.program_fd("empty")
         rounds = {}
         for policy in Policy:
-            tagger.swap(fabric_table(K, policy))
-            for program in (tagger.program_fd, empty):
+            labeller.swap(fabric_table(K, policy))
+            for program in (labeller.program_fd, empty):
                 libbpf.run_program(program, frame, repeat=REPEAT)
             rounds[policy] = [
                 (
-                    libbpf.run_program(tagger.program_fd, frame, repeat=REPEAT).nanoseconds,
+                    libbpf.run_program(labeller.program_fd, frame, repeat=REPEAT).nanoseconds,
                     libbpf.run_program(empty, frame, repeat=REPEAT).nanoseconds,
                 )
                 for _ in range(ROUNDS)
             ]
-        labelled = tagger.counters()["labelled"]
+        labelled = labeller.counters()["labelled"]
     finally:
-        tagger.close()
+        labeller.close()
         empty_object.close()
     added = {policy: [egress - nothing for egress, nothing in its] for policy, its in rounds.items()}
     ours = Policy.ROUND_ROBIN

@@ -7,18 +7,18 @@ from statistics import median
 from typing import Any
 
 from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EMPTY, build
-from sopa_ryu.agent.tagger import Tagger
+from sopa_ryu.agent.labeller import Labeller
 
 ROUNDS = 15
 REPEAT = 200_000
 # A program that changes its packet's length is not repeated on the same packet for ever: as often as there is room for words.
 FRESH_PACKETS = 1_000
 LIMITS = {"write": 200, "strip": 150, "parse": 30}
-MOST_WORDS = 15
+MAX_WORDS = 15
 
 Run = Callable[[int, bytes, int], int]
 
@@ -39,13 +39,13 @@ def measure() -> dict[str, Any]:
     """
     build()
     empty = libbpf.Object(EMPTY)
-    tagger, parser = Tagger("lo", carrier=Carrier.OPTION, fabric_mtu=FABRIC_MTU), Parser()
+    labeller, parser = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=FABRIC_MTU), Parser()
     try:
-        tagger.swap(TABLE)
-        assert tagger.strip_fd is not None
+        labeller.swap(TABLE)
+        assert labeller.strip_fd is not None
         programs = {
-            "write": (tagger.program_fd, empty.program_fd("empty")),
-            "strip": (tagger.strip_fd, empty.program_fd("empty")),
+            "write": (labeller.program_fd, empty.program_fd("empty")),
+            "strip": (labeller.strip_fd, empty.program_fd("empty")),
             "parse": (parser.program_fd, empty.program_fd("empty_xdp")),
         }
         figures: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def measure() -> dict[str, Any]:
             for golden in golden_packets():
                 if golden.program != name:
                     continue
-                frame, repeat = _prepared(golden, tagger)
+                frame, repeat = _prepared(golden, labeller)
                 added = _added(program, nothing, frame, repeat)
                 (left if golden.frame == golden.result else changed)[golden.sentence] = added
             figures |= {
@@ -67,25 +67,25 @@ def measure() -> dict[str, Any]:
                 f"{name}_packets": len(changed) + len(left),
             }
     finally:
-        tagger.close()
+        labeller.close()
         parser.close()
         empty.close()
     return figures
 
 
-def _prepared(golden: Golden, tagger: Tagger) -> tuple[bytes, int]:
+def _prepared(golden: Golden, labeller: Labeller) -> tuple[bytes, int]:
     """The frame to time, and how often in a row: what grows or shrinks has a full header at one end and as few options as it has at
     the other."""
     if golden.counted not in ("labelled", "stripped"):
         return golden.frame, REPEAT
     short = golden.frame if golden.program == "write" else golden.result
     at = 18 if short[12:14] == b"\x81\x00" else 14
-    room = MOST_WORDS - (short[at] & 15)
+    room = MAX_WORDS - (short[at] & 15)
     if at == 18:
         room = 1  # the tag is in the frame only once
     fits = (FABRIC_MTU - int.from_bytes(short[at + 2 : at + 4])) // 4
     room = min(room, fits)
-    return (short if golden.program == "write" else tagger.run(short, repeat=room).data), room
+    return (short if golden.program == "write" else labeller.run(short, repeat=room).data), room
 
 
 def _added(program: int, nothing: int, frame: bytes, repeat: int) -> float:

@@ -20,7 +20,7 @@ from experiments.emulation.failure_act import play
 from experiments.emulation.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.workloads import inter_pod_permutation
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy

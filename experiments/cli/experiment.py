@@ -17,14 +17,14 @@ from experiments.core.campaign import Campaign, still_missing
 from experiments.core.records import Results, ResultsError, Settings
 from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.cli.common import carrier_option, fail, k_option, need_root, rate_option
 from topologies import FatTree
 from topologies.lab.network import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
-LEAST_LAB_SECONDS = 1.0
-MOST_LAB_TRANSFERS = 40_000
+MIN_LAB_SECONDS = 1.0
+MAX_LAB_TRANSFERS = 40_000
 """Each has a port of its own, from 20000 to 59999, on all hosts together."""
 
 
@@ -115,8 +115,8 @@ def run(
       sopa experiment run matrix.csv --schemes sopa,ecmp --seconds 20 --out mine
     """
     simulated = backend == "ns3"
-    if seconds is not None and seconds < LEAST_LAB_SECONDS and not simulated:
-        fail(f"--seconds {seconds:g} is too short for the lab: give {LEAST_LAB_SECONDS:g} or more")
+    if seconds is not None and seconds < MIN_LAB_SECONDS and not simulated:
+        fail(f"--seconds {seconds:g} is too short for the lab: give {MIN_LAB_SECONDS:g} or more")
     if options and not simulated:
         fail("--set is for the simulator: give --backend ns3")
     try:
@@ -140,7 +140,7 @@ def run(
         fail(f"--schemes {chosen} names one twice")
     if not simulated:
         most = max(len(plan.transfers) for plan in plans.values())
-        if most > MOST_LAB_TRANSFERS:
+        if most > MAX_LAB_TRANSFERS:
             fail(
                 f"{most} transfers are more than the lab has ports for: give fewer --seconds, a lower --rate or a smaller --k"
             )

@@ -70,7 +70,7 @@ def lab(
     from mininet.cli import CLI
 
     from experiments.emulation.sopa_lab import SopaLab
-    from flowrules.word import Carrier
+    from flowrules.label import Carrier
     from topologies.lab.network import default_rate
 
     need_root("sopa lab")

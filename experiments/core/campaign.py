@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from experiments.core.records import FlowRecord, Results, RunRecord
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from topologies import FatTree
 
 

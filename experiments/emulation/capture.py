@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from flowrules.word import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
+from flowrules.label import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host
 
 SNAP_BYTES = 96
-MOST_PACKETS = 20_000
+MAX_PACKETS = 20_000
 _ETH_P_ALL = 0x0003
 _SO_TIMESTAMPNS, _SO_ATTACH_FILTER, _SO_RCVBUFFORCE = 35, 26, 33
 _TIMESPEC = struct.Struct("=qq")
@@ -126,7 +126,7 @@ class Capture:
                     continue
 
     def _take_sent(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
-        if kind != socket.PACKET_OUTGOING or len(flow.sent) >= MOST_PACKETS:
+        if kind != socket.PACKET_OUTGOING or len(flow.sent) >= MAX_PACKETS:
             return
         header = (frame[14] & 15) * 4
         sequence = _sequence_of_data(frame, header)
@@ -138,7 +138,7 @@ class Capture:
         flow.sent.append((at, sequence, *up))
 
     def _take_arrived(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
-        if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MOST_PACKETS:
+        if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MAX_PACKETS:
             return
         sequence = _sequence_of_data(frame, (frame[14] & 15) * 4)
         if sequence is not None:

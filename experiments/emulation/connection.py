@@ -14,7 +14,7 @@ from experiments.emulation.tcp_info import TcpInfo, tcp_info
 from experiments.workloads import Transfer
 
 PORT = 5201
-LEAST_READ = 16_384
+MIN_READ = 16_384
 """Bytes that have to be there before the receiver is woken: else it would be for each packet."""
 SERIES_SECONDS = 0.1
 _CHUNK = bytes(1 << 18)
@@ -111,7 +111,7 @@ class Connection:
         """This is its other end."""
         receiver.setblocking(False)
         with contextlib.suppress(OSError):  # multipath TCP has none
-            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, LEAST_READ)
+            receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_READ)
         self._receiver = receiver
         self._loop.when_readable(receiver, self.receive)
         self.receive()

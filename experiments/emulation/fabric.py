@@ -16,7 +16,7 @@ from experiments.emulation.recoveries import Recoveries
 from experiments.emulation.routers import RouterLab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from topologies import FatTree, Host, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch

@@ -13,7 +13,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from topologies import FatTree, Host
 from topologies.lab.faults import set_silent
 
-LEAST_SECONDS = 18
+MIN_SECONDS = 18
 CUT_AT, RESTORED_AT = 4 / 18, 9 / 18  # of the time that the flows send
 PATIENCE_SECONDS = 15.0
 SETTLING_SECONDS = 0.5  # after a link is used again
@@ -102,7 +102,7 @@ def play(
     pod, j, i = choose.randrange(tree.k), choose.randrange(tree.half), choose.randrange(tree.half)
     link = f"a{pod}_{j}-c{j}_{i}"
     src, dst = next(pair for pair in pairs if pair[0].pod == pod)
-    seconds = max(LEAST_SECONDS, settings["duration"])
+    seconds = max(MIN_SECONDS, settings["duration"])
     seen: dict[str, Any] = {"link": link, "src": tree.name(src), "dst": tree.name(dst), "seconds": seconds}
     causes: dict[str, Cause] = {}
     began = [0.0]

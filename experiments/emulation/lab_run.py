@@ -21,7 +21,7 @@ from sopa_ryu.agent.kernel.netns import cookie, inside
 from topologies import Host, Level
 
 QUEUE_SECONDS = 0.05
-LEAST_IDLE_PERCENT = 10.0
+MIN_IDLE_PERCENT = 10.0
 """With less processor time to spare, a run shows the machine and not the scheme."""
 
 
@@ -103,7 +103,7 @@ class _Run:
                 its.fail(name, False)
             if self.plan.failed:
                 its.await_settled()
-        valid = percent >= LEAST_IDLE_PERCENT
+        valid = percent >= MIN_IDLE_PERCENT
         flows = [self._flow(one, valid) for one in transfers.reached if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
         # One in some thousands is counted, and not told to the tracepoint.

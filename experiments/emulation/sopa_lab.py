@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
 from topologies import FatTree, Host

@@ -12,7 +12,7 @@ _SOL_MPTCP = 284
 _MPTCP_TCPINFO = 2
 _BYTES = 248
 _SUBFLOWS_HEADER = struct.Struct("=IIII")
-_MOST_SUBFLOWS = 16
+_MAX_SUBFLOWS = 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -79,14 +79,13 @@ def _parsed(data: bytes) -> TcpInfo:
 
 
 def _of_subflows(connection: socket.socket) -> TcpInfo:
-    room = _SUBFLOWS_HEADER.size + _MOST_SUBFLOWS * _BYTES
+    room = _SUBFLOWS_HEADER.size + _MAX_SUBFLOWS * _BYTES
     asked = _SUBFLOWS_HEADER.pack(_SUBFLOWS_HEADER.size, 0, 0, _BYTES)
     # the header says what there is room for, so it has to go in as well
     data = _getsockopt_with(connection, asked.ljust(room, b"\0"))
     _, count, _, _ = _SUBFLOWS_HEADER.unpack_from(data)
     each = [
-        _parsed(data[_SUBFLOWS_HEADER.size + number * _BYTES :][:_BYTES])
-        for number in range(min(count, _MOST_SUBFLOWS))
+        _parsed(data[_SUBFLOWS_HEADER.size + number * _BYTES :][:_BYTES]) for number in range(min(count, _MAX_SUBFLOWS))
     ]
     if not each:
         return TcpInfo(*[0] * len(TcpInfo._fields))

@@ -20,7 +20,7 @@ from topologies import FatTree, Host
 CLIENT_PORTS = range(20000, 60000)
 SAMPLE_SECONDS = 0.1
 """From one look at each sender to the next."""
-MOST_CWND_SERIES = 32
+MAX_CWND_SERIES = 32
 _TICK_SECONDS = 0.2
 _BACKLOG = 512
 
@@ -67,7 +67,7 @@ class Transfers:
         self._open: dict[tuple[str, int], Connection] = {}
         self._loop = Loop()
         self._buffer = bytearray(1 << 20)
-        self._keep_cwnd = len(plan.transfers) <= MOST_CWND_SERIES
+        self._keep_cwnd = len(plan.transfers) <= MAX_CWND_SERIES
 
     def run(
         self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None

@@ -34,7 +34,7 @@ OVERHEAD = {"sopa": 4, "drb": 20}
 """Bytes that a scheme adds to each packet's headers: the option, and IP in IP."""
 SAMPLES = 400
 """Of queues and windows, over a run."""
-MOST_SAMPLED_K = 8
+MAX_SAMPLED_K = 8
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Large pages, and more small blocks kept: with thousands of hosts most of the time goes on cache and TLB misses.
@@ -168,7 +168,7 @@ def _segment(scheme: Scheme, packet: int) -> int:
 
 def _sample(tree: FatTree, plan: Plan) -> int:
     """Nanoseconds from one sample to the next; 0 for a fabric whose queues would be too many to keep."""
-    return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MOST_SAMPLED_K else 0
+    return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MAX_SAMPLED_K else 0
 
 
 def lines(

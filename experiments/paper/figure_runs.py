@@ -19,12 +19,12 @@ from experiments.report import report
 from experiments.report.statistics import mean_interval
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from topologies import FatTree
 
 QUEUE_PACKETS = 100
 PACKET_BYTES, HEADER_BYTES = 1500, 40
-LEAST_SPREAD = 1e-6
+MIN_SPREAD = 1e-6
 """Less of it, as a share of the mean, is what adding up floating-point numbers leaves."""
 FAILED = "asymmetric"
 """The workload whose first two flows are those of the SOPA paper's figure 7."""
@@ -230,7 +230,7 @@ def _here(found: Told | None) -> str:
         return ""
     spread = found.spread or 0.0
     return _number(found.here) + (
-        f" ± {_number(float(f'{spread:.2g}'))}" if spread > LEAST_SPREAD * abs(found.here) else ""
+        f" ± {_number(float(f'{spread:.2g}'))}" if spread > MIN_SPREAD * abs(found.here) else ""
     )
 
 

@@ -13,7 +13,7 @@ from experiments.report.statistics import largest_deviation, losses, path_window
 
 WINDOWS = 4
 """Of 500 packets, as in the SOPA paper's figure 5."""
-LEAST_PACKETS = 50
+MIN_PACKETS = 50
 """So many have to have taken a path for its delay to say something."""
 
 
@@ -123,7 +123,7 @@ def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
     first = {int(row[2]) for row in run.arrivals.get("0", ())}
     for name, overlapping in (("overlapping_delay", True), ("other_delay", False)):
         delays = [1000 * row[4] for row in second if (int(row[2]) in first) is overlapping]
-        if len(delays) >= LEAST_PACKETS:
+        if len(delays) >= MIN_PACKETS:
             found[name] = math.fsum(delays) / len(delays)
     return found
 

@@ -29,7 +29,7 @@ SERIES_STEP = 0.5
 """Seconds; finer ones show when a receiver was woken, not what arrived."""
 LINES_EACH = 4
 """So many flows or ports in one panel can be told apart."""
-MOST_EVENTS = 12
+MAX_EVENTS = 12
 AT_ONCE, FEW = 0.05, 2
 """Seconds, and how many events within them are worth a mark each: a scheduler places a dozen flows at once."""
 SAME_EVENT = 1.0
@@ -42,7 +42,7 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
     if not runs:
         return None
     events = merged_events([run for _, run in runs])
-    made = figure(3.6 + 0.17 * len(events[:MOST_EVENTS]))
+    made = figure(3.6 + 0.17 * len(events[:MAX_EVENTS]))
     panel = made.subplots()
     for scheme, run in runs:
         # A flow that has ended gets nothing: the mean is over all of the run's flows at any time.
@@ -72,7 +72,7 @@ def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
     low, high = panel.get_xlim()
     heights: list[float] = []
     lines = []
-    for number, (second, text) in enumerate(events[:MOST_EVENTS], 1):
+    for number, (second, text) in enumerate(events[:MAX_EVENTS], 1):
         panel.axvline(second, color=GREY, linewidth=1, linestyle=":", zorder=1)
         # Events are often closer together than their numbers are wide: those go one above the other.
         level = next((at for at, last in enumerate(heights) if second - last > (high - low) / 40), len(heights))
@@ -80,8 +80,8 @@ def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
         panel.annotate(str(number), (second, 1), (0, 2 + 9 * level), ha="center", fontsize=8, **place)
         lines.append(f"{number}: {second:.2f} s, {text}")
-    if len(events) > MOST_EVENTS:
-        lines.append(f"and {len(events) - MOST_EVENTS} more")
+    if len(events) > MAX_EVENTS:
+        lines.append(f"and {len(events) - MAX_EVENTS} more")
     if lines:
         below: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "top"}
         panel.annotate("\n".join(lines), (0, 0), (0, -32), fontsize=8, **below)

@@ -29,7 +29,7 @@ FIRST_PACKETS = 100
 WINDOWS_SHOWN = 4
 DELAYS_SHOWN = 5000
 """More packets than that are one block of colour."""
-MOST_LINEAR = 20
+MAX_LINEAR = 20
 """Where the longest delay is more times the shortest, the scale is logarithmic."""
 NO_PATH = (255, 255)
 """What a packet without a path in it has: there the switches chose."""
@@ -170,7 +170,7 @@ def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
     shown = np.concatenate([trace.packets[:DELAYS_SHOWN, 4] for trace in found])
     from_zero(panels)
     # On a linear scale the longest queue of one scheme would flatten what the others' paths differ in.
-    if 0 < MOST_LINEAR * np.nanmin(shown) < np.nanmax(shown):
+    if 0 < MAX_LINEAR * np.nanmin(shown) < np.nanmax(shown):
         panels[0].set_yscale("log")
         panels[0].set_ylim(np.nanmin(shown) / 1.3, np.nanmax(shown) * 1.3)
         for panel in panels:

@@ -8,7 +8,7 @@ from enum import Enum
 
 LINUX_THRESHOLD = 3
 """Linux's own fast-retransmit threshold (net.ipv4.tcp_reordering)."""
-MOST_DUPLICATES = 300
+MAX_DUPLICATES = 300
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -81,13 +81,13 @@ class Scheme:
         """
         changed = self
         for name, value in settings.items():
-            if name == "fr" and value.isdecimal() and 1 <= int(value) <= MOST_DUPLICATES:
+            if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
                 changed = replace(changed, fr_threshold=int(value))
             elif name == "rack" and value in ("on", "off"):
                 changed = replace(changed, recovery=int(value == "on"))
             elif name not in _SWITCHES or value not in ("on", "off"):
                 raise SchemeError(
-                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MOST_DUPLICATES}), "
+                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from experiments.workloads.plan import Scale, Transfer, WorkloadError
 from topologies import FatTree
 
-MOST_TRANSFERS = 500_000
+MAX_TRANSFERS = 500_000
 """In one plan, as each is a record that is kept."""
 
 
@@ -31,8 +31,8 @@ def need_figure(tree: FatTree, workload: str) -> None:
 
 def need_transfers(count: int, workload: str, instead: str) -> None:
     """`WorkloadError` if one run cannot tell that many transfers apart; ``instead`` says what to give."""
-    if count > MOST_TRANSFERS:
-        raise WorkloadError(f"{workload} takes more than {MOST_TRANSFERS} transfers, the most of one run: {instead}")
+    if count > MAX_TRANSFERS:
+        raise WorkloadError(f"{workload} takes more than {MAX_TRANSFERS} transfers, the most of one run: {instead}")
 
 
 def first_between_pods(transfers: Iterable[Transfer]) -> tuple[int, ...]:

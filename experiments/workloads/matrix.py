@@ -21,7 +21,7 @@ COLUMNS = (*NEEDED, "start")
 FIRST_LINE = "the first line has to be src,dst,bytes or src,dst,bytes,start"
 AFTERWARDS = 10.0
 """Seconds that a run goes on after its last transfer has started, if nobody says otherwise."""
-_MOST_DIGITS = 15
+_MAX_DIGITS = 15
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _bytes(text: str, where: str) -> int | None:
     if not text:
         return None
     # Not int() alone, which takes 1_000 and other scripts' digits, too.
-    if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS and int(text) > 0:
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0:
         return int(text)
     raise WorkloadError(
         f"{where}: bytes {text!r} is no size: write a whole number from 1, or nothing to send until the end"

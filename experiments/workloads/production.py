@@ -11,7 +11,7 @@ from topologies import FatTree, Host
 
 MEGABYTE = 1_000_000
 PAPERS_RATE_MBIT = 1000.0
-LEAST_FACTOR = 0.1
+MIN_FACTOR = 0.1
 
 
 class Sizes(NamedTuple):
@@ -56,7 +56,7 @@ def size_factor(scale: Scale) -> float:
     In proportion to the rate, a flow takes as long as in the paper: 10 MB take 80 ms. Below a tenth there would be nothing left to
     reorder, as 10 MB were 27 packets at 4 Mbit/s; a tenth leaves 690, and they take 2 s.
     """
-    return min(1.0, max(LEAST_FACTOR, scale.rate_mbit / PAPERS_RATE_MBIT))
+    return min(1.0, max(MIN_FACTOR, scale.rate_mbit / PAPERS_RATE_MBIT))
 
 
 def production(tree: FatTree, seed: int, scale: Scale) -> Plan:

@@ -8,10 +8,10 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD, STATE_DIR
+from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.agent.tagger import DEFAULT_FLOWS
 
 CHANNEL = "/sopa/v1/agents/"
 

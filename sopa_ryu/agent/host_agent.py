@@ -19,9 +19,9 @@ from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface, inside
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable
-from sopa_ryu.agent.tagger import Tagger
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
@@ -87,8 +87,8 @@ class HostAgent:
         self._taken = ExitStack()
         with ExitStack() as taking:
             taking.enter_context(self._settings)
-            self._tagger = taking.enter_context(
-                Tagger(
+            self._labeller = taking.enter_context(
+                Labeller(
                     interface.name,
                     flows=options.flows,
                     netns=interface.netns,
@@ -99,7 +99,7 @@ class HostAgent:
                 )
             )
             # What a killed agent left goes on labelling until there is a table to take its place.
-            if not self._tagger.inherits():
+            if not self._labeller.inherits():
                 self._attach()
             self._taken = taking.pop_all()
 
@@ -110,7 +110,7 @@ class HostAgent:
     @property
     def counters(self) -> Counters:
         """What its program has counted; not to be read after `stop`."""
-        return self._tagger.counted
+        return self._labeller.counted
 
     async def run(self) -> None:
         """Follow the controller for ever, through every loss of the connection."""
@@ -197,16 +197,16 @@ class HostAgent:
         """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
         if self._settling is not None:
             await self._settling
-        if self._tagger.tables.ready_for(table):
-            self._tagger.swap(table)
+        if self._labeller.tables.ready_for(table):
+            self._labeller.swap(table)
         else:
-            await asyncio.to_thread(self._tagger.swap, table)
+            await asyncio.to_thread(self._labeller.swap, table)
         self.swaps += 1
         self._settling = asyncio.create_task(self._settle())
 
     async def _settle(self) -> None:
         try:
-            await asyncio.to_thread(self._tagger.tables.settle)
+            await asyncio.to_thread(self._labeller.tables.settle)
         except BpfMapError as error:
             LOG.warning("%s: the next path sets will take the kernel longer: %s", self.address, error)
 
@@ -228,7 +228,7 @@ class HostAgent:
         self.cut_off = cut_off
 
     def _attach(self) -> None:
-        self._tagger.attach()
+        self._labeller.attach()
         self._attached = True
 
 

@@ -25,7 +25,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.netns import cookie, inside
-from sopa_ryu.agent.saved_settings import InterfaceBusy, Originals, SettingsError, State
+from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
 
 __all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
 
@@ -35,7 +35,7 @@ SEGMENTS = 1
 _REORDERING = Path("/proc/sys/net/ipv4/tcp_reordering")
 _MAX_REORDERING = Path("/proc/sys/net/ipv4/tcp_max_reordering")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_LEAST_MTU = 68  # RFC 791, section 3.2
+_MIN_MTU = 68  # RFC 791, section 3.2
 
 Mtus = dict[int, tuple[int, int]]
 """By interface index, an MTU as it was and as an agent has written it."""
@@ -77,7 +77,7 @@ class HostSettings:
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
         self.fabric_mtu = 0
-        self._originals: Originals | None = None
+        self._originals: SavedSettings | None = None
         self._ifindex = 0
 
     def __enter__(self) -> HostSettings:
@@ -112,7 +112,7 @@ class HostSettings:
                     f"the fast-retransmit threshold must be 1 to {most} (300, and net.ipv4.tcp_max_reordering), "
                     f"not {self.fr_threshold}"
                 )
-            originals = Originals(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
+            originals = SavedSettings(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
             try:
                 with originals.state() as state:
                     originals.take()
@@ -206,7 +206,7 @@ class HostSettings:
         }
         self.fabric_mtu = originals[self._ifindex]
         most = self.fabric_mtu - self.overhead
-        if most < _LEAST_MTU:
+        if most < _MIN_MTU:
             raise SettingsError(
                 f"{self.ifname} has an MTU of {self.fabric_mtu} bytes: {self.overhead} less are too few for IPv4"
             )

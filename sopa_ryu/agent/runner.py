@@ -18,7 +18,7 @@ from sopa_ryu.runtime.limits import allow_files
 
 LOG = logging.getLogger("sopa.agent")
 
-MOST_THREADS = 64
+MAX_THREADS = 64
 
 
 def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
@@ -68,7 +68,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
 
 async def _run_all(agents: Sequence[HostAgent]) -> int:
     loop = asyncio.get_running_loop()
-    loop.set_default_executor(ThreadPoolExecutor(min(MOST_THREADS, len(agents)), thread_name_prefix="swap"))
+    loop.set_default_executor(ThreadPoolExecutor(min(MAX_THREADS, len(agents)), thread_name_prefix="swap"))
     ended: asyncio.Future[int] = loop.create_future()
 
     def end(number: int) -> None:

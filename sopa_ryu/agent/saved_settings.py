@@ -21,7 +21,7 @@ class InterfaceBusy(SettingsError):
     """Another agent works on the interface."""
 
 
-class Originals:
+class SavedSettings:
     """The state file of one network namespace, and the lock on one of its interfaces.
 
     Parameters

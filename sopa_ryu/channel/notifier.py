@@ -13,11 +13,11 @@ import eventlet
 from eventlet import websocket
 from ryu.lib import hub
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import KEPT_VIEWS, AgentSession, Buffered
 from sopa_ryu.channel.protocol import ProtocolError
-from sopa_ryu.fabric.version_tracker import Rollout
+from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
 from topologies import FatTree, Host, TopologyError
 
@@ -63,7 +63,7 @@ class Notifier:
         self._view = view
         self._views: OrderedDict[int, View] = OrderedDict()
         self._deltas: OrderedDict[tuple[int, int], str] = OrderedDict()
-        self._rollout = Rollout(completed)
+        self._rollout = VersionTracker(completed)
 
     # -- to the agents ------------------------------------------------------------------------------------------------
 

@@ -82,13 +82,13 @@ def agent(
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
       sopa agent --iface eth1 --controller http://192.0.2.1:8080 --metrics-port 9158
     """
-    from flowrules.word import Carrier
+    from flowrules.label import Carrier
     from sopa_ryu.agent.agent_options import AgentError, Options
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+    from sopa_ryu.agent.labeller import Policy
     from sopa_ryu.agent.runner import run_agents
-    from sopa_ryu.agent.tagger import Policy
 
     log_to_stderr()
     need_root("sopa agent")

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import click
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.paths.path_table import Policy
 from topologies import FatTree, TopologyError
 

@@ -14,7 +14,7 @@ from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
 from topologies import FatTree, Level, TopologyError
 
 ANSWER_SECONDS = 0.5  # who presses Tab does not wait for a controller that is not there
-MOST_NAMES = 2000
+MAX_NAMES = 2000
 K_VARIABLE = "SOPA_K"
 
 
@@ -56,7 +56,7 @@ def _elements(tree: FatTree, incomplete: str) -> Iterator[str]:
 def _items(names: Iterable[str], incomplete: str, without: Iterable[str] = ()) -> list[CompletionItem]:
     given = set(without)
     fitting = (name for name in names if name.startswith(incomplete) and name not in given)
-    return [CompletionItem(name) for name in islice(fitting, MOST_NAMES)]
+    return [CompletionItem(name) for name in islice(fitting, MAX_NAMES)]
 
 
 def _given(ctx: click.Context) -> tuple[str, ...]:

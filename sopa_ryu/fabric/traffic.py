@@ -13,7 +13,7 @@ from typing import NamedTuple
 from topologies import Failures, FatTree, Level, Link, Switch
 
 BITS = 8
-LEAST_BITS_PER_SECOND = 100_000.0
+MIN_BITS_PER_SECOND = 100_000.0
 """Of the mean uplink: below, BFD and single packets decide how even it looks."""
 CLOCK_SECONDS = 1.0
 """By which a switch's clock, and the time that its answer takes, may differ from ours."""
@@ -122,7 +122,7 @@ class Traffic:
         -------
         float or None
             None for a core switch, with fewer than two uplinks in use, while a rate of theirs is not known, and while they carry
-            less than `LEAST_BITS_PER_SECOND` on average.
+            less than `MIN_BITS_PER_SECOND` on average.
         """
         if switch.level is Level.CORE:
             return None
@@ -137,7 +137,7 @@ class Traffic:
                 return None
             sent.append(rate.transmit)
         mean = sum(sent) / len(sent) if len(sent) > 1 else 0.0
-        return max(sent) / mean if mean >= LEAST_BITS_PER_SECOND else None
+        return max(sent) / mean if mean >= MIN_BITS_PER_SECOND else None
 
     def _fresh(self, switch: Switch, now: float) -> _Sample | None:
         sample = self._samples.get(switch)

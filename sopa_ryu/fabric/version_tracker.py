@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 
 
-class Rollout:
+class VersionTracker:
     """Counts, for every version that is on its way, who has not followed yet.
 
     Parameters

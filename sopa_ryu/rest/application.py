@@ -17,14 +17,14 @@ from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import PROBLEM, document
-from sopa_ryu.rest.operations import MOST_ITEMS, PAGE, ROOT, Listing, Operation, Problem
+from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, ROOT, Listing, Operation, Problem
 from sopa_ryu.rest.resources import Resources, Services
 
 LOG = logging.getLogger("sopa.rest")
 
 CHANNEL = ROOT + "/agents/{address}"
 OPENAPI = "/openapi.json"
-MOST_BODY_BYTES = 1 << 16
+MAX_BODY_BYTES = 1 << 16
 
 StartResponse = Callable[..., Any]
 Page = Callable[[Request], Response]
@@ -87,10 +87,10 @@ class RestApplication:
         return body
 
     def _answer(self, request: Request, start_response: StartResponse) -> Response | Iterable[bytes]:
-        if (request.content_length or 0) > MOST_BODY_BYTES:
+        if (request.content_length or 0) > MAX_BODY_BYTES:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body has {MOST_BODY_BYTES} bytes at most; nothing here needs one",
+                f"a body has {MAX_BODY_BYTES} bytes at most; nothing here needs one",
                 {"Connection": "close"},
             )
         path = request.path_info
@@ -118,7 +118,7 @@ class RestApplication:
             self._tokens.check_operator(request)
             self._check_unchanged(request)
         values = _values(request, operation, route)
-        offset, limit = values.pop("offset", 0), values.pop("limit", MOST_ITEMS)
+        offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
         listing = operation.answer(**values)
         body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
         data = json.dumps(body).encode()
@@ -135,7 +135,7 @@ class RestApplication:
         return f"{self._epoch}-{self._state.version}-{zlib.crc32(data):08x}"
 
     def _check_unchanged(self, request: Request) -> None:
-        drains = json.dumps(self._resources.drains().page(0, MOST_ITEMS)).encode()
+        drains = json.dumps(self._resources.drains().page(0, MAX_ITEMS)).encode()
         if self._etag(drains) not in request.if_match:
             raise Problem(
                 HTTPStatus.PRECONDITION_FAILED,

@@ -23,8 +23,8 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import DOWN, MISSING, MISWIRED, NO_RULES, SILENT, FabricState
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.southbound import openflow
-from sopa_ryu.southbound.port_stats import Meter
-from sopa_ryu.southbound.switch_manager import Fleet
+from sopa_ryu.southbound.port_stats import PortStatsPoller
+from sopa_ryu.southbound.switch_manager import SwitchManager
 from topologies import Level, Switch
 from topologies.failures import DRAINED
 
@@ -60,9 +60,9 @@ class ControllerMetrics:
     Parameters
     ----------
     state : FabricState
-    fleet : Fleet
+    fleet : SwitchManager
     notifier : Notifier
-    meter : Meter
+    meter : PortStatsPoller
     carrier : str
 
     Attributes
@@ -71,7 +71,9 @@ class ControllerMetrics:
         To be told of each version after how many seconds the last agent had it in force, and the last switch held its rules.
     """
 
-    def __init__(self, state: FabricState, fleet: Fleet, notifier: Notifier, meter: Meter, carrier: str) -> None:
+    def __init__(
+        self, state: FabricState, fleet: SwitchManager, notifier: Notifier, meter: PortStatsPoller, carrier: str
+    ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
         self._state, self._fleet, self._notifier, self._meter = state, fleet, notifier, meter

@@ -19,7 +19,7 @@ REQUEST_SECONDS = 20.0
 """From a connection's start, or the last answer, until a request's headers are there: also how long an idle connection is kept."""
 WRITE_SECONDS = 20.0
 """How long a client may take nothing of an answer."""
-MOST_LINE_BYTES = 1 << 16
+MAX_LINE_BYTES = 1 << 16
 
 
 class CertificateError(RuntimeError):
@@ -111,7 +111,7 @@ def serve(listener: Any, application: Any) -> None:
         max_size=MAX_CONNECTIONS,
         protocol=Protocol,
         socket_timeout=WRITE_SECONDS,
-        url_length_limit=MOST_LINE_BYTES,
+        url_length_limit=MAX_LINE_BYTES,
         log=LOG,
         log_output=False,
         debug=False,

@@ -11,7 +11,7 @@ from sopa_ryu.rest.resources import Resources
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _HOST = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
-MOST_PACKETS = 10_000
+MAX_PACKETS = 10_000
 _ELSEWHERE = "it is not one of this fabric's"
 
 
@@ -34,7 +34,7 @@ def _element(description: str) -> Param:
 _PATHS = (
     _endpoint("src"),
     _endpoint("dst"),
-    number("packets", "Tell also which path each of that many packets of a flow takes.", 1, MOST_PACKETS),
+    number("packets", "Tell also which path each of that many packets of a flow takes.", 1, MAX_PACKETS),
     number("protocol", "The flow's IPv4 protocol number; 6, TCP, by default.", 0, 255),
     number("sport", "The flow's source port. Without ports its first packet takes the first path.", 0, 65535),
     number("dport", "The flow's destination port; 0 if only the other is given.", 0, 65535),

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 ROOT = "/sopa/v1"
-MOST_ITEMS = 1000
+MAX_ITEMS = 1000
 """A list's longest page."""
 
 
@@ -137,5 +137,5 @@ def number(name: str, description: str, least: int, most: int) -> Param:
 
 PAGE = (
     number("offset", "The first item to give, counted from 0, which is the default.", 0, 10**9),
-    number("limit", f"The most items to give. The default is {MOST_ITEMS}, the most there is.", 1, MOST_ITEMS),
+    number("limit", f"The most items to give. The default is {MAX_ITEMS}, the most there is.", 1, MAX_ITEMS),
 )

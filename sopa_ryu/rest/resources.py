@@ -9,14 +9,14 @@ from http import HTTPStatus
 from ipaddress import AddressValueError
 from typing import Any
 
-from flowrules import word
-from flowrules.word import Carrier
+from flowrules import label
+from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.drains import StateError
 from sopa_ryu.fabric.state import DOWN, SILENT, FabricState
 from sopa_ryu.fabric.wiring import Wiring
-from sopa_ryu.rest.operations import MOST_ITEMS, Listing, Problem
+from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.runtime import process_stats
 from sopa_ryu.southbound.switch_session import SwitchError
 from topologies import Host, Link, Switch, TopologyError
@@ -78,7 +78,7 @@ class Resources:
         return {
             **body,
             "carrier": str(self._its.carrier),
-            "failures": failures[:MOST_ITEMS],
+            "failures": failures[:MAX_ITEMS],
             "failures_total": len(failures),
         }
 
@@ -205,7 +205,7 @@ class Resources:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
         except StateError as error:
             raise Problem(HTTPStatus.INSUFFICIENT_STORAGE, f"nothing has changed: {error}") from error
-        return self.drains().page(0, MOST_ITEMS)
+        return self.drains().page(0, MAX_ITEMS)
 
     # -- paths --------------------------------------------------------------------------------------------------------
 
@@ -229,7 +229,7 @@ class Resources:
             "version": self.state.version,
             "total": len(usable) + len(excluded),
             "candidates": [
-                {"up": list(path.up), "option": word.option(path.up), "hops": list(path.hops)} for path in usable
+                {"up": list(path.up), "option": label.option(path.up), "hops": list(path.hops)} for path in usable
             ],
             "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
         }

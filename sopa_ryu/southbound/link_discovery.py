@@ -23,7 +23,7 @@ PATIENCE_ROUNDS = 3.5
 PROBES_PER_SECOND = 500
 
 
-class Prober:
+class LinkDiscovery:
     """Checks the cabling.
 
     Parameters

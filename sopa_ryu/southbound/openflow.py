@@ -51,7 +51,7 @@ class Installed(NamedTuple):
     match: Any
 
 
-class Holdings(NamedTuple):
+class InstalledState(NamedTuple):
     """What a switch holds: its flow entries, and its groups, each with the ports of its buckets in order."""
 
     flows: list[Installed]
@@ -77,7 +77,7 @@ def is_ours(entry: Installed) -> bool:
     return entry.cookie >> 56 == COOKIE_MARK
 
 
-def compare(wanted: SwitchRules, installed: Holdings) -> Changes:
+def compare(wanted: SwitchRules, installed: InstalledState) -> Changes:
     """Tell what is missing and what is stale, so that a switch is reconciled without touching what is right.
 
     Entries that the switch learned itself are left alone.

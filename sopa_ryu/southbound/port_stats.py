@@ -15,11 +15,11 @@ from topologies import Link, Switch
 
 FRESH_INTERVALS = 3
 """What a switch told is believed until it has missed that many."""
-LEAST_FRESH_SECONDS = 3.0
+MIN_FRESH_SECONDS = 3.0
 MEGA = 1_000_000.0
 
 
-class Meter:
+class PortStatsPoller:
     """Measures what the links carry.
 
     Each switch is asked once an interval. The questions are spread evenly over it: one answer at a time is to be read, some
@@ -52,7 +52,7 @@ class Meter:
         interval: float,
         link_mbit: float | None = None,
     ) -> None:
-        self.traffic = Traffic(state.tree, max(LEAST_FRESH_SECONDS, FRESH_INTERVALS * interval))
+        self.traffic = Traffic(state.tree, max(MIN_FRESH_SECONDS, FRESH_INTERVALS * interval))
         self.interval = interval
         self.asked = self.unanswered = 0
         self._sessions = sessions

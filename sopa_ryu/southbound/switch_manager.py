@@ -12,7 +12,7 @@ from ryu.lib import hub
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.state import DOWN, FabricState
-from sopa_ryu.fabric.version_tracker import Rollout
+from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.switch_session import ANOTHER_MASTER, Sent, SwitchError, SwitchSession
 from topologies import Host, Switch, TopologyError
@@ -25,7 +25,7 @@ FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
 LAST_LOOK_SECONDS = 0.5
 
 
-class Fleet:
+class SwitchManager:
     """Every connected switch, its session and its rules.
 
     Parameters
@@ -56,7 +56,7 @@ class Fleet:
         self.sent: dict[Switch, Sent] = {}
         self.on_ready: Callable[[SwitchSession], None] = lambda session: None
         self._announce = announce
-        self._rollout = Rollout(installed)
+        self._rollout = VersionTracker(installed)
         self._settle_seconds = settle_seconds
         self._settle_at: float | None = None
         self._settled = hub.Event()

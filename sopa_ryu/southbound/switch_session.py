@@ -145,7 +145,7 @@ class SwitchSession:
         (reply,) = self.ask(PARSER.OFPRoleRequest(self.datapath, OPENFLOW.OFPCR_ROLE_NOCHANGE, 0))
         return bool(reply.role == OPENFLOW.OFPCR_ROLE_MASTER)
 
-    def installed(self) -> openflow.Holdings:
+    def installed(self) -> openflow.InstalledState:
         """Ask the switch which flow entries and groups it holds.
 
         Raises
@@ -153,7 +153,7 @@ class SwitchSession:
         SwitchError
             If it does not answer.
         """
-        return openflow.Holdings(openflow.installed_flows(self.flow_statistics()), self.groups())
+        return openflow.InstalledState(openflow.installed_flows(self.flow_statistics()), self.groups())
 
     def flow_statistics(self) -> list[Any]:
         """Ask the switch for its flow entries with their counters; `SwitchError` if it does not answer."""
@@ -170,7 +170,7 @@ class SwitchSession:
         replies = self.ask(PARSER.OFPPortStatsRequest(self.datapath, 0, OPENFLOW.OFPP_ANY))
         return openflow.port_counters(body for reply in replies for body in reply.body)
 
-    def reconcile(self, installed: openflow.Holdings, wanted: SwitchRules, version: int) -> openflow.Changes:
+    def reconcile(self, installed: openflow.InstalledState, wanted: SwitchRules, version: int) -> openflow.Changes:
         """Make the switch hold exactly the wanted rules, touching only what differs, and wait for its barrier.
 
         Raises

@@ -16,7 +16,7 @@ from topologies.failures import DRAINED
 
 MAX_DRAWN_K = 16
 """A larger fabric is told pod by pod, and the page draws it so."""
-MOST_LISTED = 200
+MAX_LISTED = 200
 LAG_SECONDS = 1.0
 """Agents take tens of milliseconds for a version: only who takes longer is worth a line."""
 WIRING_SECONDS = 5.0
@@ -61,7 +61,7 @@ class Picture:
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
         drains = sorted(state.drained)
         # all that is drawn has to be there: what has failed is a bounded list up to k=16
-        most = len(failures) if self.drawn else MOST_LISTED
+        most = len(failures) if self.drawn else MAX_LISTED
         return {
             "at": time.time(),
             "version": state.version,
@@ -72,14 +72,14 @@ class Picture:
             "bfd": state.bfd,
             "switches": tree.switch_count,
             "connected": len(state.connected),
-            "missing": missing[: tree.switch_count if self.drawn else MOST_LISTED],
+            "missing": missing[: tree.switch_count if self.drawn else MAX_LISTED],
             "missing_total": len(missing),
             "failures": failures[:most],
             "failures_total": len(failures),
-            "drains": drains[:MOST_LISTED],
+            "drains": drains[:MAX_LISTED],
             "drains_total": len(drains),
             "rejected": [
-                {"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MOST_LISTED]
+                {"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(state.rejected.items())[:MAX_LISTED]
             ],
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
@@ -106,7 +106,7 @@ class Picture:
                 "right": report["right"],
                 "unchecked": report["unchecked"],
                 "links": report["links"],
-                "problems": problems[:MOST_LISTED],
+                "problems": problems[:MAX_LISTED],
                 "problems_total": len(problems),
             }
         return self._wiring
@@ -125,7 +125,7 @@ class Picture:
         agents: dict[str, Any] = {
             "connected": len(its.sessions),
             "behind": len(behind),
-            "lagging": [its.tell(session, version) for session in late[:MOST_LISTED]],
+            "lagging": [its.tell(session, version) for session in late[:MAX_LISTED]],
             "lagging_total": len(late),
         }
         if self.drawn:

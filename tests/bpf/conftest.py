@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from sopa_ryu.agent.kernel.build import build
-from sopa_ryu.agent.tagger import Tagger
+from sopa_ryu.agent.labeller import Labeller
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -23,20 +23,20 @@ def objects() -> None:
 
 
 @pytest.fixture
-def make_tagger() -> Iterator[Callable[..., Tagger]]:
+def make_tagger() -> Iterator[Callable[..., Labeller]]:
     """Makes taggers of the loopback interface, loaded and never attached."""
     with ExitStack() as stack:
 
-        def make(**options: int) -> Tagger:
-            tagger = Tagger("lo", **options)  # type: ignore[arg-type]
-            stack.callback(tagger.close)
-            return tagger
+        def make(**options: int) -> Labeller:
+            labeller = Labeller("lo", **options)  # type: ignore[arg-type]
+            stack.callback(labeller.close)
+            return labeller
 
         yield make
 
 
 @pytest.fixture
-def tagger(make_tagger: Callable[..., Tagger]) -> Tagger:
+def labeller(make_tagger: Callable[..., Labeller]) -> Labeller:
     """A loaded program without a path table."""
     return make_tagger()
 

@@ -14,12 +14,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from types import TracebackType
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.libbpf import Outcome
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
-from sopa_ryu.agent.tagger import Tagger
 from tests.bpf import reference
 from tests.bpf.packets import table
 
@@ -28,16 +28,16 @@ MTU = 300
 SAY_EVERY_SECONDS = 10.0
 # Frames below these are refused by BPF_PROG_TEST_RUN itself: any, and for tc those that say IPv4 or IPv6.
 LEAST = 14
-LEAST_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
+MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
 class Programs:
     """The three programs, loaded and attached to nothing."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
-        self.tagger = Tagger("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
+        self.labeller = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
         self.parser = Parser()
-        self.tagger.swap(labels)
+        self.labeller.swap(labels)
 
     def __enter__(self) -> Programs:
         return self
@@ -45,16 +45,16 @@ class Programs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.tagger.close()
+        self.labeller.close()
         self.parser.close()
 
     def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
-        return {"write": self.tagger.run, "strip": self.tagger.strip, "parse": self.parser.run}[program](
+        return {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}[program](
             frame, repeat=repeat
         )
 
     def counters(self, program: str) -> dict[str, int]:
-        return self.parser.counters() if program == "parse" else self.tagger.counters()
+        return self.parser.counters() if program == "parse" else self.labeller.counters()
 
 
 @dataclass
@@ -163,7 +163,7 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
         while done.packets < packets:
             frame = stream.next()
             expected = {"parse": reference.parse(frame)}
-            if len(frame) >= LEAST_OF_IP.get(frame[12:14], 0):
+            if len(frame) >= MIN_OF_IP.get(frame[12:14], 0):
                 expected |= {"write": reference.write(frame, labels, MTU), "strip": reference.strip(frame)}
             for program, (wanted, counted) in expected.items():
                 outcome = programs.run(program, frame)

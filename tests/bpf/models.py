@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice
-from sopa_ryu.agent.paths.path_table import PathTable, Word
+from sopa_ryu.agent.paths.path_table import Label, PathTable
 
 CHOICES, LOOKS_BACK = 8, 65_536
 
@@ -23,10 +23,10 @@ class LeastUsed:
 
     def __init__(self, table: PathTable) -> None:
         self.table = table
-        self.load: Counter[Word] = Counter()
+        self.load: Counter[Label] = Counter()
         self._turns: Counter[FlowKey] = Counter()
 
-    def choose(self, key: FlowKey, size: int) -> Word:
+    def choose(self, key: FlowKey, size: int) -> Label:
         """The word of a flow's next packet, of so many bytes."""
         candidates = self.table.candidates(key.daddr)
         assert candidates
@@ -51,7 +51,7 @@ class Flowlets:
         self.table = table
         self._flows: dict[FlowKey, tuple[int, int]] = {}
 
-    def choose(self, key: FlowKey, now: int) -> Word | None:
+    def choose(self, key: FlowKey, now: int) -> Label | None:
         """The word of a flow's packet that comes at that time."""
         ended, last = self._flows.get(key, (0, now))
         ended += now - last > self.table.parameter
@@ -66,7 +66,7 @@ class Flowcells:
         self.table = table
         self._sent: Counter[FlowKey] = Counter()
 
-    def choose(self, key: FlowKey, size: int) -> Word | None:
+    def choose(self, key: FlowKey, size: int) -> Label | None:
         """The word of a flow's next packet, of so many bytes."""
         cell = self._sent[key] // self.table.parameter
         self._sent[key] += size

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from ipaddress import IPv4Address, IPv4Network
 
-from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy, Word
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 
 SOURCE_MAC = bytes.fromhex("02000a000002")
 ETHERNET = bytes.fromhex("020000000001") + SOURCE_MAC
@@ -13,12 +13,12 @@ HERE, FAR, NEAR, SAME_RACK = "10.0.0.2", "10.2.1.3", "10.0.1.2", "10.0.0.3"
 TCP, UDP, ICMP, SCTP, GRE = 6, 17, 1, 132, 47
 
 # k=4, interleaved: the first hop changes on every packet
-INTER_POD: tuple[Word, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
-INTER_RACK: tuple[Word, ...] = ((0, 0xFF), (1, 0xFF))
-INTRA_RACK: tuple[Word, ...] = ((0xFF, 0xFF),)
+INTER_POD: tuple[Label, ...] = ((0, 0), (1, 0), (0, 1), (1, 1))
+INTER_RACK: tuple[Label, ...] = ((0, 0xFF), (1, 0xFF))
+INTRA_RACK: tuple[Label, ...] = ((0xFF, 0xFF),)
 
 
-def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tuple[Word, ...] = INTER_POD) -> PathTable:
+def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tuple[Label, ...] = INTER_POD) -> PathTable:
     """What 10.0.0.2 holds at k=4, with any set of words to other pods."""
     sets = (INTRA_RACK, INTER_RACK, inter_pod)
     destinations = (0, 1, 2, 2, 2, 2, 2, 2)
@@ -59,6 +59,6 @@ def echo(ident: int, **fields: object) -> bytes:
     return ip(struct.pack("!BBHHH", 8, 0, 0, ident, 1), proto=ICMP, **fields)  # type: ignore[arg-type]
 
 
-def word_of(frame: bytes) -> Word | None:
+def word_of(frame: bytes) -> Label | None:
     """The hop bytes in a frame's source address, or None if it carries no option word."""
     return (frame[10], frame[11]) if frame[6:10] == bytes.fromhex("02539e04") else None

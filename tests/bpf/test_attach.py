@@ -19,7 +19,7 @@ from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
-from sopa_ryu.agent.tagger import HANDLE, PRIORITY, Tagger, table_in_force
+from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller, table_in_force
 from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.packets import FAR, INTER_POD, table, tcp, word_of
 
@@ -61,12 +61,12 @@ def egress_filters(pair: Pair) -> str:
 
 
 def test_datagrams_arrive_with_their_words_in_turn_and_arp_with_the_hosts_mac(pair: Pair) -> None:
-    with raw_socket(pair.peer, "peer0", ALL) as capture, Tagger("host0", netns=pair.host) as tagger:
-        tagger.swap(table())
-        tagger.attach()
+    with raw_socket(pair.peer, "peer0", ALL) as capture, Labeller("host0", netns=pair.host) as labeller:
+        labeller.swap(table())
+        labeller.attach()
         send_datagrams(pair, 40)
         got = frames(capture)
-        counters = tagger.counters()
+        counters = labeller.counters()
     taken = [word_of(frame) for frame in got if frame[12:14] == b"\x08\x00" and frame[23] == 17]
     start = INTER_POD.index(taken[0])
     assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
@@ -84,9 +84,9 @@ def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_pa
     settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
     if cut_first:
         settings.apply()
-    with raw_socket(pair.peer, "peer0", IPV4) as capture, Tagger("host0", netns=pair.host) as tagger:
-        tagger.swap(table())
-        tagger.attach()
+    with raw_socket(pair.peer, "peer0", IPV4) as capture, Labeller("host0", netns=pair.host) as labeller:
+        labeller.swap(table())
+        labeller.attach()
         with inside(pair.peer):
             server = socket.create_server((FAR, 5001))
 
@@ -105,7 +105,7 @@ def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_pa
         receiver.join()
         server.close()
         got = frames(capture)
-        counters = tagger.counters()
+        counters = labeller.counters()
     settings.restore()
     assert received == data
     words = Counter(word_of(frame) for frame in got if frame[26:30] == bytes([10, 0, 0, 2]))
@@ -120,15 +120,15 @@ def test_frames_too_short_for_a_header_go_out_as_they_are(pair: Pair) -> None:
     with (
         raw_socket(pair.peer, "peer0", ALL) as capture,
         raw_socket(pair.host, "host0", 0) as sender,
-        Tagger("host0", netns=pair.host) as tagger,
+        Labeller("host0", netns=pair.host) as labeller,
     ):
-        tagger.swap(table())
-        tagger.attach()
+        labeller.swap(table())
+        labeller.attach()
         frames(capture, 0.1)
         for frame in short:
             sender.send(frame)
         assert frames(capture) == short
-        assert tagger.counters()["malformed"] == len(short)
+        assert labeller.counters()["malformed"] == len(short)
 
 
 def test_headers_outside_the_linear_part_of_the_buffer_are_read(pair: Pair) -> None:
@@ -136,29 +136,29 @@ def test_headers_outside_the_linear_part_of_the_buffer_are_read(pair: Pair) -> N
     with (
         raw_socket(pair.peer, "peer0", IPV4) as capture,
         raw_socket(pair.host, "host0", 0) as sender,
-        Tagger("host0", netns=pair.host) as tagger,
+        Labeller("host0", netns=pair.host) as labeller,
     ):
-        tagger.swap(table())
-        tagger.attach()
+        labeller.swap(table())
+        labeller.attach()
         sender.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
         sender.send(struct.pack("=BBHHHH", 0, 0, 14, 0, 0, 0) + frame)  # linear: the Ethernet header only
         [got] = frames(capture)
         assert word_of(got) in INTER_POD
         assert got[12:] == frame[12:]
-        assert tagger.counters()["labelled"] == 1
+        assert labeller.counters()["labelled"] == 1
 
 
 def test_detach_leaves_nothing(pair: Pair) -> None:
     before = pair.on_host("tc qdisc show dev host0")
     noted: list[bool] = []
-    tagger = Tagger("host0", netns=pair.host, on_clsact=noted.append)
+    labeller = Labeller("host0", netns=pair.host, on_clsact=noted.append)
     assert pair.on_host("tc qdisc show dev host0") == before  # loading alone changes nothing
-    tagger.attach()
-    tagger.attach()
+    labeller.attach()
+    labeller.attach()
     assert egress_filters(pair).count("sopa_egress:[") == 1
-    tagger.detach()
-    tagger.detach()
-    tagger.close()
+    labeller.detach()
+    labeller.detach()
+    labeller.close()
     assert pair.on_host("tc qdisc show dev host0") == before
     assert noted == [True, False]
 
@@ -169,8 +169,8 @@ def test_a_clsact_with_a_strangers_filter_survives(pair: Pair, direction: str, o
     stranger = f"tc filter add dev host0 {direction} protocol ip prio 77 u32 match u32 0 0 flowid 1:1"
     if not ours:
         pair.on_host("tc qdisc add dev host0 clsact")
-    with Tagger("host0", netns=pair.host) as tagger:
-        tagger.attach()
+    with Labeller("host0", netns=pair.host) as labeller:
+        labeller.attach()
         pair.on_host(stranger)
     assert clsact(pair)
     assert "pref 77 u32" in pair.on_host(f"tc filter show dev host0 {direction}")
@@ -179,8 +179,8 @@ def test_a_clsact_with_a_strangers_filter_survives(pair: Pair, direction: str, o
 
 def test_an_empty_clsact_of_somebody_else_survives(pair: Pair) -> None:
     pair.on_host("tc qdisc add dev host0 clsact")
-    with Tagger("host0", netns=pair.host) as tagger:
-        tagger.attach()
+    with Labeller("host0", netns=pair.host) as labeller:
+        labeller.attach()
     assert clsact(pair)
 
 
@@ -193,9 +193,9 @@ def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
     stranger.close()
     with (
         pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
-        Tagger("host0", netns=pair.host) as tagger,
+        Labeller("host0", netns=pair.host) as labeller,
     ):
-        tagger.attach()
+        labeller.attach()
     assert "empty" in egress_filters(pair)
 
 
@@ -203,12 +203,12 @@ AGENT = """
 import sys
 from pathlib import Path
 from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.tagger import PathTable, Tagger
+from sopa_ryu.agent.labeller import PathTable, Labeller
 settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
 settings.apply()
-tagger = Tagger("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-tagger.swap(PathTable.decode(bytes.fromhex(sys.argv[3])))
-tagger.attach()
+labeller = Labeller("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+labeller.swap(PathTable.decode(bytes.fromhex(sys.argv[3])))
+labeller.attach()
 print("ready", flush=True)
 sys.stdin.read()
 """
@@ -256,10 +256,10 @@ def test_after_sigkill_the_successor_takes_over_without_a_gap_and_restores_the_o
         sender.start()
         settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
         settings.apply()
-        tagger = Tagger("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-        tagger.swap(table(inter_pod=((7, 7), (8, 8))))
-        tagger.attach()
-        while not tagger.counters()["labelled"]:
+        labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+        labeller.swap(table(inter_pod=((7, 7), (8, 8))))
+        labeller.attach()
+        while not labeller.counters()["labelled"]:
             pass
         done.set()
         sender.join()
@@ -267,8 +267,8 @@ def test_after_sigkill_the_successor_takes_over_without_a_gap_and_restores_the_o
     assert words <= {*INTER_POD, (7, 7), (8, 8)}
     assert words >= {*INTER_POD}
 
-    tagger.detach()
-    tagger.close()
+    labeller.detach()
+    labeller.close()
     settings.restore()
     assert not clsact(pair)
     assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "4"
@@ -292,19 +292,19 @@ def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
-        Tagger("nowhere0")
+        Labeller("nowhere0")
     with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.kernel\.build"):
-        Tagger("lo", object_file=tmp_path / "missing.o")
+        Labeller("lo", object_file=tmp_path / "missing.o")
     damaged = tmp_path / "damaged.o"
     damaged.write_bytes(EGRESS.read_bytes()[:200])
     with pytest.raises(libbpf.BpfLoadError, match=r"cannot read .*damaged\.o"):
-        Tagger("lo", object_file=damaged)
+        Labeller("lo", object_file=damaged)
     with pytest.raises(libbpf.BpfLoadError, match="no map flows"):
-        Tagger("lo", object_file=EMPTY)
+        Labeller("lo", object_file=EMPTY)
     with pytest.raises(ValueError, match="at least one flow"):
-        Tagger("lo", flows=0)
+        Labeller("lo", flows=0)
     with pytest.raises(NetnsError, match="no network namespace at /run/netns/sopatest-none"):
-        Tagger("lo", netns="/run/netns/sopatest-none")
+        Labeller("lo", netns="/run/netns/sopatest-none")
 
 
 def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
@@ -325,8 +325,8 @@ def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
 
 def test_without_privileges_the_error_says_so() -> None:
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + (
-        "from sopa_ryu.agent.kernel import libbpf; from sopa_ryu.agent.tagger import Tagger\n"
-        "try: Tagger('lo')\n"
+        "from sopa_ryu.agent.kernel import libbpf; from sopa_ryu.agent.labeller import Labeller\n"
+        "try: Labeller('lo')\n"
         "except libbpf.BpfUnavailable as error: print(error)\n"
     )
     # a user namespace takes the privileges away and leaves the files readable, wherever this checkout lies
@@ -352,10 +352,10 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
 
 def test_anybody_can_read_the_table_in_force_also_after_its_agent_was_killed(pair: Pair) -> None:
     assert table_in_force("host0", pair.host) is None
-    with Tagger("host0", netns=pair.host) as tagger:
-        tagger.attach()
+    with Labeller("host0", netns=pair.host) as labeller:
+        labeller.attach()
         assert table_in_force("host0", pair.host) is None
-        tagger.swap(table())
-        assert table_in_force("host0", pair.host) == tagger.read_table()
-        tagger.close()  # as the kernel closes a killed agent's descriptors
+        labeller.swap(table())
+        assert table_in_force("host0", pair.host) == labeller.read_table()
+        labeller.close()  # as the kernel closes a killed agent's descriptors
         assert table_in_force("host0", pair.host) == table()

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.paths.path_table import PathTable, Policy, Word
-from sopa_ryu.agent.tagger import Tagger
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from sopa_ryu.cli.common import POLICIES
 from tests.bpf.packets import (
     ETHERNET,
@@ -41,17 +41,17 @@ from tests.bpf.packets import (
 )
 
 UNSPEC = 0xFFFFFFFF
-MakeTagger = Callable[..., Tagger]
+MakeTagger = Callable[..., Labeller]
 
 
-def words(tagger: Tagger, frame: bytes, count: int) -> list[Word | None]:
-    return [word_of(tagger.run(frame).data) for _ in range(count)]
+def words(labeller: Labeller, frame: bytes, count: int) -> list[Label | None]:
+    return [word_of(labeller.run(frame).data) for _ in range(count)]
 
 
-def assert_untouched(tagger: Tagger, frame: bytes, reason: str) -> None:
-    before = tagger.counters()
-    outcome = tagger.run(frame)
-    after = tagger.counters()
+def assert_untouched(labeller: Labeller, frame: bytes, reason: str) -> None:
+    before = labeller.counters()
+    outcome = labeller.run(frame)
+    after = labeller.counters()
     assert outcome.retval == UNSPEC
     assert outcome.data == frame
     assert {name: after[name] - before[name] for name in after if after[name] != before[name]} == {reason: 1}
@@ -60,54 +60,54 @@ def assert_untouched(tagger: Tagger, frame: bytes, reason: str) -> None:
 # -- round-robin ----------------------------------------------------------------------------------------------------
 
 
-def test_each_candidate_is_taken_once_per_turn_in_the_interleaved_order(tagger: Tagger) -> None:
-    tagger.swap(table())
-    taken = words(tagger, tcp(), 40)
+def test_each_candidate_is_taken_once_per_turn_in_the_interleaved_order(labeller: Labeller) -> None:
+    labeller.swap(table())
+    taken = words(labeller, tcp(), 40)
     start = INTER_POD.index(taken[0])
     assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
 
 
-def test_a_turn_over_576_candidates_takes_each_once(tagger: Tagger) -> None:
+def test_a_turn_over_576_candidates_takes_each_once(labeller: Labeller) -> None:
     many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
-    tagger.swap(table(inter_pod=many))
+    labeller.swap(table(inter_pod=many))
     for _ in range(3):
-        assert Counter(words(tagger, tcp(), 576)) == Counter(many)
+        assert Counter(words(labeller, tcp(), 576)) == Counter(many)
 
 
-def test_flows_start_at_positions_of_their_own_evenly_spread(tagger: Tagger) -> None:
-    tagger.swap(table())
-    starts = Counter(words(tagger, tcp(sport=port), 1)[0] for port in range(1024, 5120))
+def test_flows_start_at_positions_of_their_own_evenly_spread(labeller: Labeller) -> None:
+    labeller.swap(table())
+    starts = Counter(words(labeller, tcp(sport=port), 1)[0] for port in range(1024, 5120))
     assert set(starts) == set(INTER_POD)
     assert all(900 < count < 1150 for count in starts.values())  # 1024 expected, 4 standard deviations: 111
 
 
-def test_interleaved_flows_keep_their_own_turns(tagger: Tagger) -> None:
-    tagger.swap(table())
+def test_interleaved_flows_keep_their_own_turns(labeller: Labeller) -> None:
+    labeller.swap(table())
     frames = [tcp(sport=port) for port in (1, 2, 3)]
-    taken = [[word_of(tagger.run(frame).data) for frame in frames] for _ in range(8)]
+    taken = [[word_of(labeller.run(frame).data) for frame in frames] for _ in range(8)]
     for flow in range(3):
         assert Counter(row[flow] for row in taken[:4]) == Counter(INTER_POD)
         assert [row[flow] for row in taken[:4]] == [row[flow] for row in taken[4:]]
 
 
-def test_the_position_is_exact_beyond_32_bits_of_packets(tagger: Tagger) -> None:
+def test_the_position_is_exact_beyond_32_bits_of_packets(labeller: Labeller) -> None:
     from sopa_ryu.agent.kernel import libbpf
 
     three = INTER_POD[:3]  # 2**32 is no multiple of 3: a 32-bit counter would stumble here
-    tagger.swap(table(inter_pod=three))
+    labeller.swap(table(inter_pod=three))
     key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
     n = 2**32 - 5
-    libbpf.update(tagger._flows_fd, struct.pack("=IIII", *key), struct.pack("=QQ", n, 0))
-    assert words(tagger, tcp(), 12) == [table(inter_pod=three).choose(key, n + step) for step in range(12)]
+    libbpf.update(labeller._flows_fd, struct.pack("=IIII", *key), struct.pack("=QQ", n, 0))
+    assert words(labeller, tcp(), 12) == [table(inter_pod=three).choose(key, n + step) for step in range(12)]
 
 
 def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_tagger: MakeTagger) -> None:
-    tagger = make_tagger(flows=64)
-    tagger.swap(table())
+    labeller = make_tagger(flows=64)
+    labeller.swap(table())
     for port in range(2000):
-        assert words(tagger, tcp(sport=port), 1)[0] in INTER_POD
-    assert 0 < len(tagger.flow_positions()) <= 64
-    assert tagger.counters()["labelled"] == 2000
+        assert words(labeller, tcp(sport=port), 1)[0] in INTER_POD
+    assert 0 < len(labeller.flow_positions()) <= 64
+    assert labeller.counters()["labelled"] == 2000
 
 
 # -- the twin -------------------------------------------------------------------------------------------------------
@@ -125,16 +125,16 @@ def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
 
 @pytest.mark.parametrize("policy", [Policy.ROUND_ROBIN, Policy.RANDOM, Policy.HASH])
 @pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFF])
-def test_program_and_twin_choose_alike_for_thousands_of_packets(tagger: Tagger, policy: Policy, seed: int) -> None:
+def test_program_and_twin_choose_alike_for_thousands_of_packets(labeller: Labeller, policy: Policy, seed: int) -> None:
     many = tuple((up1, up2) for up2 in range(7) for up1 in range(9))
     chosen_from = table(seed=seed, policy=policy, inter_pod=many)
-    tagger.swap(chosen_from)
+    labeller.swap(chosen_from)
     rng = random.Random(seed)
     flows = random_flows(rng, 150)
     sent: Counter[FlowKey] = Counter()
     for _ in range(4000):
         frame, key = rng.choice(flows)
-        assert words(tagger, frame, 1)[0] == chosen_from.choose(key, sent[key])
+        assert words(labeller, frame, 1)[0] == chosen_from.choose(key, sent[key])
         sent[key] += 1
 
 
@@ -143,33 +143,33 @@ def test_one_seed_decides_every_choice_and_another_decides_otherwise(make_tagger
     flows = [frame for frame, _ in random_flows(random.Random(5), 60)]
     taken = []
     for seed in (11, 11, 12):
-        tagger = make_tagger()
-        tagger.swap(table(seed=seed, policy=policy))
-        taken.append([word for frame in flows for word in words(tagger, frame, 5)])
+        labeller = make_tagger()
+        labeller.swap(table(seed=seed, policy=policy))
+        taken.append([word for frame in flows for word in words(labeller, frame, 5)])
     assert taken[0] == taken[1]
     assert taken[0] != taken[2]
 
 
-def test_random_takes_all_candidates_about_equally(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.RANDOM))
-    taken = Counter(words(tagger, tcp(), 4000))
+def test_random_takes_all_candidates_about_equally(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.RANDOM))
+    taken = Counter(words(labeller, tcp(), 4000))
     assert set(taken) == set(INTER_POD)
     assert all(880 < count < 1120 for count in taken.values())  # 4 standard deviations: 110
 
 
-def test_hash_keeps_a_flow_on_one_path_and_keeps_no_state(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.HASH))
+def test_hash_keeps_a_flow_on_one_path_and_keeps_no_state(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.HASH))
     for port in range(20):
-        assert len(set(words(tagger, tcp(sport=port), 10))) == 1
-    assert tagger.flow_positions() == {}
+        assert len(set(words(labeller, tcp(sport=port), 10))) == 1
+    assert labeller.flow_positions() == {}
 
 
-def test_flow_positions_are_the_packets_of_each_flow(tagger: Tagger) -> None:
-    tagger.swap(table())
-    words(tagger, tcp(sport=7), 5)
-    words(tagger, echo(99), 3)
-    words(tagger, tcp(dst=SAME_RACK), 3)  # one candidate: nothing to remember
-    assert tagger.flow_positions() == {
+def test_flow_positions_are_the_packets_of_each_flow(labeller: Labeller) -> None:
+    labeller.swap(table())
+    words(labeller, tcp(sport=7), 5)
+    words(labeller, echo(99), 3)
+    words(labeller, tcp(dst=SAME_RACK), 3)  # one candidate: nothing to remember
+    assert labeller.flow_positions() == {
         FlowKey.of(HERE, FAR, TCP, 7, 5001): 5,
         FlowKey.of(HERE, FAR, ICMP, 0, 99): 3,
     }
@@ -207,40 +207,40 @@ def test_flow_positions_are_the_packets_of_each_flow(tagger: Tagger) -> None:
         "vlan",
     ],
 )
-def test_only_the_source_address_changes(tagger: Tagger, frame: bytes) -> None:
-    tagger.swap(table())
-    outcome = tagger.run(frame)
+def test_only_the_source_address_changes(labeller: Labeller, frame: bytes) -> None:
+    labeller.swap(table())
+    outcome = labeller.run(frame)
     assert outcome.retval == UNSPEC
     assert word_of(outcome.data) in INTER_POD
     assert outcome.data[:6] + SOURCE_MAC + outcome.data[12:] == frame
-    assert tagger.counters()["labelled"] == 1
+    assert labeller.counters()["labelled"] == 1
 
 
 @pytest.mark.parametrize("fields", [{"options": bytes(8)}, {"vlan": 9}, {"options": bytes(40), "vlan": 9}])
-def test_header_options_and_vlan_tags_do_not_change_the_flow(tagger: Tagger, fields: dict[str, Any]) -> None:
-    tagger.swap(table())
-    taken = [word for _ in range(4) for frame in (tcp(), tcp(**fields)) for word in words(tagger, frame, 1)]
+def test_header_options_and_vlan_tags_do_not_change_the_flow(labeller: Labeller, fields: dict[str, Any]) -> None:
+    labeller.swap(table())
+    taken = [word for _ in range(4) for frame in (tcp(), tcp(**fields)) for word in words(labeller, frame, 1)]
     assert Counter(taken) == Counter(INTER_POD * 2)
-    assert len(tagger.flow_positions()) == 1
+    assert len(labeller.flow_positions()) == 1
 
 
-def test_paths_within_the_rack_and_the_pod_leave_hops_unused(tagger: Tagger) -> None:
-    tagger.swap(table())
-    assert words(tagger, tcp(dst=SAME_RACK), 3) == [*INTRA_RACK * 3]
-    assert Counter(words(tagger, tcp(dst=NEAR), 4)) == Counter(INTER_RACK * 2)
+def test_paths_within_the_rack_and_the_pod_leave_hops_unused(labeller: Labeller) -> None:
+    labeller.swap(table())
+    assert words(labeller, tcp(dst=SAME_RACK), 3) == [*INTRA_RACK * 3]
+    assert Counter(words(labeller, tcp(dst=NEAR), 4)) == Counter(INTER_RACK * 2)
 
 
-def test_an_echo_is_a_flow_by_its_identifier(tagger: Tagger) -> None:
-    tagger.swap(table())
+def test_an_echo_is_a_flow_by_its_identifier(labeller: Labeller) -> None:
+    labeller.swap(table())
     for ident in (1, 2, 3):
-        words(tagger, echo(ident), 2)
-    assert set(tagger.flow_positions().values()) == {2}
-    assert {key.ports for key in tagger.flow_positions()} == {1, 2, 3}
+        words(labeller, echo(ident), 2)
+    assert set(labeller.flow_positions().values()) == {2}
+    assert {key.ports for key in labeller.flow_positions()} == {1, 2, 3}
 
 
-def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(tagger: Tagger) -> None:
+def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller: Labeller) -> None:
     chosen_from = table()
-    tagger.swap(chosen_from)
+    labeller.swap(chosen_from)
     taken = set()
     for ident in range(60):
         fragments = [
@@ -248,12 +248,12 @@ def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(tagger: 
             ip(bytes([ident]) * 1480, proto=UDP, fragment=0x2000 | 185, ident=ident),
             ip(b"end", proto=UDP, fragment=370, ident=ident),  # last, shorter than a UDP header
         ]
-        paths = {word_of(tagger.run(frame).data) for frame in fragments}
+        paths = {word_of(labeller.run(frame).data) for frame in fragments}
         key = FlowKey.of(HERE, FAR, UDP | FRAGMENT_KEY, 0, ident)
         assert paths == {chosen_from.choose(key, 0)}
         taken |= paths
     assert taken == set(INTER_POD)
-    assert tagger.flow_positions() == {}
+    assert labeller.flow_positions() == {}
 
 
 # -- what gets no label -----------------------------------------------------------------------------------------------
@@ -283,76 +283,76 @@ def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(tagger: 
         "cut-vlan-tag", "cut-ports", "no-ports", "ihl-4", "version-6", "ihl-beyond-end",
     ],
 )  # fmt: skip
-def test_other_packets_go_out_as_they_are_and_are_counted(tagger: Tagger, frame: bytes, reason: str) -> None:
-    tagger.swap(table())
-    assert_untouched(tagger, frame, reason)
+def test_other_packets_go_out_as_they_are_and_are_counted(labeller: Labeller, frame: bytes, reason: str) -> None:
+    labeller.swap(table())
+    assert_untouched(labeller, frame, reason)
 
 
-def test_without_a_table_nothing_is_labelled(tagger: Tagger) -> None:
-    assert tagger.read_table() is None
-    assert_untouched(tagger, tcp(), "no_table")
+def test_without_a_table_nothing_is_labelled(labeller: Labeller) -> None:
+    assert labeller.read_table() is None
+    assert_untouched(labeller, tcp(), "no_table")
 
 
-def test_a_destination_without_a_path_is_not_labelled_and_others_are(tagger: Tagger) -> None:
+def test_a_destination_without_a_path_is_not_labelled_and_others_are(labeller: Labeller) -> None:
     full = table()
-    tagger.swap(full._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2)))
-    assert_untouched(tagger, tcp(dst=FAR), "no_path")
-    assert words(tagger, tcp(dst="10.2.0.2"), 1)[0] in INTER_POD
-    tagger.swap(full._replace(sets=(INTRA_RACK, INTER_RACK, ())))
-    assert_untouched(tagger, tcp(dst=FAR), "no_path")
+    labeller.swap(full._replace(destinations=(0, 1, 2, 2, 2, -1, 2, 2)))
+    assert_untouched(labeller, tcp(dst=FAR), "no_path")
+    assert words(labeller, tcp(dst="10.2.0.2"), 1)[0] in INTER_POD
+    labeller.swap(full._replace(sets=(INTRA_RACK, INTER_RACK, ())))
+    assert_untouched(labeller, tcp(dst=FAR), "no_path")
 
 
-def test_super_packets_are_labelled_and_counted(tagger: Tagger) -> None:
-    tagger.swap(table())
+def test_super_packets_are_labelled_and_counted(labeller: Labeller) -> None:
+    labeller.swap(table())
     for segments in (1, 2, 45):
-        assert word_of(tagger.run(tcp(), gso_segments=segments).data) in INTER_POD
-    counters = tagger.counters()
+        assert word_of(labeller.run(tcp(), gso_segments=segments).data) in INTER_POD
+    counters = labeller.counters()
     assert (counters["gso"], counters["labelled"]) == (2, 3)
 
 
 # -- tables -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_kernel_holds_what_was_swapped_in(tagger: Tagger) -> None:
+def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
     many = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
     destinations = tuple(2 - (at % 4 == 3) * 3 if at > 1 else at for at in range(1152))
     big = PathTable(IPv4Network("10.0.0.0/8"), 24, (INTRA_RACK, INTER_RACK, many), destinations, 99, Policy.RANDOM)
     for swapped in (table(), big, table(seed=3)):
-        tagger.swap(swapped)
-        assert tagger.read_table() == swapped
+        labeller.swap(swapped)
+        assert labeller.read_table() == swapped
 
 
-def test_after_settling_a_table_of_the_same_size_or_less_is_swapped_in_without_waiting(tagger: Tagger) -> None:
+def test_after_settling_a_table_of_the_same_size_or_less_is_swapped_in_without_waiting(labeller: Labeller) -> None:
     ready: list[bool] = []
     few, many = ((1, 1), (1, 2)), tuple((up1, up2) for up2 in range(24) for up1 in range(24))
     for candidates in (few, many, few, many, few):
-        ready.append(tagger.tables.ready_for(table(inter_pod=candidates)))
-        tagger.swap(table(inter_pod=candidates))
-        assert not tagger.tables.ready_for(table(inter_pod=few))
-        tagger.tables.settle()
+        ready.append(labeller.tables.ready_for(table(inter_pod=candidates)))
+        labeller.swap(table(inter_pod=candidates))
+        assert not labeller.tables.ready_for(table(inter_pod=few))
+        labeller.tables.settle()
     assert ready == [False, False, True, True, True]
 
 
-def test_a_flow_goes_on_over_the_new_candidates_after_a_swap(tagger: Tagger) -> None:
+def test_a_flow_goes_on_over_the_new_candidates_after_a_swap(labeller: Labeller) -> None:
     key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
     shrinking = [INTER_POD, INTER_POD[1:], INTER_POD[:1], ((5, 6), (7, 8)), INTER_POD]
     n = 0
     for candidates in shrinking:
-        tagger.swap(table(inter_pod=candidates))
-        for taken in words(tagger, tcp(), 8):
+        labeller.swap(table(inter_pod=candidates))
+        for taken in words(labeller, tcp(), 8):
             assert taken in candidates
             if len(candidates) > 1:  # a lone candidate needs no turn
                 assert taken == table(inter_pod=candidates).choose(key, n)
                 n += 1
 
 
-def test_no_packet_sees_parts_of_two_tables(tagger: Tagger) -> None:
+def test_no_packet_sees_parts_of_two_tables(labeller: Labeller) -> None:
     # Sets, their places and their sizes differ: a mix of two tables would give words of neither, or none at all.
-    small: tuple[Word, ...] = ((1, 1), (1, 2), (1, 3))
+    small: tuple[Label, ...] = ((1, 1), (1, 2), (1, 3))
     large = tuple((2, up2) for up2 in range(200))
     tables = [table(inter_pod=small), table(inter_pod=large)._replace(sets=(large, INTRA_RACK, small, large))]
     tables[1] = tables[1]._replace(destinations=(1, 1, 3, 0, 3, 3, 0, 3))
-    tagger.swap(tables[0])
+    labeller.swap(tables[0])
     done = threading.Event()
     swaps = 0
 
@@ -360,27 +360,27 @@ def test_no_packet_sees_parts_of_two_tables(tagger: Tagger) -> None:
         nonlocal swaps
         while not done.is_set():
             swaps += 1
-            tagger.swap(tables[swaps % 2])
+            labeller.swap(tables[swaps % 2])
             if swaps % 3:
-                tagger.tables.settle()
+                labeller.tables.settle()
 
     swapper = threading.Thread(target=keep_swapping)
     swapper.start()
     try:
-        seen: Counter[Word | None] = Counter()
+        seen: Counter[Label | None] = Counter()
         while swaps < 60 or not {*small} < {*seen}:
-            seen[word_of(tagger.run(tcp(), repeat=7).data)] += 1
+            seen[word_of(labeller.run(tcp(), repeat=7).data)] += 1
     finally:
         done.set()
         swapper.join()
     assert set(seen) <= {*small, *large}
-    counters = tagger.counters()
+    counters = labeller.counters()
     assert counters.pop("labelled") == 7 * seen.total()
     assert set(counters.values()) == {0}
 
 
 def test_a_table_that_was_in_force_is_filled_anew_only_after_the_kernel_has_waited_for_its_readers(
-    tagger: Tagger, monkeypatch: pytest.MonkeyPatch
+    labeller: Labeller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No test can make a packet last long enough to be caught reading it, so what is seen here are the calls to the kernel: every
     # update of an array of maps waits, also one of the same map.
@@ -399,9 +399,9 @@ def test_a_table_that_was_in_force_is_filled_anew_only_after_the_kernel_has_wait
     monkeypatch.setattr(libbpf, "update", updating)
     monkeypatch.setattr(libbpf, "fill_array", filling)
     for turn in range(size):
-        tagger.swap(table())
+        labeller.swap(table())
         if turn % 2:
-            tagger.tables.settle()
+            labeller.tables.settle()
     found = "".join(call[0] for call in calls)
     assert found.count("f") == found.count("t") == size
     assert "wftw" in found
@@ -422,12 +422,12 @@ def test_a_table_that_was_in_force_is_filled_anew_only_after_the_kernel_has_wait
     ],
 )
 def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(
-    tagger: Tagger, change: dict[str, object], complaint: str
+    labeller: Labeller, change: dict[str, object], complaint: str
 ) -> None:
-    tagger.swap(table())
+    labeller.swap(table())
     with pytest.raises(ValueError, match=complaint):
-        tagger.swap(table()._replace(**change))  # type: ignore[arg-type]
-    assert tagger.read_table() == table()
+        labeller.swap(table()._replace(**change))  # type: ignore[arg-type]
+    assert labeller.read_table() == table()
 
 
 def test_policies_have_the_command_lines_names() -> None:

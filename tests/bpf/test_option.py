@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
-from flowrules.word import Carrier
+from flowrules.label import Carrier
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.agent.tagger import Tagger
 from tests.bpf import reference
 from tests.bpf.fuzz import Programs, fuzz
 from tests.bpf.packets import FAR, table, tcp
@@ -58,32 +58,32 @@ def test_what_was_written_is_stripped_again(programs: Programs) -> None:
 
 
 def test_every_room_in_the_header_is_used() -> None:
-    with Tagger("lo", carrier=Carrier.OPTION) as tagger:
-        tagger.swap(table())
-        stacked = tagger.run(tcp(), repeat=11).data
+    with Labeller("lo", carrier=Carrier.OPTION) as labeller:
+        labeller.swap(table())
+        stacked = labeller.run(tcp(), repeat=11).data
         assert len(stacked) == len(tcp()) + 40
         assert {stacked[at : at + 2] for at in range(34, 74, 4)} == {b"\x9e\x04"}
-        assert (tagger.counters()["labelled"], tagger.counters()["no_room"]) == (10, 1)
-        assert tagger.strip(stacked, repeat=11).data == tcp()
-        assert tagger.counters()["stripped"] == 10
+        assert (labeller.counters()["labelled"], labeller.counters()["no_room"]) == (10, 1)
+        assert labeller.strip(stacked, repeat=11).data == tcp()
+        assert labeller.counters()["stripped"] == 10
 
 
 def test_a_flow_takes_its_paths_in_turn_and_a_packet_that_cannot_be_labelled_takes_no_turn() -> None:
-    with Tagger("lo", carrier=Carrier.OPTION) as tagger:
-        tagger.swap(table())
+    with Labeller("lo", carrier=Carrier.OPTION) as labeller:
+        labeller.swap(table())
         words = []
         for _ in range(8):
-            words.append(tagger.run(tcp()).data[36:38])
-            assert tagger.run(tcp(options=b"\x01" * 40)).data == tcp(options=b"\x01" * 40)
+            words.append(labeller.run(tcp()).data[36:38])
+            assert labeller.run(tcp(options=b"\x01" * 40)).data == tcp(options=b"\x01" * 40)
         assert words[:4] == words[4:]
         assert len(set(words)) == 4
 
 
 def test_the_words_are_those_of_the_mac_carrier() -> None:
     for policy in Policy:
-        with Tagger("lo", carrier=Carrier.OPTION) as option, Tagger("lo") as mac:
-            for tagger in (option, mac):
-                tagger.swap(table(policy=policy))
+        with Labeller("lo", carrier=Carrier.OPTION) as option, Labeller("lo") as mac:
+            for labeller in (option, mac):
+                labeller.swap(table(policy=policy))
             for port in range(40000, 40032):
                 frame = tcp(sport=port, dst=FAR)
                 assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]

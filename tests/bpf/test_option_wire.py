@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.edge_parser import Mode
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
@@ -22,7 +22,7 @@ from sopa_ryu.agent.kernel import xdp
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
-from sopa_ryu.agent.tagger import Tagger
+from sopa_ryu.agent.labeller import Labeller
 from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.packets import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
 from tests.bpf.reference import checksum
@@ -51,8 +51,8 @@ class Ends:
         self._stack = ExitStack()
         if apply:
             self._stack.enter_context(self.settings)
-        self.host = self._stack.enter_context(Tagger("host0", netns=pair.host, carrier=Carrier.OPTION))
-        self.peer = self._stack.enter_context(Tagger("peer0", netns=pair.peer, carrier=Carrier.OPTION))
+        self.host = self._stack.enter_context(Labeller("host0", netns=pair.host, carrier=Carrier.OPTION))
+        self.peer = self._stack.enter_context(Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION))
         self.host.swap(table())
         for end in (self.host, self.peer):
             end.attach()
@@ -281,7 +281,7 @@ def test_after_sigkill_the_successor_knows_the_first_mtu_whatever_its_carrier(
 ) -> None:
     for _ in range(2):
         leave_behind(HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4))
-        killed = Tagger("host0", netns=pair.host, carrier=Carrier.OPTION)
+        killed = Labeller("host0", netns=pair.host, carrier=Carrier.OPTION)
         killed.swap(table())
         killed.attach()
         killed.close()
@@ -290,10 +290,10 @@ def test_after_sigkill_the_successor_knows_the_first_mtu_whatever_its_carrier(
     settings.apply()
     assert settings.fabric_mtu == 1500
     assert link_mtu(pair.on_host, "host0") == 1500 - successor.overhead
-    with Tagger("host0", netns=pair.host, carrier=successor) as tagger:
-        assert tagger.inherits()
-        tagger.swap(table())
-        tagger.attach()
+    with Labeller("host0", netns=pair.host, carrier=successor) as labeller:
+        assert labeller.inherits()
+        labeller.swap(table())
+        labeller.attach()
         ingress = pair.on_host("tc filter show dev host0 ingress")
         assert ("sopa_strip" in ingress) is (successor is Carrier.OPTION)
     settings.restore()

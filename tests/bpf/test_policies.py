@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy, Word
-from sopa_ryu.agent.tagger import Tagger
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.bpf.packets import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
 
-MakeTagger = Callable[..., Tagger]
+MakeTagger = Callable[..., Labeller]
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
 
@@ -33,8 +33,8 @@ def key_of(sport: int = 40000, dst: str = FAR) -> FlowKey:
     return FlowKey.of(HERE, dst, TCP, sport, 5001)
 
 
-def word(tagger: Tagger, frame: bytes) -> Word:
-    taken = word_of(tagger.run(frame).data)
+def word(labeller: Labeller, frame: bytes) -> Label:
+    taken = word_of(labeller.run(frame).data)
     assert taken is not None
     return taken
 
@@ -52,28 +52,30 @@ def one_processor() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_bytes_stay_within_one_packet_of_each_other_whatever_the_packets_and_flows(tagger: Tagger, seed: int) -> None:
-    tagger.swap(table(policy=Policy.LEAST_USED))
+def test_bytes_stay_within_one_packet_of_each_other_whatever_the_packets_and_flows(
+    labeller: Labeller, seed: int
+) -> None:
+    labeller.swap(table(policy=Policy.LEAST_USED))
     draw = random.Random(seed)
-    carried: Counter[Word] = Counter(dict.fromkeys(INTER_POD, 0))
+    carried: Counter[Label] = Counter(dict.fromkeys(INTER_POD, 0))
     for _ in range(3000):
         frame = frame_of(draw.choice((60, 60, 600, 1514)), draw.randrange(1, 30))
         before = min(carried.values())
-        taken = word(tagger, frame)
+        taken = word(labeller, frame)
         assert carried[taken] == before
         carried[taken] += len(frame)
         assert max(carried.values()) - min(carried.values()) <= 1514
 
 
-def test_equal_packets_take_the_candidates_in_turn(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.LEAST_USED))
-    taken = [word(tagger, tcp()) for _ in range(400)]
+def test_equal_packets_take_the_candidates_in_turn(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.LEAST_USED))
+    taken = [word(labeller, tcp()) for _ in range(400)]
     assert all(set(taken[at : at + 4]) == set(INTER_POD) for at in range(0, 400, 4))
 
 
 @pytest.mark.parametrize("inter_pod", [INTER_POD, MANY], ids=["4", "576"])
 def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
-    tagger: Tagger, inter_pod: tuple[Word, ...]
+    labeller: Labeller, inter_pod: tuple[Label, ...]
 ) -> None:
     its = table(policy=Policy.LEAST_USED, inter_pod=inter_pod)
     lone = its._replace(sets=(INTRA_RACK, INTER_RACK, inter_pod, inter_pod[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2))
@@ -82,35 +84,35 @@ def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
     for number in range(6000):
         if number % 500 == 0:
             model.table = draw.choice((its, lone, fewer))
-            tagger.swap(model.table)
+            labeller.swap(model.table)
         size, sport, dst = draw.choice((60, 700, 1514)), draw.randrange(9), draw.choice((FAR, FAR, NEAR, "10.2.0.2"))
         if draw.random() < 0.1:
             key = FlowKey.of(HERE, dst, TCP | FRAGMENT_KEY, 0, number)
-            assert word(tagger, frame_of(size, dst=dst, fragment=0x2000, ident=number)) == model.choose(key, size)
+            assert word(labeller, frame_of(size, dst=dst, fragment=0x2000, ident=number)) == model.choose(key, size)
         else:
-            assert word(tagger, frame_of(size, sport, dst=dst)) == model.choose(key_of(sport, dst), size)
+            assert word(labeller, frame_of(size, sport, dst=dst)) == model.choose(key_of(sport, dst), size)
 
 
-def test_what_takes_a_path_without_a_choice_counts_for_the_choices_of_others(tagger: Tagger) -> None:
+def test_what_takes_a_path_without_a_choice_counts_for_the_choices_of_others(labeller: Labeller) -> None:
     one = table(policy=Policy.LEAST_USED)._replace(
         sets=(INTRA_RACK, INTER_RACK, INTER_POD, INTER_POD[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2)
     )
-    tagger.swap(one)
+    labeller.swap(one)
     for _ in range(20):
-        tagger.run(frame_of(1000, dst="10.2.0.2"))
-    taken = [word(tagger, frame_of(1000)) for _ in range(60)]
+        labeller.run(frame_of(1000, dst="10.2.0.2"))
+    taken = [word(labeller, frame_of(1000)) for _ in range(60)]
     assert Counter(taken) == dict.fromkeys(INTER_POD[1:], 20)
 
 
-def test_with_more_candidates_than_are_compared_none_is_far_from_the_others(tagger: Tagger) -> None:
+def test_with_more_candidates_than_are_compared_none_is_far_from_the_others(labeller: Labeller) -> None:
     # Measured with 4 seeds: 2.2 to 4.6 KB above or below the mean after 11,520 packets and after 115,200, as each packet goes
     # to the least of 8 drawn anew; at random it is 10 to 20 KB and 40 to 62 KB, growing as the root of the packets.
-    tagger.swap(table(policy=Policy.LEAST_USED, inter_pod=MANY))
+    labeller.swap(table(policy=Policy.LEAST_USED, inter_pod=MANY))
     draw = random.Random(1)
     carried, at_random = (Counter(dict.fromkeys(MANY, 0)) for _ in range(2))
     for number in range(60 * len(MANY)):
         frame = frame_of(draw.choice((60, 1514)), draw.randrange(1, 30))
-        carried[word(tagger, frame)] += len(frame)
+        carried[word(labeller, frame)] += len(frame)
         at_random[draw.choice(MANY)] += len(frame)
         if number + 1 in (20 * len(MANY), 60 * len(MANY)):
             mean = sum(carried.values()) / len(carried)
@@ -119,12 +121,12 @@ def test_with_more_candidates_than_are_compared_none_is_far_from_the_others(tagg
     assert max(at_random.values()) - mean > 4 * 4 * 1514
 
 
-def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.LEAST_USED, inter_pod=INTER_POD[1:]))
+def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.LEAST_USED, inter_pod=INTER_POD[1:]))
     for _ in range(3000):
-        tagger.run(frame_of(1514))
-    tagger.swap(table(policy=Policy.LEAST_USED))
-    taken = [word(tagger, frame_of(1514)) for _ in range(200)]
+        labeller.run(frame_of(1514))
+    labeller.swap(table(policy=Policy.LEAST_USED))
+    taken = [word(labeller, frame_of(1514)) for _ in range(200)]
     burst = next(at for at, each in enumerate(taken) if each != INTER_POD[0])
     assert 0 < burst <= LOOKS_BACK // 1514 + 1
     assert Counter(taken[-100:]) == dict.fromkeys(INTER_POD, 25)
@@ -133,85 +135,85 @@ def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(tagger: Ta
 # -- flowlets ---------------------------------------------------------------------------------------------------------
 
 
-def set_last_packet(tagger: Tagger, ago_ns: int, sport: int = 40000) -> None:
+def set_last_packet(labeller: Labeller, ago_ns: int, sport: int = 40000) -> None:
     """Have the flow's last packet come so long ago."""
     key = struct.pack("=IIII", *key_of(sport))
-    value = libbpf.lookup(tagger._flows_fd, key, 16)
+    value = libbpf.lookup(labeller._flows_fd, key, 16)
     assert value is not None
     turns, _ = struct.unpack("=QQ", value)
-    libbpf.update(tagger._flows_fd, key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
+    libbpf.update(labeller._flows_fd, key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
 
 
-def test_flows_have_gaps_of_their_own(tagger: Tagger) -> None:
+def test_flows_have_gaps_of_their_own(labeller: Labeller) -> None:
     model = Flowlets(table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=10**9))
-    tagger.swap(model.table)
+    labeller.swap(model.table)
     draw, now = random.Random(3), dict.fromkeys(range(5), 0)
     for number in range(1500):
         sport = draw.randrange(5)
         if draw.random() < 0.2 and number > 100:
-            set_last_packet(tagger, 2 * 10**9, sport)
+            set_last_packet(labeller, 2 * 10**9, sport)
             now[sport] += 2 * 10**9
-        assert word(tagger, frame_of(60, sport)) == model.choose(key_of(sport), now[sport])
+        assert word(labeller, frame_of(60, sport)) == model.choose(key_of(sport), now[sport])
 
 
-def test_a_burst_keeps_its_path_and_a_gap_draws_another_one(tagger: Tagger) -> None:
+def test_a_burst_keeps_its_path_and_a_gap_draws_another_one(labeller: Labeller) -> None:
     chosen_from = table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=10**9)
-    tagger.swap(chosen_from)
+    labeller.swap(chosen_from)
     key = key_of()
     for number in range(40):
-        taken = {word(tagger, tcp()) for _ in range(20)}
+        taken = {word(labeller, tcp()) for _ in range(20)}
         assert taken == {chosen_from.choose(key, number)}
-        set_last_packet(tagger, 2 * 10**9)
+        set_last_packet(labeller, 2 * 10**9)
 
 
-def test_paths_are_drawn_evenly_by_flowlets(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.FLOWLET)._replace(parameter=10**9))
-    taken: Counter[Word] = Counter()
+def test_paths_are_drawn_evenly_by_flowlets(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=10**9))
+    taken: Counter[Label] = Counter()
     for _ in range(2000):
-        taken[word(tagger, tcp())] += 1
-        set_last_packet(tagger, 2 * 10**9)
+        taken[word(labeller, tcp())] += 1
+        set_last_packet(labeller, 2 * 10**9)
     assert all(420 < taken[each] < 580 for each in INTER_POD)  # 500 expected, 4 standard deviations: 77
 
 
-def test_the_gap_is_time_since_the_flows_last_packet(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.FLOWLET)._replace(parameter=50_000_000))
-    tagger.run(tcp())
+def test_the_gap_is_time_since_the_flows_last_packet(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=50_000_000))
+    labeller.run(tcp())
     for _ in range(3):  # less than the gap each, more in all
         time.sleep(0.02)
-        tagger.run(tcp())
-    [ended] = tagger.flow_positions().values()
+        labeller.run(tcp())
+    [ended] = labeller.flow_positions().values()
     time.sleep(0.2)
-    tagger.run(tcp())
-    assert tagger.flow_positions() == {key_of(): ended + 1}
+    labeller.run(tcp())
+    assert labeller.flow_positions() == {key_of(): ended + 1}
 
 
 # -- flowcells --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cell", [1, 1514, 4000, 65_536])
-def test_the_path_changes_with_the_first_packet_behind_a_cells_border(tagger: Tagger, cell: int) -> None:
+def test_the_path_changes_with_the_first_packet_behind_a_cells_border(labeller: Labeller, cell: int) -> None:
     chosen_from = table(policy=Policy.FLOWCELL, inter_pod=MANY)._replace(parameter=cell)
-    tagger.swap(chosen_from)
+    labeller.swap(chosen_from)
     key, draw, sent = key_of(), random.Random(cell), 0
     for _ in range(500):
         frame = frame_of(draw.choice((60, 700, 1514)))
-        assert word(tagger, frame) == chosen_from.choose(key, sent // cell)
+        assert word(labeller, frame) == chosen_from.choose(key, sent // cell)
         sent += len(frame)
 
 
-def test_flows_have_cells_of_their_own_and_a_super_packet_counts_in_full(tagger: Tagger) -> None:
+def test_flows_have_cells_of_their_own_and_a_super_packet_counts_in_full(labeller: Labeller) -> None:
     model = Flowcells(table(policy=Policy.FLOWCELL)._replace(parameter=10_000))
-    tagger.swap(model.table)
+    labeller.swap(model.table)
     draw = random.Random(4)
     for _ in range(1500):
         size, sport = draw.choice((60, 1514, 3000)), draw.randrange(5)
-        taken = word_of(tagger.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
+        taken = word_of(labeller.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
         assert taken == model.choose(key_of(sport), size)
 
 
-def test_cells_take_the_candidates_in_the_interleaved_order(tagger: Tagger) -> None:
-    tagger.swap(table(policy=Policy.FLOWCELL)._replace(parameter=5 * 1000))
-    taken = [word(tagger, frame_of(1000)) for _ in range(60)]
+def test_cells_take_the_candidates_in_the_interleaved_order(labeller: Labeller) -> None:
+    labeller.swap(table(policy=Policy.FLOWCELL)._replace(parameter=5 * 1000))
+    taken = [word(labeller, frame_of(1000)) for _ in range(60)]
     start = INTER_POD.index(taken[0])
     assert taken == [INTER_POD[(start + at // 5) % 4] for at in range(60)]
 
@@ -222,27 +224,27 @@ def test_cells_take_the_candidates_in_the_interleaved_order(tagger: Tagger) -> N
 @pytest.mark.parametrize("policy", STATEFUL)
 def test_both_carriers_choose_alike(make_tagger: MakeTagger, policy: Policy) -> None:
     mac, option = make_tagger(), make_tagger(carrier=Carrier.OPTION)
-    for tagger in (mac, option):
-        tagger.swap(table(policy=policy)._replace(parameter=10**9 if policy is Policy.FLOWLET else 3000))
+    for labeller in (mac, option):
+        labeller.swap(table(policy=policy)._replace(parameter=10**9 if policy is Policy.FLOWLET else 3000))
     for number in range(200):
         frame = frame_of(700, number % 3 + 1)
         assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
 
 
 @pytest.mark.parametrize("policy", STATEFUL)
-def test_a_fragment_and_a_rack_with_one_path_need_no_state(tagger: Tagger, policy: Policy) -> None:
-    tagger.swap(table(policy=policy))
-    fragments = {word(tagger, tcp(fragment=0x2000)) for _ in range(20)}
+def test_a_fragment_and_a_rack_with_one_path_need_no_state(labeller: Labeller, policy: Policy) -> None:
+    labeller.swap(table(policy=policy))
+    fragments = {word(labeller, tcp(fragment=0x2000)) for _ in range(20)}
     assert len(fragments) == 1
-    tagger.run(tcp(dst="10.0.0.3"))
-    assert tagger.flow_positions() == {}
+    labeller.run(tcp(dst="10.0.0.3"))
+    assert labeller.flow_positions() == {}
 
 
 @pytest.mark.parametrize("policy", STATEFUL)
-def test_the_kernel_gives_back_the_parameter(tagger: Tagger, policy: Policy) -> None:
+def test_the_kernel_gives_back_the_parameter(labeller: Labeller, policy: Policy) -> None:
     its = table(policy=policy)
-    tagger.swap(its)
-    assert tagger.read_table() == its
+    labeller.swap(its)
+    assert labeller.read_table() == its
     assert its.parameter == PARAMETERS.get(policy, 0)
 
 
@@ -250,8 +252,8 @@ def test_the_kernel_gives_back_the_parameter(tagger: Tagger, policy: Policy) -> 
     ("policy", "parameter"),
     [(Policy.FLOWLET, 0), (Policy.FLOWCELL, 0), (Policy.FLOWCELL, -1), (Policy.FLOWLET, 1 << 63)],
 )
-def test_a_parameter_that_is_none_is_refused(tagger: Tagger, policy: Policy, parameter: int) -> None:
-    tagger.swap(table())
+def test_a_parameter_that_is_none_is_refused(labeller: Labeller, policy: Policy, parameter: int) -> None:
+    labeller.swap(table())
     with pytest.raises(ValueError, match="needs a parameter"):
-        tagger.swap(table(policy=policy)._replace(parameter=parameter))
-    assert tagger.read_table() == table()
+        labeller.swap(table(policy=policy)._replace(parameter=parameter))
+    assert labeller.read_table() == table()

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import networkx
 
-Word = tuple[int, ...]
+Label = tuple[int, ...]
 
 
 class Oracle:
@@ -39,7 +39,7 @@ class Oracle:
         """The switches of every shortest path of the whole fabric that nothing broken or drained is on."""
         return sorted(path[1:-1] for path in _shortest(self.graph, src, dst) if self._whole(path))
 
-    def rack_words(self, src: str, rack: str) -> list[Word]:
+    def rack_words(self, src: str, rack: str) -> list[Label]:
         """The uplinks of the candidate paths from a host to the hosts of a rack, whose own links do not matter."""
         start = self._rack(src)
         if start == rack:
@@ -86,7 +86,7 @@ def without(graph: networkx.Graph[str], elements: Iterable[str]) -> networkx.Gra
     return left
 
 
-def word(hops: list[str]) -> Word:
+def word(hops: list[str]) -> Label:
     """The two bytes that a path's packets carry: the index of its aggregation switch, and of its core switch within its group."""
     indices = [int(name.rpartition("_")[2]) for name in hops[1 : (len(hops) + 1) // 2]]
     return (*indices, 255, 255)[:2]

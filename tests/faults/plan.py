@@ -21,7 +21,7 @@ KINDS = {
 }
 """What may break, and how often in comparison."""
 
-MOST_AT_ONCE = 4
+MAX_AT_ONCE = 4
 AT_ONCE_SHARE = 0.25
 
 
@@ -57,20 +57,20 @@ class Step:
 
 
 def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
-    """That many faults, up to `MOST_AT_ONCE` of them at a time, all healed in random order in the end."""
+    """That many faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order in the end."""
     draw = random.Random(f"{seed} faults")
     active: list[Fault] = []
     begun = 0
     while begun < faults or active:
         step = Step()
-        healing = active and (begun >= faults or len(active) >= MOST_AT_ONCE or draw.random() < 0.4)
+        healing = active and (begun >= faults or len(active) >= MAX_AT_ONCE or draw.random() < 0.4)
         if healing:
             count = len(active) if draw.random() < 0.1 else 1
             for _ in range(count):
                 step.heal.append(active.pop(draw.randrange(len(active))))
         else:
-            count = draw.randrange(2, MOST_AT_ONCE + 1) if draw.random() < AT_ONCE_SHARE else 1
-            while len(step.begin) < min(count, MOST_AT_ONCE - len(active), faults - begun):
+            count = draw.randrange(2, MAX_AT_ONCE + 1) if draw.random() < AT_ONCE_SHARE else 1
+            while len(step.begin) < min(count, MAX_AT_ONCE - len(active), faults - begun):
                 fault = _draw(tree, draw)
                 if fault not in active and fault not in step.begin and _fits(fault, [*active, *step.begin]):
                     step.begin.append(fault)

@@ -12,7 +12,7 @@ from typing import Any
 
 from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
-from flowrules import word
+from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host
 from topologies.lab.isolation import isolated
@@ -93,7 +93,7 @@ def word_of(frame: bytes) -> tuple[int, int] | None:
     """The hops that an IPv4 packet carries, as its first option or in its Ethernet source address."""
     if ports_at(frame) > 34 and frame[34:36] == b"\x9e\x04":
         return frame[36], frame[37]
-    return word.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12]))
+    return label.parse_mac(":".join(f"{octet:02x}" for octet in frame[6:12]))
 
 
 def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:

@@ -14,7 +14,7 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from experiments.emulation.sopa_lab import SopaLab
-from sopa_ryu.agent.tagger import table_in_force
+from sopa_ryu.agent.labeller import table_in_force
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
 from tests.lab.sopa_lab import agent_of, in_lab, until

@@ -9,7 +9,7 @@ from collections import Counter
 from itertools import pairwise
 
 from experiments.emulation.sopa_lab import SopaLab
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.path_sets import path_table

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.schemes.hedera import OPTIONS_FILE
-from flowrules import word
+from flowrules import label
 from tests.switch.conftest import Fabric, running, until
 from tests.switch.test_traces import packet
 from topologies import Host
@@ -112,7 +112,7 @@ def test_an_elephant_goes_over_the_chosen_core_switch_and_the_others_stay_hashed
 def test_a_placed_entry_writes_the_word_and_is_let_go_when_the_flow_has_ended(hedera: Fabric) -> None:
     up = await_placed(hedera)
     traced = hedera.trace(hedera.tree.switch("e0_0"), f"in_port=1,{tcp(hedera, SRC, DST, 40001)}")
-    assert f"src={word.carrier_mac(up)}" in traced.actions
+    assert f"src={label.carrier_mac(up)}" in traced.actions
     (line,) = entries(hedera, "e0_0", 3)
     assert "idle_timeout=5" in line
     assert "priority=33" in line

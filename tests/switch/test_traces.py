@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from flowrules import word
+from flowrules import label
 from tests.switch.conftest import Fabric
 from topologies import Host
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.switch
 
 
 def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
-    mac = fabric.tree.mac(src) if up is None else word.carrier_mac(up)
+    mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
     ends = f"nw_src={fabric.tree.ip(src)},nw_dst={fabric.tree.ip(dst)},nw_ttl=64"
     return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
 

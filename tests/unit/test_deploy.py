@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
-MOST_EXPOSED = {"sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
+MAX_EXPOSED = {"sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
 
 needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
 
@@ -49,7 +49,7 @@ def test_a_unit_leaves_its_program_little_to_do_harm_with(unit: Path, tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     level = re.search(r"Overall exposure level for \S+: ([\d.]+)", done.stdout)
     assert level is not None, done.stdout + done.stderr
-    assert float(level[1]) <= MOST_EXPOSED[unit.name.partition(".")[0].rstrip("@")]
+    assert float(level[1]) <= MAX_EXPOSED[unit.name.partition(".")[0].rstrip("@")]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)

@@ -9,7 +9,7 @@ from experiments.paper.figure_runs import read, tables
 from experiments.paper.figures import FIGURES
 
 RECORD = Path(__file__).parents[2] / "experiments/record"
-MOST_BYTES = 5_000_000
+MAX_BYTES = 5_000_000
 
 
 @pytest.fixture(scope="module")
@@ -38,4 +38,4 @@ def test_the_tables_are_of_the_data(kept: dict[str, list[RunData]]) -> None:
 
 
 def test_they_are_small() -> None:
-    assert sum(file.stat().st_size for file in RECORD.rglob("*") if file.is_file()) < MOST_BYTES
+    assert sum(file.stat().st_size for file in RECORD.rglob("*") if file.is_file()) < MAX_BYTES

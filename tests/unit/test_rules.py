@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from flowrules import word
+from flowrules import label
 from flowrules.model import Flow, Table, ToController, digest
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
@@ -43,7 +43,7 @@ def test_a_labelled_packet_takes_exactly_the_candidate_path_that_it_names(k: int
     tree = fabric.tree
     for src, dst in pairs(tree, 30):
         for path in tree.candidate_paths(src, dst):
-            way, seen = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+            way, seen = fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(path.up)))
             assert way == [*path.hops, tree.name(dst)]
             assert seen is not None
             assert seen["eth_dst"] == tree.mac(dst)
@@ -73,7 +73,7 @@ def test_unlabelled_flows_between_two_hosts_use_every_core_switch() -> None:
 def test_a_word_whose_index_is_out_of_range_goes_unlabelled_and_is_counted(up: tuple[int, int]) -> None:
     fabric = healthy(4)
     tree, src, dst = fabric.tree, Host(0, 0, 2), Host(2, 1, 3)
-    way, _ = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(up)))
+    way, _ = fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(up)))
     assert way[-1] == tree.name(dst)
     hits = sum((switch.hits for switch in fabric.switches.values()), Counter[Flow]())
     assert any("out of range" in flow.purpose for flow in hits)
@@ -86,7 +86,7 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) 
     fabric = TableFabric(tree, fabric_rules(tree, no_label=[src]))
     taken = set()
     for path in tree.candidate_paths(src, dst):
-        way, seen = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+        way, seen = fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(path.up)))
         assert way[-1] == tree.name(dst)
         assert seen is not None
         taken.add(tuple(way))
@@ -97,7 +97,7 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) 
     # every other host of the same edge switch chooses as before
     for other in (host for host in tree.hosts_of(tree.edge_of(src)) if host != src):
         for path in tree.candidate_paths(other, dst):
-            way, _ = fabric.send(other, ipv4_packet(tree, other, dst, word.carrier_mac(path.up)))
+            way, _ = fabric.send(other, ipv4_packet(tree, other, dst, label.carrier_mac(path.up)))
             assert way == [*path.hops, tree.name(dst)]
 
 
@@ -115,7 +115,7 @@ def test_a_host_cannot_send_from_anothers_address(k: int) -> None:
     tree = fabric.tree
     src, *others = tree.hosts()
     for other in others:
-        for mac in (None, word.carrier_mac((0, 0))):
+        for mac in (None, label.carrier_mac((0, 0))):
             dst = others[-1]
             packet = {**ipv4_packet(tree, src, dst, mac), "ipv4_src": str(tree.ip(other))}
             assert fabric.send(src, packet) == ([tree.name(tree.edge_of(src))], None)
@@ -127,7 +127,7 @@ def test_a_host_cannot_send_from_anothers_address(k: int) -> None:
 def test_what_is_for_no_host_of_the_fabric_is_dropped(destination: str) -> None:
     fabric = healthy(4)
     tree, src = fabric.tree, Host(0, 0, 2)
-    for mac in (None, word.carrier_mac((1, 1))):
+    for mac in (None, label.carrier_mac((1, 1))):
         packet = {**ipv4_packet(tree, src, Host(1, 0, 2), mac), "ipv4_dst": destination}
         assert fabric.send(src, packet)[1] is None
 
@@ -144,7 +144,7 @@ def test_what_came_down_never_goes_up_again(level: Level) -> None:
     switch = Switch(level, 1, 1)
     tables = TableSwitch(switch_rules(tree, switch))
     for up in ((0, 0), (2, 2), None):
-        mac = word.carrier_mac(up) if up else None
+        mac = label.carrier_mac(up) if up else None
         packet = ipv4_packet(tree, Host(5, 0, 2), Host(3, 0, 2), mac)
         assert tables.receive(packet, tree.uplink_port(0)) == []
 
@@ -219,7 +219,7 @@ def test_a_labelled_packet_survives_a_dead_uplink_before_any_host_has_heard_of_i
     for dead in ("e0_0-a0_0", "a0_0-c0_1"):
         fabric = TableFabric(tree, fabric_rules(tree), dead=[dead])
         for path in tree.candidate_paths(src, dst):
-            way, _ = fabric.send(src, ipv4_packet(tree, src, dst, word.carrier_mac(path.up)))
+            way, _ = fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(path.up)))
             assert way[-1] == tree.name(dst)
 
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import networkx
 import pytest
 
-from flowrules import word
+from flowrules import label
 from flowrules.model import Flow, Table
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.models.flow_table import TableFabric, ipv4_packet
@@ -110,7 +110,7 @@ def test_a_word_that_names_a_usable_path_is_obeyed_exactly(k: int, seed: int, pa
     scene = Scene(k, seed, pairs, (*NOTICED, *UNNOTICED, DRAINED))
     for src, dst in scene.pairs:
         for path in scene.failures.split(src, dst)[0]:
-            packet = ipv4_packet(scene.tree, src, dst, word.carrier_mac(path.up))
+            packet = ipv4_packet(scene.tree, src, dst, label.carrier_mac(path.up))
             assert scene.fabric.send(src, packet)[0] == [*path.hops, scene.tree.name(dst)]
 
 
@@ -208,7 +208,7 @@ def test_a_pod_with_few_ways_in_costs_the_words_to_obey_and_one_entry_for_all_ot
     assert cost(12, dict(failures))["e1_0"] == (3, 1)
     its, src, dst = fabric(failures), Host(1, 0, 2), Host(0, 0, 2)
     for up1, up2 in failures.tree.choices("inter-pod"):
-        way, _ = its.send(src, ipv4_packet(failures.tree, src, dst, word.carrier_mac((up1, up2))))
+        way, _ = its.send(src, ipv4_packet(failures.tree, src, dst, label.carrier_mac((up1, up2))))
         assert way[1] == f"a1_{up1}" if up1 > 3 else way[1] in ("a1_4", "a1_5")
         assert way[2:] == [f"c{way[1][-1]}_{up2}", f"a0_{way[1][-1]}", "e0_0", "h0_0_2"]
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.fabric.traffic import LEAST_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
+from sopa_ryu.fabric.traffic import MIN_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
 from topologies import Failures, FatTree, Level, Link, Switch
 from topologies.failures import DRAINED
 
 FRESH_SECONDS = 15.0
 SIZES = [4, 6, 8]
-RATE = LEAST_BITS_PER_SECOND
+RATE = MIN_BITS_PER_SECOND
 """Of an uplink, in bits per second: enough to be judged, and a whole number of bytes."""
 
 

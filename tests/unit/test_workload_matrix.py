@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments.workloads import Plan, Scale, Transfer, Workload, WorkloadError, from_csv
-from experiments.workloads.checks import MOST_TRANSFERS
+from experiments.workloads.checks import MAX_TRANSFERS
 from topologies import FatTree, Host
 
 SCALE = Scale(4.0, 10.0)
@@ -110,7 +110,7 @@ def test_results_of_a_changed_file_are_of_another_experiment(write: Write) -> No
         (HEAD + "h0_0_2,h1_0_2,5,inf\n", "line 2: start 'inf'"),
         (HEAD + 'h0_0_2,"h1_0_2,5,\n', "line 2: .*write plain values"),
         (b"\xff\xfe\x00", "is not UTF-8 text: write"),
-        ("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * (MOST_TRANSFERS + 1), "more than 500000 transfers.*split the file"),
+        ("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * (MAX_TRANSFERS + 1), "more than 500000 transfers.*split the file"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused(write: Write, content: str | bytes, said: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.cli.experiment import MOST_LAB_TRANSFERS
+from experiments.cli.experiment import MAX_LAB_TRANSFERS
 from experiments.emulation.transfers import CLIENT_PORTS
 from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
 from topologies import FatTree
@@ -134,4 +134,4 @@ def test_more_transfers_than_can_be_kept_are_refused(name: str, k: int) -> None:
 
 
 def test_every_transfer_of_the_largest_plan_has_a_port() -> None:
-    assert len(CLIENT_PORTS) >= MOST_LAB_TRANSFERS
+    assert len(CLIENT_PORTS) >= MAX_LAB_TRANSFERS

@@ -28,7 +28,7 @@ from websocket import (
 
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.web import live_feed
-from sopa_ryu.web.picture import MOST_LISTED, Picture
+from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.switch.conftest import until
 from tests.web.conftest import Page
 from tests.web.stub import CAPACITY, services_of
@@ -144,7 +144,7 @@ def test_a_large_fabric_is_told_pod_by_pod_and_bounded() -> None:
     assert told["pods"][0]["drained"] == 3
     assert told["pods"][1]["failed"] == 24
     assert told["pods"][2] == {"failed": 0, "drained": 0, "miswired": 0, "peak": round(11.9 / 12, 3)}
-    assert len(told["failures"]) == len(told["missing"]) == MOST_LISTED
+    assert len(told["failures"]) == len(told["missing"]) == MAX_LISTED
     assert told["failures_total"] == told["missing_total"] + 3
     assert len(json.dumps(told)) < 64_000
 

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 SOPA = "SopaController"
 TEND_SECONDS = 0.5
 """How soon a switch that has connected is given the entries that count."""
-LEAST_IDLE_SECONDS = 5
+MIN_IDLE_SECONDS = 5
 MEGA = 1_000_000.0
 
 
@@ -43,7 +43,7 @@ class Hedera(app_manager.RyuApp):
         super().__init__(*args, **kwargs)
         self.settings = hedera_options.settings(cfg.CONF)
         # two rounds see an entry before it expires
-        self.idle = max(LEAST_IDLE_SECONDS, math.ceil(2 * self.settings.interval))
+        self.idle = max(MIN_IDLE_SECONDS, math.ceil(2 * self.settings.interval))
         self._workers: list[Any] = []
 
     def start(self) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.schemes.hedera.flows import FlowKey, Reading
 from experiments.schemes.hedera.placement import Up
-from flowrules import word
+from flowrules import label
 from flowrules.model import IPV4, Field, Table
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
@@ -52,7 +52,7 @@ def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[A
     messages = []
     for host in tree.hosts_of(edge):
         own: tuple[Field, ...] = (("in_port", tree.port(edge, host)), IPV4, ("ipv4_src", str(tree.ip(host))))
-        labelled = (*own, ("eth_src", word.LABELLED))
+        labelled = (*own, ("eth_src", label.LABELLED))
         messages.append(_add(datapath, STANDING, LABELLED_PRIORITY, labelled, []))
         count = [_learn(seconds), PARSER.NXActionResubmitTable(in_port=CONSULT_FROM, table_id=COUNTING)]
         messages.append(_add(datapath, STANDING, COUNTED_PRIORITY, (*own, TCP), count))
@@ -66,8 +66,8 @@ def standing_count(tree: FatTree) -> int:
 
 def place(datapath: Any, tree: FatTree, flow: FlowKey, up: Up, seconds: int) -> Any:
     """The message that gives a flow a path, until it has sent nothing for ``seconds``."""
-    up1, up2 = word.hop_bytes(up)
-    actions = [PARSER.OFPActionSetField(eth_src=word.carrier_mac(up))]
+    up1, up2 = label.hop_bytes(up)
+    actions = [PARSER.OFPActionSetField(eth_src=label.carrier_mac(up))]
     return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
 
 
@@ -103,7 +103,7 @@ def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
 
 
 def _up(cookie: int) -> Up:
-    return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != word.UNUSED)
+    return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != label.UNUSED)
 
 
 def _five(tree: FatTree, flow: FlowKey) -> tuple[Field, ...]:

@@ -42,7 +42,7 @@ enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, FIRST_DESTINATION 
 
 enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 
-/* Counter numbers: `Reason` in tagger.py. */
+/* Counter numbers: `Reason` in labeller.py. */
 enum reason {
 	LABELLED,
 	NOT_IPV4,

@@ -1,4 +1,4 @@
-/* The SOPA option word, 9e 04 up1 up2 (docs/wire-format.md); flowrules/word.py says the same in Python. */
+/* The SOPA option word, 9e 04 up1 up2 (docs/wire-format.md); flowrules/label.py says the same in Python. */
 #ifndef SOPA_WORD_H
 #define SOPA_WORD_H
 

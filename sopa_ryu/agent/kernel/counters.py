@@ -6,9 +6,9 @@ import struct
 from collections.abc import Iterator
 from enum import IntEnum
 
-from flowrules.word import UNUSED
+from flowrules.label import UNUSED
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.paths.path_table import Word
+from sopa_ryu.agent.paths.path_table import Label
 
 _HOPS = 65
 
@@ -55,7 +55,7 @@ class Counters:
         """Packets since the program was loaded, by what became of them."""
         return {reason: _total(self._reasons, reason) for reason in Reason}
 
-    def by_path(self, half: int) -> dict[Word, int]:
+    def by_path(self, half: int) -> dict[Label, int]:
         """Labelled packets since the program was loaded, by the word that they carry.
 
         Parameters
@@ -71,7 +71,7 @@ class Counters:
         return {word: _total(self._paths, _place(word)) for word in _words(half)}
 
 
-def _words(half: int) -> Iterator[Word]:
+def _words(half: int) -> Iterator[Label]:
     yield UNUSED, UNUSED
     for up1 in range(half):
         yield up1, UNUSED
@@ -79,7 +79,7 @@ def _words(half: int) -> Iterator[Word]:
             yield up1, up2
 
 
-def _place(word: Word) -> int:
+def _place(word: Label) -> int:
     up1, up2 = ((hop + 1) % 256 for hop in word)
     return up1 * _HOPS + up2
 

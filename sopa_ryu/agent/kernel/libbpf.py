@@ -29,7 +29,7 @@ ANY, NOEXIST, EXIST = 0, 1, 2
 _ARRAY, _F_INNER_MAP = 2, 1 << 12
 _SKB_BYTES, _SKB_GSO_SEGS = 192, 164  # struct __sk_buff
 _LOG_LINES = 20
-_MOST_MAPS = 16
+_MAX_MAPS = 16
 
 
 class BpfError(RuntimeError):
@@ -311,9 +311,9 @@ def open_program_map(identifier: int, name: str) -> int:
     """
     program = open_program(identifier)
     try:
-        numbers = (c_uint32 * _MOST_MAPS)()
-        asked = struct.pack("=52xIQ", _MOST_MAPS, ctypes.addressof(numbers))  # nr_map_ids, map_ids
-        count = min(_MOST_MAPS, int(struct.unpack_from("=I", _info(program, 80, asked), 52)[0]))
+        numbers = (c_uint32 * _MAX_MAPS)()
+        asked = struct.pack("=52xIQ", _MAX_MAPS, ctypes.addressof(numbers))  # nr_map_ids, map_ids
+        count = min(_MAX_MAPS, int(struct.unpack_from("=I", _info(program, 80, asked), 52)[0]))
     finally:
         os.close(program)
     for number in numbers[:count]:

@@ -15,7 +15,7 @@ from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable
 __all__ = ["PathTables", "read_in_force"]
 
 SLOTS = 2
-LEAST_WORDS = 64
+MIN_WORDS = 64
 _TURN = struct.pack("=I", 0)
 
 
@@ -99,7 +99,7 @@ class PathTables:
     def _make_room(self, number: int, words: int) -> None:
         if words <= self._words[number]:
             return
-        room = max(LEAST_WORDS, 1 << (words - 1).bit_length())
+        room = max(MIN_WORDS, 1 << (words - 1).bit_length())
         fd = libbpf.create_inner_array("path_table", room, WORD_BYTES)
         try:
             libbpf.update(self._slots, _slot(number), _slot(fd))

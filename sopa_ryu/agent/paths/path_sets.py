@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from flowrules import word
-from sopa_ryu.agent.paths.path_table import PARAMETERS, PathTable, Policy, Word
+from flowrules import label
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 from topologies import Failures, FatTree, Host, Switch
 from topologies.structure import FABRIC_NETWORK
 
@@ -75,5 +75,5 @@ def path_table(
 
 
 @lru_cache(maxsize=64)
-def _words(choices: Choices) -> tuple[Word, ...]:
-    return tuple(word.hop_bytes(up) for up in choices)
+def _words(choices: Choices) -> tuple[Label, ...]:
+    return tuple(label.hop_bytes(up) for up in choices)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice, round_robin, scaled
 
-Word = tuple[int, int]
+Label = tuple[int, int]
 """The two hop bytes of a path, 0xff for a hop that it does not take."""
 
 WORD_BYTES = 8
@@ -78,7 +78,7 @@ class PathTable(NamedTuple):
 
     network: IPv4Network
     stride: int
-    sets: tuple[tuple[Word, ...], ...]
+    sets: tuple[tuple[Label, ...], ...]
     destinations: tuple[int, ...]
     seed: int = 0
     policy: Policy = Policy.ROUND_ROBIN
@@ -140,7 +140,7 @@ class PathTable(NamedTuple):
         destinations = tuple(index.get(place, -1) for place in places)
         return cls(network, stride, sets, destinations, seed, Policy(policy), parameter)
 
-    def candidates(self, destination: IPv4Address | int) -> tuple[Word, ...] | None:
+    def candidates(self, destination: IPv4Address | int) -> tuple[Label, ...] | None:
         """The candidate words for a destination address, or None outside the fabric."""
         address = int(destination)
         edge = address >> 8 & 0xFF
@@ -149,7 +149,7 @@ class PathTable(NamedTuple):
             return None
         return () if self.destinations[index] < 0 else self.sets[self.destinations[index]]
 
-    def choose(self, key: FlowKey, n: int) -> Word | None:
+    def choose(self, key: FlowKey, n: int) -> Label | None:
         """The word that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
 
         ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. What `Policy.LEAST_USED` chooses

@@ -17,7 +17,7 @@ from ryu.lib import hub
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
 from sopa_ryu.southbound import port_stats as module
-from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, LEAST_FRESH_SECONDS, Meter
+from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
 from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from topologies import FatTree, Level, Link, Switch
 
@@ -96,7 +96,9 @@ class Fabric:
         self.sessions: dict[Switch, Session] = {}
         for switch in self.tree.switches():
             self.connect(switch)
-        self.meter = Meter(self.state, cast("dict[Switch, SwitchSession]", self.sessions), interval, link_mbit)
+        self.meter = PortStatsPoller(
+            self.state, cast("dict[Switch, SwitchSession]", self.sessions), interval, link_mbit
+        )
         clock.spawn(self.meter.rounds)
 
     def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> Session:
@@ -341,7 +343,7 @@ def test_what_a_switch_told_is_believed_for_some_intervals_and_some_seconds_at_l
     while not session.asked:
         clock.run(interval / 10)
     session.answer_seconds = FOR_EVER
-    believed = max(FRESH_INTERVALS * interval, LEAST_FRESH_SECONDS)
+    believed = max(FRESH_INTERVALS * interval, MIN_FRESH_SECONDS)
     clock.run(session.asked[0] + believed - 0.01 - clock.now)
     assert fabric.meter.traffic.totals(EDGE)
     clock.run(0.02)
@@ -409,7 +411,7 @@ def test_with_real_threads_too_a_switch_that_does_not_answer_holds_up_nobody(mon
             return {1: PortCounters(0, 0, 0, 0, 0, 0, 0, 0)}
 
     sessions = {switch: Answering(Time(), switch) for switch in tree.switches()}
-    meter = Meter(state, cast("dict[Switch, SwitchSession]", sessions), 0.1)
+    meter = PortStatsPoller(state, cast("dict[Switch, SwitchSession]", sessions), 0.1)
     others = [session for session in sessions.values() if session.switch != EDGE]
     thread = hub.spawn(meter.rounds)
     try:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 from pyroute2 import IPRoute
 
-from flowrules.word import Carrier
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters, Reason
@@ -21,9 +21,9 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.path_maps import PathTables, read_in_force
 from sopa_ryu.agent.kernel.tc import Point
 from sopa_ryu.agent.paths.flow_hash import FlowKey
-from sopa_ryu.agent.paths.path_table import PathTable, Policy, Word
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 
-__all__ = ["DEFAULT_FLOWS", "PathTable", "Policy", "Reason", "Tagger", "Word", "clsact_present", "table_in_force"]
+__all__ = ["DEFAULT_FLOWS", "Label", "Labeller", "PathTable", "Policy", "Reason", "clsact_present", "table_in_force"]
 
 DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
@@ -80,7 +80,7 @@ def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
         return read_in_force(slots, turn)
 
 
-class Tagger:
+class Labeller:
     """Owns the labelling program of one interface. Loads it at once; nothing changes on the interface before `attach`.
 
     Parameters
@@ -149,7 +149,7 @@ class Tagger:
         self._flows_fd = self._object.map_fd("flows")
         self.counted = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
 
-    def __enter__(self) -> Tagger:
+    def __enter__(self) -> Labeller:
         return self
 
     def __exit__(

@@ -1,11 +1,11 @@
 """Who has yet to follow a version."""
 
-from sopa_ryu.fabric.version_tracker import Rollout
+from sopa_ryu.fabric.version_tracker import VersionTracker
 
 
 def test_a_version_is_done_when_the_last_has_followed_it_or_a_later_one() -> None:
     done: list[int] = []
-    rollout = Rollout(done.append)
+    rollout = VersionTracker(done.append)
     assert rollout.begin(2, "abc") == 3
     assert rollout.begin(3, "abc") == 3
     rollout.reached("a", 2)
@@ -19,7 +19,7 @@ def test_a_version_is_done_when_the_last_has_followed_it_or_a_later_one() -> Non
 
 def test_who_leaves_is_not_waited_for_and_who_comes_later_never_was() -> None:
     done: list[int] = []
-    rollout = Rollout(done.append)
+    rollout = VersionTracker(done.append)
     rollout.begin(2, "ab")
     rollout.reached("late", 2)
     rollout.reached("a", 2)
@@ -29,5 +29,5 @@ def test_who_leaves_is_not_waited_for_and_who_comes_later_never_was() -> None:
 
 def test_nobody_to_wait_for_is_nothing_done() -> None:
     done: list[int] = []
-    assert Rollout(done.append).begin(2, []) == 0
+    assert VersionTracker(done.append).begin(2, []) == 0
     assert done == []

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from flowrules import word
+from flowrules import label
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy
 from topologies import Failures, FatTree, Switch
@@ -22,7 +22,7 @@ def test_the_table_holds_exactly_the_usable_candidate_paths_of_every_destination
     src = next(tree.hosts())
     table = path_table(tree, src, failures, seed=7, policy=Policy.ROUND_ROBIN)
     for dst in tree.hosts():
-        usable = [word.hop_bytes(path.up) for path in failures.split(src, dst)[0]]
+        usable = [label.hop_bytes(path.up) for path in failures.split(src, dst)[0]]
         assert list(table.candidates(tree.ip(dst)) or ()) == usable
 
 
