@@ -1,6 +1,6 @@
-"""The fat-tree: its structure, its graph, its failures, and the Mininet fabric built from it."""
+"""The fat-tree: structure, identities, candidate paths and failures. Pure, except for `topologies.lab` and `topologies.ovsdb`."""
 
-from topologies.failures import Failures
+from topologies.failures import Failures, Reason
 from topologies.structure import FatTree, Host, Level, Link, Path, Switch, TopologyError
 
-__all__ = ["Failures", "FatTree", "Host", "Level", "Link", "Path", "Switch", "TopologyError"]
+__all__ = ["Failures", "FatTree", "Host", "Level", "Link", "Path", "Reason", "Switch", "TopologyError"]

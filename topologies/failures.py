@@ -1,23 +1,44 @@
-"""What has failed, and which candidate paths that costs: the one answer that controller, agents, rules and tests share."""
+"""What has failed and which candidate paths that excludes: shared by controller, agents, rules, simulator and tests. Pure."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 from topologies.structure import FatTree, Host, Level, Link, Path, Switch
 
-DRAINED = "drained"
-"""The reason of what is taken out of the candidate paths but still carries packets; every other one is a hard failure."""
+
+class Reason(StrEnum):
+    """The reason why packets must not take a switch or link, as REST, metrics and the push protocol name it.
+
+    The set is open: an agent accepts any text as a reason, so that a newer controller can add one.
+    """
+
+    DOWN = "down"
+    """The port is down, or the switch's OpenFlow channel is closed."""
+    SILENT = "silent"
+    """The port is up, but BFD receives nothing from the other end, or the other end nothing from this one."""
+    NOT_CONNECTED = "not connected"
+    """The switch has not connected since the controller started."""
+    NO_RULES = "without its rules"
+    """The switch refused rules or did not confirm them."""
+    MISWIRED = "miswired"
+    """Link discovery found another neighbour than the planned one."""
+    DRAINED = "drained"
+    """An operator excluded it from the candidate paths. It still carries packets; every other reason is a hard failure."""
+
+
+DRAINED = Reason.DRAINED
 
 _NONE: frozenset[int] = frozenset()
 
 
 class Excluded(NamedTuple):
-    """A candidate path that a failure costs: its uplink choices, and the first failed element on it."""
+    """An excluded candidate path: its uplink indices, and the first failed element on it with its reason."""
 
     up: tuple[int, ...]
     reason: str
@@ -31,18 +52,33 @@ class Failures(Mapping[str, str]):
     tree : FatTree
         The fabric that they belong to.
     reasons : mapping of str to str
-        From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a reason, such as ``"down"`` or `DRAINED`.
+        From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a `Reason` or any other text.
+
+    Attributes
+    ----------
+    elements : mapping of Switch or Link to str
+        The failed elements, each with its name, in the order of the names.
 
     Raises
     ------
     TopologyError
         If a name is no switch or link of the fabric.
+
+    Examples
+    --------
+    >>> from topologies import FatTree, Host
+    >>> failures = Failures(FatTree(4), {"a0_0-c0_1": Reason.DOWN})
+    >>> usable, excluded = failures.split(Host(0, 0, 2), Host(2, 0, 2))
+    >>> [path.up for path in usable]
+    [(0, 0), (1, 0), (1, 1)]
+    >>> excluded
+    [Excluded(up=(0, 1), reason='link a0_0-c0_1 down')]
     """
 
     def __init__(self, tree: FatTree, reasons: Mapping[str, str] | None = None) -> None:
         self.tree = tree
         self._reasons = dict(sorted((reasons or {}).items()))
-        self._elements = frozenset(tree.element(name) for name in self._reasons)
+        self.elements: Mapping[Switch | Link, str] = {tree.element(name): name for name in self._reasons}
 
     def __getitem__(self, name: str) -> str:
         return self._reasons[name]
@@ -54,26 +90,26 @@ class Failures(Mapping[str, str]):
         return len(self._reasons)
 
     def __repr__(self) -> str:
-        return f"Failures({self.tree}, {self._reasons})"
+        return f"Failures({self.tree}, { {name: str(reason) for name, reason in self._reasons.items()} })"
 
-    def with_failed(self, name: str, reason: str = "down") -> Failures:
-        """These failures and one more."""
+    def with_failed(self, name: str, reason: str = Reason.DOWN) -> Failures:
+        """Return these failures and one more."""
         return Failures(self.tree, {**self._reasons, name: reason})
 
     def without(self, name: str) -> Failures:
-        """These failures but one, which has healed."""
+        """Return these failures except one, which has healed."""
         return Failures(self.tree, {other: reason for other, reason in self._reasons.items() if other != name})
 
     def hit(self, elements: Iterable[Switch | Link]) -> str | None:
-        """The first failed one of ``elements`` in words, or None."""
+        """Describe the first failed one of ``elements``, as in "link a0_0-c0_1 down"; None if none has failed."""
         for element in elements:
-            if element in self._elements:
-                name = self.tree.name(element)
+            name = self.elements.get(element)
+            if name is not None:
                 return f"{'link' if isinstance(element, Link) else 'switch'} {name} {self._reasons[name]}"
         return None
 
     def on_way(self, src: Host, dst: Host, up: tuple[int, ...]) -> str | None:
-        """The first failed element on the way that takes those uplinks, host links included, or None."""
+        """Describe the first failed element on the path by uplinks ``up``, host links included; None if none has failed."""
         if not self._reasons:
             return None
         return self.hit(_elements(self.tree, src, dst, up))
@@ -81,8 +117,13 @@ class Failures(Mapping[str, str]):
     def split(self, src: Host, dst: Host) -> tuple[list[Path], list[Excluded]]:
         """Sort the candidate paths between two hosts into usable and excluded ones, both in round-robin order.
 
-        A path is excluded if any switch or link on it has failed: the uplinks of the source's side and the downlinks of the
-        destination's (SOPA paper, section 3.4).
+        A path is excluded if any switch or link on it has failed, on the way up from the source or down to the destination
+        (SOPA paper, section 3.4).
+
+        Raises
+        ------
+        TopologyError
+            If one of them is no host of the fabric.
         """
         usable: list[Path] = []
         excluded: list[Excluded] = []
@@ -97,22 +138,23 @@ class Failures(Mapping[str, str]):
     def choices_from(
         self, edge: Switch, pods: Iterable[int] | None = None
     ) -> dict[Switch, tuple[tuple[int, ...], ...]]:
-        """The usable uplink choices from one rack to every other and to itself, in round-robin order.
+        """Compute the path sets from one rack to every rack, itself included, in round-robin order.
 
-        It says for racks what `split` says for hosts (whose own links it does not look at). Racks that no failure sets apart
-        share one tuple, so the cost is that of what is touched.
+        The answer equals that of `split` for hosts whose own links have not failed. Racks that no failure distinguishes share
+        one tuple, so that the cost depends on the failures and not on the size of the fabric.
 
         Parameters
         ----------
         edge : Switch
             The edge switch of the source.
         pods : iterable of int, optional
-            Answer for the racks of these pods only, such as `pods_affected` names after a change.
+            Restricts the answer to the racks of these pods, for example those of `pods_affected`.
 
         Returns
         -------
         dict
-            From each edge switch, in the order of `FatTree.switches`, to the choices; an empty tuple if none is left.
+            From each edge switch, in the order of `FatTree.switches`, to the uplink indices of its candidate paths; an empty
+            tuple if none is left.
         """
         tree, lost = self.tree, self.lost_uplinks
         lowest = self.alive(edge)
@@ -143,19 +185,19 @@ class Failures(Mapping[str, str]):
         return choices
 
     def pods_affected(self, edge: Switch, changed: Iterable[str]) -> frozenset[int]:
-        """The pods to whose racks the candidate paths from ``edge`` may change when some elements fail or heal.
+        """Return the pods to whose racks the candidate paths from ``edge`` may change when some elements fail or heal.
 
         Parameters
         ----------
         edge : Switch
             The edge switch of the source.
         changed : iterable of str
-            The names of those switches and links, failed now or not.
+            The names of these switches and links, failed now or not.
 
         Returns
         -------
         frozenset of int
-            To the racks of every other pod, `choices_from` says the same before and after.
+            For the racks of every other pod, `choices_from` returns the same before and after.
 
         Raises
         ------
@@ -171,7 +213,7 @@ class Failures(Mapping[str, str]):
             if isinstance(lowest, Host):
                 continue
             if lowest.level is Level.CORE:
-                affected |= every - own  # no way within the pod rises that high
+                affected |= every - own  # no path within the pod reaches a core switch
             elif lowest.pod != edge.pod:
                 affected.add(lowest.pod)
             elif lowest == edge:
@@ -183,25 +225,25 @@ class Failures(Mapping[str, str]):
         return frozenset(affected)
 
     def lost_uplinks(self, switch: Switch) -> frozenset[int]:
-        """The uplinks of a switch that lead nowhere: the cable or the switch above it has failed."""
+        """Return the uplink indices of a switch whose cable, or the switch above it, has failed."""
         return self._lost.get(switch, _NONE)
 
     def alive(self, *elements: Switch | Link) -> bool:
-        """Whether none of ``elements`` has failed."""
-        return self._elements.isdisjoint(elements)
+        """Return whether none of ``elements`` has failed."""
+        return self.elements.keys().isdisjoint(elements)
 
     @cached_property
     def hard(self) -> Failures:
         """These failures without what is only drained."""
-        if DRAINED not in self._reasons.values():
+        if Reason.DRAINED not in self._reasons.values():
             return self
-        return Failures(self.tree, {name: reason for name, reason in self._reasons.items() if reason != DRAINED})
+        return Failures(self.tree, {name: reason for name, reason in self._reasons.items() if reason != Reason.DRAINED})
 
     @cached_property
     def _lost(self) -> dict[Switch, frozenset[int]]:
         """`lost_uplinks` of every switch that has any."""
         lost: defaultdict[Switch, set[int]] = defaultdict(set)
-        for element in self._elements:
+        for element in self.elements:
             if isinstance(element, Link):
                 if isinstance(element.lower, Switch):
                     lost[element.lower].add(element.upper.index)
@@ -215,12 +257,12 @@ class Failures(Mapping[str, str]):
 
     @cached_property
     def touched_pods(self) -> frozenset[int]:
-        """The pods on whose way down something has failed; to every other pod all failures are upward ones."""
-        return frozenset(pod for element in self._elements for pod in _pods(element))
+        """The pods with a failure on the way down to them; every other pod is affected by failures on the way up only."""
+        return frozenset(pod for element in self.elements for pod in _pods(element))
 
 
 def _pods(element: Switch | Link) -> Iterator[int]:
-    """The pods in which a failed element is on the way down."""
+    """Yield the pods in which a failed element is on the way down."""
     for node in element if isinstance(element, Link) else (element,):
         if isinstance(node, Host) or node.level is not Level.CORE:
             yield node.pod

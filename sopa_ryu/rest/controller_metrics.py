@@ -20,13 +20,12 @@ from ryu.lib import hub
 from webob import Request, Response
 
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.fabric.state import DOWN, MISSING, MISWIRED, NO_RULES, SILENT, FabricState
+from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from sopa_ryu.southbound.switch_manager import SwitchManager
-from topologies import Level, Switch
-from topologies.failures import DRAINED
+from topologies import Level, Reason, Switch
 
 PATH = "/metrics"
 SLICE_SECONDS = 0.005
@@ -34,7 +33,10 @@ SLICE_SECONDS = 0.005
 CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds: a failure is at every agent after some 15 ms at k=4 and 300 ms at k=24."""
 # All are told, 0 of them, too: an alert has to see them rise and fall.
-FAILURE_KINDS = {"link": (DOWN, SILENT, MISWIRED, DRAINED), "switch": (DOWN, MISSING, NO_RULES, DRAINED)}
+FAILURE_KINDS = {
+    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED),
+    "switch": (Reason.DOWN, Reason.NOT_CONNECTED, Reason.NO_RULES, Reason.DRAINED),
+}
 PORT_COUNTERS = {
     "receive_bytes": "Bytes of Ethernet frames that a port has received.",
     "transmit_bytes": "Bytes of Ethernet frames that a port has transmitted.",

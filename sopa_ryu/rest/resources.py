@@ -14,12 +14,12 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.drains import StateError
-from sopa_ryu.fabric.state import DOWN, SILENT, FabricState
+from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.runtime import process_stats
 from sopa_ryu.southbound.switch_session import SwitchError
-from topologies import Host, Link, Switch, TopologyError
+from topologies import Host, Link, Reason, Switch, TopologyError
 
 TCP = 6
 LINKS_PER_HOST = 3  # k^3/4 hosts, and as many links at each of the three levels
@@ -149,7 +149,7 @@ class Resources:
     def wiring(self) -> Listing:
         """Every link that is not where the fat-tree wants it."""
         since = self._its.since()
-        down = {name: reason for name, reason in self.state.failures.items() if reason in (DOWN, SILENT)}
+        down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
         report = self._its.wiring.report(down, since.keys(), since, time.monotonic())
         return self._list("problems", report.pop("problems"), **report)
 

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 
 from ryu.lib import hub
 
-from sopa_ryu.fabric.state import SILENT, FabricState
+from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.switch_session import SwitchSession
-from topologies import Switch
+from topologies import Reason, Switch
 
 LOG = logging.getLogger("sopa.bfd")
 
@@ -96,7 +96,7 @@ class BfdKeeper:
     def _links_come_back(self) -> bool:
         hub.sleep(1)
         deadline = time.monotonic() + BACK_SECONDS
-        while SILENT in self._state.failures.values():
+        while Reason.SILENT in self._state.failures.values():
             if time.monotonic() > deadline:
                 return False
             hub.sleep(0.1)

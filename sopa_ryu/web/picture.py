@@ -8,11 +8,9 @@ from typing import Any
 
 from ryu.lib import hub
 
-from sopa_ryu.fabric.state import DOWN, MISWIRED, SILENT
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.resources import Services
-from topologies import Host, Level, Link, Switch
-from topologies.failures import DRAINED
+from topologies import Host, Level, Link, Reason, Switch
 
 MAX_DRAWN_K = 16
 """A larger fabric is told pod by pod, and the page draws it so."""
@@ -20,6 +18,7 @@ MAX_LISTED = 200
 LAG_SECONDS = 1.0
 """Agents take tens of milliseconds for a version: only who takes longer is worth a line."""
 WIRING_SECONDS = 5.0
+SHOWN_AS: dict[str, str] = {Reason.DRAINED: "drained", Reason.MISWIRED: "miswired"}
 
 
 class Picture:
@@ -93,7 +92,9 @@ class Picture:
         if made is None or made[0] != self._state.version or now - made[1] > WIRING_SECONDS:
             self._wiring_of = self._state.version, now
             since = self._its.since()
-            down = {name: reason for name, reason in self._state.failures.items() if reason in (DOWN, SILENT)}
+            down = {
+                name: reason for name, reason in self._state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)
+            }
             report = self._its.wiring.report(down, since.keys(), since, now)
             # what is missing because a cable or switch is out is told as just that
             problems = [
@@ -151,7 +152,7 @@ class Picture:
 
     def _pods(self) -> list[dict[str, Any]]:
         """Of each pod what has failed in it and below the core, and how busy its links between switches are."""
-        tree, reasons = self._tree, self._state.failures
+        tree, failures = self._tree, self._state.failures
         told: list[dict[str, Any]] = []
         for pod in range(tree.k):
             links = [
@@ -163,11 +164,10 @@ class Picture:
             used = [use for link in links if (use := self._use(link)) is not None]
             told.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})
             hub.sleep(0)  # there may be tens of thousands of links, and the fabric does not wait for its picture
-        for name, reason in reasons.items():
-            element = tree.element(name)
+        for element, name in failures.elements.items():
             lowest = element.lower if isinstance(element, Link) else element
             if isinstance(lowest, Host) or lowest.level is not Level.CORE:
-                told[lowest.pod][{DRAINED: "drained", MISWIRED: "miswired"}.get(reason, "failed")] += 1
+                told[lowest.pod][SHOWN_AS.get(failures[name], "failed")] += 1
         return told
 
     def _use(self, link: Link) -> float | None:
