@@ -1,10 +1,13 @@
-"""The controller application: ``ryu-manager sopa_ryu.app``. The only module that knows Ryu's events."""
+"""The controller application: ``ryu-manager sopa_ryu.app``. The only module that knows Ryu's events.
+
+It turns events into observations for `sopa_ryu.fabric.coordinator`, and carries out the effects that come back.
+"""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
@@ -16,33 +19,35 @@ from ryu.lib import hub
 
 from sopa_ryu import options
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.state import Change, FabricState
+from sopa_ryu.fabric.messages import Heard
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_manager import Effects
+from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.resources import Services
 from sopa_ryu.runtime import collector
-from sopa_ryu.southbound import openflow, rule_audit
+from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
-from sopa_ryu.southbound.link_discovery import LinkDiscovery
+from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from sopa_ryu.southbound.switch_manager import SwitchManager
-from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from topologies import FatTree, Switch
+from topologies.failures import Reason
 
 LOG = logging.getLogger("sopa")
 
 RESTART_SECONDS = 1.0
-FAILURES_SHOWN = 8  # in one line of the log
 
 
 class SopaController(app_manager.RyuApp):
-    """Keeps a fat-tree of OpenFlow 1.3 switches in its rules and tells its hosts what has failed."""
+    """Keeps a fat-tree of OpenFlow 1.3 switches at its rules and sends its hosts what has failed."""
 
     OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - Ryu's own way to declare it
 
@@ -55,26 +60,26 @@ class SopaController(app_manager.RyuApp):
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.state.drain(self.drains.names, time.monotonic())
+        self.core = Coordinator(self.state, settings.settle, settings.lldp_interval, settings.no_label)
+        self.switches = self.core.switches
+        self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
-        self.fleet = SwitchManager(self.state, self._announce, self._installed, settings.settle, settings.no_label)
-        self.prober = LinkDiscovery(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
-        self.bfd = BfdKeeper(self.state, self.fleet.sessions, settings.ovsdb, settings.bfd_interval, tls)
-        self.fleet.on_ready = self._ready
-        self.meter = PortStatsPoller(self.state, self.fleet.sessions, settings.stats_interval, settings.link_mbit)
+        self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls)
+        self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.metrics = controller_metrics.ControllerMetrics(
-            self.state, self.fleet, self.notifier, self.meter, settings.carrier
+            self.state, self.switches, self.notifier, self.port_stats, settings.carrier
         )
         services = Services(
             self.state,
             self.notifier,
-            self.prober.wiring,
-            self.fleet.since,
+            self.core.discovery.wiring,
+            self.switches.since,
             self._drain,
             self._rules,
             self._sessions,
-            rates=self.meter.traffic.rates,
-            capacity=self.meter.capacity,
+            rates=self.port_stats.traffic.rates,
+            capacity=self.port_stats.capacity,
             carrier=settings.carrier,
         )
         self.live = live_feed.Live(Picture(services))
@@ -83,6 +88,11 @@ class SopaController(app_manager.RyuApp):
         self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
+        self._channels: dict[Any, Connection] = {}
+        self._writer = Writer(self._send_due)
+        self._wake = hub.Event()
+        self._wakes_at = float("inf")
+        self._malformed = False
 
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
@@ -90,16 +100,13 @@ class SopaController(app_manager.RyuApp):
         listener = http_server.listen(host, port, self._tls)
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._serve, (listener,)),
-            (self.fleet.clock, ()),
-            (self.fleet.check_roles, ()),
+            (self._clock, ()),
             (self.notifier.watch, ()),
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
-        if self.meter.interval:
-            work.append((self.meter.rounds, ()))
-        if self.prober.interval:
-            work.append((self.prober.rounds, ()))
+        if self.port_stats.interval:
+            work.append((self.port_stats.rounds, ()))
         if self.bfd.addresses:
             work.append((self.bfd.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
@@ -122,33 +129,44 @@ class SopaController(app_manager.RyuApp):
         super().stop()
 
     def _keep(self, work: Callable[..., None], *args: Any) -> None:
-        """Run a worker for as long as the application runs: one that ends by an error of ours is started again, and said."""
+        """Run a worker until the application stops; restart it if a programming error ends it."""
         while True:
             try:
                 work(*args)
             except Exception:
-                LOG.critical("%s has failed and starts again", work.__name__.strip("_"), exc_info=True)
+                LOG.critical(
+                    "worker %s crashed, restarting: report the traceback", work.__name__.strip("_"), exc_info=True
+                )
             hub.sleep(RESTART_SECONDS)
 
     def _serve(self, listener: Any) -> None:
         http_server.serve(listener, self.rest)
 
-    # -- what switches tell -------------------------------------------------------------------------------------------
+    def _clock(self) -> None:
+        """Run until killed: wake when the core has something to do."""
+        while True:
+            self._wake.clear()
+            self._wakes_at = self.core.next_tick
+            wait = self._wakes_at - time.monotonic()
+            self._wake.wait(None if wait == float("inf") else max(0.0, wait))
+            self._carry_out(self.core.tick(time.monotonic()))
+
+    # -- events -------------------------------------------------------------------------------------------------------
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
-        datapath = event.datapath
+        datapath, now = event.datapath, time.monotonic()
         if event.state == MAIN_DISPATCHER:
-            self.fleet.connected(datapath)
-            session = self.fleet.session(datapath)
-            if session is not None and not self.state.settled:
-                self.prober.probe(session)
-        elif datapath.id is not None:
-            session = self.fleet.session(datapath)
-            self.fleet.disconnected(datapath)
+            self._channels[datapath] = Connection(datapath)
+            self._carry_out(self.core.switch_connected(self._channels[datapath], now))
+            return
+        connection = self._channels.pop(datapath, None)
+        if connection is not None:
+            connection.closed()
+            session = self.switches.session(connection)
             if session is not None:
-                self.prober.port_down(session.switch)
-                self.meter.traffic.forget(session.switch)
+                self.port_stats.traffic.forget(session.switch)
+            self._carry_out(self.core.switch_disconnected(connection, now))
 
     @set_ev_cls(
         [
@@ -161,102 +179,96 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
-        session = self.fleet.session(event.msg.datapath)
-        if session is not None:
-            session.answered(event.msg)
+        connection = self._channels.get(event.msg.datapath)
+        if connection is not None and (answered := connection.received(event.msg)):
+            self._carry_out(self.core.answered(connection, *answered, time.monotonic()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
-        session = self.fleet.session(event.msg.datapath)
-        if session is not None:
-            LOG.error("%s refuses a message: %s", session.name, openflow.error_text(event.msg))
-            session.refused(event.msg)
+        connection = self._channels.get(event.msg.datapath)
+        if connection is not None:
+            self._carry_out(self.core.refused(connection, *connection.refused(event.msg), time.monotonic()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
         message = event.msg
-        deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
-        self.fleet.port_status(message.datapath, message.desc, deleted)
-        session = self.fleet.session(message.datapath)
-        if session is None:
-            return
-        if deleted or openflow.port_is_down(message.desc):
-            self.prober.port_down(session.switch, message.desc.port_no)
-        else:
-            # whatever is plugged in there now is asked at once who it is, before the link is used again
-            self.prober.probe(session, [message.desc.port_no])
+        connection = self._channels.get(message.datapath)
+        if connection is not None:
+            deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
+            trouble = Reason.DOWN if deleted else openflow.port_trouble(message.desc)
+            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, time.monotonic()))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
-        session = self.fleet.session(event.msg.datapath)
-        if session is not None:
-            self.prober.received(session, event.msg)
+        message = event.msg
+        connection = self._channels.get(message.datapath)
+        if connection is None:
+            return
+        port = message.match["in_port"]
+        try:
+            probe = Heard(*lldp.parse(message.data))
+        except ValueError as error:
+            if not self._malformed:
+                self._malformed = True
+                LOG.warning(
+                    "switch at %s port %d: a frame that is no LLDP arrived: %s", connection.address, port, error
+                )
+            return
+        self._carry_out(self.core.probe_heard(connection, port, probe, time.monotonic()))
 
-    # -- what operators and probes tell -------------------------------------------------------------------------------
+    # -- effects ------------------------------------------------------------------------------------------------------
 
-    def _ready(self, session: SwitchSession) -> None:
-        self.prober.probe(session)
-        self.bfd.look()
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.tell_agents:
+            told, change = self.notifier.broadcast(), self.state.change(self.state.version)
+            if change is not None:
+                change.agents = told
+        for session in effects.due:
+            self._writer.wake(session)
+        for change in effects.in_force:
+            self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
+        if effects.admitted:
+            self.bfd.look()
+        if effects.visible:
+            self.live.changed()
+        if self.core.next_tick < self._wakes_at:
+            self._wake.set()
 
-    def _drain(self, name: str, drained: bool) -> bool:
+    def _send_due(self, session: SwitchSession) -> None:
+        """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
+        send = connection_of(session).send
+        while True:
+            messages, effects = self.core.due(session, time.monotonic())
+            self._carry_out(effects)
+            if not messages or not all(map(send, messages)):
+                return
+            self.core.was_sent(session, time.monotonic())
+            self._carry_out(Effects())
+
+    # -- for REST -----------------------------------------------------------------------------------------------------
+
+    def _drain(self, name: str, drained: bool) -> None:
         names = self.drains.add(name) if drained else self.drains.remove(name)
-        changed = self.state.drain(names, time.monotonic())
-        self._announce(changed)
-        return changed
-
-    def _miswired(self, links: Iterable[str], now: float) -> None:
-        self._announce(self.state.miswired(links, now))
+        self._carry_out(self.core.drained(names, time.monotonic()))
 
     def _rules(self, switch: Switch) -> dict[str, Any]:
-        session = self.fleet.sessions.get(switch)
+        session = self.switches.sessions.get(switch)
         if session is None:
-            raise SwitchError("it is not connected")
-        flows, groups = session.flow_statistics(), session.groups()
-        wanted = self.fleet.wanted(switch)
+            raise LostError("it is not connected")
+        connection = connection_of(session)
+        flows, groups = connection.flow_statistics(), connection.groups()
+        wanted = self.switches.wanted(switch)
         return rule_audit.rules(session.name, wanted, self.state.version, session.version, flows, groups)
 
     def _sessions(self) -> dict[Switch, tuple[str, int]]:
         return {
-            switch: (session.datapath.address[0], session.version) for switch, session in self.fleet.sessions.items()
+            switch: (session.connection.address, session.version) for switch, session in self.switches.sessions.items()
         }
-
-    # -- what follows from a change -----------------------------------------------------------------------------------
 
     def _view(self) -> View | None:
         return self.state.view if self.state.settled else None
 
-    def _announce(self, changed: bool) -> None:
-        self.fleet.reschedule()
-        self.live.changed()
-        if not changed:
-            return
-        told = self.notifier.broadcast()
-        change = self._change(self.state.version)
-        if change is not None:
-            change.agents = told
-        failed = [f"{name} {reason}" for name, reason in self.state.failures.items()]
-        if len(failed) > FAILURES_SHOWN:
-            failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
-        LOG.info("version %d: %s", self.state.version, ", ".join(failed) or "nothing has failed")
-        self.fleet.follow()
-
-    def _change(self, version: int) -> Change | None:
-        return next((change for change in reversed(self.state.changes) if change.version == version), None)
-
     def _acknowledged(self, version: int) -> None:
-        change = self._change(version)
+        change = self.core.acknowledged(version, time.monotonic())
         if change is not None:
-            change.acknowledged_ms = _milliseconds_since(change.observed)
-            self.metrics.acknowledged.observe(change.acknowledged_ms / 1000)
-            LOG.info("version %d: in force at all agents after %.1f ms", version, change.acknowledged_ms)
-
-    def _installed(self, version: int) -> None:
-        change = self._change(version)
-        if change is not None:
-            change.installed_ms = _milliseconds_since(change.observed)
-            self.metrics.installed.observe(change.installed_ms / 1000)
-            LOG.info("version %d: all switches hold its rules after %.1f ms", version, change.installed_ms)
-
-
-def _milliseconds_since(moment: float) -> float:
-    return round(1000 * (time.monotonic() - moment), 3)
+            self.metrics.acknowledged.observe((change.acknowledged_ms or 0.0) / 1000)

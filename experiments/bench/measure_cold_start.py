@@ -16,7 +16,7 @@ from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 K = 16
 _SUMMARY = re.compile(
-    r"hold their rules: (\d+) flow-mods and group-mods; to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
+    r"have their rules: (\d+) flow-mods and group-mods; to the last barrier ([\d.]+) s from the first connect, ([\d.]+) s"
 )
 
 

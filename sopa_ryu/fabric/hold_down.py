@@ -1,13 +1,17 @@
-"""Flap damping: what fails is avoided at once, what comes back is trusted again only after a while. Pure."""
+"""Flap damping: an element that fails is excluded immediately, one that comes back is used again only after a while. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+Element = TypeVar("Element", bound=Hashable)
 
 
 @dataclass
-class HoldDown:
-    """How long each link or switch that has come back stays out of use.
+class HoldDown(Generic[Element]):
+    """How long each link or switch that has come back stays excluded.
 
     The first time it is ``seconds``; each further failure before the element has been in use for ``longest`` seconds doubles it,
     up to ``longest`` (as the maximum suppress time of RFC 2439, section 4.2, bounds what a flapping route can cost).
@@ -22,27 +26,27 @@ class HoldDown:
 
     seconds: float
     longest: float
-    _flaps: dict[str, int] = field(default_factory=dict)
-    _released: dict[str, float] = field(default_factory=dict)
+    _flaps: dict[Element, int] = field(default_factory=dict)
+    _released: dict[Element, float] = field(default_factory=dict)
 
-    def failed(self, name: str, now: float) -> None:
+    def failed(self, element: Element, now: float) -> None:
         """Note that an element has failed."""
-        released = self._released.get(name)
-        if name in self._flaps and (released is None or now - released < self.longest):
-            self._flaps[name] += 1
+        released = self._released.get(element)
+        if element in self._flaps and (released is None or now - released < self.longest):
+            self._flaps[element] += 1
         else:
-            self._flaps[name] = 0
-        self._released.pop(name, None)
+            self._flaps[element] = 0
+        self._released.pop(element, None)
 
-    def back(self, name: str, now: float) -> float:
-        """Until when an element that has come back just now stays out of use."""
+    def back(self, element: Element, now: float) -> float:
+        """Return until when an element that has come back just now stays excluded."""
         # 2^32 times anything is beyond every bound
-        until = now + min(self.longest, self.seconds * (1 << min(32, self._flaps.get(name, 0))))
-        self._released[name] = until
+        until = now + min(self.longest, self.seconds * (1 << min(32, self._flaps.get(element, 0))))
+        self._released[element] = until
         return until
 
     def forget_old(self, now: float) -> None:
-        """Drop what has been in use long enough to be as good as new."""
-        for name in [name for name, released in self._released.items() if now - released >= self.longest]:
-            del self._released[name]
-            self._flaps.pop(name, None)
+        """Forget elements that have been in use for the longest hold-down."""
+        for element in [element for element, released in self._released.items() if now - released >= self.longest]:
+            del self._released[element]
+            self._flaps.pop(element, None)

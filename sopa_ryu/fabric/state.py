@@ -1,7 +1,7 @@
-"""The state of the fabric as the controller sees it: who is connected, what has failed, at which version. Pure.
+"""The state of the fabric as the controller sees it: which switches are connected, what has failed, at which version. Pure.
 
-The one place that decides what has failed. Whoever observes something (a port's status, a lost channel, a probe from the wrong
-switch, an operator's drain) tells it here, with the time; every change of what has failed is one version.
+The one place that decides what has failed. Every observation (a port's status, a lost channel, a probe from the wrong switch, an
+operator's drain) comes in with its time; every change of what has failed is one version.
 """
 
 from __future__ import annotations
@@ -15,18 +15,11 @@ from typing import Any
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.view import View, changes
 from topologies import Failures, FatTree, Host, Level, Link, Switch
-from topologies.failures import DRAINED
-
-DOWN = "down"
-SILENT = "silent"
-"""The port is up, but BFD hears nothing from the other end, or the other end nothing from this one."""
-MISSING = "not connected"
-"""It has never connected since the controller started."""
-NO_RULES = "without its rules"
-"""It refuses what it is told: it cannot be relied on."""
-MISWIRED = "miswired"
+from topologies.failures import Reason
 
 KEPT_CHANGES = 256
+
+Element = Switch | Link
 
 
 @dataclass
@@ -39,12 +32,12 @@ class Change:
     at : float
         When, in seconds since 1970.
     observed : float
-        When the controller took in what caused it (time.monotonic, seconds).
+        When the cause was observed, in monotonic seconds.
     failed : dict of str to str
         What failed, or has another reason now.
     healed : list of str
     agents : int
-        How many agents were connected and had to be told.
+        How many agents were connected and had to be sent it.
     acknowledged_ms : float or None
         From ``observed`` until the last of them had it in force; None while one has not.
     installed_ms : float or None
@@ -60,6 +53,10 @@ class Change:
     acknowledged_ms: float | None = None
     installed_ms: float | None = None
 
+    def milliseconds(self, now: float) -> float:
+        """Return how long ago the cause was observed, in milliseconds."""
+        return round(1000 * (now - self.observed), 3)
+
 
 @dataclass
 class FabricState:
@@ -71,18 +68,22 @@ class FabricState:
     epoch : int
         Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
     damping : HoldDown
-        How long what comes back stays out of use.
+        How long an element that has come back stays excluded.
 
     Attributes
     ----------
     settled : bool
-        Whether enough switches have been heard to say what has failed. A controller that has just started knows nothing yet:
-        until then agents and switches keep what an earlier one told them.
+        Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet:
+        until then agents and switches keep what an earlier one sent them.
+    connected : set of Switch
+        The switches that have confirmed their rules.
+    rejected : dict of int to str
+        Datapath ids that are not used, each with the reason in words.
     """
 
     tree: FatTree
     epoch: int
-    damping: HoldDown = field(default_factory=lambda: HoldDown(0.0, 0.0))
+    damping: HoldDown[Element] = field(default_factory=lambda: HoldDown(0.0, 0.0))
     version: int = 1
     settled: bool = False
     failures: Failures = field(init=False)
@@ -92,21 +93,21 @@ class FabricState:
     drained: frozenset[str] = frozenset()
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
     _heard: set[Switch] = field(default_factory=set)
-    _out: dict[Switch, str] = field(default_factory=dict)
-    _ports: dict[Switch, dict[int, str]] = field(default_factory=dict)
-    _miswired: Mapping[str, str] = field(default_factory=dict)
-    _observed: dict[str, str] = field(default_factory=dict)
-    _held: dict[str, tuple[str, float]] = field(default_factory=dict)
+    _out: dict[Switch, Reason] = field(default_factory=dict)
+    _ports: dict[Switch, dict[int, Reason]] = field(default_factory=dict)
+    _miswired: frozenset[Element] = frozenset()
+    _observed: dict[Element, Reason] = field(default_factory=dict)
+    _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.tree)
 
-    # -- what is observed ---------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------------
 
-    def switch_heard(self, switch: Switch, ports: Mapping[int, str], now: float) -> bool:
-        """A switch has connected and told which of its ports carry nothing, and why (`DOWN` or `SILENT`).
+    def switch_heard(self, switch: Switch, ports: Mapping[int, Reason], now: float) -> bool:
+        """Note that a switch has connected, and which of its ports carry nothing (`Reason.DOWN` or `Reason.SILENT`).
 
-        It is not relied on before it holds its rules. True, here as below, if that makes a new version.
+        It is not used before it has confirmed its rules. Like every observation, return True if that makes a new version.
         """
         self._heard.add(switch)
         self._ports[switch] = dict(ports)
@@ -118,39 +119,41 @@ class FabricState:
         return len(self._heard) == self.tree.switch_count
 
     def settle(self, now: float) -> bool:
-        """From now on say what has failed: all switches have been heard, or it is time to give up those that have not."""
+        """Begin to tell what has failed: every switch has connected, or those that have not count as failed."""
         self.settled = True
         self._out |= {
-            switch: MISSING for switch in self.tree.switches() if switch not in self._heard | self._out.keys()
+            switch: Reason.NOT_CONNECTED
+            for switch in self.tree.switches()
+            if switch not in self._heard | self._out.keys()
         }
         return self._update(now)
 
     def switch_ready(self, switch: Switch, now: float) -> bool:
-        """A switch has confirmed that it holds its rules."""
+        """Note that a switch has confirmed its rules."""
         self.connected.add(switch)
         self._out.pop(switch, None)
         return self._update(now)
 
     def switch_refuses(self, switch: Switch, now: float) -> bool:
-        """A switch has refused rules, or does not answer: what it holds is not known."""
+        """Note that a switch refused rules, or did not answer: its entries are not known."""
         self.connected.discard(switch)
-        self._out[switch] = NO_RULES
+        self._out[switch] = Reason.NO_RULES
         return self._update(now)
 
     def switch_lost(self, switch: Switch, now: float) -> bool:
-        """The OpenFlow channel of a switch is gone."""
+        """Note that the OpenFlow channel of a switch is gone."""
         self.connected.discard(switch)
         self._heard.discard(switch)
         self._ports.pop(switch, None)
-        self._out[switch] = DOWN
+        self._out[switch] = Reason.DOWN
         return self._update(now)
 
     def switch_taken(self, switch: Switch) -> None:
-        """Another controller has become a switch's master: it works on, but not for this one."""
+        """Note that another controller is a switch's master: the switch forwards, but not by this controller's rules."""
         self.connected.discard(switch)
 
-    def port_changed(self, switch: Switch, port: int, trouble: str | None, now: float) -> bool:
-        """A switch has told that a port carries nothing (`DOWN`, `SILENT`), or with None that it does."""
+    def port_changed(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> bool:
+        """Note that a switch's port carries nothing (`Reason.DOWN`, `Reason.SILENT`), or with None that it does."""
         if trouble is None:
             self._ports.setdefault(switch, {}).pop(port, None)
         else:
@@ -158,55 +161,60 @@ class FabricState:
         return self._update(now)
 
     def miswired(self, links: Iterable[str], now: float) -> bool:
-        """These are all the links that lead elsewhere than planned."""
-        self._miswired = dict.fromkeys(links, MISWIRED)
+        """Replace the set of links that lead elsewhere than planned."""
+        self._miswired = frozenset(map(self.tree.element, links))
         return self._update(now)
 
     def drain(self, names: Iterable[str], now: float) -> bool:
-        """These are all the links and switches that an operator has taken out of the candidate paths."""
+        """Replace the set of links and switches that an operator has excluded from the candidate paths."""
         self.drained = frozenset(names)
         return self._update(now)
 
     def tick(self, now: float) -> bool:
-        """Time has passed: what was held down long enough is used again."""
+        """Release what was held down long enough."""
         return self._update(now)
 
     @property
-    def next_tick(self) -> float | None:
-        """When `tick` has something to do, if nothing happens before."""
-        return min((until for _, until in self._held.values()), default=None)
+    def next_tick(self) -> float:
+        """When `tick` has something to do if nothing happens before, in monotonic seconds."""
+        return min((until for _, until in self._held.values()), default=float("inf"))
 
     def reject(self, dpid: int, reason: str) -> None:
-        """Remember a datapath that is left alone, and why."""
+        """Remember a datapath that is not used, and why."""
         self.rejected[dpid] = reason
 
     def drainable(self, name: str) -> str:
-        """The name of a link or switch that may be drained.
+        """Return the name of a link or switch that may be drained.
 
         Raises
         ------
         TopologyError
             If there is none of that name.
         ValueError
-            If it is a host's link, which nothing can replace.
+            If it is a host's link, which has no replacement.
         """
         element = self.tree.element(name)
         if isinstance(element, Link) and isinstance(element.lower, Host):
-            raise ValueError(f"{name} is the only link of its host: there is no other way for its packets")
+            raise ValueError(f"{name} is the only link of its host: there is no other path for its packets")
         return name
 
-    # -- what follows -------------------------------------------------------------------------------------------------
+    # -- versions -----------------------------------------------------------------------------------------------------
 
     def _update(self, now: float) -> bool:
-        # a controller that hears no switch at all has lost its own network, not the whole fabric
+        # a controller without any switch has lost its own network, not the whole fabric
         if not self.settled or not self._heard:
             return False
         self._damp(now)
-        broken = {**self._miswired, **{name: reason for name, (reason, _) in self._held.items()}, **self._observed}
-        # the links of a switch that is out need not be named one by one
-        dead = {name for name in broken if "-" not in name}
-        broken = {name: reason for name, reason in broken.items() if name in dead or not dead & set(name.split("-"))}
-        reasons = {**dict.fromkeys(self.drained, DRAINED), **broken}
+        broken = {
+            **dict.fromkeys(self._miswired, Reason.MISWIRED),
+            **{element: reason for element, (reason, _) in self._held.items()},
+            **self._observed,
+        }
+        # a failed switch stands for its links
+        dead = {element for element in broken if isinstance(element, Switch)}
+        reasons = dict.fromkeys(self.drained, Reason.DRAINED) | {
+            self.tree.name(element): reason for element, reason in broken.items() if dead.isdisjoint(_ends(element))
+        }
         if reasons == dict(self.failures):
             return False
         before, self.failures = self.failures, Failures(self.tree, reasons)
@@ -216,36 +224,39 @@ class FabricState:
         return True
 
     def _damp(self, now: float) -> None:
-        """Take in what is observed at present, and hold down what has come back."""
-        observed = {self.tree.name(switch): reason for switch, reason in self._out.items()}
+        """Compare what is observed now with what was, and hold down what has come back."""
+        observed: dict[Element, Reason] = dict(self._out.items())
         for switch, ports in self._ports.items():
             for port, trouble in ports.items():
-                name = self.tree.name(self.tree.link(switch, self.tree.neighbour(switch, port)))
-                # one end may hear nothing while the other has no carrier
-                observed[name] = DOWN if DOWN in (trouble, observed.get(name)) else trouble
-        for name in observed:
-            if name not in self._observed:
-                self.damping.failed(name, now)
-        for name, reason in self._observed.items():
-            if name not in observed:
-                self._held[name] = reason, self.damping.back(name, now)
+                link = self.tree.link(switch, self.tree.neighbour(switch, port))
+                # one end may receive nothing while the other has no carrier
+                observed[link] = Reason.DOWN if Reason.DOWN in (trouble, observed.get(link)) else trouble
+        for element in observed.keys() - self._observed.keys():
+            self.damping.failed(element, now)
+        for element, reason in self._observed.items():
+            if element not in observed:
+                self._held[element] = reason, self.damping.back(element, now)
         self._held = {
-            name: (reason, until)
-            for name, (reason, until) in self._held.items()
-            if until > now and name not in observed
+            element: (reason, until)
+            for element, (reason, until) in self._held.items()
+            if until > now and element not in observed
         }
         self._observed = observed
         self.damping.forget_old(now)
 
-    # -- what is told to the outside ----------------------------------------------------------------------------------
+    def change(self, version: int) -> Change | None:
+        """Return the change that made a version, or None if it is too long ago."""
+        return next((change for change in reversed(self.changes) if change.version == version), None)
+
+    # -- for readers --------------------------------------------------------------------------------------------------
 
     @property
     def view(self) -> View:
-        """What agents are told."""
+        """What agents are sent."""
         return View(self.epoch, self.version, self.failures)
 
     def fabric(self) -> dict[str, Any]:
-        """The body of ``GET /sopa/v1/fabric``."""
+        """Return the body of ``GET /sopa/v1/fabric``."""
         missing = (switch for switch in self.tree.switches() if switch not in self.connected)
         return {
             "k": self.tree.k,
@@ -262,17 +273,18 @@ class FabricState:
         }
 
     def failure_list(self, now: float | None = None) -> list[dict[str, Any]]:
-        """What has failed: name, kind and reason of each; with a time also for how long it is still held down, if it is back."""
-        told: list[dict[str, Any]] = []
-        for name, reason in self.failures.items():
-            told.append({"name": name, "kind": "link" if "-" in name else "switch", "reason": reason})
+        """Return the name, kind and reason of each failure; with a time also how long it is still held down."""
+        listed: list[dict[str, Any]] = []
+        for element, name in self.failures.elements.items():
+            kind = "link" if isinstance(element, Link) else "switch"
+            listed.append({"name": name, "kind": kind, "reason": self.failures[name]})
             if now is not None:
-                held = self._held.get(name)
-                told[-1]["held_seconds"] = round(max(0.0, held[1] - now), 3) if held else None
-        return told
+                held = self._held.get(element)
+                listed[-1]["held_seconds"] = round(max(0.0, held[1] - now), 3) if held else None
+        return listed
 
     def change_list(self) -> list[dict[str, Any]]:
-        """The body's list of ``GET /sopa/v1/changes``: the last versions, the latest first."""
+        """Return the list of ``GET /sopa/v1/changes``: the last versions, the latest first."""
         return [
             {
                 "version": change.version,
@@ -285,3 +297,8 @@ class FabricState:
             }
             for change in reversed(self.changes)
         ]
+
+
+def _ends(element: Element) -> list[Switch]:
+    # by type: a host's and a switch's numbers may be equal as tuples
+    return [end for end in element if isinstance(end, Switch)] if isinstance(element, Link) else []

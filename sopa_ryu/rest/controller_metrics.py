@@ -21,10 +21,10 @@ from webob import Request, Response
 
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
-from sopa_ryu.southbound.switch_manager import SwitchManager
 from topologies import Level, Reason, Switch
 
 PATH = "/metrics"

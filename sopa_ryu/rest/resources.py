@@ -15,10 +15,10 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.drains import StateError
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.runtime import process_stats
-from sopa_ryu.southbound.switch_session import SwitchError
 from topologies import Host, Link, Reason, Switch, TopologyError
 
 TCP = 6

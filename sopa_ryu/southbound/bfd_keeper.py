@@ -11,7 +11,7 @@ from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
-from sopa_ryu.southbound.switch_session import SwitchSession
+from sopa_ryu.southbound.connection import Connection
 from topologies import Reason, Switch
 
 LOG = logging.getLogger("sopa.bfd")
@@ -30,7 +30,7 @@ class BfdKeeper:
     Parameters
     ----------
     state : FabricState
-    sessions : mapping
+    connections : mapping
         The connected switches.
     addresses : sequence of str
         OVSDB addresses; ``*`` as the host stands for the address that each switch connects from.
@@ -42,14 +42,14 @@ class BfdKeeper:
     def __init__(
         self,
         state: FabricState,
-        sessions: Mapping[Switch, SwitchSession],
+        connections: Mapping[Switch, Connection],
         addresses: Sequence[str],
         interval_ms: int,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._tls = tls
         self._state = state
-        self._sessions = sessions
+        self._connections = connections
         self.addresses = addresses
         self._interval_ms = interval_ms
         self._wake = hub.Event()
@@ -109,7 +109,7 @@ class BfdKeeper:
             if not place.startswith(OWN_ADDRESS + ":"):
                 found.append(address)
                 continue
-            for host in sorted({session.datapath.address[0] for session in self._sessions.values()}):
+            for host in sorted({connection.address for connection in self._connections.values()}):
                 bracketed = f"[{host}]" if ":" in host else host
                 found.append(f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}")
         return found

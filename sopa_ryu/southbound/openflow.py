@@ -1,11 +1,11 @@
-"""Rules to OpenFlow 1.3 messages and back: the only module that knows Ryu's message classes and Open vSwitch's extensions."""
+"""The core's messages to OpenFlow 1.3 and back: the only module that knows Ryu's message classes and Open vSwitch's extensions."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from ryu.ofproto import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
 
@@ -18,119 +18,69 @@ from flowrules.model import (
     LearnSender,
     Output,
     SetField,
-    SwitchRules,
     Table,
     ToController,
     ToGroup,
-    digest,
 )
-from sopa_ryu.fabric.state import DOWN, SILENT
+from sopa_ryu.fabric.messages import (
+    AddFlow,
+    AddGroup,
+    Answer,
+    BarrierRequest,
+    DeleteFlow,
+    DeleteGroup,
+    FlowsRequest,
+    GroupsRequest,
+    Installed,
+    Message,
+    ModifyGroup,
+    OtherRequest,
+    Refusal,
+    Request,
+    RoleRequest,
+    SendProbe,
+)
+from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE, cookie
 from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.southbound import lldp
+from topologies.failures import Reason
 
 OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser
 
-COOKIE_MARK = 0x50
-LEARNED_COOKIE = COOKIE_MARK << 56
 LEARNED_PRIORITY = 1
 # nx_hash_fields in OVS's nicira-ext.h; Ryu knows only the first three. This one takes in the ports of UDP too.
 NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
 
 
-def cookie(flow: Flow, version: int) -> int:
-    """A flow entry's cookie: our mark (8 bits), what the entry says (24 bits), and the fabric version it came with (32 bits)."""
-    return COOKIE_MARK << 56 | digest(flow) << 32 | version & 0xFFFFFFFF
+def encode(datapath: Any, message: Message) -> Any:
+    """Return a message of the core as Ryu's message object, without a transaction id.
 
-
-class Installed(NamedTuple):
-    """A flow entry that a switch reports: where it stands, what its cookie says of it, and its match as reported."""
-
-    table: int
-    priority: int
-    cookie: int
-    match: Any
-
-
-class InstalledState(NamedTuple):
-    """What a switch holds: its flow entries, and its groups, each with the ports of its buckets in order."""
-
-    flows: list[Installed]
-    groups: dict[int, tuple[int, ...]]
-
-
-class Changes(NamedTuple):
-    """What brings a switch from what it holds to what it should hold."""
-
-    groups: list[tuple[int, Group]]
-    flows: list[Flow]
-    stale_flows: list[Installed]
-    stale_groups: list[int]
-
-    @property
-    def size(self) -> int:
-        """How many messages that takes."""
-        return len(self.groups) + len(self.flows) + len(self.stale_flows) + len(self.stale_groups)
-
-
-def is_ours(entry: Installed) -> bool:
-    """Whether a flow entry came from a controller like this one."""
-    return entry.cookie >> 56 == COOKIE_MARK
-
-
-def compare(wanted: SwitchRules, installed: InstalledState) -> Changes:
-    """Tell what is missing and what is stale, so that a switch is reconciled without touching what is right.
-
-    Entries that the switch learned itself are left alone.
+    Parameters
+    ----------
+    datapath : ryu.controller.controller.Datapath
+        The switch that it is for.
+    message : Message
     """
-    groups = installed.groups
-    missing = {(int(flow.table), flow.priority, digest(flow)): flow for flow in wanted.flows}
-    stale = []
-    for entry in installed.flows:
-        if entry.table == Table.DELIVER and entry.cookie == LEARNED_COOKIE:
-            continue
-        if (
-            not is_ours(entry)
-            or missing.pop((entry.table, entry.priority, entry.cookie >> 32 & 0xFFFFFF), None) is None
-        ):
-            stale.append(entry)
-    group_changes = []
-    for group in wanted.groups:
-        ports = tuple(bucket.port for bucket in group.buckets)
-        if group.id not in groups:
-            group_changes.append((OPENFLOW.OFPGC_ADD, group))
-        elif groups[group.id] != ports:
-            group_changes.append((OPENFLOW.OFPGC_MODIFY, group))
-    stale_groups = sorted(set(groups) - {group.id for group in wanted.groups})
-    # the last tables first: an entry that sends packets on never stands before what it sends them to
-    return Changes(group_changes, sorted(missing.values(), key=lambda f: -f.table), stale, stale_groups)
+    return _ENCODE[type(message)](datapath, message)
 
 
-def difference(before: SwitchRules, after: SwitchRules) -> Changes:
-    """Tell how to go from one rule set to another, for a switch that is known to hold the first."""
-    old, new = set(before.flows), set(after.flows)
-    gone = [flow for flow in before.flows if flow not in new]
-    return Changes(
-        [(OPENFLOW.OFPGC_MODIFY, group) for group in after.groups if group not in before.groups],
-        [flow for flow in after.flows if flow not in old],
-        [Installed(flow.table, flow.priority, 0, flow_match(flow)) for flow in gone],
-        [],
-    )
+def decode(request: Request, replies: Sequence[Any]) -> Answer:
+    """Return what a switch's whole reply to a request means: the answer that `messages` names."""
+    match request:
+        case RoleRequest():
+            return bool(replies[0].role == OPENFLOW.OFPCR_ROLE_MASTER)
+        case FlowsRequest():
+            return installed_flows(body for reply in replies for body in reply.body)
+        case GroupsRequest():
+            return installed_groups(body for reply in replies for body in reply.body)
+        case BarrierRequest() | OtherRequest():
+            return None
 
 
-def messages(datapath: Any, changes: Changes, version: int) -> list[Any]:
-    """The messages that carry out changes, in an order that never leaves a packet without a rule it had."""
-    # ADD overwrites an entry of the same table, priority and match at once; only what no new entry replaces is deleted.
-    new = {(flow.table, flow.priority, _match_key(flow_match(flow))) for flow in changes.flows}
-    stale = [e for e in changes.stale_flows if (e.table, e.priority, _match_key(e.match)) not in new]
-    return [
-        *(group_mod(datapath, group, command) for command, group in changes.groups),
-        *(flow_mod(datapath, flow, version) for flow in changes.flows),
-        *(flow_delete(datapath, entry) for entry in stale),
-        *(
-            PARSER.OFPGroupMod(datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, group_id)
-            for group_id in changes.stale_groups
-        ),
-    ]
+def is_last(reply: Any) -> bool:
+    """Tell whether no further message of a multipart reply follows."""
+    return not getattr(reply, "flags", 0) & OPENFLOW.OFPMPF_REPLY_MORE
 
 
 def flow_mod(datapath: Any, flow: Flow, version: int) -> Any:
@@ -153,7 +103,7 @@ def flow_delete(datapath: Any, entry: Installed) -> Any:
         table_id=entry.table,
         command=OPENFLOW.OFPFC_DELETE_STRICT,
         priority=entry.priority,
-        match=entry.match,
+        match=PARSER.OFPMatch(**dict(entry.match)),
         out_port=OPENFLOW.OFPP_ANY,
         out_group=OPENFLOW.OFPG_ANY,
     )
@@ -176,10 +126,6 @@ def _buckets(group: Group) -> tuple[Any, ...]:
 def flow_match(flow: Flow) -> Any:
     """A flow entry's match in Ryu's form."""
     return PARSER.OFPMatch(**dict(flow.match))
-
-
-def _match_key(match: Any) -> frozenset[tuple[str, Any]]:
-    return frozenset(match.items())
 
 
 def _actions(flow: Iterable[Action]) -> list[Any]:
@@ -258,8 +204,8 @@ _ACTIONS: dict[type, Callable[[Any], list[Any]]] = {
 
 
 def installed_flows(bodies: Iterable[Any]) -> list[Installed]:
-    """The flow entries of a switch's flow statistics."""
-    return [Installed(body.table_id, body.priority, body.cookie, body.match) for body in bodies]
+    """Return the flow entries of a switch's flow statistics."""
+    return [Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items())) for body in bodies]
 
 
 def installed_groups(bodies: Iterable[Any]) -> dict[int, tuple[int, ...]]:
@@ -273,14 +219,14 @@ def _bucket_port(bucket: Any) -> int:
     return outputs[0] if ours else -1
 
 
-def port_trouble(port: Any) -> str | None:
-    """Why a port, as a switch describes it, carries no packets: `DOWN`, `SILENT`, or None if it does.
+def port_trouble(port: Any) -> Reason | None:
+    """Return why a port, as a switch describes it, carries no packets: `Reason.DOWN`, `Reason.SILENT`, or None if it does.
 
     Open vSwitch clears LIVE while BFD does not hear the other end, though the port itself is up.
     """
     if port_is_down(port):
-        return DOWN
-    return None if port.state & OPENFLOW.OFPPS_LIVE else SILENT
+        return Reason.DOWN
+    return None if port.state & OPENFLOW.OFPPS_LIVE else Reason.SILENT
 
 
 def port_is_down(port: Any) -> bool:
@@ -322,7 +268,7 @@ _NO_SECONDS = (1 << 32) - 1
 
 
 def packet_out(datapath: Any, port: int, data: bytes) -> Any:
-    """The message that has a switch send a frame out of a port."""
+    """Return the message that has a switch send a frame out of a port."""
     return PARSER.OFPPacketOut(
         datapath,
         buffer_id=OPENFLOW.OFP_NO_BUFFER,
@@ -330,6 +276,28 @@ def packet_out(datapath: Any, port: int, data: bytes) -> Any:
         actions=[PARSER.OFPActionOutput(port)],
         data=data,
     )
+
+
+def _role_request(datapath: Any, request: RoleRequest) -> Any:
+    if request.generation is None:
+        return PARSER.OFPRoleRequest(datapath, OPENFLOW.OFPCR_ROLE_NOCHANGE, 0)
+    return PARSER.OFPRoleRequest(datapath, OPENFLOW.OFPCR_ROLE_MASTER, request.generation)
+
+
+_ENCODE: dict[type, Callable[[Any, Any], Any]] = {
+    RoleRequest: _role_request,
+    FlowsRequest: lambda datapath, _message: PARSER.OFPFlowStatsRequest(datapath),
+    GroupsRequest: lambda datapath, _message: PARSER.OFPGroupDescStatsRequest(datapath, 0),
+    BarrierRequest: lambda datapath, _message: PARSER.OFPBarrierRequest(datapath),
+    AddFlow: lambda datapath, message: flow_mod(datapath, message.flow, message.version),
+    DeleteFlow: lambda datapath, message: flow_delete(datapath, message.entry),
+    AddGroup: lambda datapath, message: group_mod(datapath, message.group, OPENFLOW.OFPGC_ADD),
+    ModifyGroup: lambda datapath, message: group_mod(datapath, message.group, OPENFLOW.OFPGC_MODIFY),
+    DeleteGroup: lambda datapath, message: PARSER.OFPGroupMod(
+        datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, message.group_id
+    ),
+    SendProbe: lambda datapath, message: packet_out(datapath, message.port, lldp.frame(datapath.id, message.port)),
+}
 
 
 ERROR_TYPES = {
@@ -347,8 +315,13 @@ def error_type(message: Any) -> str:
     return ERROR_TYPES.get(message.type, "unknown").replace(" ", "_")
 
 
+def refusal(message: Any) -> Refusal:
+    """Return an OpenFlow error message as the core reads it."""
+    return Refusal(error_type(message), error_text(message))
+
+
 def error_text(message: Any) -> str:
-    """An OpenFlow error message in words."""
+    """Return an OpenFlow error message in words."""
     kind = ERROR_TYPES.get(message.type, f"type {message.type}")
     refused = ""
     if len(message.data) >= 4:

@@ -14,12 +14,11 @@ from flowrules.model import (
     Output,
     SetField,
     SwitchRules,
-    Table,
     ToController,
     ToGroup,
-    digest,
 )
-from sopa_ryu.southbound import openflow
+from sopa_ryu.fabric import rule_changes
+from sopa_ryu.fabric.messages import Installed
 
 _WORDS: dict[type, Callable[[Any], str]] = {
     Output: lambda action: f"output to port {action.port}",
@@ -57,12 +56,11 @@ def rules(
     groups : dict
         Its groups: each one's ports.
     """
-    missing = {(int(flow.table), flow.priority, digest(flow)): flow for flow in wanted.flows}
+    missing = rule_changes.identities(wanted)
     entries = []
     for body in flows:
-        installed = openflow.Installed(body.table_id, body.priority, body.cookie, body.match)
-        key = installed.table, installed.priority, installed.cookie >> 32 & 0xFFFFFF
-        flow = missing.pop(key, None) if openflow.is_ours(installed) else None
+        installed = Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items()))
+        flow = missing.pop(rule_changes.identity(installed), None) if rule_changes.is_ours(installed) else None
         if flow is not None:
             entries.append(_entry(flow, "installed", body.packet_count, body.byte_count))
         else:
@@ -93,8 +91,8 @@ def _entry(flow: Flow, state: str, packets: int | None, size: int | None) -> dic
     }
 
 
-def _unknown(body: Any, installed: openflow.Installed) -> dict[str, Any]:
-    learned = installed.table == Table.DELIVER and installed.cookie == openflow.LEARNED_COOKIE
+def _unknown(body: Any, installed: Installed) -> dict[str, Any]:
+    learned = rule_changes.is_learned(installed)
     return {
         "table": body.table_id,
         "priority": body.priority,

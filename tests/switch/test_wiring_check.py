@@ -46,7 +46,7 @@ def test_a_swapped_cable_is_listed_and_kept_out_of_the_candidate_paths_until_it_
     assert fabric.controller.fabric()["failures"] == [{"name": "a0_0-c0_0", "kind": "link", "reason": "miswired"}]
     paths = fabric.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
     assert paths["excluded"] == [{"up": [0, 0], "reason": "link a0_0-c0_0 miswired"}]
-    assert "is cabled wrongly and taken out of the candidate paths" in fabric.controller.log_tail()
+    assert "is miswired and excluded from candidate paths" in fabric.controller.log_tail()
     switch = fabric.tree.switch("a0_0")
     fabric.dummy.set_port(switch, 3, up=False)
     until(lambda: problems(fabric) == {"a0_0-c0_0": "missing"})

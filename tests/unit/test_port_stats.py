@@ -7,7 +7,6 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import cast
 
 import greenlet
@@ -15,10 +14,11 @@ import pytest
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
 from sopa_ryu.southbound import port_stats as module
+from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
-from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from topologies import FatTree, Level, Link, Switch
 
 INTERVAL = 5.0
@@ -69,13 +69,15 @@ class Session:
 
     def __init__(self, clock: Time, switch: Switch, kilobits: dict[int, int] | None = None) -> None:
         self.switch = switch
-        self.datapath = SimpleNamespace(
-            ports={port: SimpleNamespace(curr_speed=speed) for port, speed in (kilobits or {}).items()}
-        )
+        self._kilobits = kilobits or {}
         self.asked: list[float] = []
         self.answer_seconds = 0.0
         self.refuses = False
         self._clock = clock
+
+    def port_speed(self, port: int) -> float | None:
+        kilobits = self._kilobits.get(port)
+        return None if kilobits is None else 1000.0 * kilobits or None
 
     def port_counters(self) -> dict[int, PortCounters]:
         self.asked.append(self._clock.now)
@@ -96,9 +98,7 @@ class Fabric:
         self.sessions: dict[Switch, Session] = {}
         for switch in self.tree.switches():
             self.connect(switch)
-        self.meter = PortStatsPoller(
-            self.state, cast("dict[Switch, SwitchSession]", self.sessions), interval, link_mbit
-        )
+        self.meter = PortStatsPoller(self.state, cast("dict[Switch, Connection]", self.sessions), interval, link_mbit)
         clock.spawn(self.meter.rounds)
 
     def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> Session:
@@ -411,7 +411,7 @@ def test_with_real_threads_too_a_switch_that_does_not_answer_holds_up_nobody(mon
             return {1: PortCounters(0, 0, 0, 0, 0, 0, 0, 0)}
 
     sessions = {switch: Answering(Time(), switch) for switch in tree.switches()}
-    meter = PortStatsPoller(state, cast("dict[Switch, SwitchSession]", sessions), 0.1)
+    meter = PortStatsPoller(state, cast("dict[Switch, Connection]", sessions), 0.1)
     others = [session for session in sessions.values() if session.switch != EDGE]
     thread = hub.spawn(meter.rounds)
     try:

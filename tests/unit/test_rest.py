@@ -17,14 +17,15 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.drains import Drains
-from sopa_ryu.fabric.state import DOWN, FabricState
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.resources import Services
 from sopa_ryu.southbound import rule_audit
-from sopa_ryu.southbound.switch_session import SwitchError
 from topologies import FatTree, Level, Switch
+from topologies.failures import Reason
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_shorter_paths_have_fewer_hops(rest: RestApplication, dst: str, kind: st
 
 
 def test_a_failure_excludes_paths_with_its_reason(rest: RestApplication, state: FabricState) -> None:
-    assert state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    assert state.port_changed(state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
     body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
     assert [path["up"] for path in body["candidates"]] == [[0, 0], [1, 0], [1, 1]]
     assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
@@ -347,7 +348,7 @@ def test_an_etag_stays_until_something_changes(rest: RestApplication, state: Fab
         assert (again.status_int, again.body, again.headers["ETag"]) == (304, b"", first.headers["ETag"])
     before = get(rest, "/sopa/v1/fabric").headers["ETag"]
     assert before.startswith('"1-1-')
-    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    state.port_changed(state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
     after = get(rest, "/sopa/v1/fabric", headers={"If-None-Match": before})
     assert after.status_int == 200
     assert after.headers["ETag"].startswith('"1-2-')
@@ -399,7 +400,7 @@ def test_packets_are_told_the_paths_that_the_agents_program_gives_them(
 
 
 def test_switches_links_and_hosts_are_those_of_the_plan(rest: RestApplication, state: FabricState) -> None:
-    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    state.port_changed(state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
     switches = get(rest, "/sopa/v1/switches").json["switches"]
     assert len(switches) == 20
     assert switches[0] == {
@@ -444,7 +445,7 @@ def test_every_answer_is_as_the_openapi_document_says(rest: RestApplication, sta
     document = get(rest, "/openapi.json").json
     assert document["openapi"] == "3.1.0"
     change(rest, "/sopa/v1/drains/c0_0", "PUT")
-    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 1)
+    state.port_changed(state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
     registry: Registry[Any] = Registry().with_resource("urn:sopa", DRAFT202012.create_resource(document))
     examples = {"{name}": "e0_0", "paths": "paths?src=h0_0_2&dst=h2_0_3&packets=3"}
     for path, methods in document["paths"].items():

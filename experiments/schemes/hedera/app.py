@@ -21,8 +21,9 @@ from experiments.schemes.hedera.annealing import Annealing
 from experiments.schemes.hedera.flows import FlowKey, Rates, Report
 from experiments.schemes.hedera.placement import Placement, Up, global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
+from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.southbound import openflow
-from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
+from sopa_ryu.southbound.connection import Connection
 from topologies import FatTree, Level, Switch
 
 LOG = logging.getLogger(__name__)
@@ -85,7 +86,7 @@ class Hedera(app_manager.RyuApp):
 
 
 class Rounds:
-    """The scheduler's hands and eyes: the sessions that the SOPA controller keeps.
+    """The scheduler's hands and eyes: the connections that the SOPA controller keeps.
 
     Parameters
     ----------
@@ -101,16 +102,16 @@ class Rounds:
         self._scheduler = scheduler
         self._idle = idle
         self._rates = Rates()
-        self._equipped: dict[Switch, SwitchSession] = {}
+        self._equipped: dict[Switch, Connection] = {}
         self._complained = False
 
     def tend(self) -> None:
         """Give the entries that count to switches that have connected, and forget those that have gone."""
-        sessions = self._sessions()
-        for edge, session in sessions.items():
-            if self._equipped.get(edge) is not session:
-                self._equip(edge, session)
-        for edge in self._equipped.keys() - sessions.keys():
+        connections = self._connections()
+        for edge, connection in connections.items():
+            if self._equipped.get(edge) is not connection:
+                self._equip(edge, connection)
+        for edge in self._equipped.keys() - connections.keys():
             del self._equipped[edge]
             self._rates.forget(edge)
 
@@ -119,7 +120,7 @@ class Rounds:
         self.tend()
         reports: list[Report] = []
         # side by side: a switch that hangs costs the others no more than its time to be given up, once
-        asking = [hub.spawn(self._ask, edge, session, reports) for edge, session in self._sessions().items()]
+        asking = [hub.spawn(self._ask, edge, connection, reports) for edge, connection in self._connections().items()]
         hub.joinall(asking)
         rates: dict[FlowKey, float] = {}
         placed: dict[FlowKey, Up] = {}
@@ -135,47 +136,46 @@ class Rounds:
         for move in self._scheduler.round(self._sopa.state.failures, shares, placed):
             self._carry_out(move, rates.get(move.flow, 0.0))
 
-    def _sessions(self) -> dict[Switch, SwitchSession]:
+    def _connections(self) -> dict[Switch, Connection]:
         """Those of the edge switches that SOPA has taken in: one that is still being reconciled would lose our entries again."""
-        sessions = self._sopa.fleet.sessions
+        connections = self._sopa.connections
         return {
-            edge: sessions[edge]
+            edge: connections[edge]
             for edge in self._tree.switches(Level.EDGE)
-            if edge in self._sopa.state.connected and edge in sessions
+            if edge in self._sopa.state.connected and edge in connections
         }
 
-    def _equip(self, edge: Switch, session: SwitchSession) -> None:
+    def _equip(self, edge: Switch, connection: Connection) -> None:
         self._rates.forget(edge)
-        self._equipped[edge] = session
-        for message in entries.standing(session.datapath, self._tree, edge, self._idle):
-            session.datapath.send_msg(message)
+        self._equipped[edge] = connection
+        for message in entries.standing(connection.datapath, self._tree, edge, self._idle):
+            connection.datapath.send_msg(message)
 
-    def _ask(self, edge: Switch, session: SwitchSession, reports: list[Report]) -> None:
+    def _ask(self, edge: Switch, connection: Connection, reports: list[Report]) -> None:
         try:
-            replies = session.ask(entries.request(session.datapath))
+            bodies = connection.ask(entries.request(connection.datapath))
         except SwitchError as error:
-            LOG.warning("%s does not tell its flows: %s", session.name, error)
+            LOG.warning("%s does not tell its flows: %s", self._tree.name(edge), error)
             return
-        bodies = [body for reply in replies for body in reply.body]
         if sum(map(entries.is_standing, bodies)) != entries.standing_count(self._tree):
-            self._equip(edge, session)  # it was reconciled
+            self._equip(edge, connection)  # it was reconciled
         reports.append(self._rates.take(edge, entries.readings(self._tree, bodies), time.monotonic()))
 
     def _capacity(self, flow: FlowKey) -> float | None:
         edge = self._tree.edge_of(flow.src)
-        capacity: float | None = self._sopa.meter.port_capacity(edge, self._tree.port(edge, flow.src))
+        capacity: float | None = self._sopa.port_stats.port_capacity(edge, self._tree.port(edge, flow.src))
         return capacity
 
     def _carry_out(self, move: Move, rate: float) -> None:
         flow, tree = move.flow, self._tree
-        session = self._sessions().get(tree.edge_of(flow.src))
-        if session is None:
+        connection = self._connections().get(tree.edge_of(flow.src))
+        if connection is None:
             return  # it has gone meanwhile, and its flow with it
         if move.up is None:
-            message = entries.release(session.datapath, tree, flow)
+            message = entries.release(connection.datapath, tree, flow)
         else:
-            message = entries.place(session.datapath, tree, flow, move.up, self._idle)
-        if session.datapath.send_msg(message):
+            message = entries.place(connection.datapath, tree, flow, move.up, self._idle)
+        if connection.datapath.send_msg(message):
             LOG.info(
                 "elephant %s at %.1f Mbit/s %s (was %s)",
                 flow.text(tree),

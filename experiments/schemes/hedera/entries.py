@@ -22,6 +22,7 @@ from experiments.schemes.hedera.flows import FlowKey, Reading
 from experiments.schemes.hedera.placement import Up
 from flowrules import label
 from flowrules.model import IPV4, Field, Table
+from sopa_ryu.fabric.messages import Installed
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
 from topologies import FatTree, Switch, TopologyError
@@ -73,8 +74,7 @@ def place(datapath: Any, tree: FatTree, flow: FlowKey, up: Up, seconds: int) -> 
 
 def release(datapath: Any, tree: FatTree, flow: FlowKey) -> Any:
     """The message that leaves a flow to the switches' hash again."""
-    match = PARSER.OFPMatch(**dict(_five(tree, flow)))
-    return openflow.flow_delete(datapath, openflow.Installed(Table.INGRESS, PLACED_PRIORITY, 0, match))
+    return openflow.flow_delete(datapath, Installed(Table.INGRESS, PLACED_PRIORITY, 0, _five(tree, flow)))
 
 
 def request(datapath: Any) -> Any:

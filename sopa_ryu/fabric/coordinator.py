@@ -1,0 +1,191 @@
+"""The controller's core: observations come in, the fabric's state makes a version, effects go out. Pure.
+
+`sopa_ryu.app` turns Ryu's events into the observations below, and carries the effects out. Time comes in with each observation,
+in monotonic seconds. Nothing here waits: `Coordinator.next_tick` tells when `Coordinator.tick` is due.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+
+from sopa_ryu.fabric.link_discovery import LinkDiscovery
+from sopa_ryu.fabric.messages import Answer, Connection, Heard, Message, Refusal, Request
+from sopa_ryu.fabric.state import Change, FabricState
+from sopa_ryu.fabric.switch_manager import Effects, SwitchManager
+from sopa_ryu.fabric.switch_session import SwitchSession
+from topologies import Host
+from topologies.failures import Reason
+
+LOG = logging.getLogger("sopa")
+
+LAST_LOOK_SECONDS = 0.5
+"""Once every switch is connected: for the first probes to show what is miswired."""
+FAILURES_SHOWN = 8
+"""In one line of the log."""
+
+
+class Coordinator:
+    """Keeps the switches at the rules of what has failed, and tells when agents have to hear of a new version.
+
+    Parameters
+    ----------
+    state : FabricState
+    settle_seconds : float
+        After a start, how long switches that have not connected yet are waited for before they count as failed.
+    probe_seconds : float
+        From a port's LLDP probe to its next; 0 for none.
+    no_label : collection of Host
+        Hosts that may not choose paths.
+
+    Attributes
+    ----------
+    switches : SwitchManager
+    discovery : LinkDiscovery
+    """
+
+    def __init__(
+        self, state: FabricState, settle_seconds: float, probe_seconds: float = 0.0, no_label: Collection[Host] = ()
+    ) -> None:
+        self.state = state
+        self.switches = SwitchManager(state, no_label)
+        self.discovery = LinkDiscovery(state.tree, self.switches.sessions, probe_seconds)
+        self._settle_seconds = settle_seconds
+        self._settle_at = float("inf")
+        self._version = state.version
+
+    # -- observations of switches -------------------------------------------------------------------------------------
+
+    def switch_connected(self, connection: Connection, now: float) -> Effects:
+        """A datapath has finished its handshake."""
+        effects = Effects()
+        session = self.switches.connected(connection, now, effects)
+        if session is not None and not self.state.settled:
+            if self.state.all_heard:
+                self._settle_at = now + LAST_LOOK_SECONDS
+            else:
+                self._settle_at = min(self._settle_at, now + self._settle_seconds)
+            self.discovery.probe(session)
+        return self._follow(effects, now)
+
+    def switch_disconnected(self, connection: Connection, now: float) -> Effects:
+        """A datapath's connection is gone."""
+        session = self.switches.disconnected(connection, now)
+        if session is not None and self.discovery.port_down(session.switch):
+            self.state.miswired(self.discovery.wiring.miswired, now)
+        return self._follow(Effects(visible=True), now)
+
+    def port_status(self, connection: Connection, port: int, trouble: Reason | None, now: float) -> Effects:
+        """A switch reports that a port carries nothing, and why, or with None that it does."""
+        session = self.switches.session(connection)
+        if session is None:
+            if connection.dpid in self.state.rejected:
+                return self.switch_connected(connection, now)  # its ports may be right now
+            return Effects()
+        effects = Effects(visible=True)
+        if port in self.state.tree.ports(session.switch):
+            self.state.port_changed(session.switch, port, trouble, now)
+        if trouble is Reason.DOWN:
+            if self.discovery.port_down(session.switch, port):
+                self.state.miswired(self.discovery.wiring.miswired, now)
+        else:
+            # a new cable is probed immediately, before the link is used again
+            self.discovery.probe(session, [port])
+            effects.due[session] = None
+        return self._follow(effects, now)
+
+    def answered(self, connection: Connection, request: Request, answer: Answer, now: float) -> Effects:
+        """A switch has answered a request."""
+        effects = Effects()
+        session = self.switches.session(connection)
+        if session is not None:
+            self.switches.answered(session, request, answer, now, effects)
+            for admitted in effects.admitted:
+                self.discovery.probe(admitted)
+        return self._follow(effects, now)
+
+    def refused(self, connection: Connection, request: Request | None, refusal: Refusal, now: float) -> Effects:
+        """A switch has sent an error message."""
+        effects = Effects()
+        session = self.switches.session(connection)
+        if session is not None:
+            self.switches.refused(session, request, refusal, now, effects)
+        return self._follow(effects, now)
+
+    def probe_heard(self, connection: Connection, port: int, probe: Heard, now: float) -> Effects:
+        """An LLDP frame has arrived at a switch's port."""
+        effects = Effects()
+        session = self.switches.session(connection)
+        if session is not None and self.discovery.heard(session.switch, port, probe, now):
+            self.state.miswired(self.discovery.wiring.miswired, now)
+            effects.visible = True
+        return self._follow(effects, now)
+
+    # -- other observations -------------------------------------------------------------------------------------------
+
+    def drained(self, names: Iterable[str], now: float) -> Effects:
+        """An operator has drained or restored elements: these are all that are drained now."""
+        self.state.drain(names, now)
+        return self._follow(Effects(visible=True), now)
+
+    def acknowledged(self, version: int, now: float) -> Change | None:
+        """Every connected agent has a version in force; return its change, or None if it is too long ago."""
+        change = self.state.change(version)
+        if change is not None:
+            change.acknowledged_ms = change.milliseconds(now)
+            LOG.info("version %d: in force at all agents after %.1f ms", version, change.acknowledged_ms)
+        return change
+
+    def tick(self, now: float) -> Effects:
+        """Time has passed."""
+        effects = Effects()
+        self.switches.tick(now, effects)
+        probed = self.discovery.tick(now)
+        if probed is not None:
+            effects.due[probed] = None
+        if self.state.settled:
+            self.state.tick(now)
+        elif now >= self._settle_at:
+            self.state.settle(now)
+            LOG.info(
+                "%d of %d switches are connected: agents are sent what has failed from now on",
+                len(self.switches.sessions),
+                self.state.tree.switch_count,
+            )
+            self.switches.settled(effects)
+            effects.tell_agents = effects.visible = True
+        return self._follow(effects, now)
+
+    @property
+    def next_tick(self) -> float:
+        """When `tick` has something to do if nothing is observed before, in monotonic seconds."""
+        own = self.state.next_tick if self.state.settled else self._settle_at
+        return min(own, self.switches.next_tick, self.discovery.next_tick)
+
+    # -- messages -----------------------------------------------------------------------------------------------------
+
+    def due(self, session: SwitchSession, now: float) -> tuple[list[Message], Effects]:
+        """Return what to send to a switch now, and what follows from there being nothing to send."""
+        effects = Effects()
+        messages = self.switches.due(session)
+        return messages, self._follow(effects, now)
+
+    def was_sent(self, session: SwitchSession, now: float) -> None:
+        """Note that everything due has been written to a switch's connection."""
+        self.switches.was_sent(session, now)
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _follow(self, effects: Effects, now: float) -> Effects:
+        """Bring switches and agents to a new version if there is one, and collect what the switches have confirmed."""
+        state = self.state
+        if state.version != self._version or effects.tell_agents:
+            self._version = state.version
+            effects.tell_agents = effects.visible = True
+            failed = [f"{name} {reason}" for name, reason in state.failures.items()]
+            if len(failed) > FAILURES_SHOWN:
+                failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
+            LOG.info("version %d: %s", state.version, ", ".join(failed) or "nothing has failed")
+            self.switches.follow(effects)
+        self.switches.collect(effects, now)
+        return effects

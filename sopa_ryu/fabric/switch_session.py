@@ -1,0 +1,339 @@
+"""One switch's OpenFlow connection as a state machine: admitted to its rules, kept at the fabric's version. Pure.
+
+A connected switch goes down this list; after a refusal or a silence it backs off and begins again:
+
+1. `Phase.CLAIMING`: this controller asks to be its master.
+2. `Phase.READING`: its flow entries and groups are read.
+3. `Phase.WAITING`: it has rules of an earlier controller, which stay until it is known what has failed.
+4. `Phase.INSTALLING`: what differs from its rules is changed, and a barrier confirms it.
+5. `Phase.IN_FORCE`: it has its rules; `Phase.UPDATING` leads from one version's rules to the next one's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from flowrules.model import SwitchRules
+from sopa_ryu.fabric import rule_changes
+from sopa_ryu.fabric.messages import (
+    AddFlow,
+    AddGroup,
+    Answer,
+    BarrierRequest,
+    Connection,
+    DeleteFlow,
+    FlowsRequest,
+    GroupsRequest,
+    Installed,
+    InstalledState,
+    Message,
+    Modification,
+    ModifyGroup,
+    Refusal,
+    Request,
+    RoleRequest,
+    SendProbe,
+)
+from topologies import Switch
+
+ANSWER_SECONDS = 30.0
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 2.0, 60.0
+
+
+class Phase(Enum):
+    """How far a switch has come; the module's docstring has the order."""
+
+    CLAIMING = auto()
+    READING = auto()
+    WAITING = auto()
+    INSTALLING = auto()
+    IN_FORCE = auto()
+    UPDATING = auto()
+    BACKING_OFF = auto()
+    """It refused, or did not answer; it is claimed again when the retry is due."""
+    TAKEN = auto()
+    """Another controller is its master."""
+    CLOSED = auto()
+
+
+ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.BACKING_OFF})
+"""Phases of a switch that is to get its rules, but has not confirmed them."""
+
+
+class SwitchError(Exception):
+    """A switch refused a message, did not answer, or went away; the text says which."""
+
+
+class RefusedError(SwitchError):
+    """A switch answered with OpenFlow errors."""
+
+
+class SilentError(SwitchError):
+    """A switch did not answer in time."""
+
+
+class LostError(SwitchError):
+    """The connection was lost before the answer came."""
+
+
+class AnotherMasterError(SwitchError):
+    """Another controller is the switch's master."""
+
+
+@dataclass
+class Sent:
+    """What a switch was sent, and refused, since the controller started, over all its connections.
+
+    Attributes
+    ----------
+    flow_mods, group_mods : int
+    errors : Counter of str
+        Its error messages by type.
+    """
+
+    flow_mods: int = 0
+    group_mods: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+
+    def count(self, changed: Iterable[Modification]) -> None:
+        """Count messages that are about to be sent."""
+        for message in changed:
+            if isinstance(message, AddFlow | DeleteFlow):
+                self.flow_mods += 1
+            else:
+                self.group_mods += 1
+
+
+@dataclass
+class Summary:
+    """What an admission changed: flow entries and groups added or modified, and either removed."""
+
+    flows: int = 0
+    groups: int = 0
+    removed: int = 0
+
+
+class SwitchSession:
+    """A connected switch.
+
+    Parameters
+    ----------
+    connection : Connection
+    switch : Switch
+        Which switch of the fabric it is.
+    name : str
+    sent : Sent
+        Goes on counting from there.
+    now : float
+        Monotonic seconds.
+
+    Attributes
+    ----------
+    phase : Phase
+    rules : SwitchRules or None
+        The rules that it has confirmed by a barrier; None while that is not known.
+    version : int
+        The fabric's version of these rules; 0 before the first.
+    deadline : float or None
+        When an answer is overdue or a retry is due.
+    probes : set of int
+        Ports whose probes are still to be sent.
+    """
+
+    def __init__(self, connection: Connection, switch: Switch, name: str, sent: Sent, now: float) -> None:
+        self.connection = connection
+        self.switch = switch
+        self.name = name
+        self.sent = sent
+        self.connected_at = now
+        self.phase = Phase.CLAIMING
+        self.rules: SwitchRules | None = None
+        self.version = 0
+        self.messages_sent = 0
+        self.summary = Summary()
+        self.deadline: float | None = None
+        self.probes: set[int] = set()
+        self._awaited: dict[Request, bool] = {}
+        self._errors: set[str] = set()
+        self._flows: list[Installed] = []
+        self._groups: dict[int, tuple[int, ...]] = {}
+        self._target: tuple[SwitchRules, int] | None = None
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._check_role = False
+
+    # -- to the switch ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer of the switch is awaited."""
+        return bool(self._awaited)
+
+    def take_probes(self) -> list[Message]:
+        """Return the probes that are still to be sent, once."""
+        ports, self.probes = sorted(self.probes), set()
+        if self.phase in (Phase.TAKEN, Phase.CLOSED):
+            return []
+        return [SendProbe(port) for port in ports]
+
+    def claim(self, generation: int) -> list[Message]:
+        """Ask to be the master."""
+        return self._ask(RoleRequest(generation))
+
+    def check_role(self) -> None:
+        """Ask soon for the role: OpenFlow 1.3 does not tell by itself when another controller becomes master."""
+        self._check_role = True
+
+    def role_check(self) -> list[Message]:
+        """Return the question for the role if it is due."""
+        if not self._check_role:
+            return []
+        self._check_role = False
+        return self._ask(RoleRequest(None))
+
+    def read(self) -> list[Message]:
+        """Ask for the flow entries and groups."""
+        return [*self._ask(FlowsRequest()), *self._ask(GroupsRequest())]
+
+    def install(self, wanted: SwitchRules, version: int) -> list[Message]:
+        """Return what leads from the entries that were read to the wanted rules; a barrier comes last."""
+        found = InstalledState(self._flows, self._groups)
+        return self._carry_out(rule_changes.reconcile(wanted, found, version), wanted, version)
+
+    def update(self, wanted: SwitchRules, version: int) -> list[Message]:
+        """Return what leads from the confirmed rules to the wanted ones; nothing if they are the same."""
+        if self.rules is None:
+            raise ValueError(f"{self.name} has no confirmed rules: they have to be read first")
+        if self.rules == wanted:
+            self.version = version
+            return []
+        self.phase = Phase.UPDATING
+        return self._carry_out(rule_changes.difference(self.rules, wanted, version), wanted, version)
+
+    def _carry_out(self, changed: list[Modification], wanted: SwitchRules, version: int) -> list[Message]:
+        self._errors.clear()
+        self.rules = None  # until the barrier, the switch's state is not known
+        self._target = wanted, version
+        self.messages_sent += len(changed)
+        self.sent.count(changed)
+        flows = sum(isinstance(message, AddFlow) for message in changed)
+        groups = sum(isinstance(message, AddGroup | ModifyGroup) for message in changed)
+        self.summary = Summary(flows, groups, len(changed) - flows - groups)
+        return [*changed, *self._ask(BarrierRequest())]
+
+    def _ask(self, request: Request) -> list[Message]:
+        self._awaited[request] = True
+        self.deadline = None  # the time for the answer begins when the request has been sent
+        return [request]
+
+    def was_sent(self, now: float) -> None:
+        """Note that everything due has been written to the connection."""
+        if self._awaited:
+            self.deadline = now + ANSWER_SECONDS
+
+    # -- from the switch ----------------------------------------------------------------------------------------------
+
+    def answered(self, request: Request, answer: Answer) -> bool:
+        """Take an answer; return False if nothing is waiting for it any more.
+
+        Raises
+        ------
+        AnotherMasterError
+            If another controller is the switch's master.
+        RefusedError
+            If the switch refused what came before the barrier.
+        """
+        if not self._awaited.pop(request, False):
+            return False
+        if not self._awaited:
+            self.deadline = None
+        match request:
+            case RoleRequest():
+                if not answer:
+                    raise AnotherMasterError(ANOTHER_MASTER)
+                if self.phase is Phase.CLAIMING:
+                    self.phase = Phase.READING
+            case FlowsRequest():
+                self._flows = answer
+            case GroupsRequest():
+                self._groups = answer
+            case BarrierRequest():
+                self._confirm()
+        if self.phase is Phase.READING and isinstance(request, FlowsRequest | GroupsRequest) and not self._awaited:
+            self.phase = Phase.WAITING
+        return True
+
+    def _confirm(self) -> None:
+        if self._errors:
+            raise RefusedError("; ".join(sorted(self._errors)))
+        if self._target is not None:
+            self.rules, self.version = self._target
+        self._flows, self._groups = [], {}
+        self._retry_seconds = FIRST_RETRY_SECONDS
+
+    def refused(self, request: Request | None, refusal: Refusal) -> None:
+        """Take an error message, with the request that it answers or None if it answers a flow-mod or group-mod.
+
+        Raises
+        ------
+        AnotherMasterError
+            If a claim was refused: a controller with a later generation id is the master.
+        RefusedError
+            If another request was refused.
+        """
+        self.sent.errors[refusal.kind] += 1
+        if request is None:
+            self._errors.add(refusal.text)
+        elif self._awaited.pop(request, False):
+            if isinstance(request, RoleRequest) and request.generation is not None:
+                raise AnotherMasterError(f"{ANOTHER_MASTER} (or this machine's clock went back)")
+            raise RefusedError(refusal.text)
+
+    @property
+    def may_have_foreign_state(self) -> bool:
+        """Whether the entries that were read are of an earlier SOPA controller: it may have known of failures."""
+        return any(map(rule_changes.is_ours, self._flows))
+
+    def expire(self) -> None:
+        """The deadline has passed: retry, or give up an answer.
+
+        Raises
+        ------
+        SilentError
+            If an answer is missing without which the switch's state is not known. That to a mere role check is not.
+        """
+        self.deadline = None
+        if self.phase is Phase.BACKING_OFF:
+            self.phase = Phase.CLAIMING
+            return
+        missing = ", ".join(type(request).__name__ for request in self._awaited)
+        self._awaited.clear()
+        if self.phase is not Phase.IN_FORCE:
+            raise SilentError(f"no answer to {missing} in {ANSWER_SECONDS:g} s")
+
+    def back_off(self, now: float) -> None:
+        """Begin again after a while, twice as long each time."""
+        self._forget()
+        self.phase = Phase.BACKING_OFF
+        self.deadline = now + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, LAST_RETRY_SECONDS)
+
+    def taken(self) -> None:
+        """Note that another controller is the master."""
+        self._forget()
+        self.phase = Phase.TAKEN
+
+    def closed(self) -> None:
+        """Note that the connection is gone."""
+        self._forget()
+        self.phase = Phase.CLOSED
+
+    def _forget(self) -> None:
+        self._awaited.clear()
+        self.rules = self.deadline = None
+        self.probes = set()
+
+
+ANOTHER_MASTER = "another controller, started later than this one, is its master; restart this one to take it back"

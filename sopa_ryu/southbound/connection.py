@@ -1,0 +1,208 @@
+"""One switch's OpenFlow channel: sends what the core has due, and pairs answers with their questions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ryu.lib import hub
+
+from sopa_ryu.fabric.messages import (
+    Answer,
+    BarrierRequest,
+    FlowsRequest,
+    GroupsRequest,
+    Message,
+    OtherRequest,
+    Refusal,
+    Request,
+    RoleRequest,
+)
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
+from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.southbound import openflow
+from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
+from topologies import Switch
+from topologies.failures import Reason
+
+_REQUESTS = RoleRequest | FlowsRequest | GroupsRequest | BarrierRequest
+
+
+class Connection:
+    """A connected switch's channel.
+
+    The core's questions are sent by `send` and answered by what `received` and `refused` return; anything else may ask by `ask`,
+    which waits.
+
+    Parameters
+    ----------
+    datapath : ryu.controller.controller.Datapath
+    """
+
+    def __init__(self, datapath: Any) -> None:
+        self.datapath = datapath
+        self._requests: dict[int, Request] = {}
+        self._replies: dict[int, list[Any]] = {}
+        self._waiting: dict[int, hub.Queue] = {}
+
+    @property
+    def dpid(self) -> int:
+        """The datapath id."""
+        return int(self.datapath.id)
+
+    @property
+    def address(self) -> str:
+        """The IP address that the switch connects from."""
+        return str(self.datapath.address[0])
+
+    def ports(self) -> Mapping[int, Reason | None]:
+        """Return the switch's ports by number, each with the reason why it carries no packets, or None if it does."""
+        ports = self.datapath.ports.items()
+        return {number: openflow.port_trouble(port) for number, port in ports if number <= OPENFLOW.OFPP_MAX}
+
+    def port_speed(self, port: int) -> float | None:
+        """Return what fits through a port in bits per second, or None if the switch does not tell."""
+        described = self.datapath.ports.get(port)
+        return None if described is None else openflow.port_speed(described)
+
+    # -- the core's messages ------------------------------------------------------------------------------------------
+
+    def send(self, message: Message) -> bool:
+        """Send a message; waits while the switch takes none. Return False if the connection is gone."""
+        encoded = openflow.encode(self.datapath, message)
+        if isinstance(message, _REQUESTS):
+            self._requests[self.datapath.set_xid(encoded)] = message
+        return bool(self.datapath.send_msg(encoded))
+
+    def received(self, reply: Any) -> tuple[Request, Answer] | None:
+        """Take a reply; return the core's question with its whole answer, or None if it is none or goes on."""
+        queue = self._waiting.get(reply.xid)
+        if queue is not None:
+            queue.put(reply)
+        if reply.xid not in self._requests:
+            return None
+        replies = self._replies.setdefault(reply.xid, [])
+        replies.append(reply)
+        if not openflow.is_last(reply):
+            return None
+        request = self._requests.pop(reply.xid)
+        return request, openflow.decode(request, self._replies.pop(reply.xid))
+
+    def refused(self, error: Any) -> tuple[Request | None, Refusal]:
+        """Take an error message; return it with the question that it answers, or None if it answers a flow-mod or group-mod."""
+        refusal = openflow.refusal(error)
+        queue = self._waiting.get(error.xid)
+        if queue is not None:
+            queue.put(RefusedError(refusal.text))
+            return OtherRequest(), refusal
+        self._replies.pop(error.xid, None)
+        return self._requests.pop(error.xid, None), refusal
+
+    # -- other questions ----------------------------------------------------------------------------------------------
+
+    def ask(self, message: Any) -> list[Any]:
+        """Send one of Ryu's request messages and wait for its whole answer.
+
+        Returns
+        -------
+        list
+            The bodies of the reply's messages.
+
+        Raises
+        ------
+        SwitchError
+            If the switch answers with an error, or not at all.
+        """
+        xid = self.datapath.set_xid(message)
+        answers: hub.Queue = hub.Queue()
+        self._waiting[xid] = answers
+        bodies: list[Any] = []
+        try:
+            if not self.datapath.send_msg(message):
+                raise LostError("the connection was lost")
+            while True:
+                reply = answers.get(timeout=ANSWER_SECONDS)
+                if isinstance(reply, Exception):
+                    raise reply
+                bodies += reply.body
+                if openflow.is_last(reply):
+                    return bodies
+        except hub.QueueEmpty:
+            raise SilentError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
+        finally:
+            del self._waiting[xid]
+
+    def flow_statistics(self) -> list[Any]:
+        """Ask the switch for its flow entries with their counters; raises as `ask` does."""
+        return self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
+
+    def groups(self) -> dict[int, tuple[int, ...]]:
+        """Ask the switch for its groups, each one's ports in order; raises as `ask` does."""
+        return openflow.installed_groups(self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0)))
+
+    def port_counters(self) -> dict[int, PortCounters]:
+        """Ask the switch for its port statistics, by port number; raises as `ask` does."""
+        return openflow.port_counters(self.ask(PARSER.OFPPortStatsRequest(self.datapath, 0, OPENFLOW.OFPP_ANY)))
+
+    def closed(self) -> None:
+        """The connection is gone: everything that waits for an answer gets an error instead."""
+        for queue in self._waiting.values():
+            queue.put(LostError("the connection was lost"))
+
+
+class Connections(Mapping[Switch, Connection]):
+    """The connections of the switches that the core knows, as they are at the time of each look.
+
+    Parameters
+    ----------
+    sessions : mapping from Switch to SwitchSession
+    """
+
+    def __init__(self, sessions: Mapping[Switch, SwitchSession]) -> None:
+        self._sessions = sessions
+
+    def __getitem__(self, switch: Switch) -> Connection:
+        return connection_of(self._sessions[switch])
+
+    def __iter__(self) -> Iterator[Switch]:
+        return iter(self._sessions)
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+
+def connection_of(session: SwitchSession) -> Connection:
+    """Return the connection that a session was made with."""
+    assert isinstance(session.connection, Connection)
+    return session.connection
+
+
+class Writer:
+    """Has messages sent to each switch in a green thread of its own: a switch that takes nothing delays no other.
+
+    Parameters
+    ----------
+    send_due : callable
+        Called with a session, in its green thread, whenever it may have messages due.
+    """
+
+    def __init__(self, send_due: Callable[[SwitchSession], None]) -> None:
+        self._send_due = send_due
+        self._again: dict[SwitchSession, bool] = {}
+
+    def wake(self, session: SwitchSession) -> None:
+        """Have what is due to a switch sent soon."""
+        if session in self._again:
+            self._again[session] = True
+        else:
+            self._again[session] = False
+            hub.spawn(self._write, session)
+
+    def _write(self, session: SwitchSession) -> None:
+        try:
+            self._send_due(session)
+            while self._again[session]:
+                self._again[session] = False
+                self._send_due(session)
+        finally:
+            del self._again[session]
