@@ -21,7 +21,7 @@ from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from tests.bpf import reference
-from tests.bpf.packets import table
+from tests.helpers.frames import table
 
 PASSED = {"write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300

@@ -21,7 +21,7 @@ from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller, table_in_force
 from tests.bpf.conftest import Pair, veth_pair
-from tests.bpf.packets import FAR, INTER_POD, table, tcp, word_of
+from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 
 ROOT = Path(__file__).parents[2]
 IPV4, ALL = 0x0800, 0x0003

@@ -10,7 +10,7 @@ import pytest
 from flowrules.label import Carrier
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label
-from tests.bpf.packets import (
+from tests.helpers.frames import (
     FAR,
     INTER_POD,
     INTER_RACK,

@@ -17,7 +17,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from sopa_ryu.cli.common import POLICIES
-from tests.bpf.packets import (
+from tests.helpers.frames import (
     ETHERNET,
     FAR,
     GRE,

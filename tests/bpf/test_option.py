@@ -12,7 +12,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.bpf import reference
 from tests.bpf.fuzz import Programs, fuzz
-from tests.bpf.packets import FAR, table, tcp
+from tests.helpers.frames import FAR, table, tcp
 
 GOLDEN = list(golden_packets())
 UNSPEC, PASS = 0xFFFFFFFF, 2

@@ -24,10 +24,10 @@ from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
 from tests.bpf.conftest import Pair, veth_pair
-from tests.bpf.packets import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
 from tests.bpf.reference import checksum
 from tests.bpf.test_attach import ALL, frames, raw_socket
 from tests.bpf.test_settings import leave_behind
+from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8

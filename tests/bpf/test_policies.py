@@ -17,7 +17,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
-from tests.bpf.packets import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
 
 MakeTagger = Callable[..., Labeller]
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]

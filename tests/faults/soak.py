@@ -19,7 +19,7 @@ from topologies.lab.isolation import isolated
 
 
 def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) -> int:
-    """Do the steps in a lab of their own (inside `hermetic.isolated`); the exit status, 0 if nothing was ever wrong."""
+    """Do the steps in a lab of their own (inside `isolated`); the exit status, 0 if nothing was ever wrong."""
     total, done, started = sum(len(step.begin) for step in steps), 0, time.monotonic()
     kinds: Counter[str] = Counter()
     with FaultyLab(k) as lab:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from tests.lab.sopa_lab import agent_of, datagrams, host_settings, in_lab, until
+from tests.helpers.sopa_lab import agent_of, datagrams, host_settings, in_lab, until
 
 pytestmark = pytest.mark.lab
 

@@ -12,7 +12,7 @@ import pytest
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.udp_stream import Stream
-from tests.lab.sopa_lab import agent_of, datagrams, in_lab, lost, until
+from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost, until
 from topologies.lab.faults import set_silent
 
 pytestmark = pytest.mark.lab

@@ -17,7 +17,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.labeller import table_in_force
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
-from tests.lab.sopa_lab import agent_of, in_lab, until
+from tests.helpers.sopa_lab import agent_of, in_lab, until
 from topologies import Failures, FatTree
 
 pytestmark = pytest.mark.lab

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.lab.conftest import ROOT, Script, eventually, running
-from topologies.lab.network import isolation
+from topologies.lab import isolation
 
 pytestmark = pytest.mark.lab
 
@@ -24,7 +24,7 @@ Start = Callable[[str], Script]
 
 PRELUDE = """
 import os, signal, subprocess, sys, time
-from topologies import hermetic
+from topologies.lab import isolation
 from topologies.lab.isolation import isolated
 """
 
@@ -106,7 +106,7 @@ def test_a_main_that_does_not_end_is_killed(script: Start) -> None:
     lab = script(
         PRELUDE
         + """
-hermetic.GRACE_SECONDS = 0.5
+isolation.GRACE_SECONDS = 0.5
 def main():
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     print("ready", flush=True)

@@ -14,7 +14,7 @@ from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from tests.lab.sopa_lab import UDP_PORT, agent_of, datagrams, host_settings, in_lab, lost, run
+from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, host_settings, in_lab, lost, run
 from tests.switch.conftest import until
 from topologies import Failures
 

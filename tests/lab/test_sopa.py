@@ -20,7 +20,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from tests.lab.sopa_lab import (
+from tests.helpers.sopa_lab import (
     UDP_PORT,
     agent_of,
     datagrams,

@@ -108,7 +108,7 @@ def test_switches_can_have_databases_of_their_own(fabric: DummyFabric, tmp_path:
 def test_under_eventlet(fabric: DummyFabric) -> None:
     code = """if True:
         import sys, eventlet; eventlet.monkey_patch()
-        from sopa_ryu import bfd
+        from sopa_ryu.southbound import bfd
         from topologies import FatTree
         report = bfd.enable([sys.argv[1]], FatTree(4), 100)
         print(len(report.switches), report.enabled)

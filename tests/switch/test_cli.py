@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.certificates import Authority
+from tests.helpers.certificates import Authority
 from tests.switch.conftest import Fabric, running, until
 
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]

@@ -11,7 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from sopa_ryu.agent.agent_metrics import AgentMetrics
-from tests.prometheus_names import dashboard_expressions, metric_names
+from tests.helpers.prometheus_names import dashboard_expressions, metric_names
 from tests.switch.conftest import Fabric, until
 from topologies import Switch
 

@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
 from tests.bpf.conftest import veth_pair
-from tests.certificates import Authority, Certificate
+from tests.helpers.certificates import Authority, Certificate
 from tests.switch.conftest import until
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason=
 
 
 def under(unit: str) -> list[str]:
-    return [sys.executable, "-m", "tests.sandbox", str(SYSTEMD / unit)]
+    return [sys.executable, "-m", "tests.helpers.sandbox", str(SYSTEMD / unit)]
 
 
 def test_the_sandbox_refuses_what_the_unit_does_not_allow() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DASHBOARD = Path(__file__).parents[1] / "deploy/grafana/sopa.json"
+DASHBOARD = Path(__file__).parents[2] / "deploy/grafana/sopa.json"
 
 _STRING = re.compile(r""" "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | `[^`]*` """, re.VERBOSE)
 _COMMENT = re.compile(r"#.*")

@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from sopa_ryu import options
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything

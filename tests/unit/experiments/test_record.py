@@ -8,7 +8,7 @@ from experiments.paper.figure import RunData
 from experiments.paper.figure_runs import read, tables
 from experiments.paper.figures import FIGURES
 
-RECORD = Path(__file__).parents[2] / "experiments/record"
+RECORD = Path(__file__).parents[3] / "experiments/record"
 MAX_BYTES = 5_000_000
 
 

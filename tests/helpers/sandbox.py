@@ -1,4 +1,4 @@
-"""What a systemd unit allows its program, put on any command: ``python -m tests.sandbox UNIT COMMAND...``.
+"""What a systemd unit allows its program, put on any command: ``python -m tests.helpers.sandbox UNIT COMMAND...``.
 
 Its system calls, address families, executable memory, namespaces and capabilities, by seccomp and prctl as systemd does it; the
 file system is left out, which needs systemd. It is for tests on machines that do not run systemd.

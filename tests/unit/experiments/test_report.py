@@ -9,7 +9,7 @@ import pytest
 
 from experiments.core.records import ResultsError
 from experiments.report import report
-from tests.unit.test_records import a_flow, a_run, files_up_to, results_in
+from tests.unit.experiments.test_records import a_flow, a_run, files_up_to, results_in
 
 
 def summary(directory: Path, base: str = "sopa") -> tuple[dict[str, Any], list[str]]:

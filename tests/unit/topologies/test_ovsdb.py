@@ -18,7 +18,7 @@ import pytest
 
 from topologies.ovsdb import OvsdbError, elements, entries, insert, mapping, named, transact
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 ECHO = b'{"id":"echo","method":"echo","params":[]}'
 COUNT = b'{"id":0,"result":[{"count":1}],"error":null}'
 

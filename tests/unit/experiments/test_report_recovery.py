@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.report.recovery import Recovery, over_runs, recovery
-from tests.unit.test_records import a_run
+from tests.unit.experiments.test_records import a_run
 
 TENTHS = 100.0
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sopa_ryu.agent.agent_metrics import AgentMetrics
-from tests.prometheus_names import (
+from tests.helpers.prometheus_names import (
     DASHBOARD,
     bare,
     dashboard,
