@@ -3,7 +3,8 @@
 A packet's way through the tables of one switch: *ingress* (may this packet come in by this port?), *down* (is its destination
 below?), *up* (which uplink does its word name?), *unlabelled* (which uplink does its flow hash to?), *deliver* (has the host at
 that port another Ethernet address than planned?). What came from above is marked and never goes up again: the fabric is
-valley-free by construction. The source of the tables is DESIGN, section 4; of the prefixes, Al-Fares et al., section 3.3.
+valley-free by construction. docs/architecture.md, section 5, describes the tables; the prefixes are those of Al-Fares et al.,
+section 3.3.
 """
 
 from __future__ import annotations

@@ -177,7 +177,8 @@ class FatTree(Identities):
         """The uplink choices of every candidate path between two hosts of that kind, in round-robin order.
 
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each turn of
-        the aggregation switches. It decides how much is reordered (PLATFORM: 7% of packets against 34% at k=8).
+        the aggregation switches. It decides how much is reordered: 7% of packets against 34% at k=8 (docs/architecture.md,
+        section 11).
 
         Returns
         -------

@@ -1,1 +1,1 @@
-"""The REST interface (DESIGN, section 6): operations over the controller's state, and the WSGI application that offers them."""
+"""The REST interface: operations over the controller's state, and their WSGI application (docs/architecture.md, section 7)."""

@@ -1,4 +1,4 @@
-"""The REST interface as a WSGI application: dispatch, parameters, pages, ETags, problem documents. DESIGN, section 6."""
+"""The REST interface (docs/architecture.md, section 7) as a WSGI application: dispatch, parameters, pages, ETags, problems."""
 
 from __future__ import annotations
 

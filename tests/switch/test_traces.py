@@ -61,7 +61,7 @@ def test_unlabelled_flows_are_hashed_differently_at_each_level(any_fabric: Fabri
         above = tree.neighbour(tree.edge_of(src), up1)
         (up2,) = any_fabric.trace(above, f"in_port=1,{flow}").ports  # type: ignore[arg-type]
         cores[tree.name(tree.neighbour(above, up2))] += 1  # type: ignore[arg-type]
-    # polarised hashing would leave all but k/2 of them without any (PLATFORM)
+    # polarised hashing would leave all but k/2 of them without any (docs/platform.md, section 1)
     assert len(cores) == tree.half**2
     assert min(cores.values()) > 30 / 4
 

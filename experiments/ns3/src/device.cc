@@ -32,7 +32,7 @@ SetWord(std::uint8_t* at, std::uint32_t word)
     }
 }
 
-// An IPv4 header of 20 bytes, or of 24 with the option 0x9e 0x04 up1 up2 (DESIGN 3), which ns-3's Ipv4Header cannot hold.
+// An IPv4 header of 20 bytes, or of 24 with the option 0x9e 0x04 up1 up2 (docs/wire-format.md), which ns-3's Ipv4Header cannot hold.
 class IpHeader : public ns3::Header
 {
   public:

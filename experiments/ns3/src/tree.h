@@ -1,4 +1,4 @@
-// The fat-tree as in DESIGN 2: who is where, and the number of every link in one direction.
+// The fat-tree as in docs/architecture.md, section 3: who is where, and the number of every link in one direction.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 /*
  * tc egress of a host's interface: writes the next path of the packet's flow, as the SOPA option word, into the Ethernet source
- * address (the `mac` carrier, DESIGN.md section 2). It drops nothing: what cannot be labelled goes out as it is, and is counted.
+ * address (the `mac` carrier: docs/architecture.md, section 4). It drops nothing: what cannot be labelled goes out as it is, and
+ * is counted.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>

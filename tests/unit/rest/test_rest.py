@@ -1,4 +1,4 @@
-"""The REST interface, request by request, without a server: contracts of DESIGN, section 6."""
+"""The REST interface, request by request, without a server: contracts of docs/architecture.md, section 7."""
 
 import json
 import os
