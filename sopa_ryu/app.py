@@ -16,6 +16,7 @@ from ryu.lib import hub
 
 from sopa_ryu import options
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.state import Change, FabricState
@@ -55,7 +56,8 @@ class SopaController(app_manager.RyuApp):
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.state.drain(self.drains.names, time.monotonic())
-        self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
+        self.notifier = Notifier(self.tree, self._view, settings.carrier)
+        self.channel = AgentChannel(self.notifier, self._acknowledged)
         self.fleet = SwitchManager(self.state, self._announce, self._installed, settings.settle, settings.no_label)
         self.prober = LinkDiscovery(self.tree, self.fleet.sessions, settings.lldp_interval, self._miswired)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
@@ -80,7 +82,8 @@ class SopaController(app_manager.RyuApp):
         self.live = live_feed.Live(Picture(services))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
+        tokens = Tokens(settings.state_dir)
+        self.rest = RestApplication(services, tokens, self.channel.serve, pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
 
@@ -92,7 +95,7 @@ class SopaController(app_manager.RyuApp):
             (self._serve, (listener,)),
             (self.fleet.clock, ()),
             (self.fleet.check_roles, ()),
-            (self.notifier.watch, ()),
+            (self.channel.watch, ()),
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
@@ -230,7 +233,7 @@ class SopaController(app_manager.RyuApp):
         self.live.changed()
         if not changed:
             return
-        told = self.notifier.broadcast()
+        told = self.channel.broadcast()
         change = self._change(self.state.version)
         if change is not None:
             change.agents = told
