@@ -19,6 +19,7 @@ from ryu.lib import hub
 
 from sopa_ryu import options
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
@@ -63,7 +64,8 @@ class SopaController(app_manager.RyuApp):
         self.core = Coordinator(self.state, settings.settle, settings.lldp_interval, settings.no_label)
         self.switches = self.core.switches
         self.connections = Connections(self.switches.sessions)
-        self.notifier = Notifier(self.tree, self._view, self._acknowledged, settings.carrier)
+        self.notifier = Notifier(self.tree, self._view, settings.carrier)
+        self.channel = AgentChannel(self.notifier, self._acknowledged)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls)
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
@@ -85,7 +87,8 @@ class SopaController(app_manager.RyuApp):
         self.live = live_feed.Live(Picture(services))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
+        tokens = Tokens(settings.state_dir)
+        self.rest = RestApplication(services, tokens, self.channel.serve, pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
@@ -101,7 +104,7 @@ class SopaController(app_manager.RyuApp):
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._serve, (listener,)),
             (self._clock, ()),
-            (self.notifier.watch, ()),
+            (self.channel.watch, ()),
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
@@ -220,7 +223,7 @@ class SopaController(app_manager.RyuApp):
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
-            told, change = self.notifier.broadcast(), self.state.change(self.state.version)
+            told, change = self.channel.broadcast(), self.state.change(self.state.version)
             if change is not None:
                 change.agents = told
         for session in effects.due:

@@ -1,84 +1,80 @@
-"""One agent's connection to the push channel, as the controller keeps it."""
+"""One agent's session on the push channel, as the controller keeps it. Pure."""
 
 from __future__ import annotations
 
-import contextlib
-import socket as sockets
+from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import Any
 
-from ryu.lib import hub
-
-from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
 from topologies import Host
 
-KEPT_VIEWS = 64
-"""Versions whose way to an agent is remembered."""
+MAX_UNACKNOWLEDGED = 64
+"""Versions of which the time of sending is kept: an agent that acknowledges none of so many is late since the first."""
 
 
-class Buffered:
-    """A socket that is read in large pieces: a short frame then costs one system call, not three."""
+class Phase(Enum):
+    """What a session's connection is doing."""
 
-    def __init__(self, socket: Any) -> None:
-        self._socket = socket
-        self._buffer = b""
-
-    def recv(self, count: int) -> bytes:
-        """Up to ``count`` bytes; none at the end."""
-        if not self._buffer:
-            self._buffer = self._socket.recv(protocol.MAX_ANSWER_BYTES)
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
-        return taken
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
+    IDLE = auto()
+    """Everything that was due has been written."""
+    WRITING = auto()
+    """Its writer writes what is due, or waits until the agent reads."""
+    CLOSED = auto()
+    """It is cut or the agent has left; nothing is sent or received any more."""
 
 
+@dataclass(slots=True, eq=False)
 class AgentSession:
     """One connected agent.
 
     Attributes
     ----------
+    host : Host
+    peer : str
+        The address that it connected from.
     carrier : str or None
-        Where it writes the word, as it says; None if it does not say.
+        Where it writes the label, by its own account; None if it does not say.
+    connection : object
+        What its messages are written to; opaque here.
+    heard, pinged : float
+        When its last message arrived, and when it was last asked for one (monotonic seconds).
+    phase : Phase
+    ping_due : bool
+        Whether the next message is a ping, if no version is due.
     sent : View or None
-        What it has been sent last; None if it needs a snapshot.
+        What was sent last; None if it needs a snapshot.
     acknowledged : int
         The version that it acknowledged last; 0 before the first.
     acknowledged_ms : float or None
-        How long after the version was sent that was.
+        How long after it was sent that version was acknowledged.
     refused, refuses : int
-        Messages of its that were refused here, and messages that it says it has refused.
+        Messages of the agent that were rejected here, and messages that it says it has rejected.
     """
 
-    def __init__(self, host: Host, socket: Any, peer: str, now: float, carrier: str | None = None) -> None:
-        self.host = host
-        self.carrier = carrier
-        self.peer = peer
-        self.sent: View | None = None
-        self.acknowledged = 0
-        self.acknowledged_ms: float | None = None
-        self.heard = self.pinged = now
-        self.refused = self.refuses = 0
-        self.ping_due = False
-        self.writing = False
-        self.gone = False
-        self.spoke = hub.Event()
-        self._socket = socket
-        self._sent_at: dict[int, float] = {}
-
-    def send(self, text: str) -> None:
-        """Write a message; waits if the agent is slow."""
-        self._socket.send(text)
+    host: Host
+    peer: str
+    carrier: str | None
+    connection: Any
+    heard: float
+    pinged: float
+    phase: Phase = Phase.IDLE
+    ping_due: bool = False
+    sent: View | None = None
+    acknowledged: int = 0
+    acknowledged_ms: float | None = None
+    refused: int = 0
+    refuses: int = 0
+    _sent_at: dict[int, float] = field(default_factory=dict)
 
     def note_sent(self, view: View, now: float) -> None:
-        """Remember what is about to be sent, and when."""
+        """Record what is about to be written, and when."""
         self.sent = view
-        if len(self._sent_at) < KEPT_VIEWS:  # one that never acknowledges is known to be late already
+        if len(self._sent_at) < MAX_UNACKNOWLEDGED:
             self._sent_at[view.version] = now
 
     def note_acknowledged(self, version: int, now: float) -> None:
-        """Take in an acknowledgement."""
+        """Record an acknowledgement, which is one of every earlier version too."""
         self.acknowledged = version
         if version in self._sent_at:
             self.acknowledged_ms = round(1000 * (now - self._sent_at[version]), 3)
@@ -86,11 +82,5 @@ class AgentSession:
             del self._sent_at[earlier]
 
     def behind_since(self) -> float | None:
-        """When the oldest version was sent that it has not acknowledged; None if there is none."""
+        """Return when the oldest version was sent that is not acknowledged; None if there is none."""
         return min(self._sent_at.values(), default=None)
-
-    def cut(self) -> None:
-        """Break the connection, also one that is stuck; the agent sees it and connects again."""
-        self.gone = True
-        with contextlib.suppress(OSError):
-            self._socket.socket.shutdown(sockets.SHUT_RDWR)

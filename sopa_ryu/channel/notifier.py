@@ -1,233 +1,244 @@
-"""The push channel: one WebSocket an agent; a snapshot on connecting, then deltas, acknowledged by version."""
+"""The controller's side of the push channel: what agents are sent, which are cut off, which claims are accepted. Pure.
+
+Observations come in as method calls, with their time (``now``, monotonic seconds) where that matters; what has to be done comes
+back as effects. What has to be sent is pulled: a session's writer calls `Notifier.due` until that returns None. A version that
+comes while a writer waits for a slow agent becomes part of that agent's next message, and delays no other agent.
+"""
 
 from __future__ import annotations
 
 import logging
-import time
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any
-from urllib.parse import parse_qs
-
-import eventlet
-from eventlet import websocket
-from ryu.lib import hub
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.agent_session import KEPT_VIEWS, AgentSession, Buffered
-from sopa_ryu.channel.protocol import ProtocolError
+from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.protocol import Ack, ProtocolError
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
 from topologies import FatTree, Host, TopologyError
 
 LOG = logging.getLogger("sopa.notify")
 
+ROUND_SECONDS = 1.0
 PING_SECONDS = 10.0
 PINGS_AT_ONCE, PINGS_A_SECOND = 8, 2000
 CUT_SECONDS = 30.0
 CLAIM_SECONDS = 2.0
 MAX_REFUSED = 100
-"""An agent that has sent so much that is refused is cut off."""
+"""An agent of which so many messages were rejected is cut off."""
+MAX_DELTA_VERSIONS = 64
+"""An agent that is farther behind gets a snapshot."""
 
 
 class ClaimError(Exception):
-    """A connection for a host that is not the host's, or that another agent of the host has already."""
+    """A connection for a host that is rejected."""
+
+
+class ForeignClaimError(ClaimError):
+    """A claim that comes from another host of the fabric."""
+
+
+class TakenClaimError(ClaimError):
+    """A claim for a host whose agent is connected and answers."""
+
+
+class Wake(NamedTuple):
+    """Start the writer of a session."""
+
+    session: AgentSession
+
+
+class Cut(NamedTuple):
+    """Break the connection of a session, which is closed."""
+
+    session: AgentSession
+
+
+class Accept(NamedTuple):
+    """Open the connection of a claimant."""
+
+    claimant: Any
+
+
+class Reject(NamedTuple):
+    """Answer a claimant with an error."""
+
+    claimant: Any
+    error: ClaimError
+
+
+class Completed(NamedTuple):
+    """Every agent that was connected when a version was made has acknowledged it, or has left."""
+
+    version: int
+
+
+Effect = Wake | Cut | Accept | Reject | Completed
+
+
+class _Claim(NamedTuple):
+    """A claim that waits for the holder of its host to answer a ping."""
+
+    holder: AgentSession
+    peer: str
+    claimant: Any
+    deadline: float
 
 
 class Notifier:
-    """Tells every connected agent what the fabric's state is; a slow one gets one merged delta later, and delays nobody.
+    """The sessions of all connected agents.
 
     Parameters
     ----------
     tree : FatTree
     view : callable
-        Gives what agents are to know now; None while it is not known what has failed.
-    completed : callable
-        Told each version that every agent has acknowledged.
+        Return what agents have to know now; None while it is not known what has failed.
     carrier : str
-        Where agents are to write the word; one that says that it writes it elsewhere is a warning in the log.
+        The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
+
+    Attributes
+    ----------
+    sessions : dict of Host to AgentSession
+        The connected agents.
+    refused : Counter
+        ``claims`` and ``messages`` that were rejected.
+    next_tick : float
+        When `tick` has something to do; a pending claim may need it earlier.
     """
 
-    def __init__(
-        self,
-        tree: FatTree,
-        view: Callable[[], View | None],
-        completed: Callable[[int], None],
-        carrier: str = Carrier.MAC,
-    ) -> None:
+    def __init__(self, tree: FatTree, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
         self.tree = tree
         self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}
         self.refused: Counter[str] = Counter(claims=0, messages=0)
+        self.next_tick = 0.0
         self._view = view
-        self._views: OrderedDict[int, View] = OrderedDict()
-        self._deltas: OrderedDict[tuple[int, int], str] = OrderedDict()
-        self._rollout = VersionTracker(completed)
+        self._deltas: dict[tuple[int, int], str] = {}
+        self._claims: list[_Claim] = []
+        self._unchecked: deque[AgentSession] = deque()
+        self._effects: list[Effect] = []
+        self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
 
     # -- to the agents ------------------------------------------------------------------------------------------------
 
-    def broadcast(self) -> int:
-        """Bring every agent to the present version; how many there are."""
+    def broadcast(self) -> tuple[int, list[Effect]]:
+        """Bring every agent to the version that was just made.
+
+        Returns
+        -------
+        tuple of int and list of Effect
+            How many agents have to acknowledge it, and what has to be done.
+        """
         view = self._view()
         if view is None:
-            return 0
-        self._remember(view)
-        count = self._rollout.begin(view.version, self.sessions.values())
-        for session in list(self.sessions.values()):
+            return 0, []
+        self._deltas.clear()
+        count = self._tracker.begin(view.version, self.sessions.values())
+        for session in self.sessions.values():
             self._wake(session)
-        return count
+        return count, self._take_effects()
 
-    def watch(self) -> None:
-        """For ever: ask those that have been silent for a while, and cut off those that stay silent."""
-        while True:
-            hub.sleep(PING_SECONDS / 10)
-            asked = 0
-            for session in list(self.sessions.values()):
-                now = time.monotonic()
-                if now - session.heard > CUT_SECONDS:
-                    LOG.warning(
-                        "agent of %s has been silent for %.0f s: cut off", self.tree.name(session.host), CUT_SECONDS
-                    )
-                    self._drop(session)
-                elif now - max(session.heard, session.pinged) > PING_SECONDS:
-                    self._ping(session, now)
-                    asked += 1
-                    if (
-                        not asked % PINGS_AT_ONCE
-                    ):  # thousands were told something at the same moment: now others have their turn
-                        hub.sleep(PINGS_AT_ONCE / PINGS_A_SECOND)
-
-    def _ping(self, session: AgentSession, now: float) -> None:
-        session.pinged, session.ping_due = now, True
-        self._wake(session)
-
-    def _wake(self, session: AgentSession) -> None:
-        if not session.writing:
-            session.writing = True
-            eventlet.spawn_n(self._write, session)
-
-    def _write(self, session: AgentSession) -> None:
-        """Send until the agent has been sent everything; what changes meanwhile is sent as one."""
-        try:
-            while not session.gone and (text := self._due(session)) is not None:
-                session.send(text)
-        except OSError:
-            session.cut()
-        finally:
-            session.writing = False
-
-    def _due(self, session: AgentSession) -> str | None:
+    def due(self, session: AgentSession, now: float) -> str | None:
+        """Return the message that a session's writer has to write next, or None if the writer has to end."""
         view = self._view()
+        if session.phase is Phase.CLOSED:
+            return None
         if view is not None and (session.sent is None or session.sent.version != view.version):
-            before, now = session.sent, time.monotonic()
-            self._remember(view)
+            before = session.sent
             session.note_sent(view, now)
-            if before is None or before.version not in self._views:
+            if before is None or view.version - before.version >= MAX_DELTA_VERSIONS:
                 return protocol.snapshot(view, self.tree.ip(session.host))
             return self._delta(before, view)
         if session.ping_due:
             session.ping_due = False
             return protocol.PING
+        session.phase = Phase.IDLE
         return None
 
     def _delta(self, before: View, after: View) -> str:
+        """Return a delta's text; agents that are at the same version share it."""
         key = before.version, after.version
         if key not in self._deltas:
             self._deltas[key] = protocol.delta(before, after)
-            while len(self._deltas) > KEPT_VIEWS:
-                self._deltas.popitem(last=False)
         return self._deltas[key]
 
-    def _remember(self, view: View) -> None:
-        self._views[view.version] = view
-        while len(self._views) > KEPT_VIEWS:
-            self._views.popitem(last=False)
+    def _wake(self, session: AgentSession) -> None:
+        if session.phase is Phase.IDLE:
+            session.phase = Phase.WRITING
+            self._effects.append(Wake(session))
 
     # -- from the agents ----------------------------------------------------------------------------------------------
 
-    def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Iterable[bytes]:
-        """Answer a WebSocket request of a host's agent and stay with it until it leaves.
+    def claim(self, host: Host, peer: str, claimant: Any, now: float) -> list[Effect]:
+        """Decide whether a connection from an address may be the agent of a host.
 
-        Raises
-        ------
-        ClaimError
-            If the request comes from another host of the fabric, or the host's agent is connected already.
+        If the host's agent is connected already, it is asked whether it is still there; `received`, `closed` or `tick` then decide.
+
+        Returns
+        -------
+        list of Effect
+            `Accept` or `Reject` with `ForeignClaimError`, unless the decision waits.
         """
-        peer = environ.get("REMOTE_ADDR", "")
-        try:
-            self._check_claim(host, peer)
-        except ClaimError as error:
-            self.refused["claims"] += 1
-            LOG.warning("%s from %s is refused: %s", self.tree.name(host), peer, error)
-            raise
-        carrier = parse_qs(environ.get("QUERY_STRING", "")).get("carrier", [None])[0]
-        handler = websocket.WebSocketWSGI(
-            lambda socket: self._attend(host, socket, peer, carrier), max_frame_length=protocol.MAX_ANSWER_BYTES
-        )
-        served: Iterable[bytes] = handler(environ, start_response)
-        return served
-
-    def _check_claim(self, host: Host, peer: str) -> None:
         try:
             sender = self.tree.host_by_ip(peer)
         except (TopologyError, ValueError):
             sender = host  # from outside the fabric, as over a management network: it may be any host
-        if sender != host:
-            raise ClaimError(f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host")
         holder = self.sessions.get(host)
-        if holder is not None and self._answers(holder):
-            raise ClaimError(
-                f"another agent of {self.tree.ip(host)} is connected, from {holder.peer}: end that one first"
-            )
+        if sender != host:
+            text = f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
+            self._reject(host, peer, claimant, ForeignClaimError(text))
+        elif holder is not None:
+            self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
+            self._ping(holder, now)
+        else:
+            self._effects.append(Accept(claimant))
+        return self._take_effects()
 
-    def _answers(self, session: AgentSession) -> bool:
-        """Whether an agent is still there; one that is not loses its place."""
-        session.spoke.clear()
-        self._ping(session, time.monotonic())
-        if session.spoke.wait(CLAIM_SECONDS) and not session.gone:
-            return True
-        self._drop(session)
-        return False
-
-    def _attend(self, host: Host, socket: Any, peer: str, carrier: str | None) -> None:
-        socket.socket = Buffered(socket.socket)
-        session = AgentSession(host, socket, peer, time.monotonic(), carrier)
+    def connected(
+        self, host: Host, peer: str, carrier: str | None, connection: Any, now: float
+    ) -> tuple[AgentSession, list[Effect]]:
+        """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
         if former is not None:
-            self._drop(former)  # two came at the same moment
-        self.sessions[host] = session
-        LOG.info("agent of %s connected from %s (%d in all)", self.tree.name(host), peer, len(self.sessions))
+            LOG.warning("agent of %s connected twice: the connection from %s is cut", self.tree.name(host), former.peer)
+            self._close(former)
+        session = self.sessions[host] = AgentSession(host, peer, carrier, connection, now, now)
+        LOG.info("agent of %s connected from %s (%d connected)", self.tree.name(host), peer, len(self.sessions))
         if carrier not in (None, self.carrier):
             LOG.warning(
-                "agent of %s writes paths by carrier %.20s, but the fabric's is %s: start it with --carrier %s",
+                "agent of %s writes labels by carrier %.20s, but the fabric's is %s: its packets go unlabelled; "
+                "start it with --carrier %s",
                 self.tree.name(host),
                 carrier,
                 self.carrier,
                 self.carrier,
             )
         self._wake(session)
-        try:
-            while not session.gone and (text := socket.wait()) is not None:
-                self._receive(session, text)
-        except (OSError, ValueError):  # gone, or no UTF-8
-            pass
-        finally:
-            self._drop(session)
-            LOG.info("agent of %s left (%d remain)", self.tree.name(host), len(self.sessions))
+        return session, self._take_effects()
 
-    def _receive(self, session: AgentSession, text: str | bytes) -> None:
-        now = time.monotonic()
-        session.heard = now
-        session.spoke.set()
+    def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
+        """Follow what an agent sent: an acknowledgement, or a request for a snapshot."""
         view = self._view()
-        try:
-            if view is None:
-                return  # it answers a ping before it could be told anything
-            ack = protocol.answer(text, view)
-        except ProtocolError as error:
-            self._refuse(session, error)
-            return
+        if session.phase is Phase.CLOSED:
+            return []
+        session.heard = now
+        if view is not None:  # before, an agent can only answer a ping
+            try:
+                ack = protocol.answer(text, view)
+            except ProtocolError as error:
+                self._reject_message(session, error)
+            else:
+                self._follow(session, ack, view, now)
+        for claim in self._take_claims(session):
+            address = self.tree.ip(session.host)
+            taken = TakenClaimError(f"another agent of {address} is connected, from {session.peer}: end that one first")
+            self._reject(session.host, claim.peer, claim.claimant, taken)
+        return self._take_effects()
+
+    def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
         if ack is None:
             session.sent = None
             self._wake(session)
@@ -235,33 +246,105 @@ class Notifier:
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
             session.note_acknowledged(ack.version, now)
-            self._rollout.reached(session, ack.version)
+            self._tracker.reached(session, ack.version)
 
-    def _refuse(self, session: AgentSession, error: ProtocolError) -> None:
+    def closed(self, session: AgentSession) -> list[Effect]:
+        """End the session of an agent whose connection is gone, unless it has ended already."""
+        if session.phase is not Phase.CLOSED:
+            self._close(session)
+            LOG.info(
+                "agent of %s disconnected (%d connected): its host keeps its path sets until the agent is back",
+                self.tree.name(session.host),
+                len(self.sessions),
+            )
+        return self._take_effects()
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    def tick(self, now: float) -> list[Effect]:
+        """Decide the claims that have waited long enough, ping agents that have been silent, cut off those that stay silent.
+
+        Pings are spread: thousands of agents that received a version at the same moment also fall silent at the same moment.
+        """
+        for holder in [claim.holder for claim in self._claims if claim.deadline <= now]:
+            if holder.phase is not Phase.CLOSED:
+                name = self.tree.name(holder.host)
+                LOG.warning("agent of %s at %s does not answer: cut off, another takes its place", name, holder.peer)
+                self._close(holder)
+        if now >= self.next_tick:
+            self._check_silent(now)
+            self.next_tick = now + (PINGS_AT_ONCE / PINGS_A_SECOND if self._unchecked else ROUND_SECONDS)
+        return self._take_effects()
+
+    def _check_silent(self, now: float) -> None:
+        """Go on with the round over all sessions until enough pings are due."""
+        if not self._unchecked:
+            self._unchecked.extend(self.sessions.values())
+        pings = 0
+        while self._unchecked and pings < PINGS_AT_ONCE:
+            session = self._unchecked.popleft()
+            if session.phase is Phase.CLOSED:
+                continue
+            if now - session.heard > CUT_SECONDS:
+                LOG.warning(
+                    "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network",
+                    self.tree.name(session.host),
+                    CUT_SECONDS,
+                )
+                self._close(session)
+            elif now - max(session.heard, session.pinged) > PING_SECONDS:
+                self._ping(session, now)
+                pings += 1
+
+    def _ping(self, session: AgentSession, now: float) -> None:
+        session.pinged, session.ping_due = now, True
+        self._wake(session)
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _close(self, session: AgentSession) -> None:
+        """End a session; the claims that waited for its answer are accepted."""
+        session.phase = Phase.CLOSED
+        self._effects.append(Cut(session))
+        if self.sessions.get(session.host) is session:
+            del self.sessions[session.host]
+        self._tracker.left(session)
+        self._effects += [Accept(claim.claimant) for claim in self._take_claims(session)]
+
+    def _reject_message(self, session: AgentSession, error: ProtocolError) -> None:
         session.refused += 1
         self.refused["messages"] += 1
         name = self.tree.name(session.host)
         if session.refused == 1:
-            LOG.warning("agent of %s sent what is refused: %s", name, error)
+            LOG.warning("agent of %s sent a message that is rejected: %s; check the agent's version", name, error)
         if session.refused == MAX_REFUSED:
-            LOG.warning("agent of %s has sent %d messages that are refused: cut off", name, MAX_REFUSED)
-            self._drop(session)
+            LOG.warning("agent of %s cut off after %d rejected messages; check the agent's version", name, MAX_REFUSED)
+            self._close(session)
 
-    def _drop(self, session: AgentSession) -> None:
-        session.cut()
-        if self.sessions.get(session.host) is session:
-            del self.sessions[session.host]
-        self._rollout.left(session)
+    def _reject(self, host: Host, peer: str, claimant: Any, error: ClaimError) -> None:
+        self.refused["claims"] += 1
+        LOG.warning("connection from %s as agent of %s rejected: %s", peer, self.tree.name(host), error)
+        self._effects.append(Reject(claimant, error))
 
-    # -- what is told to the outside ----------------------------------------------------------------------------------
+    def _take_claims(self, holder: AgentSession) -> list[_Claim]:
+        taken = [claim for claim in self._claims if claim.holder is holder]
+        if taken:
+            self._claims = [claim for claim in self._claims if claim.holder is not holder]
+        return taken
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    # -- reports ------------------------------------------------------------------------------------------------------
 
     def behind(self, version: int) -> int:
-        """How many connected agents have not acknowledged a version."""
+        """Return how many connected agents have not acknowledged a version."""
         return sum(session.acknowledged != version for session in self.sessions.values())
 
-    def tell(self, session: AgentSession, version: int) -> dict[str, Any]:
-        """What a connected agent has in force, and how far behind the version it is."""
-        now, behind = time.monotonic(), session.behind_since()
+    def tell(self, session: AgentSession, version: int, now: float) -> dict[str, Any]:
+        """Return what a connected agent has in force, and how far behind a version it is, as in ``GET /agents``."""
+        behind = session.behind_since()
         return {
             "host": self.tree.name(session.host),
             "address": str(self.tree.ip(session.host)),

@@ -19,6 +19,7 @@ from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import PROBLEM, document
 from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, ROOT, Listing, Operation, Problem
 from sopa_ryu.rest.resources import Resources, Services
+from topologies import Host
 
 LOG = logging.getLogger("sopa.rest")
 
@@ -38,6 +39,8 @@ class RestApplication:
     ----------
     services : Services
     tokens : Tokens
+    agents : callable
+        Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
     pages : mapping of str to callable, optional
         What else there is, by path: called with a GET request, gives the response.
     sockets : mapping of str to callable, optional
@@ -48,10 +51,11 @@ class RestApplication:
         self,
         services: Services,
         tokens: Tokens,
+        agents: Callable[[dict[str, Any], StartResponse, Host], Iterable[bytes]],
         pages: Mapping[str, Page] | None = None,
         sockets: Mapping[str, Socket] | None = None,
     ) -> None:
-        self._notifier = services.notifier
+        self._agents = agents
         self._epoch = services.state.epoch
         self._state = services.state
         self._tokens = tokens
@@ -166,7 +170,7 @@ class RestApplication:
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request)
         try:
-            return self._notifier.serve(request.environ, start_response, host)
+            return self._agents(request.environ, start_response, host)
         except ClaimError as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
 

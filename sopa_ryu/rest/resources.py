@@ -162,8 +162,8 @@ class Resources:
             "behind": its.behind(version),
             "refused": dict(its.refused),
         }
-        sessions = [session for _, session in sorted(its.sessions.items())]
-        return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version))
+        now, sessions = time.monotonic(), [session for _, session in sorted(its.sessions.items())]
+        return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))
 
     def process(self) -> dict[str, Any]:
         """What the controller's process holds."""

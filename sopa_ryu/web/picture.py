@@ -126,7 +126,7 @@ class Picture:
         agents: dict[str, Any] = {
             "connected": len(its.sessions),
             "behind": len(behind),
-            "lagging": [its.tell(session, version) for session in late[:MAX_LISTED]],
+            "lagging": [its.tell(session, version, now) for session in late[:MAX_LISTED]],
             "lagging_total": len(late),
         }
         if self.drawn:

@@ -13,6 +13,7 @@ import eventlet
 from ryu.lib import hub
 
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest import http_server
@@ -43,7 +44,7 @@ def services_of(k: int) -> Services:
         names = state.drained | {name} if drained else state.drained - {name}
         return state.drain(names, time.monotonic())
 
-    notifier = Notifier(state.tree, lambda: state.view, lambda version: None)
+    notifier = Notifier(state.tree, lambda: state.view)
     wiring = Wiring(state.tree, 30)
     return Services(
         state, notifier, wiring, dict, drain, lambda switch: {}, rates=rates, capacity=lambda link: CAPACITY
@@ -56,7 +57,9 @@ def main() -> None:
     k, port, directory, most = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     services = services_of(k)
     feed = live_feed.Live(Picture(services), most)
-    rest = RestApplication(services, Tokens(directory), pages=pages.pages(), sockets={live_feed.PATH: feed.serve})
+    agents = AgentChannel(services.notifier, lambda version: None)
+    sockets = {live_feed.PATH: feed.serve}
+    rest = RestApplication(services, Tokens(directory), agents.serve, pages=pages.pages(), sockets=sockets)
     drain = services.drain
 
     def drain_and_tell(name: str, drained: bool) -> object:

@@ -163,7 +163,7 @@ def test_agents_that_lag_are_named_the_latest_first() -> None:
         hosts[2]: session(0, now - 0.1),  # it has only just been told
         hosts[3]: session(0, now - 9),
     }
-    services.notifier.tell = lambda session, version: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
+    services.notifier.tell = lambda session, version, now: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
     agents = Picture(services).message()["agents"]
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
     assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]

@@ -16,6 +16,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchError
@@ -40,7 +41,7 @@ def state() -> FabricState:
 @pytest.fixture
 def rest(state: FabricState, tmp_path: Path) -> RestApplication:
     drains = Drains(tmp_path, state.tree, state.drainable)
-    notifier = Notifier(state.tree, lambda: state.view, lambda version: None)
+    notifier = Notifier(state.tree, lambda: state.view)
 
     def drain(name: str, drained: bool) -> bool:
         return state.drain(drains.add(name) if drained else drains.remove(name), 1)
@@ -52,7 +53,7 @@ def rest(state: FabricState, tmp_path: Path) -> RestApplication:
         return rule_audit.rules(state.tree.name(switch), wanted, state.version, 0, [], {})
 
     services = Services(state, notifier, Wiring(state.tree, 30), dict, drain, rules)
-    return RestApplication(services, Tokens(tmp_path))
+    return RestApplication(services, Tokens(tmp_path), AgentChannel(notifier, lambda version: None).serve)
 
 
 def change(rest: RestApplication, path: str, method: str, **headers: str) -> Response:
@@ -322,13 +323,13 @@ def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None
     state = FabricState(tree, epoch=1)
     services = Services(
         state,
-        Notifier(tree, lambda: None, lambda version: None),
+        Notifier(tree, lambda: None),
         Wiring(tree, 30),
         dict,
         lambda name, drained: None,
         dict,
     )
-    rest = RestApplication(services, Tokens(tmp_path))
+    rest = RestApplication(services, Tokens(tmp_path), AgentChannel(services.notifier, lambda version: None).serve)
     names, following = [], "/sopa/v1/links"
     while following:
         response = get(rest, following)
