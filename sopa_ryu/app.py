@@ -23,7 +23,6 @@ from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.resources import Services
 from sopa_ryu.runtime import collector
 from sopa_ryu.southbound import openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
@@ -33,7 +32,7 @@ from sopa_ryu.southbound.switch_manager import SwitchManager
 from sopa_ryu.southbound.switch_session import SwitchError, SwitchSession
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from topologies import FatTree, Switch
+from topologies import FatTree, Link, Reason, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -65,22 +64,11 @@ class SopaController(app_manager.RyuApp):
         self.metrics = controller_metrics.ControllerMetrics(
             self.state, self.fleet, self.notifier, self.meter, settings.carrier
         )
-        services = Services(
-            self.state,
-            self.notifier,
-            self.prober.wiring,
-            self.fleet.since,
-            self._drain,
-            self._rules,
-            self._sessions,
-            rates=self.meter.traffic.rates,
-            capacity=self.meter.capacity,
-            carrier=settings.carrier,
-        )
-        self.live = live_feed.Live(Picture(services))
+        self.carrier = settings.carrier
+        self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        self.rest = RestApplication(services, Tokens(settings.state_dir), pages=served, sockets=sockets)
+        self.rest = RestApplication(self, Tokens(settings.state_dir), pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
 
@@ -198,16 +186,32 @@ class SopaController(app_manager.RyuApp):
         self.prober.probe(session)
         self.bfd.look()
 
-    def _drain(self, name: str, drained: bool) -> bool:
-        names = self.drains.add(name) if drained else self.drains.remove(name)
-        changed = self.state.drain(names, time.monotonic())
-        self._announce(changed)
-        return changed
-
     def _miswired(self, links: Iterable[str], now: float) -> None:
         self._announce(self.state.miswired(links, now))
 
-    def _rules(self, switch: Switch) -> dict[str, Any]:
+    # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        """Drain or restore a link or switch."""
+        names = self.drains.add(name) if drained else self.drains.remove(name)
+        self._announce(self.state.drain(names, time.monotonic()))
+
+    def wiring_report(self) -> dict[str, Any]:
+        """Return what link discovery found."""
+        since = self.fleet.since()
+        down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
+        return self.prober.wiring.report(down, since.keys(), since, time.monotonic())
+
+    def link_rates(self, link: Link) -> tuple[float, float] | None:
+        """Return the bits per second upwards and downwards on a link, if known."""
+        return self.meter.traffic.rates(link)
+
+    def link_capacity(self, link: Link) -> float | None:
+        """Return the bits per second that fit through a link, if known."""
+        return self.meter.capacity(link)
+
+    def switch_rules(self, switch: Switch) -> dict[str, Any]:
+        """Return the intended and the installed rules of a switch."""
         session = self.fleet.sessions.get(switch)
         if session is None:
             raise SwitchError("it is not connected")
@@ -215,7 +219,8 @@ class SopaController(app_manager.RyuApp):
         wanted = self.fleet.wanted(switch)
         return rule_audit.rules(session.name, wanted, self.state.version, session.version, flows, groups)
 
-    def _sessions(self) -> dict[Switch, tuple[str, int]]:
+    def switch_sessions(self) -> dict[Switch, tuple[str, int]]:
+        """Return the address of each connected switch and the version of its rules."""
         return {
             switch: (session.datapath.address[0], session.version) for switch, session in self.fleet.sessions.items()
         }

@@ -18,7 +18,8 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import PROBLEM, document
 from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, ROOT, Listing, Operation, Problem
-from sopa_ryu.rest.resources import Resources, Services
+from sopa_ryu.rest.reader import FabricControl
+from sopa_ryu.rest.resources import Resources
 
 LOG = logging.getLogger("sopa.rest")
 
@@ -36,7 +37,7 @@ class RestApplication:
 
     Parameters
     ----------
-    services : Services
+    fabric : FabricControl
     tokens : Tokens
     pages : mapping of str to callable, optional
         What else there is, by path: called with a GET request, gives the response.
@@ -46,16 +47,15 @@ class RestApplication:
 
     def __init__(
         self,
-        services: Services,
+        fabric: FabricControl,
         tokens: Tokens,
         pages: Mapping[str, Page] | None = None,
         sockets: Mapping[str, Socket] | None = None,
     ) -> None:
-        self._notifier = services.notifier
-        self._epoch = services.state.epoch
-        self._state = services.state
+        self._notifier = fabric.notifier
+        self._state = fabric.state
         self._tokens = tokens
-        self._resources = Resources(services)
+        self._resources = Resources(fabric)
         self.operations = operations(self._resources)
         self.pages: dict[str, Page] = {OPENAPI: self._openapi, **(pages or {})}
         self.sockets: dict[str, Socket] = dict(sockets or {})
@@ -132,7 +132,7 @@ class RestApplication:
 
     def _etag(self, data: bytes) -> str:
         """Not of the version alone: who is connected, or how far an agent is, changes without one."""
-        return f"{self._epoch}-{self._state.version}-{zlib.crc32(data):08x}"
+        return f"{self._state.epoch}-{self._state.version}-{zlib.crc32(data):08x}"
 
     def _check_unchanged(self, request: Request) -> None:
         drains = json.dumps(self._resources.drains().page(0, MAX_ITEMS)).encode()
