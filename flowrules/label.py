@@ -1,7 +1,7 @@
-"""The SOPA option word: four bytes, ``0x9e 0x04 up1 up2``, that name a packet's path upwards.
+"""The label: four bytes, ``0x9e 0x04 up1 up2``, that name a packet's path upwards.
 
 As an IPv4 option it is type 158 (copied bit set, class 0, number 30: IANA's experimental value, RFC 4727) with length 4
-(RFC 791, section 3.1) and the paper's hop bytes (section 3.3). OpenFlow cannot match IPv4 options, so switches match the word
+(RFC 791, section 3.1) and the paper's hop bytes (section 3.3). OpenFlow cannot match IPv4 options, so switches match the label
 as the low 32 bits of ``eth_src``; the ``mac`` carrier writes it there directly, behind the locally administered ``02:53``.
 """
 
@@ -16,12 +16,12 @@ CARRIER_PREFIX = "02:53"
 
 
 class Carrier(StrEnum):
-    """Where a sending host writes the word."""
+    """The place in a packet where the sending host writes the label."""
 
     MAC = "mac"
-    """Into the Ethernet source address, where switches match it."""
+    """The Ethernet source address, where switches match it."""
     OPTION = "option"
-    """Into the IPv4 header, as the paper does; an edge switch's port copies it to the Ethernet source address."""
+    """The IPv4 header, as in the paper; an XDP program at the edge switch's port copies it to the Ethernet source address."""
 
     @property
     def overhead(self) -> int:
@@ -32,11 +32,16 @@ class Carrier(StrEnum):
 _HEAD = f"{CARRIER_PREFIX}:{OPTION_TYPE:02x}:{OPTION_LENGTH:02x}"
 
 LABELLED = (f"{_HEAD}:00:00", "ff:ff:ff:ff:00:00")
-"""Value and mask of ``eth_src`` for any packet that carries a word, whatever its hops."""
+"""Value and mask of ``eth_src`` that match any labelled packet."""
 
 
 def hop_bytes(up: tuple[int, ...]) -> tuple[int, int]:
-    """The two hop bytes of a path; a hop that it does not take is 0xff.
+    """Return the two hop bytes of a path, `UNUSED` for a hop that it does not take.
+
+    Parameters
+    ----------
+    up : tuple of int
+        The uplink index of each upward hop: none, one or two.
 
     Raises
     ------
@@ -50,26 +55,44 @@ def hop_bytes(up: tuple[int, ...]) -> tuple[int, int]:
 
 
 def option(up: tuple[int, ...]) -> str:
-    """The whole word in hexadecimal, such as ``9e040001`` for uplinks 0 and 1."""
+    """Return the label in hexadecimal, as the REST interface shows it; parameters and errors as of `hop_bytes`.
+
+    Examples
+    --------
+    >>> option((0, 1)), option((1,))
+    ('9e040001', '9e0401ff')
+    """
     up1, up2 = hop_bytes(up)
     return f"{OPTION_TYPE:02x}{OPTION_LENGTH:02x}{up1:02x}{up2:02x}"
 
 
 def carrier_mac(up: tuple[int, ...]) -> str:
-    """The Ethernet source address in which the ``mac`` carrier sends the word."""
+    """Return the Ethernet source address that carries the label; parameters and errors as of `hop_bytes`.
+
+    Examples
+    --------
+    >>> carrier_mac((0, 1))
+    '02:53:9e:04:00:01'
+    """
     up1, up2 = hop_bytes(up)
     return f"{_HEAD}:{up1:02x}:{up2:02x}"
 
 
 def match_hop(hop: int, index: int) -> tuple[str, str]:
-    """Value and mask of ``eth_src`` for a word whose hop byte ``hop`` (0 for up1, 1 for up2) is ``index``."""
+    """Return value and mask of ``eth_src`` that match labels whose hop byte ``hop`` (0 for up1, 1 for up2) is ``index``."""
     value, mask = ["00", "00"], ["00", "00"]
     value[hop], mask[hop] = f"{index:02x}", "ff"
     return f"{_HEAD}:{':'.join(value)}", f"ff:ff:ff:ff:{':'.join(mask)}"
 
 
 def parse_mac(mac: str) -> tuple[int, int] | None:
-    """The hop bytes in an Ethernet source address, or None if it carries no word."""
+    """Return the hop bytes in an Ethernet source address, or None if it carries no label.
+
+    Examples
+    --------
+    >>> parse_mac("02:53:9e:04:01:ff"), parse_mac("02:00:0a:00:00:02")
+    ((1, 255), None)
+    """
     octets = mac.lower().split(":")
     if ":".join(octets[:4]) != _HEAD or len(octets) != 6:
         return None

@@ -1,4 +1,4 @@
-"""Rules and groups as plain data, named after OpenFlow 1.3 (section 5) but independent of any OpenFlow library."""
+"""Flow entries and groups as plain data, named after OpenFlow 1.3 (section 5) and independent of any OpenFlow library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple, Union
 
 
 class Table(IntEnum):
-    """The flow tables; a packet only ever goes to a higher number (OpenFlow 1.3, section 5.1)."""
+    """The flow tables; a packet can only go to a table with a higher number (OpenFlow 1.3, section 5.1)."""
 
     INGRESS = 0
     DOWN = 1
@@ -20,46 +20,46 @@ class Table(IntEnum):
 
 
 class Output(NamedTuple):
-    """Send out of a port."""
+    """Action: send out of a port."""
 
     port: int
 
 
 class ToGroup(NamedTuple):
-    """Hand to a group."""
+    """Action: process by a group."""
 
     group: int
 
 
 class ToController(NamedTuple):
-    """Send the whole packet to the controller."""
+    """Action: send the whole packet to the controller."""
 
 
 class SetField(NamedTuple):
-    """Write a header field, named as OXM names it."""
+    """Action: write a header field, named as OXM names it."""
 
     field: str
     value: str
 
 
 class AnswerArp(NamedTuple):
-    """Turn the ARP request into its answer, with this Ethernet address, and send it back where it came from."""
+    """Action: turn an ARP request into its answer with this Ethernet address, and send it out of the port that it came from."""
 
     mac: str
 
 
 class LearnSender(NamedTuple):
-    """Remember the ARP sender's Ethernet address as that of the host at the port it came in by.
+    """Action: learn the ARP sender's Ethernet address as that of the host at the packet's input port.
 
-    What is learned is an entry in `Table.DELIVER` for that port alone, so a host can mislead nobody but itself.
-    ``seconds`` is how long it is remembered; 0 is for ever.
+    The learned entry is in `Table.DELIVER` and matches that port only, so that a host can misdirect its own packets at most.
+    ``seconds`` is the entry's hard timeout; 0 means that it does not expire.
     """
 
     seconds: int
 
 
 class HashOver(NamedTuple):
-    """Send out of one of the live ones among ``ports``, chosen by a hash of addresses, protocol and ports; ``basis`` seeds it."""
+    """Action: send out of one live port of ``ports``, selected by a hash of the five-tuple that ``basis`` seeds."""
 
     ports: tuple[int, ...]
     basis: int
@@ -74,7 +74,7 @@ LLDP: Field = ("eth_type", 0x88CC)
 
 
 def destined(prefix: IPv4Network) -> tuple[Field, ...]:
-    """The match of IPv4 packets whose destination lies within a prefix."""
+    """Return the match of IPv4 packets whose destination is within a prefix."""
     return (IPV4, ("ipv4_dst", (str(prefix.network_address), str(prefix.netmask))))
 
 
@@ -84,17 +84,17 @@ class Flow(NamedTuple):
     Parameters
     ----------
     table, priority
-        Where it stands.
+        The entry's flow table and its priority there.
     match : tuple of (field, value) or (field, (value, mask))
         Fields and values as OXM names and writes them, ``("ipv4_dst", ("10.0.0.0", "255.255.255.0"))``.
     apply, write : tuple of Action
-        Actions to apply at once, and actions to write to the action set, which is executed when the pipeline ends.
+        Actions to apply immediately, and actions to write to the action set, which is executed when the pipeline ends.
     metadata : int or None
-        What to write into the packet's metadata.
+        The value to write into the packet's metadata.
     goto : Table or None
-        The next table; with none and no output the packet is dropped, and the entry's counter counts it.
+        The next table; without one and without an output the packet is dropped and counted by the entry.
     purpose : str
-        Why it is there, in a few words for the operator.
+        The reason for the entry, in a few words for the operator. It is part of the cookie.
     """
 
     table: Table
@@ -108,20 +108,20 @@ class Flow(NamedTuple):
 
 
 class Bucket(NamedTuple):
-    """A bucket of a fast-failover group: used while its port, which it also watches, is alive."""
+    """A bucket of a fast-failover group: it outputs to a port and watches the same port."""
 
     port: int
 
 
 class Group(NamedTuple):
-    """A fast-failover group (OpenFlow 1.3, section 5.6.1): the first bucket whose port is alive takes the packet."""
+    """A fast-failover group (OpenFlow 1.3, section 5.6.1): the first bucket whose port is live takes the packet."""
 
     id: int
     buckets: tuple[Bucket, ...]
 
 
 class SwitchRules(NamedTuple):
-    """Everything that one switch should hold."""
+    """The rules of one switch: its flow entries and groups."""
 
     flows: tuple[Flow, ...]
     groups: tuple[Group, ...]
@@ -129,5 +129,5 @@ class SwitchRules(NamedTuple):
 
 @lru_cache(maxsize=1 << 18)
 def digest(flow: Flow) -> int:
-    """24 bits that tell a flow entry from any other, the same in every process: what a cookie remembers of an entry."""
+    """Return 24 bits that identify a flow entry and are the same in every process: the entry's part of the cookie."""
     return int.from_bytes(blake2b(repr(tuple(flow)).encode(), digest_size=3).digest(), "big")

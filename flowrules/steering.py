@@ -1,4 +1,4 @@
-"""From which uplinks of a switch a rack can still be reached: what packets need the switches to know of remote failures."""
+"""The uplinks of a switch from which each rack can be reached: how switches steer packets around remote failures."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from topologies.structure import FatTree, Level, Switch
 
 
 class Steering(NamedTuple):
-    """Packets for a prefix (None: for every rack that no other prefix takes) keep to some uplinks of a switch.
+    """The uplinks that packets for a prefix may take; None is every rack that no other prefix matches.
 
-    ``inherited`` are the uplinks of the next shorter prefix, which would hold without this one: all of them for None.
+    ``inherited`` are the uplinks of the next shorter prefix, which would apply without this one: all uplinks for None.
     """
 
     prefix: IPv4Network | None
@@ -24,7 +24,7 @@ class Steering(NamedTuple):
 
 
 def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
-    """`allowed_uplinks` by the longest matching prefix: first for None, then only where a pod or a rack differs.
+    """Compress `allowed_uplinks` by longest prefix: one answer for None, then one for each pod or rack that differs.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterat
     default = _commonest(allowed.values(), everyone)
     yield Steering(None, default, everyone)
     for pod, racks in groupby(allowed, key=lambda rack: rack.pod):
-        # the own pod's prefix takes in what is below the switch, too: but such packets never come to these tables
+        # the own pod's prefix also matches what is below the switch, but such packets do not reach these tables
         inside = {rack: allowed[rack] for rack in racks}
         common = _commonest(inside.values(), default)
         if common != default:
@@ -57,17 +57,16 @@ def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterat
 
 
 def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -> tuple[int, ...]:
-    """The commonest, and of several the inherited ones, which cost no entry."""
+    """Return the most frequent value; among several the inherited one, which costs no entry."""
     counted = Counter(uplinks)
     return max(counted, key=lambda one: (counted[one], one == inherited), default=inherited)
 
 
 def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[Switch, tuple[int, ...]]:
-    """For every rack that is not below a switch, the uplinks by which its packets may go.
+    """Return, for every rack that is not below a switch, the uplinks that packets for it may take.
 
-    These are the ones from which some way to the rack is without failure; only if a rack has no such way, the ones from which
-    some way is without hard failure. Whatever the switch below chose, the switch above finds the rest of such a way among its
-    own uplinks, so that each decides alone.
+    These are the uplinks of paths without a failure; if a rack has no such path, the uplinks of paths without a hard failure.
+    Each switch decides alone: for every uplink allowed here, the switch above it finds the rest of such a path among its own.
 
     Parameters
     ----------
@@ -79,8 +78,7 @@ def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[S
     Returns
     -------
     dict
-        From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached. The
-        cost is that of what the failures touch.
+        From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached.
     """
     leading = _from_edge if switch.level is Level.EDGE else _from_aggregation
     allowed = dict(leading(tree, switch, failures))
@@ -91,7 +89,7 @@ def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[S
 
 
 def _from_edge(tree: FatTree, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
-    # by identity: racks that no failure sets apart share one tuple of choices, and comparing takes longer than making it
+    # by identity: racks that no failure distinguishes share one path set, and comparing them takes longer than making them
     known: dict[int, tuple[int, ...]] = {}
     choices_from = failures.choices_from(edge)
     for rack, choices in choices_from.items():

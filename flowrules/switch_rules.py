@@ -1,10 +1,10 @@
-"""The rules of every switch of a fat-tree, healthy or not.
+"""The rules of every switch of a fat-tree, with or without failures.
 
-A packet's way through the tables of one switch: *ingress* (may this packet come in by this port?), *down* (is its destination
-below?), *up* (which uplink does its word name?), *unlabelled* (which uplink does its flow hash to?), *deliver* (has the host at
-that port another Ethernet address than planned?). What came from above is marked and never goes up again: the fabric is
-valley-free by construction. docs/architecture.md, section 5, describes the tables; the prefixes are those of Al-Fares et al.,
-section 3.3.
+The tables of one switch, in the order in which a packet passes them: *ingress* (is this source allowed at this port?), *down*
+(is the destination below?), *up* (which uplink does the label name?), *unlabelled* (which uplink does the flow hash to?),
+*deliver* (does the host at that port have another Ethernet address than planned?). Packets from above are marked and never go
+up again: the fabric is valley-free by construction. docs/architecture.md describes the tables; the prefixes are those of
+Al-Fares et al., section 3.3.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ DESCENDING = 1  # metadata of a packet that came from above
 def switch_rules(
     tree: FatTree, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
 ) -> SwitchRules:
-    """Every flow entry and group that a switch should hold.
+    """Compute every flow entry and group of a switch.
 
     Parameters
     ----------
@@ -50,16 +50,25 @@ def switch_rules(
     switch : Switch
         A switch of that fat-tree.
     failures : Failures, optional
-        What has failed or is drained. Extra entries steer packets around it: unlabelled ones, and labelled ones that name a way
-        that is lost. The groups cover what a switch sees by itself, before it holds them.
+        What has failed or is drained. Additional entries steer packets around it: unlabelled packets, and labelled ones whose
+        path has failed. Until they are installed, the groups cover the failures that a switch detects itself.
     no_label : collection of Host
-        Hosts that may not choose paths: their packets go as unlabelled ones, whatever word they carry.
+        Hosts that may not choose paths: their packets are treated as unlabelled.
 
     Returns
     -------
     SwitchRules
         For a healthy fabric at most 2k + 16 flow entries, and one more for each host in ``no_label``. Entries that do not depend on
         the switch are shared objects.
+
+    Examples
+    --------
+    >>> tree = FatTree(4)
+    >>> rules = switch_rules(tree, tree.switch("c0_1"))
+    >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
+    ('DOWN', 'to a pod', (Output(port=1),))
+    >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
+    22
     """
     if switch.level is Level.CORE:
         return SwitchRules((*_lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
@@ -80,20 +89,20 @@ def switch_rules(
 def fabric_rules(
     tree: FatTree, failures: Failures | None = None, no_label: Collection[Host] = ()
 ) -> Iterator[tuple[Switch, SwitchRules]]:
-    """The rules of every switch, in the order of the datapath ids."""
+    """Yield every switch with its rules, in the order of the datapath ids."""
     return ((switch, switch_rules(tree, switch, failures, no_label)) for switch in tree.switches())
 
 
 @lru_cache(maxsize=1 << 12)
 def _shape(code: int) -> Flow:
-    """An entry that no packet matches, whose mask differs between any two versions of a switch's upward entries.
+    """Return an entry that no packet matches, whose mask differs between any two versions of a switch's upward entries.
 
-    Open vSwitch caches what it has decided for packets of a kind, with the bits that it looked at. After a change it goes
-    through that cache and modifies what is decided otherwise now; but its userspace datapath looks for the cached flow by a
-    packet of its kind, and modifies another one where two kinds overlap (seen with 3.1.0: packets went on to a dead uplink for as
-    long as they came). A cached flow that has not looked at all the bits that are looked at now is deleted instead, by its
-    identity. So each version has it look at another half of 24 bits of the destination's Ethernet address, which is the same in all
-    packets: no such half contains another.
+    Open vSwitch caches its decisions as megaflows, each with a mask of the bits that the decision depends on. After a change it
+    revalidates the cache and modifies megaflows whose actions changed; but its userspace datapath finds the megaflow to modify by
+    a matching packet, and modifies the wrong one if two overlap (seen with 3.1.0: packets went to a dead uplink for as long as the
+    flow lasted). A megaflow whose mask lacks bits that a decision now depends on is deleted instead, by its identity. So each
+    version makes every decision depend on another half of 24 bits of the destination's Ethernet address, which is the same in all
+    packets; no such half contains another.
     """
     bits = random.Random(f"{code} shape").sample(range(24), 12)
     mask = sum(1 << bit for bit in bits)
@@ -113,16 +122,16 @@ def _edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> It
             yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
         yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
         yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
-    yield from _lldp(15)  # a host's port comes first: only switches are asked who they are
+    yield from _lldp(15)  # below the hosts' ports: only switches take part in link discovery
 
 
 def _arp(planned: str) -> Iterator[Flow]:
     request: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST))
     answer = AnswerArp(GATEWAY_MAC)
-    # A probe (RFC 5227, section 2.1.1) asks whether an address is free: an answer would keep the host from using its own.
+    # An address probe (RFC 5227, section 2.1.1) must stay unanswered: an answer would keep the host from using its own address.
     yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
     sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
-    # Remembered for a second only: it takes the place of what was learned before and then leaves the plan in force.
+    # Learned for a second only: the entry replaces what was learned before, and then the planned address is used again.
     yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(LearnSender(1), answer))
     yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(LearnSender(0), answer))
 

@@ -1,7 +1,8 @@
-"""The tables of packets that go up: *up* obeys the word that a packet carries, *unlabelled* hashes its flow.
+"""The tables of packets on their way up: *up* follows a packet's label, *unlabelled* hashes its flow.
 
-While nothing has failed each holds one entry for all destinations. What is steered away from an uplink (`flowrules.steering`) is
-steered in both: a sender that has not heard of a remote failure, or never will, goes on naming ways that are dead.
+While nothing has failed, the entries are the same for all destinations. Packets are steered away from an uplink
+(`flowrules.steering`) in both tables: a sender that does not know of a remote failure yet, or whose agent has died, still names
+paths that have failed.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ from flowrules.steering import steering
 from topologies.failures import Failures
 from topologies.structure import FatTree, Level, Switch
 
-STEERED = 30  # above the entries for words whatever their destination; a longer prefix adds its length
+STEERED = 30  # above the entries for labels to all destinations; a longer prefix adds its length
 
 
 def upward(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
-    """The entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
-    yield from _words(tree, switch.level)
+    """Yield the entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
+    yield from _labels(tree, switch.level)
     for prefix, uplinks, inherited in steering(tree, switch, failures):
         yield _hash(tree, switch.level, prefix, uplinks)
         if uplinks != inherited:
-            yield from _steered_words(switch.level, prefix, uplinks, inherited)
+            yield from _steered_labels(switch.level, prefix, uplinks, inherited)
 
 
 @lru_cache
 def groups(tree: FatTree) -> tuple[Group, ...]:
-    """A group for every uplink: first that uplink, then the others as they follow."""
+    """Return one group for each uplink: its buckets are that uplink and then the following ones, in a circle."""
     buckets = [Bucket(tree.uplink_port(index)) for index in range(tree.half)]
     return tuple(Group(_group_id(index), (*buckets[index:], *buckets[:index])) for index in range(tree.half))
 
@@ -40,9 +41,9 @@ def _group_id(index: int) -> int:
 
 
 @lru_cache
-def _words(tree: FatTree, level: Level) -> tuple[Flow, ...]:
+def _labels(tree: FatTree, level: Level) -> tuple[Flow, ...]:
     return (
-        *(_obey(level, index, 20, None) for index in range(tree.half)),
+        *(_follow(level, index, 20, None) for index in range(tree.half)),
         Flow(
             Table.UP, 10, (("eth_src", label.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
         ),
@@ -51,43 +52,43 @@ def _words(tree: FatTree, level: Level) -> tuple[Flow, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _steered_words(
+def _steered_labels(
     level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...], inherited: tuple[int, ...]
 ) -> tuple[Flow, ...]:
-    """The fewest entries after which exactly the words for ``prefix`` that name one of ``uplinks`` are obeyed."""
+    """Return the fewest entries after which exactly the labels that name one of ``uplinks`` are followed for ``prefix``."""
     priority = STEERED + (prefix.prefixlen if prefix else 0)
     different = sorted(set(uplinks) ^ set(inherited))
     if len(different) <= 1 + len(uplinks):
         return tuple(
-            (_obey if index in uplinks else _disobey)(level, index, priority + 1, prefix) for index in different
+            (_follow if index in uplinks else _ignore)(level, index, priority + 1, prefix) for index in different
         )
     every = (*(destined(prefix) if prefix else ()), ("eth_src", label.LABELLED))
     return (
         Flow(Table.UP, priority, every, "no way by most uplinks: as unlabelled", goto=Table.UNLABELLED),
-        *(_obey(level, index, priority + 1, prefix) for index in uplinks),
+        *(_follow(level, index, priority + 1, prefix) for index in uplinks),
     )
 
 
-def _obey(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+def _follow(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
     return Flow(Table.UP, priority, match, f"up{hop + 1} names this uplink", apply=(ToGroup(_group_id(index)),))
 
 
-def _disobey(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
+def _ignore(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
     purpose = f"no way by the uplink that up{hop + 1} names: as unlabelled"
     return Flow(Table.UP, priority, match, purpose, goto=Table.UNLABELLED)
 
 
 def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, tuple[Field, ...]]:
-    """Which hop of the word is this switch's, and the match of packets for ``prefix`` whose word names that uplink there."""
+    """Return the label's hop of this level, 0 or 1, and the match of packets for ``prefix`` whose label names that uplink."""
     hop = 0 if level is Level.EDGE else 1
     return hop, (*(destined(prefix) if prefix else ()), ("eth_src", label.match_hop(hop, index)))
 
 
 @lru_cache(maxsize=1 << 14)
 def _hash(tree: FatTree, level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...]) -> Flow:
-    """Unlabelled packets for ``prefix`` go over those uplinks."""
+    """Return the entry that hashes unlabelled packets for ``prefix`` over those uplinks."""
     match = destined(prefix) if prefix else ()
     priority = prefix.prefixlen if prefix else 0
     if not uplinks:

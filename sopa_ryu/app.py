@@ -31,7 +31,6 @@ from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.resources import Services
 from sopa_ryu.runtime import collector
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
@@ -39,8 +38,7 @@ from sopa_ryu.southbound.connection import Connection, Connections, Writer, conn
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from topologies import FatTree, Switch
-from topologies.failures import Reason
+from topologies import FatTree, Link, Reason, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -72,23 +70,12 @@ class SopaController(app_manager.RyuApp):
         self.metrics = controller_metrics.ControllerMetrics(
             self.state, self.switches, self.notifier, self.port_stats, settings.carrier
         )
-        services = Services(
-            self.state,
-            self.notifier,
-            self.core.discovery.wiring,
-            self.switches.since,
-            self._drain,
-            self._rules,
-            self._sessions,
-            rates=self.port_stats.traffic.rates,
-            capacity=self.port_stats.capacity,
-            carrier=settings.carrier,
-        )
-        self.live = live_feed.Live(Picture(services))
+        self.carrier = settings.carrier
+        self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         tokens = Tokens(settings.state_dir)
-        self.rest = RestApplication(services, tokens, self.channel.serve, pages=served, sockets=sockets)
+        self.rest = RestApplication(self, tokens, self.channel.serve, pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
@@ -248,13 +235,29 @@ class SopaController(app_manager.RyuApp):
             self.core.was_sent(session, time.monotonic())
             self._carry_out(Effects())
 
-    # -- for REST -----------------------------------------------------------------------------------------------------
+    # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
 
-    def _drain(self, name: str, drained: bool) -> None:
+    def set_drained(self, name: str, drained: bool) -> None:
+        """Drain or restore a link or switch."""
         names = self.drains.add(name) if drained else self.drains.remove(name)
         self._carry_out(self.core.drained(names, time.monotonic()))
 
-    def _rules(self, switch: Switch) -> dict[str, Any]:
+    def wiring_report(self) -> dict[str, Any]:
+        """Return what link discovery found."""
+        since = self.switches.since()
+        down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
+        return self.core.discovery.wiring.report(down, since.keys(), since, time.monotonic())
+
+    def link_rates(self, link: Link) -> tuple[float, float] | None:
+        """Return the bits per second upwards and downwards on a link, if known."""
+        return self.port_stats.traffic.rates(link)
+
+    def link_capacity(self, link: Link) -> float | None:
+        """Return the bits per second that fit through a link, if known."""
+        return self.port_stats.capacity(link)
+
+    def switch_rules(self, switch: Switch) -> dict[str, Any]:
+        """Return the intended and the installed rules of a switch."""
         session = self.switches.sessions.get(switch)
         if session is None:
             raise LostError("it is not connected")
@@ -263,7 +266,8 @@ class SopaController(app_manager.RyuApp):
         wanted = self.switches.wanted(switch)
         return rule_audit.rules(session.name, wanted, self.state.version, session.version, flows, groups)
 
-    def _sessions(self) -> dict[Switch, tuple[str, int]]:
+    def switch_sessions(self) -> dict[Switch, tuple[str, int]]:
+        """Return the address of each connected switch and the version of its rules."""
         return {
             switch: (session.connection.address, session.version) for switch, session in self.switches.sessions.items()
         }

@@ -1,4 +1,4 @@
-"""Who is who in a fat-tree: the one place that converts between names, datapath ids, addresses and positions. Pure."""
+"""The identities of a fat-tree: the one place that converts between names, datapath ids, addresses and positions. Pure."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2
 
 
 class TopologyError(ValueError):
-    """A size, name, address, datapath id or port that this fat-tree does not have."""
+    """A size, name, address, datapath id or port that the fat-tree does not have."""
 
 
 class Level(IntEnum):
-    """How far above the hosts a switch stands; the number is the dpid's first octet."""
+    """The level of a switch above the hosts; the number is the first octet of its datapath id."""
 
     EDGE = 1
     AGGREGATION = 2
@@ -53,7 +53,7 @@ class Link(NamedTuple):
 
 
 class Path(NamedTuple):
-    """One candidate path: the uplink index of each upward hop, and the names of the switches on the way."""
+    """One candidate path: the uplink index of each upward hop, and the names of the switches in order."""
 
     up: tuple[int, ...]
     hops: tuple[str, ...]
@@ -94,7 +94,7 @@ class Identities:
         return self.k
 
     def has(self, node: Node) -> bool:
-        """Whether this fat-tree has that switch or host."""
+        """Return whether the fat-tree has this switch or host."""
         if isinstance(node, Host):
             return (
                 0 <= node.pod < self.k
@@ -108,7 +108,7 @@ class Identities:
 
     @staticmethod
     def name(node: Node | Link) -> str:
-        """``h0_0_2``, ``e0_0``, ``a0_1``, ``c1_0``, or for a link its two ends: ``a0_1-c1_0``."""
+        """Return the name: ``h0_0_2``, ``e0_0``, ``a0_1``, ``c1_0``, or for a link its two ends, ``a0_1-c1_0``."""
         if isinstance(node, Link):
             return f"{Identities.name(node.lower)}-{Identities.name(node.upper)}"
         if isinstance(node, Host):
@@ -116,21 +116,21 @@ class Identities:
         return f"{_LETTER[node.level]}{node.pod}_{node.index}"
 
     def switch(self, name: str) -> Switch:
-        """The switch of that name; `TopologyError` if there is none."""
+        """Return the switch of that name; raise `TopologyError` if there is none."""
         node = self.node(name)
         if isinstance(node, Host):
             raise TopologyError(f"{name} is a host, not a switch")
         return node
 
     def host(self, name: str) -> Host:
-        """The host of that name; `TopologyError` if there is none."""
+        """Return the host of that name; raise `TopologyError` if there is none."""
         node = self.node(name)
         if not isinstance(node, Host):
             raise TopologyError(f"{name} is a switch, not a host")
         return node
 
     def node(self, name: str) -> Node:
-        """The switch or host of that name; `TopologyError` if there is none."""
+        """Return the switch or host of that name; raise `TopologyError` if there is none."""
         letter, numbers = name[:1], name[1:].split("_")
         node: Node | None = None
         if all(number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS for number in numbers):
@@ -148,11 +148,27 @@ class Identities:
 
     @staticmethod
     def dpid(switch: Switch) -> int:
-        """The datapath id: level << 16 | pod or core group << 8 | index."""
+        """Return the datapath id: level << 16 | pod or core group << 8 | index."""
         return switch.level << 16 | switch.pod << 8 | switch.index
 
     def switch_by_dpid(self, dpid: int) -> Switch:
-        """The switch with that datapath id; `TopologyError` if it is not one of this fat-tree's."""
+        """Return the switch with a datapath id.
+
+        Parameters
+        ----------
+        dpid : int
+            64 bits, as OpenFlow has it.
+
+        Raises
+        ------
+        TopologyError
+            If the fat-tree has no such switch.
+
+        Examples
+        --------
+        >>> Identities(4).switch_by_dpid(0x020301)
+        Switch(level=<Level.AGGREGATION: 2>, pod=3, index=1)
+        """
         level, pod, index = dpid >> 16, dpid >> 8 & 0xFF, dpid & 0xFF
         if level in _LETTER:
             switch = Switch(Level(level), pod, index)
@@ -162,18 +178,18 @@ class Identities:
 
     @staticmethod
     def ip(host: Host) -> IPv4Address:
-        """10.pod.edge.number."""
+        """Return the address, 10.pod.edge.number (Al-Fares et al., section 3.1)."""
         return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | host.number)
 
     def host_by_ip(self, address: str | IPv4Address) -> Host:
-        """The host with that address.
+        """Return the host with an address.
 
         Raises
         ------
         AddressValueError
-            If ``address`` is not an IPv4 address at all.
+            If ``address`` is not an IPv4 address.
         TopologyError
-            If it is one, but no host of this fat-tree has it.
+            If no host of the fat-tree has it.
         """
         octets = IPv4Address(address).packed
         host = Host(octets[1], octets[2], octets[3])
@@ -183,11 +199,11 @@ class Identities:
 
     @staticmethod
     def mac(host: Host) -> str:
-        """02:00:0a:pod:edge:number."""
+        """Return the planned Ethernet address, 02:00:0a:pod:edge:number."""
         return f"02:00:0a:{host.pod:02x}:{host.edge:02x}:{host.number:02x}"
 
     def host_by_mac(self, mac: str) -> Host:
-        """The host whose planned Ethernet address that is; `TopologyError` if there is none."""
+        """Return the host with that planned Ethernet address; raise `TopologyError` if there is none."""
         octets = mac.lower().split(":")
         try:
             if octets[:3] == ["02", "00", "0a"] and len(octets) == 6:
@@ -200,7 +216,7 @@ class Identities:
 
     @staticmethod
     def prefix(switch: Switch) -> IPv4Network:
-        """What lies below a switch: the rack's /24 of an edge switch, the pod's /16 of an aggregation switch."""
+        """Return the prefix of the hosts below a switch: /24 for an edge switch, /16 for an aggregation switch, else all."""
         if switch.level is Level.CORE:
             return FABRIC_NETWORK
         if switch.level is Level.AGGREGATION:
@@ -209,5 +225,5 @@ class Identities:
 
     @staticmethod
     def gateway(host: Host) -> IPv4Address:
-        """The address that a host sends to when it leaves its rack: the rack's .1, answered by the edge switch."""
+        """Return the address of a host's gateway: the rack's .1, for which the edge switch answers ARP."""
         return IPv4Address(10 << 24 | host.pod << 16 | host.edge << 8 | 1)

@@ -1,8 +1,8 @@
-"""The k-ary fat-tree: who is where, what it is called, and which paths join two hosts.
+"""The k-ary fat-tree: its cabling and its candidate paths.
 
-Everything follows from the structure (Al-Fares et al., SIGCOMM 2008, section 3; the SOPA paper, section 2.1): nothing
-is searched for, and no port or address is stored. The module is pure, and networkx is imported only where a graph is asked for,
-so that Mininet's own Python, which lacks it, can load the module.
+Everything is computed from the structure (Al-Fares et al., SIGCOMM 2008, section 3; the SOPA paper, section 2.1): nothing is
+searched for, and no port or address is stored. The module is pure. It imports networkx only in `FatTree.graph`, so that
+Mininet's own Python, which lacks networkx, can load the module.
 """
 
 from __future__ import annotations
@@ -61,23 +61,23 @@ class FatTree(Identities):
     # -- members ----------------------------------------------------------------------------------------------------
 
     def switches(self, level: Level | None = None) -> Iterator[Switch]:
-        """Every switch, or those of one level, in the order of their datapath ids."""
+        """Yield every switch, or those of one level, in the order of their datapath ids."""
         for this in Level:
             if level in (None, this):
                 groups = self.half if this is Level.CORE else self.k
                 yield from (Switch(this, pod, index) for pod in range(groups) for index in range(self.half))
 
     def hosts(self) -> Iterator[Host]:
-        """Every host, in the order of its address."""
+        """Yield every host, in the order of the addresses."""
         for edge in self.switches(Level.EDGE):
             yield from self.hosts_of(edge)
 
     def hosts_of(self, edge: Switch) -> Iterator[Host]:
-        """The hosts of one edge switch, in the order of its ports."""
+        """Yield the hosts of one edge switch, in the order of its ports."""
         return (Host(edge.pod, edge.index, number) for number in range(FIRST_HOST, FIRST_HOST + self.half))
 
     def links(self) -> Iterator[Link]:
-        """Every cable of the fabric, host links included."""
+        """Yield every link of the fabric: the hosts' links, then those above edge and above aggregation switches."""
         for host in self.hosts():
             yield Link(host, self.edge_of(host))
         for level in (Level.EDGE, Level.AGGREGATION):
@@ -98,11 +98,17 @@ class FatTree(Identities):
 
     @staticmethod
     def edge_of(host: Host) -> Switch:
-        """The edge switch that a host hangs on."""
+        """Return the edge switch that a host is connected to."""
         return Switch(Level.EDGE, host.pod, host.edge)
 
     def uplink(self, switch: Switch, index: int) -> Switch:
-        """The switch at the other end of an uplink: ``up1`` for an edge switch, ``up2`` for an aggregation switch."""
+        """Return the switch at the other end of an uplink, whose index is ``up1`` at an edge and ``up2`` at an aggregation switch.
+
+        Raises
+        ------
+        TopologyError
+            If the switch has no such uplink.
+        """
         if switch.level is Level.CORE or not 0 <= index < self.half:
             raise TopologyError(f"{self.name(switch)} has no uplink {index}")
         if switch.level is Level.EDGE:
@@ -110,15 +116,15 @@ class FatTree(Identities):
         return Switch(Level.CORE, switch.index, index)
 
     def uplink_port(self, index: int) -> int:
-        """The port number of an edge or aggregation switch's uplink."""
+        """Return the port number of an uplink of any edge or aggregation switch."""
         return self.half + 1 + index
 
     def ports(self, switch: Switch) -> dict[int, Node]:
-        """What is cabled to each port of a switch, port 1 first."""
+        """Return the neighbour at each port of a switch, port 1 first."""
         return {port: self.neighbour(switch, port) for port in range(1, self.k + 1)}
 
     def neighbour(self, switch: Switch, port: int) -> Node:
-        """What is cabled to a port; `TopologyError` if the switch has no such port."""
+        """Return the neighbour at a port; raise `TopologyError` if the switch has no such port."""
         if not 1 <= port <= self.k:
             raise TopologyError(f"{self.name(switch)} has no port {port}")
         if switch.level is Level.CORE:
@@ -130,7 +136,28 @@ class FatTree(Identities):
         return Host(switch.pod, switch.index, port - 1 + FIRST_HOST)
 
     def port(self, node: Node, towards: Node) -> int:
-        """The port of ``node`` that is cabled to ``towards`` (a host's only port is 0); `TopologyError` if they are not cabled."""
+        """Return the port of one node that leads to another.
+
+        Parameters
+        ----------
+        node, towards : Switch or Host
+
+        Returns
+        -------
+        int
+            OpenFlow's port number, 1 to k; 0 if ``node`` is a host.
+
+        Raises
+        ------
+        TopologyError
+            If the two are not cabled together.
+
+        Examples
+        --------
+        >>> tree = FatTree(4)
+        >>> tree.port(tree.switch("a0_0"), tree.switch("c0_1")), tree.port(tree.switch("c0_1"), tree.switch("a0_0"))
+        (4, 1)
+        """
         if isinstance(node, Host):
             port, back = 0, self.edge_of(node)
         else:
@@ -148,14 +175,25 @@ class FatTree(Identities):
         return port
 
     def link(self, a: Node, b: Node) -> Link:
-        """The cable between two nodes, whichever is given first; `TopologyError` if they are not cabled together."""
+        """Return the link between two nodes, given in either order; raise `TopologyError` if they are not cabled together."""
         upwards = isinstance(a, Host) or (isinstance(b, Switch) and a.level < b.level)
         link = Link(a, b) if upwards else Link(b, a)  # type: ignore[arg-type]
         self.port(link.lower, link.upper)
         return link
 
     def element(self, name: str) -> Switch | Link:
-        """The switch or link of that name, as failures and drains name them; `TopologyError` if there is none."""
+        """Return the switch or link of that name, as failures and drains name them.
+
+        Raises
+        ------
+        TopologyError
+            If there is none, or a link is named from its upper end.
+
+        Examples
+        --------
+        >>> FatTree(4).element("h0_0_2-e0_0").lower
+        Host(pod=0, edge=0, number=2)
+        """
         lower, dash, upper = name.partition("-")
         if not dash:
             return self.switch(name)
@@ -168,17 +206,16 @@ class FatTree(Identities):
 
     @staticmethod
     def kind(src: Host, dst: Host) -> str:
-        """``intra-rack``, ``inter-rack`` (same pod) or ``inter-pod``."""
+        """Return the kind of a host pair: ``intra-rack``, ``inter-rack`` (same pod) or ``inter-pod``."""
         if src.pod != dst.pod:
             return "inter-pod"
         return "intra-rack" if src.edge == dst.edge else "inter-rack"
 
     def choices(self, kind: str) -> tuple[tuple[int, ...], ...]:
-        """The uplink choices of every candidate path between two hosts of that kind, in round-robin order.
+        """Return the uplink indices of every candidate path between two hosts of that kind, in round-robin order.
 
-        The order is interleaved: the aggregation switch changes from each path to the next, the core index after each turn of
-        the aggregation switches. It decides how much is reordered: 7% of packets against 34% at k=8 (docs/architecture.md,
-        section 11).
+        The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
+        the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
 
         Returns
         -------
@@ -197,7 +234,7 @@ class FatTree(Identities):
         }
 
     def hops(self, src: Host, dst: Host, up: tuple[int, ...]) -> tuple[Switch, ...]:
-        """The switches that a packet crosses when it takes those uplinks."""
+        """Return the switches on the path by uplinks ``up``, in order."""
         first, last = self.edge_of(src), self.edge_of(dst)
         if not up:
             return (first,)
@@ -207,12 +244,25 @@ class FatTree(Identities):
         return (first, below, Switch(Level.CORE, up[0], up[1]), Switch(Level.AGGREGATION, dst.pod, up[0]), last)
 
     def candidate_paths(self, src: Host, dst: Host) -> list[Path]:
-        """Every candidate path between two hosts, in round-robin order, in time proportional to the answer.
+        """Return every candidate path between two hosts, in round-robin order, in time proportional to the answer.
+
+        Returns
+        -------
+        list of Path
+            (k/2)² paths between pods, k/2 within a pod, one within a rack.
 
         Raises
         ------
         TopologyError
             If one of them is no host of this fat-tree.
+
+        Examples
+        --------
+        >>> tree = FatTree(4)
+        >>> for path in tree.candidate_paths(tree.host("h0_0_2"), tree.host("h0_1_2")):
+        ...     print(path.up, "-".join(path.hops))
+        (0,) e0_0-a0_0-e0_1
+        (1,) e0_0-a0_1-e0_1
         """
         for host in (src, dst):
             if not self.has(host):
@@ -222,7 +272,7 @@ class FatTree(Identities):
             return [
                 Path(up, tuple(self.name(switch) for switch in self.hops(src, dst, up))) for up in self.choices(kind)
             ]
-        # The commonest and longest answer: every name but the core's is made once, not once a path.
+        # The most frequent and longest answer: every name but the core switch's is made once, not once per path.
         aggregation = range(self.half)
         first, last = self.name(self.edge_of(src)), self.name(self.edge_of(dst))
         rise = [(first, self.name(Switch(Level.AGGREGATION, src.pod, j))) for j in aggregation]
@@ -232,13 +282,13 @@ class FatTree(Identities):
 
     @cached_property
     def core_names(self) -> dict[tuple[int, ...], str]:
-        """The name of the core switch that each pair ``(up1, up2)`` leads to."""
+        """The name of the core switch for each pair ``(up1, up2)``."""
         return {up: self.name(Switch(Level.CORE, *up)) for up in self.choices("inter-pod")}
 
     # -- graph --------------------------------------------------------------------------------------------------------
 
     def graph(self) -> networkx.Graph[str]:
-        """The fabric as an undirected graph over names.
+        """Return the fabric as an undirected graph over names.
 
         Returns
         -------

@@ -18,7 +18,8 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import PROBLEM, document
 from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, ROOT, Listing, Operation, Problem
-from sopa_ryu.rest.resources import Resources, Services
+from sopa_ryu.rest.reader import FabricControl
+from sopa_ryu.rest.resources import Resources
 from topologies import Host
 
 LOG = logging.getLogger("sopa.rest")
@@ -37,7 +38,7 @@ class RestApplication:
 
     Parameters
     ----------
-    services : Services
+    fabric : FabricControl
     tokens : Tokens
     agents : callable
         Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
@@ -49,17 +50,16 @@ class RestApplication:
 
     def __init__(
         self,
-        services: Services,
+        fabric: FabricControl,
         tokens: Tokens,
         agents: Callable[[dict[str, Any], StartResponse, Host], Iterable[bytes]],
         pages: Mapping[str, Page] | None = None,
         sockets: Mapping[str, Socket] | None = None,
     ) -> None:
         self._agents = agents
-        self._epoch = services.state.epoch
-        self._state = services.state
+        self._state = fabric.state
         self._tokens = tokens
-        self._resources = Resources(services)
+        self._resources = Resources(fabric)
         self.operations = operations(self._resources)
         self.pages: dict[str, Page] = {OPENAPI: self._openapi, **(pages or {})}
         self.sockets: dict[str, Socket] = dict(sockets or {})
@@ -136,7 +136,7 @@ class RestApplication:
 
     def _etag(self, data: bytes) -> str:
         """Not of the version alone: who is connected, or how far an agent is, changes without one."""
-        return f"{self._epoch}-{self._state.version}-{zlib.crc32(data):08x}"
+        return f"{self._state.epoch}-{self._state.version}-{zlib.crc32(data):08x}"
 
     def _check_unchanged(self, request: Request) -> None:
         drains = json.dumps(self._resources.drains().page(0, MAX_ITEMS)).encode()

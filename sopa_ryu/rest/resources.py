@@ -3,71 +3,31 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import AddressValueError
 from typing import Any
 
 from flowrules import label
-from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
-from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.drains import StateError
-from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchError
-from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
+from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.runtime import process_stats
-from topologies import Host, Link, Reason, Switch, TopologyError
+from topologies import Host, Link, Switch, TopologyError
 
 TCP = 6
 LINKS_PER_HOST = 3  # k^3/4 hosts, and as many links at each of the three levels
 
 
-@dataclass
-class Services:
-    """What the resources are made from, and what they may set off.
-
-    Attributes
-    ----------
-    state : FabricState
-    notifier : Notifier
-    wiring : Wiring
-    since : callable
-        Gives the switches that hold their rules, each with when it connected.
-    drain : callable
-        Drains a link or switch (True) or takes it back (False).
-    rules : callable
-        Asks a switch what it holds: the body of ``/switches/{name}/rules``; `SwitchError` if it does not answer.
-    sessions : callable
-        Gives of each connected switch its address and the version of its rules.
-    rates : callable
-        Gives of a link the bits per second upwards and downwards; None where they are not known.
-    capacity : callable
-        Gives of a link the bits per second that fit in each direction; None where that is not known.
-    carrier : Carrier
-    """
-
-    state: FabricState
-    notifier: Notifier
-    wiring: Wiring
-    since: Callable[[], Mapping[Switch, float]]
-    drain: Callable[[str, bool], object]
-    rules: Callable[[Switch], dict[str, Any]]
-    sessions: Callable[[], Mapping[Switch, tuple[str, int]]] = dict
-    rates: Callable[[Link], tuple[float, float] | None] = lambda link: None
-    capacity: Callable[[Link], float | None] = lambda link: None
-    carrier: Carrier = Carrier.MAC
-
-
 class Resources:
     """The answers, one method for each operation."""
 
-    def __init__(self, services: Services) -> None:
-        self._its = services
-        self.state = services.state
-        self.tree = services.state.tree
+    def __init__(self, fabric: FabricControl) -> None:
+        self._fabric = fabric
+        self.state = fabric.state
+        self.tree = fabric.state.tree
 
     # -- the whole fabric ---------------------------------------------------------------------------------------------
 
@@ -77,14 +37,14 @@ class Resources:
         failures = body["failures"]
         return {
             **body,
-            "carrier": str(self._its.carrier),
+            "carrier": str(self._fabric.carrier),
             "failures": failures[:MAX_ITEMS],
             "failures_total": len(failures),
         }
 
     def switches(self) -> Listing:
         """Every switch of the plan."""
-        sessions = self._its.sessions()
+        sessions = self._fabric.switch_sessions()
 
         def tell(switch: Switch) -> dict[str, Any]:
             address, version = sessions.get(switch, (None, None))
@@ -105,7 +65,7 @@ class Resources:
         """Every cable of the plan, the hosts' first."""
 
         def tell(link: Link) -> dict[str, Any]:
-            rates = self._its.rates(link)
+            rates = self._fabric.link_rates(link)
             name = self.tree.name(link)
             lower = None if isinstance(link.lower, Host) else self.tree.port(link.lower, link.upper)
             return {
@@ -115,7 +75,7 @@ class Resources:
                 "failure": self.state.failures.get(name),
                 "up_bits_per_second": rates and rates[0],
                 "down_bits_per_second": rates and rates[1],
-                "capacity_bits_per_second": self._its.capacity(link),
+                "capacity_bits_per_second": self._fabric.link_capacity(link),
             }
 
         return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), tell)
@@ -131,7 +91,7 @@ class Resources:
                 "mac": self.tree.mac(host),
                 "switch": self.tree.name(edge),
                 "port": self.tree.port(edge, host),
-                "agent": host in self._its.notifier.sessions,
+                "agent": host in self._fabric.notifier.sessions,
             }
 
         return self._listing("hosts", self.tree.host_count, self.tree.hosts(), tell)
@@ -148,14 +108,12 @@ class Resources:
 
     def wiring(self) -> Listing:
         """Every link that is not where the fat-tree wants it."""
-        since = self._its.since()
-        down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
-        report = self._its.wiring.report(down, since.keys(), since, time.monotonic())
+        report = self._fabric.wiring_report()
         return self._list("problems", report.pop("problems"), **report)
 
     def agents(self) -> Listing:
         """The connected agents: what they have in force, and how far behind they are."""
-        its, version = self._its.notifier, self.state.version
+        its, version = self._fabric.notifier, self.state.version
         body = {
             "version": version,
             "epoch": self.state.epoch,
@@ -176,7 +134,7 @@ class Resources:
         except TopologyError as error:
             raise Problem(HTTPStatus.NOT_FOUND, f"{name} is no switch of this fabric, such as e0_0: {error}") from error
         try:
-            return self._its.rules(switch)
+            return self._fabric.switch_rules(switch)
         except SwitchError as error:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{name} cannot be asked: {error}") from error
 
@@ -196,7 +154,7 @@ class Resources:
 
     def _change_drain(self, name: str, drained: bool) -> dict[str, Any]:
         try:
-            self._its.drain(name, drained)
+            self._fabric.set_drained(name, drained)
         except TopologyError as error:
             raise Problem(
                 HTTPStatus.NOT_FOUND, f"{name} is no link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"

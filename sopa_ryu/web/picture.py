@@ -9,7 +9,7 @@ from typing import Any
 from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
-from sopa_ryu.rest.resources import Services
+from sopa_ryu.rest.reader import FabricReader
 from topologies import Host, Level, Link, Reason, Switch
 
 MAX_DRAWN_K = 16
@@ -26,13 +26,13 @@ class Picture:
 
     Parameters
     ----------
-    services : Services
+    fabric : FabricReader
     """
 
-    def __init__(self, services: Services) -> None:
-        self._its = services
-        self._state = services.state
-        self._tree = services.state.tree
+    def __init__(self, fabric: FabricReader) -> None:
+        self._fabric = fabric
+        self._state = fabric.state
+        self._tree = fabric.state.tree
         self._wiring: dict[str, Any] = {}
         self._wiring_of: tuple[int, float] | None = None
 
@@ -67,7 +67,7 @@ class Picture:
             "epoch": state.epoch,
             "settled": state.settled,
             "k": tree.k,
-            "carrier": str(self._its.carrier),
+            "carrier": str(self._fabric.carrier),
             "bfd": state.bfd,
             "switches": tree.switch_count,
             "connected": len(state.connected),
@@ -91,17 +91,12 @@ class Picture:
         made = self._wiring_of
         if made is None or made[0] != self._state.version or now - made[1] > WIRING_SECONDS:
             self._wiring_of = self._state.version, now
-            since = self._its.since()
-            down = {
-                name: reason for name, reason in self._state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)
-            }
-            report = self._its.wiring.report(down, since.keys(), since, now)
-            # what is missing because a cable or switch is out is told as just that
+            report = self._fabric.wiring_report()
+            # a link that is missing because a cable or switch failed is among the failures
             problems = [
                 problem
                 for problem in report["problems"]
-                if problem["kind"] != MISSING
-                or not (problem["link"] in down or any(end not in since for end in self._ends(problem["link"])))
+                if problem["kind"] != MISSING or not self._has_failed(problem["link"])
             ]
             self._wiring = {
                 "right": report["right"],
@@ -112,12 +107,15 @@ class Picture:
             }
         return self._wiring
 
-    def _ends(self, name: str) -> tuple[Switch, ...]:
-        lower, _, upper = name.partition("-")
-        return self._tree.switch(lower), self._tree.switch(upper)
+    def _has_failed(self, name: str) -> bool:
+        """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
+        if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
+            return True
+        link = self._tree.element(name)
+        return isinstance(link, Link) and any(end not in self._state.connected for end in link)
 
     def _agents(self) -> dict[str, Any]:
-        its, version = self._its.notifier, self._state.version
+        its, version = self._fabric.notifier, self._state.version
         behind = [session for session in its.sessions.values() if session.acknowledged != version]
         since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
         now = time.monotonic()
@@ -144,10 +142,10 @@ class Picture:
         return told if any(told) else None
 
     def _traffic(self, link: Link) -> list[float | None] | None:
-        rates = self._its.rates(link)
+        rates = self._fabric.link_rates(link)
         if rates is None:
             return None
-        capacity = self._its.capacity(link)
+        capacity = self._fabric.link_capacity(link)
         return [round(rates[0]), round(rates[1]), None if capacity is None else round(capacity)]
 
     def _pods(self) -> list[dict[str, Any]]:
@@ -171,5 +169,5 @@ class Picture:
         return told
 
     def _use(self, link: Link) -> float | None:
-        rates, capacity = self._its.rates(link), self._its.capacity(link)
+        rates, capacity = self._fabric.link_rates(link), self._fabric.link_capacity(link)
         return round(max(rates) / capacity, 3) if rates is not None and capacity else None

@@ -5,11 +5,16 @@ from types import ModuleType
 
 import pytest
 
+import flowrules.label
+import flowrules.switch_rules
 import topologies.failures
+import topologies.identity
 import topologies.structure
 
+MODULES = [topologies.identity, topologies.structure, topologies.failures, flowrules.label, flowrules.switch_rules]
 
-@pytest.mark.parametrize("module", [topologies.failures, topologies.structure])
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
 def test_docstring_examples_run(module: ModuleType) -> None:
     result = doctest.testmod(module)
     assert result.attempted > 0

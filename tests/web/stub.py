@@ -6,68 +6,65 @@ All of it is the controller's own code but the counters: dummy switches carry no
 from __future__ import annotations
 
 import sys
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 import eventlet
 from ryu.lib import hub
 
-from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest import http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.resources import Services
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
+from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Host, Link
 
 CAPACITY = 10e6
 
 
-def services_of(k: int) -> Services:
+class LoadedFabric(StubFabric):
     """A healthy fabric with load: the more, the higher the uplink's number; nothing is known of hosts' links."""
+
+    def __init__(self, k: int) -> None:
+        super().__init__(healthy_state(k))
+        self.changed: Callable[[], None] = lambda: None
+
+    def link_rates(self, link: Link) -> tuple[float, float] | None:
+        if isinstance(link.lower, Host):
+            return None
+        return (link.upper.index + 0.9) / self.state.tree.half * CAPACITY, 1000.0
+
+    def link_capacity(self, link: Link) -> float | None:
+        return CAPACITY
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        super().set_drained(name, drained)
+        self.changed()
+
+
+def healthy_state(k: int) -> FabricState:
+    """The state of a fabric whose switches are all connected."""
     state = FabricState(FatTree(k), epoch=1)
     for switch in state.tree.switches():
         state.switch_heard(switch, {}, 0)
         state.switch_ready(switch, 0)
     state.settle(0)
-
-    def rates(link: Link) -> tuple[float, float] | None:
-        if isinstance(link.lower, Host):
-            return None
-        return (link.upper.index + 0.9) / state.tree.half * CAPACITY, 1000.0
-
-    def drain(name: str, drained: bool) -> bool:
-        names = state.drained | {name} if drained else state.drained - {name}
-        return state.drain(names, time.monotonic())
-
-    notifier = Notifier(state.tree, lambda: state.view)
-    wiring = Wiring(state.tree, 30)
-    return Services(
-        state, notifier, wiring, dict, drain, lambda switch: {}, rates=rates, capacity=lambda link: CAPACITY
-    )
+    return state
 
 
 def main() -> None:
     """Serve until killed."""
     eventlet.monkey_patch()
     k, port, directory, most = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-    services = services_of(k)
-    feed = live_feed.Live(Picture(services), most)
-    agents = AgentChannel(services.notifier, lambda version: None)
+    fabric = LoadedFabric(k)
+    feed = live_feed.Live(Picture(fabric), most)
+    fabric.changed = feed.changed
+    agents = AgentChannel(fabric.notifier, lambda version: None)
     sockets = {live_feed.PATH: feed.serve}
-    rest = RestApplication(services, Tokens(directory), agents.serve, pages=pages.pages(), sockets=sockets)
-    drain = services.drain
-
-    def drain_and_tell(name: str, drained: bool) -> object:
-        changed = drain(name, drained)
-        feed.changed()
-        return changed
-
-    services.drain = drain_and_tell
+    rest = RestApplication(fabric, Tokens(directory), agents.serve, pages=pages.pages(), sockets=sockets)
     hub.spawn(feed.rounds)
     http_server.serve(http_server.listen("127.0.0.1", port, None), rest)
 

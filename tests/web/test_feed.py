@@ -29,9 +29,10 @@ from websocket import (
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import MAX_LISTED, Picture
+from tests.helpers.stub_fabric import StubFabric
 from tests.switch.conftest import until
 from tests.web.conftest import Page
-from tests.web.stub import CAPACITY, services_of
+from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
 from topologies import Host
 
 Connect = Callable[..., WebSocket]
@@ -99,12 +100,12 @@ def authorized(directory: Path) -> dict[str, str]:
 
 
 def test_a_message_has_the_whole_state() -> None:
-    services = services_of(4)
-    state, tree = services.state, services.state.tree
+    fabric = LoadedFabric(4)
+    state, tree = fabric.state, fabric.state.tree
     state.switch_lost(tree.switch("c1_1"), 1)
     state.drain(["a0_0-c0_0"], 1)
     state.reject(7, "no switch of ours")
-    told = json.loads(json.dumps(Picture(services).message()))
+    told = json.loads(json.dumps(Picture(fabric).message()))
     assert (told["k"], told["version"], told["epoch"], told["settled"]) == (4, 3, 1, True)
     assert (told["connected"], told["switches"], told["missing"]) == (19, 20, ["c1_1"])
     assert [(each["name"], each["kind"], each["reason"]) for each in told["failures"]] == [
@@ -124,21 +125,19 @@ def test_a_message_has_the_whole_state() -> None:
 
 
 def test_rates_that_are_not_known_cost_nothing() -> None:
-    services = services_of(16)
-    services.rates = lambda link: None
-    picture = Picture(services)
+    picture = Picture(StubFabric(healthy_state(16)))
     assert picture.message()["links"] is None
     assert len(json.dumps(picture.message())) < 4000
 
 
 def test_a_large_fabric_is_told_pod_by_pod_and_bounded() -> None:
-    services = services_of(24)
-    state, tree = services.state, services.state.tree
+    fabric = LoadedFabric(24)
+    state, tree = fabric.state, fabric.state.tree
     for switch in tree.switches():
         if switch.pod % 2:
             state.switch_lost(switch, 1)
     state.drain([f"a0_0-c0_{index}" for index in range(3)], 1)
-    told = Picture(services).message()
+    told = Picture(fabric).message()
     assert "links" not in told
     assert len(told["pods"]) == 24
     assert told["pods"][0]["drained"] == 3
@@ -150,21 +149,21 @@ def test_a_large_fabric_is_told_pod_by_pod_and_bounded() -> None:
 
 
 def test_agents_that_lag_are_named_the_latest_first() -> None:
-    services = services_of(4)
+    fabric = LoadedFabric(4)
     now = time.monotonic()
 
     def session(acknowledged: int, since: float | None) -> Any:
         return SimpleNamespace(acknowledged=acknowledged, behind_since=lambda: since)
 
-    hosts = list(services.state.tree.hosts())
-    services.notifier.sessions |= {
-        hosts[0]: session(services.state.version, None),
+    hosts = list(fabric.state.tree.hosts())
+    fabric.notifier.sessions |= {
+        hosts[0]: session(fabric.state.version, None),
         hosts[1]: session(0, now - 5),
         hosts[2]: session(0, now - 0.1),  # it has only just been told
         hosts[3]: session(0, now - 9),
     }
-    services.notifier.tell = lambda session, version, now: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
-    agents = Picture(services).message()["agents"]
+    fabric.notifier.tell = lambda session, version, now: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
+    agents = Picture(fabric).message()["agents"]
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
     assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]
     assert agents["hosts"] == "1111" + "0" * 12

@@ -15,18 +15,33 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchError
-from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.resources import Services
 from sopa_ryu.southbound import rule_audit
+from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
 from topologies.failures import Reason
+
+
+class Fabric(StubFabric):
+    """A state whose drains are stored, and whose core switches are not connected."""
+
+    def __init__(self, state: FabricState, directory: Path) -> None:
+        super().__init__(state)
+        self.drains = Drains(directory, state.tree, state.drainable)
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        self.state.drain(self.drains.add(name) if drained else self.drains.remove(name), 1)
+
+    def switch_rules(self, switch: Switch) -> dict[str, Any]:
+        if switch.level is Level.CORE:
+            raise SwitchError("it is not connected")
+        wanted = switch_rules(self.state.tree, switch)
+        return rule_audit.rules(self.state.tree.name(switch), wanted, self.state.version, 0, [], {})
 
 
 @pytest.fixture
@@ -40,20 +55,8 @@ def state() -> FabricState:
 
 @pytest.fixture
 def rest(state: FabricState, tmp_path: Path) -> RestApplication:
-    drains = Drains(tmp_path, state.tree, state.drainable)
-    notifier = Notifier(state.tree, lambda: state.view)
-
-    def drain(name: str, drained: bool) -> bool:
-        return state.drain(drains.add(name) if drained else drains.remove(name), 1)
-
-    def rules(switch: Switch) -> dict[str, Any]:
-        if switch.level is Level.CORE:
-            raise SwitchError("it is not connected")
-        wanted = switch_rules(state.tree, switch)
-        return rule_audit.rules(state.tree.name(switch), wanted, state.version, 0, [], {})
-
-    services = Services(state, notifier, Wiring(state.tree, 30), dict, drain, rules)
-    return RestApplication(services, Tokens(tmp_path), AgentChannel(notifier, lambda version: None).serve)
+    fabric = Fabric(state, tmp_path)
+    return RestApplication(fabric, Tokens(tmp_path), AgentChannel(fabric.notifier, lambda version: None).serve)
 
 
 def change(rest: RestApplication, path: str, method: str, **headers: str) -> Response:
@@ -320,16 +323,8 @@ def test_a_parameter_that_is_malformed_unknown_or_given_twice_is_refused(rest: R
 
 def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None:
     tree = FatTree(16)
-    state = FabricState(tree, epoch=1)
-    services = Services(
-        state,
-        Notifier(tree, lambda: None),
-        Wiring(tree, 30),
-        dict,
-        lambda name, drained: None,
-        dict,
-    )
-    rest = RestApplication(services, Tokens(tmp_path), AgentChannel(services.notifier, lambda version: None).serve)
+    fabric = StubFabric(FabricState(tree, epoch=1))
+    rest = RestApplication(fabric, Tokens(tmp_path), AgentChannel(fabric.notifier, lambda version: None).serve)
     names, following = [], "/sopa/v1/links"
     while following:
         response = get(rest, following)

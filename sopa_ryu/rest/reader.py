@@ -1,0 +1,65 @@
+"""The interface that REST, page and feed need of the controller. Pure: whoever implements it needs no switches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flowrules.label import Carrier
+from sopa_ryu.fabric.state import FabricState
+from topologies import Link, Switch
+
+if TYPE_CHECKING:
+    from sopa_ryu.channel.notifier import Notifier
+
+
+class FabricReader(Protocol):
+    """The fabric as the controller knows it, for reading."""
+
+    @property
+    def state(self) -> FabricState:
+        """Connections, failures, drains and versions."""
+
+    @property
+    def notifier(self) -> Notifier:
+        """The agents' channel and its sessions."""
+
+    @property
+    def carrier(self) -> Carrier:
+        """Where agents write the label."""
+
+    def wiring_report(self) -> dict[str, Any]:
+        """Return `Wiring.report` of this moment."""
+
+    def link_rates(self, link: Link) -> tuple[float, float] | None:
+        """Return the bits per second upwards and downwards on a link; None if they are not known."""
+
+    def link_capacity(self, link: Link) -> float | None:
+        """Return the bits per second that fit through a link in each direction; None if that is not known."""
+
+    def switch_sessions(self) -> Mapping[Switch, tuple[str, int]]:
+        """Return the address of each connected switch and the version of its rules."""
+
+    def switch_rules(self, switch: Switch) -> dict[str, Any]:
+        """Ask a switch for its rules and compare them with the intended ones, as `rule_audit.rules` does.
+
+        Raises
+        ------
+        SwitchError
+            If the switch is not connected, or does not answer.
+        """
+
+
+class FabricControl(FabricReader, Protocol):
+    """The fabric with the operations that change it."""
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        """Drain (True) or restore (False) a link or switch.
+
+        Raises
+        ------
+        TopologyError, ValueError
+            If it cannot be drained.
+        StateError
+            If the drain cannot be stored; nothing has changed.
+        """

@@ -1,0 +1,40 @@
+"""A fabric that is only a state: what REST interface and page read, without switches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flowrules.label import Carrier
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.wiring import Wiring
+from topologies import Link, Switch
+
+
+class StubFabric:
+    """Implements `sopa_ryu.rest.reader.FabricControl` on a state; nothing is known of traffic and switches."""
+
+    def __init__(self, state: FabricState) -> None:
+        self.state = state
+        self.notifier = Notifier(state.tree, lambda: state.view)
+        self.carrier = Carrier.MAC
+        self.wiring = Wiring(state.tree, 30)
+
+    def wiring_report(self) -> dict[str, Any]:
+        return self.wiring.report({}, self.state.connected, {}, 0)
+
+    def link_rates(self, link: Link) -> tuple[float, float] | None:
+        return None
+
+    def link_capacity(self, link: Link) -> float | None:
+        return None
+
+    def switch_sessions(self) -> dict[Switch, tuple[str, int]]:
+        return {}
+
+    def switch_rules(self, switch: Switch) -> dict[str, Any]:
+        return {}
+
+    def set_drained(self, name: str, drained: bool) -> None:
+        names = self.state.drained | {name} if drained else self.state.drained - {name}
+        self.state.drain(names, 1)
