@@ -1,6 +1,6 @@
 #include "device.h"
 
-#include "choice.h"
+#include "path_selector.h"
 #include "transfer.h"
 
 #include "ns3/header.h"

@@ -1,6 +1,6 @@
 #include "fabric.h"
 
-#include "choice.h"
+#include "path_selector.h"
 
 #include "ns3/simulator.h"
 

@@ -1,7 +1,7 @@
 // Hedera (Al-Fares et al., NSDI 2010): hashing, and from time to time a path of its own for each large flow.
 #pragma once
 
-#include "choice.h"
+#include "path_selector.h"
 
 namespace sopa
 {

@@ -1,5 +1,5 @@
 // Simulates transfers over a fat-tree: settings on standard input, one JSON object a line on standard output.
-#include "choice.h"
+#include "path_selector.h"
 #include "fabric.h"
 #include "settings.h"
 #include "stack.h"

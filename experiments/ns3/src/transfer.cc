@@ -1,6 +1,6 @@
 #include "transfer.h"
 
-#include "new_reno.h"
+#include "legacy_new_reno.h"
 
 #include "ns3/inet-socket-address.h"
 #include "ns3/simulator.h"

@@ -1,4 +1,4 @@
-#include "choice.h"
+#include "path_selector.h"
 
 #include "hedera.h"
 

@@ -1,4 +1,4 @@
-#include "new_reno.h"
+#include "legacy_new_reno.h"
 
 #include "ns3/rtt-estimator.h"
 #include "ns3/tcp-congestion-ops.h"
