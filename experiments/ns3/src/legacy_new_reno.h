@@ -6,9 +6,9 @@
 namespace sopa
 {
 
-// A connection's sender whose loss recovery is NewReno as ns-3 had it before 3.25 (RFC 2582 without its section 5, no
-// selective acknowledgements, no limited transmit). ns-3 3.37 counts what is in flight from guessed selective
-// acknowledgements and reduces proportionally; where packets come late rather than never, the two differ by much.
-ns3::Ptr<ns3::Socket> CreateNewReno(ns3::Ptr<ns3::Node> node);
+// Create a sending socket with the legacy loss recovery of ns-3 3.20 (up to 3.24): NewReno by RFC 2582 without its section 5, no
+// selective acknowledgements, no limited transmit. ns-3 3.37 estimates the bytes in flight from inferred selective acknowledgements
+// and reduces the window proportionally; under reordering the two differ considerably.
+ns3::Ptr<ns3::Socket> CreateLegacyNewReno(ns3::Ptr<ns3::Node> node);
 
 } // namespace sopa
