@@ -9,9 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments.bench.inside import measured_inside
+from experiments.bench.lab_measurement import measured_inside
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.udp_stream import Stream
+from experiments.emulation.traffic.udp_stream import Stream
 from topologies import FatTree
 from topologies.lab.faults import set_silent
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.inside import measured_inside
+from experiments.bench.lab_measurement import measured_inside
 from experiments.emulation.sopa_lab import SopaLab
 from topologies import FatTree
 from topologies.lab.network import default_rate

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from experiments.cli.demo_failure import play
 from experiments.cli.lab_isolation import in_isolation
 from experiments.core.machine import CpuIdle, describe
-from experiments.emulation.failure_act import play
-from experiments.emulation.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.traffic.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
 from experiments.workloads import inter_pod_permutation
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey

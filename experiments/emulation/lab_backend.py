@@ -9,9 +9,9 @@ import click
 
 from experiments.core.campaign import Campaign, kept, line, progress_bar
 from experiments.core.records import ResultsError
-from experiments.emulation.connection import TransferError
-from experiments.emulation.fabric import Emulation
+from experiments.emulation.emulated_fabric import Emulation
 from experiments.emulation.lab_run import perform
+from experiments.emulation.traffic.connection import TransferError
 
 OVERHEAD_SECONDS = 6.0
 """Of a run besides its traffic, for the progress bar: agents started and ended."""

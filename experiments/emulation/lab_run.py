@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 from experiments.core.machine import CpuIdle, describe
 from experiments.core.records import FlowRecord, RunRecord
-from experiments.emulation.capture import Capture, Flow
-from experiments.emulation.connection import SERIES_SECONDS, Reached
-from experiments.emulation.counters import tcp_counters
-from experiments.emulation.fabric import Emulation
-from experiments.emulation.queues import QueueLengths
-from experiments.emulation.transfers import Transfers
+from experiments.emulation.emulated_fabric import Emulation
+from experiments.emulation.measurement.capture import Capture, Flow
+from experiments.emulation.measurement.queue_lengths import QueueLengths
+from experiments.emulation.measurement.tcp_counters import tcp_counters
+from experiments.emulation.traffic.connection import SERIES_SECONDS, Reached
+from experiments.emulation.traffic.transfers import Transfers
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from topologies import Host, Level

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from experiments.paper import beyond, few_flows, whole_fabric
+from experiments.paper import few_flows, further_figures, whole_fabric
 from experiments.paper.figure import Figure
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
@@ -22,11 +22,11 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             whole_fabric.thresholds(),
             whole_fabric.production(),
             whole_fabric.failed_switch(),
-            beyond.sizes(),
-            beyond.starts(),
-            beyond.hedera_period(),
-            beyond.hashing(),
-            beyond.first_path(),
+            further_figures.sizes(),
+            further_figures.starts(),
+            further_figures.hedera_period(),
+            further_figures.hashing(),
+            further_figures.first_path(),
         )
     }
 )

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from experiments.core.records import FlowRecord, Results, RunRecord
-from experiments.emulation.daemons import FRR
-from experiments.emulation.fabric import Emulation
+from experiments.emulation.emulated_fabric import Emulation
 from experiments.emulation.lab_run import perform
-from experiments.emulation.queues import QueueLengths
+from experiments.emulation.measurement.queue_lengths import QueueLengths
+from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import named
 from experiments.workloads import Plan, Transfer, inter_pod_permutation
 from topologies import FatTree

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.udp_stream import Stream
+from experiments.emulation.traffic.udp_stream import Stream
 from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost, until
 from topologies.lab.faults import set_silent
 

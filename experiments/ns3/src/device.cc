@@ -1,6 +1,6 @@
 #include "device.h"
 
-#include "choice.h"
+#include "path_selector.h"
 #include "transfer.h"
 
 #include "ns3/header.h"
@@ -14,17 +14,17 @@ namespace sopa
 namespace
 {
 
-constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MOST_IP_BYTES = 24;
+constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MAX_IP_BYTES = 24;
 constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6;
 
 std::uint32_t
-Word(const std::uint8_t* at)
+Load32(const std::uint8_t* at)
 {
     return std::uint32_t(at[0]) << 24 | std::uint32_t(at[1]) << 16 | std::uint32_t(at[2]) << 8 | at[3];
 }
 
 void
-SetWord(std::uint8_t* at, std::uint32_t word)
+Store32(std::uint8_t* at, std::uint32_t word)
 {
     for (int byte = 0; byte < 4; ++byte)
     {
@@ -32,7 +32,8 @@ SetWord(std::uint8_t* at, std::uint32_t word)
     }
 }
 
-// An IPv4 header of 20 bytes, or of 24 with the option 0x9e 0x04 up1 up2 (docs/wire-format.md), which ns-3's Ipv4Header cannot hold.
+// An IPv4 header of 20 bytes, or of 24 with the SOPA option 0x9e 0x04 up1 up2 (docs/wire-format.md). ns-3's Ipv4Header does not
+// support options.
 class IpHeader : public ns3::Header
 {
   public:
@@ -46,8 +47,8 @@ class IpHeader : public ns3::Header
         m_bytes[3] = total & 0xff;
         m_bytes[8] = TTL;
         m_bytes[9] = TCP;
-        SetWord(m_bytes + 12, source);
-        SetWord(m_bytes + 16, destination);
+        Store32(m_bytes + 12, source);
+        Store32(m_bytes + 16, destination);
     }
 
     void Label(std::uint8_t up1, std::uint8_t up2)
@@ -80,7 +81,7 @@ class IpHeader : public ns3::Header
     void Print(std::ostream& stream) const override { stream << "path " << +m_bytes[22] << " " << +m_bytes[23]; }
 
   private:
-    std::uint8_t m_bytes[MOST_IP_BYTES] = {};
+    std::uint8_t m_bytes[MAX_IP_BYTES] = {};
 };
 
 } // namespace
@@ -95,11 +96,10 @@ Device::GetTypeId()
 }
 
 void
-Device::Attach(Fabric& fabric, Host host, const Settings& settings)
+Device::Attach(Fabric& fabric, Host host)
 {
     m_fabric = &fabric;
     m_host = host;
-    m_overhead = settings.frame_overhead;
     m_address = ns3::Mac48Address::Allocate();
     m_tcp = m_node->GetObject<ns3::TcpL4Protocol>();
     m_tcp->SetDownTarget(ns3::MakeCallback(&Device::SendSegment, this));
@@ -119,7 +119,7 @@ Device::FlowOf(std::uint32_t destination, std::uint32_t ports)
         flow.hash = (key ^ std::uint64_t(m_fabric->tree.AddressOf(m_host)) << 20) * 0x9e3779b97f4a7c15ull;
         const auto transfer = m_transfers.find(ports >> 16);
         flow.transfer = (ports & 0xffff) == PORT && transfer != m_transfers.end() ? transfer->second : nullptr;
-        m_fabric->choice().Begin(flow);
+        m_fabric->selector().Begin(flow);
     }
     return flow;
 }
@@ -133,54 +133,54 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
 {
     std::uint8_t tcp[TCP_BYTES];
     segment->CopyData(tcp, sizeof tcp);
-    Flow& flow = FlowOf(destination.Get(), Word(tcp));
+    Flow& flow = FlowOf(destination.Get(), Load32(tcp));
     const std::uint32_t payload = segment->GetSize() - (tcp[12] >> 4) * 4;
     if (flow.transfer && payload)
     {
-        flow.transfer->Sent(Word(tcp + 4), payload);
+        flow.transfer->Sent(Load32(tcp + 4), payload);
     }
     std::uint8_t up1 = 0xff, up2 = 0xff;
-    Choice& choice = m_fabric->choice();
-    choice.AtHost(flow, up1, up2);
+    PathSelector& selector = m_fabric->selector();
+    selector.AtHost(flow, up1, up2);
     IpHeader header(source.Get(), destination.Get(), segment->GetSize());
-    if (choice.labels())
+    if (selector.labels())
     {
         header.Label(up1, up2);
     }
     segment->AddHeader(header);
-    const std::uint32_t around = choice.labels() ? 0 : choice.overhead(); // a label is in the packet already
-    m_fabric->Send(flow, segment, segment->GetSize() + around + m_overhead, up1, up2);
+    const std::uint32_t outer = selector.labels() ? 0 : selector.overhead(); // a label is part of the packet
+    m_fabric->Send(flow, segment, segment->GetSize() + outer, up1, up2);
 }
 
 void
-Device::Receive(Flight& flight)
+Device::Receive(InFlightPacket& in_flight)
 {
-    ns3::Packet& packet = *flight.packet;
-    std::uint8_t bytes[MOST_IP_BYTES + TCP_BYTES];
+    ns3::Packet& packet = *in_flight.packet;
+    std::uint8_t bytes[MAX_IP_BYTES + TCP_BYTES];
     packet.CopyData(bytes, sizeof bytes);
     const std::uint32_t ip = (bytes[0] & 15) * 4;
     packet.RemoveAtStart(ip);
     const std::uint32_t payload = packet.GetSize() - (bytes[ip + 12] >> 4) * 4;
-    if (flight.flow->transfer && payload)
+    if (in_flight.flow->transfer && payload)
     {
         const bool labelled = ip > IP_BYTES;
-        flight.flow->transfer->Arrived(Word(bytes + ip + 4), payload, flight.sent, labelled ? bytes[22] : flight.up1,
-                                       labelled ? bytes[23] : flight.up2);
+        in_flight.flow->transfer->Arrived(Load32(bytes + ip + 4), payload, in_flight.sent, labelled ? bytes[22] : in_flight.up1,
+                                       labelled ? bytes[23] : in_flight.up2);
     }
     ns3::Ipv4Header header;
-    header.SetSource(ns3::Ipv4Address(Word(bytes + 12)));
-    header.SetDestination(ns3::Ipv4Address(Word(bytes + 16)));
+    header.SetSource(ns3::Ipv4Address(Load32(bytes + 12)));
+    header.SetDestination(ns3::Ipv4Address(Load32(bytes + 16)));
     header.SetProtocol(bytes[9]);
     header.SetTtl(bytes[8]);
     header.SetPayloadSize(packet.GetSize());
-    const std::int64_t patience = m_fabric->choice().resequencing();
+    const std::int64_t patience = m_fabric->selector().resequencing();
     if (patience && payload)
     {
-        Resequence(*flight.flow, {flight.packet, header, Word(bytes + ip + 4), payload}, patience);
+        Resequence(*in_flight.flow, {in_flight.packet, header, Load32(bytes + ip + 4), payload}, patience);
     }
     else
     {
-        m_tcp->Receive(flight.packet, header, m_interface);
+        m_tcp->Receive(in_flight.packet, header, m_interface);
     }
 }
 
@@ -215,7 +215,7 @@ Device::Resequence(const Flow& flow, Segment segment, std::int64_t patience)
         its.timer.Cancel();
         if (!its.held.empty())
         {
-            wait(); // for the next one that is missing
+            wait(); // for the next missing segment
         }
     }
 }
@@ -225,7 +225,7 @@ Device::Release(Sequence& its, bool all)
 {
     while (!its.held.empty())
     {
-        // By sequence numbers from the next one on, which may go through zero.
+        // Ascending from the next expected sequence number, which may wrap around.
         auto first = its.held.lower_bound(its.next);
         first = first == its.held.end() ? its.held.begin() : first;
         if (!all && first->first != its.next)

@@ -1,5 +1,6 @@
-// A host's network interface, and its IP layer as far as TCP needs one: it knows its flows, labels their packets, and hands
-// them to the fabric. ns-3's own IP layer is there for sockets to bind to; going through it would cost more than TCP itself.
+// The network interface of a host together with the part of an IP layer that TCP needs: it tracks flows, labels their packets and
+// sends them into the fabric. ns-3's IP layer exists only for sockets to bind to: passing every packet through it would take more
+// processor time than TCP itself.
 #pragma once
 
 #include "fabric.h"
@@ -24,17 +25,16 @@ class Device : public ns3::NetDevice, public Receiver
   public:
     static ns3::TypeId GetTypeId();
 
-    // For a node that has TCP already.
-    void Attach(Fabric& fabric, Host host, const Settings& settings);
+    // Connect to the fabric. The node must have TCP.
+    void Attach(Fabric& fabric, Host host);
 
-    void Receive(Flight& flight) override;
+    void Receive(InFlightPacket& in_flight) override;
 
-    // The interface that TCP is told packets come from.
+    // Set the interface that is passed to TCP with received packets.
     void SetInterface(ns3::Ptr<ns3::Ipv4Interface> interface) { m_interface = interface; }
 
-    // Whose data leave from that port.
-    void Expect(std::uint16_t port, Reached& transfer) { m_transfers[port] = &transfer; }
-    void Forget(std::uint16_t port) { m_transfers.erase(port); }
+    // Assign the data that leave from a source port to a transfer.
+    void Expect(std::uint16_t port, TransferResult& transfer) { m_transfers[port] = &transfer; }
 
     void SetIfIndex(const std::uint32_t index) override { m_index = index; }
     std::uint32_t GetIfIndex() const override { return m_index; }
@@ -76,7 +76,7 @@ class Device : public ns3::NetDevice, public Receiver
         std::uint32_t sequence, payload;
     };
 
-    // A flow's segments that wait for one that is missing before them.
+    // Segments of a flow that wait for an earlier one.
     struct Sequence
     {
         bool known = false;
@@ -85,13 +85,12 @@ class Device : public ns3::NetDevice, public Receiver
         ns3::EventId timer;
     };
 
-    // Hand a segment to TCP in its turn, or when patience is over.
+    // Pass a segment to TCP in sequence, or after `patience` ns.
     void Resequence(const Flow& flow, Segment segment, std::int64_t patience);
     void Release(Sequence& its, bool all);
 
     Fabric* m_fabric = nullptr;
     Host m_host = 0;
-    std::uint32_t m_overhead = 0;
     ns3::Ptr<ns3::Node> m_node;
     ns3::Address m_address;
     ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
@@ -99,8 +98,8 @@ class Device : public ns3::NetDevice, public Receiver
     std::uint32_t m_index = 0;
     std::uint16_t m_mtu = 1500;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports
-    std::unordered_map<std::uint16_t, Reached*> m_transfers;
-    std::unordered_map<const Flow*, Sequence> m_sequences; // of flows that arrive here
+    std::unordered_map<std::uint16_t, TransferResult*> m_transfers;
+    std::unordered_map<const Flow*, Sequence> m_sequences; // of received flows
 };
 
 } // namespace sopa

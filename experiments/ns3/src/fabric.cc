@@ -1,6 +1,6 @@
 #include "fabric.h"
 
-#include "choice.h"
+#include "path_selector.h"
 
 #include "ns3/simulator.h"
 
@@ -24,12 +24,12 @@ enum Stage : std::uint8_t
     HOST
 };
 
-std::vector<void*> g_free; // of flights: one process, one thread
+std::vector<void*> g_free; // freed InFlightPackets, for reuse; the process has one thread
 
 } // namespace
 
 void*
-Flight::operator new(std::size_t size)
+InFlightPacket::operator new(std::size_t size)
 {
     if (g_free.empty())
     {
@@ -41,19 +41,19 @@ Flight::operator new(std::size_t size)
 }
 
 void
-Flight::operator delete(void* place)
+InFlightPacket::operator delete(void* place)
 {
     g_free.push_back(place);
 }
 
 void
-Flight::Notify()
+InFlightPacket::Notify()
 {
     fabric->Arrive(*this);
 }
 
 void
-Flight::Prefetch() const
+InFlightPacket::Prefetch() const
 {
     if (next != NO_LINK)
     {
@@ -72,7 +72,7 @@ Link::Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity)
 {
     m_rate = rate;
     m_delay = delay;
-    m_size = capacity + 1; // and the one on the wire
+    m_size = capacity + 1; // plus the packet on the wire
     m_departures = std::make_unique<std::int64_t[]>(m_size);
 }
 
@@ -109,11 +109,11 @@ Link::Length(std::int64_t now)
     return m_count;
 }
 
-Fabric::Fabric(const Settings& settings, std::unique_ptr<Choice> choice)
+Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
     : tree(settings.k),
       receivers(tree.hosts),
       m_links(tree.links),
-      m_choice(std::move(choice))
+      m_selector(std::move(selector))
 {
     for (LinkId id = 0; id < tree.links; ++id)
     {
@@ -136,91 +136,91 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     {
         return;
     }
-    auto* flight = new Flight;
-    flight->fabric = this;
-    flight->packet = packet;
-    flight->flow = &flow;
-    flight->source = flow.source;
-    flight->destination = flow.destination;
-    flight->sent = arrival - first.Transit(bytes);
-    flight->bytes = bytes;
-    flight->up1 = up1;
-    flight->up2 = up2;
-    flight->stage = EDGE;
-    flight->next = Next(*flight);
-    ns3::Simulator::ScheduleWithContext(flow.destination, ns3::TimeStep(arrival - now), flight);
+    auto* in_flight = new InFlightPacket;
+    in_flight->fabric = this;
+    in_flight->packet = packet;
+    in_flight->flow = &flow;
+    in_flight->source = flow.source;
+    in_flight->destination = flow.destination;
+    in_flight->sent = arrival - first.Transit(bytes);
+    in_flight->bytes = bytes;
+    in_flight->up1 = up1;
+    in_flight->up2 = up2;
+    in_flight->stage = EDGE;
+    in_flight->next = Next(*in_flight);
+    ns3::Simulator::ScheduleWithContext(flow.destination, ns3::TimeStep(arrival - now), in_flight);
 }
 
-// The link that a packet takes from the switch that it comes to next, unless that switch has yet to choose one.
+// Return the link that a packet takes from the switch it reaches next, or NO_LINK if that switch selects one itself.
 LinkId
-Fabric::Next(const Flight& flight) const
+Fabric::Next(const InFlightPacket& in_flight) const
 {
-    const std::uint32_t last = tree.PodOf(flight.destination), edge = tree.RackOf(flight.destination) % tree.half;
-    switch (flight.stage)
+    const std::uint32_t last = tree.PodOf(in_flight.destination), edge = tree.RackOf(in_flight.destination) % tree.half;
+    switch (in_flight.stage)
     {
     case EDGE:
-        return flight.up1 == 0xff ? NO_LINK : tree.FromEdge(tree.RackOf(flight.source), flight.up1);
+        return in_flight.up1 == 0xff ? NO_LINK : tree.FromEdge(tree.RackOf(in_flight.source), in_flight.up1);
     case AGGREGATION:
-        return tree.PodOf(flight.source) == last ? tree.ToEdge(last, flight.up1, edge)
-               : flight.up2 == 0xff              ? NO_LINK
-                                                 : tree.FromAggregation(tree.PodOf(flight.source), flight.up1, flight.up2);
+        return tree.PodOf(in_flight.source) == last ? tree.ToEdge(last, in_flight.up1, edge)
+               : in_flight.up2 == 0xff              ? NO_LINK
+                                                 : tree.FromAggregation(tree.PodOf(in_flight.source), in_flight.up1, in_flight.up2);
     case CORE:
-        return tree.ToPod(flight.up1, flight.up2, last);
+        return tree.ToPod(in_flight.up1, in_flight.up2, last);
     case AGGREGATION_DOWN:
-        return tree.ToEdge(last, flight.up1, edge);
+        return tree.ToEdge(last, in_flight.up1, edge);
     case EDGE_DOWN:
-        return tree.ToHost(flight.destination);
+        return tree.ToHost(in_flight.destination);
     default:
         return NO_LINK;
     }
 }
 
 void
-Fabric::Forward(Flight& flight, LinkId link, std::uint8_t stage)
+Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
-    const std::int64_t arrival = link == NO_LINK ? -1 : m_links[link].Enter(now, flight.bytes);
+    const std::int64_t arrival = link == NO_LINK ? -1 : m_links[link].Enter(now, in_flight.bytes);
     if (arrival < 0)
     {
         m_unroutable += link == NO_LINK;
-        return; // the simulator's reference was the last one
+        return; // dropped: the simulator releases the last reference
     }
-    flight.stage = stage;
-    flight.next = Next(flight);
-    flight.Ref(); // for its next arrival
-    ns3::Simulator::ScheduleWithContext(flight.destination, ns3::TimeStep(arrival - now), &flight);
+    in_flight.stage = stage;
+    in_flight.next = Next(in_flight);
+    in_flight.Ref(); // for its next arrival
+    ns3::Simulator::ScheduleWithContext(in_flight.destination, ns3::TimeStep(arrival - now), &in_flight);
 }
 
 void
-Fabric::Arrive(Flight& flight)
+Fabric::Arrive(InFlightPacket& in_flight)
 {
-    const Host source = flight.source, destination = flight.destination;
+    const Host source = in_flight.source, destination = in_flight.destination;
     ++m_hops;
-    switch (flight.stage)
+    switch (in_flight.stage)
     {
     case EDGE:
         if (tree.RackOf(source) == tree.RackOf(destination))
         {
-            return Forward(flight, tree.ToHost(destination), HOST);
+            return Forward(in_flight, tree.ToHost(destination), HOST);
         }
-        m_choice->AtEdge(flight, *this);
-        return Forward(flight, Next(flight), AGGREGATION);
+        m_selector->AtEdge(in_flight, *this);
+        return Forward(in_flight, Next(in_flight), AGGREGATION);
     case AGGREGATION:
         if (tree.PodOf(source) == tree.PodOf(destination))
         {
-            return Forward(flight, Next(flight), EDGE_DOWN);
+            return Forward(in_flight, Next(in_flight), EDGE_DOWN);
         }
-        m_choice->AtAggregation(flight, *this);
-        return Forward(flight, Next(flight), CORE);
+        m_selector->AtAggregation(in_flight, *this);
+        return Forward(in_flight, Next(in_flight), CORE);
     case CORE:
-        flight.bytes -= m_choice->taken_off_at_core();
-        return Forward(flight, flight.next, AGGREGATION_DOWN);
+        in_flight.bytes -= m_selector->bytes_removed_at_core();
+        return Forward(in_flight, in_flight.next, AGGREGATION_DOWN);
     case AGGREGATION_DOWN:
-        return Forward(flight, flight.next, EDGE_DOWN);
+        return Forward(in_flight, in_flight.next, EDGE_DOWN);
     case EDGE_DOWN:
-        return Forward(flight, flight.next, HOST);
+        return Forward(in_flight, in_flight.next, HOST);
     default:
-        receivers[destination]->Receive(flight);
+        receivers[destination]->Receive(in_flight);
     }
 }
 
@@ -259,7 +259,7 @@ Fabric::Fail(const std::string& name)
     }
     else
     {
-        throw std::invalid_argument("there is no aggregation or core switch, and no link between switches, called " + name);
+        throw std::invalid_argument("unknown element " + name + ": expected an aggregation switch, a core switch or a link between switches");
     }
 }
 

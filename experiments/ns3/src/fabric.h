@@ -1,4 +1,4 @@
-// Links and switches: every hop of a packet is one event.
+// Links and switches. Every hop of a packet is one event.
 #pragma once
 
 #include "flow.h"
@@ -16,13 +16,13 @@
 namespace sopa
 {
 
-class Choice;
+class PathSelector;
 class Fabric;
 
 constexpr LinkId NO_LINK = UINT32_MAX;
 
-// A packet between two hosts: the event of its next arrival, and what switches look at.
-class Flight : public ns3::EventImpl
+// A packet in flight between two hosts: the event of its next arrival and the fields that switches read.
+class InFlightPacket : public ns3::EventImpl
 {
   public:
     static void* operator new(std::size_t size);
@@ -30,35 +30,35 @@ class Flight : public ns3::EventImpl
 
     Fabric* fabric = nullptr;
     ns3::Ptr<ns3::Packet> packet;
-    Flow* flow = nullptr;     // known to its sending host; a hop need not look there
-    std::int64_t sent = 0;    // ns, when its first bit left its host
+    Flow* flow = nullptr;     // owned by the sending host
+    std::int64_t sent = 0;    // ns, when the first bit left the sending host
     Host source = 0, destination = 0;
-    LinkId next = NO_LINK;    // that it will take, if that is known before it arrives
+    LinkId next = NO_LINK;    // after the next arrival, if known in advance
     std::uint16_t bytes = 0;  // on the wire
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
 
-    // Have what its next arrival will touch brought from memory.
+    // Prefetch the memory that the next arrival accesses.
     void Prefetch() const;
 
   private:
     void Notify() override;
 };
 
-// A drop-tail queue and the wire behind it. Nobody looks at a packet in it, so its departure is known when it arrives. All that a
-// packet needs of it is in one cache line, and one or two of the ring.
+// A drop-tail queue and the wire behind it. The queue is FIFO, so the departure time of a packet is computed on arrival. A packet
+// touches one cache line of the link and one or two of the ring.
 class alignas(64) Link
 {
   public:
     void Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity);
 
-    // When a packet that comes now arrives at the other end, in ns; -1 if there is no room for it.
+    // Enqueue a packet. Return its arrival time at the other end in ns, or -1 if the queue is full or the link is down.
     std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
 
-    // How long a packet takes from its first bit at this end to its last at the other, in ns.
+    // Return the time in ns from the first bit at this end to the last bit at the other end.
     std::int64_t Transit(std::uint32_t bytes) const { return Serialization(bytes) + m_delay; }
 
-    // Packets in the queue, the one on the wire included.
+    // Return the number of packets in the queue, including the one on the wire.
     std::uint32_t Length(std::int64_t now);
 
     bool up = true;
@@ -72,47 +72,47 @@ class alignas(64) Link
     void Forget(std::int64_t now);
 
     std::uint64_t m_rate = 1;
-    std::int64_t m_delay = 0, m_free = 0;         // when the wire is free
+    std::int64_t m_delay = 0, m_free = 0;         // when the wire becomes idle
     std::unique_ptr<std::int64_t[]> m_departures; // a ring
     std::uint32_t m_size = 0, m_first = 0, m_count = 0;
 };
 
-// Whom packets to a host are given to.
+// The consumer of packets to a host.
 class Receiver
 {
   public:
     virtual ~Receiver() = default;
-    virtual void Receive(Flight& flight) = 0;
+    virtual void Receive(InFlightPacket& in_flight) = 0;
 };
 
 class Fabric
 {
   public:
-    Fabric(const Settings& settings, std::unique_ptr<Choice> choice);
+    Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector);
     ~Fabric();
 
-    // A host hands a packet over. It is lost if the host's own queue is full.
+    // Send a packet from a host. It is dropped if the queue of the host is full.
     void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2);
 
-    // A link, e0_0-a0_1, or a switch, a0_0, carries nothing from now on. Throws std::invalid_argument.
+    // Take down a link (e0_0-a0_1) or all links of a switch (a0_0). Throws std::invalid_argument for an unknown name.
     void Fail(const std::string& name);
 
-    Choice& choice() { return *m_choice; }
+    PathSelector& selector() { return *m_selector; }
     Link& link(LinkId id) { return m_links[id]; }
     std::uint64_t hops() const { return m_hops; }
-    std::uint64_t unroutable() const { return m_unroutable; } // packets to where no way was left
+    std::uint64_t unroutable() const { return m_unroutable; } // packets without a remaining path
 
     const Tree tree;
     std::vector<Receiver*> receivers; // by host
 
   private:
-    friend class Flight;
-    LinkId Next(const Flight& flight) const;
-    void Arrive(Flight& flight);
-    void Forward(Flight& flight, LinkId link, std::uint8_t stage);
+    friend class InFlightPacket;
+    LinkId Next(const InFlightPacket& in_flight) const;
+    void Arrive(InFlightPacket& in_flight);
+    void Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage);
 
     std::vector<Link> m_links;
-    std::unique_ptr<Choice> m_choice;
+    std::unique_ptr<PathSelector> m_selector;
     std::uint64_t m_hops = 0, m_unroutable = 0;
 };
 

@@ -1,4 +1,4 @@
-// One direction of a TCP connection, as its sending host and the switches know it.
+// One direction of a TCP connection: its state at the sending host and at the switches.
 #pragma once
 
 #include "tree.h"
@@ -9,17 +9,17 @@
 namespace sopa
 {
 
-struct Reached;
+struct TransferResult;
 
 struct Flow
 {
     Host source, destination;
-    std::uint64_t hash;                     // of addresses and ports
-    Reached* transfer = nullptr;            // whose data it carries; none for acknowledgements
-    std::uint32_t next = 0;                 // the next path's number, where somebody goes round
-    std::vector<std::uint32_t> at_switches; // counters of the switches on the way up, where those go round or count
-    std::uint64_t counted = 0;              // bytes at the edge switch, where a controller asks for them
-    bool placed = false;                    // a controller has chosen a path
+    std::uint64_t hash;                     // of addresses and ports; input of ECMP
+    TransferResult* transfer = nullptr;            // transfer whose data it carries; null for acknowledgements
+    std::uint32_t next = 0;                 // position in the path set (round-robin at the sender)
+    std::vector<std::uint32_t> at_switches; // per-flow counters of the switches on the way up (PLTS)
+    std::uint64_t counted = 0;              // bytes at the edge switch since the last poll (Hedera)
+    bool placed = false;                    // true if Hedera has placed it on a path
     std::uint8_t placed_up1 = 0, placed_up2 = 0;
 };
 

@@ -62,7 +62,7 @@ EstimateDemands(std::vector<Elephant>& elephants)
             {
                 continue;
             }
-            // Those that want less than an equal share get it; the others share what is left.
+            // Flows with a demand below the equal share keep it; the others share the rest equally.
             std::vector<Elephant*> large = its;
             double room = 1.0, share = 1.0 / its.size();
             for (bool smaller = true; smaller && !large.empty();)
@@ -108,27 +108,27 @@ Hedera::Begin(Flow& flow)
 }
 
 void
-Hedera::AtEdge(Flight& flight, Fabric& fabric)
+Hedera::AtEdge(InFlightPacket& in_flight, Fabric& fabric)
 {
-    flight.flow->counted += flight.bytes;
-    Hash::AtEdge(flight, fabric);
+    in_flight.flow->counted += in_flight.bytes;
+    Hash::AtEdge(in_flight, fabric);
 }
 
 std::size_t
-Hedera::Next(Flight& flight, std::uint32_t at, std::size_t count)
+Hedera::Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count)
 {
-    const Flow& flow = *flight.flow;
+    const Flow& flow = *in_flight.flow;
     if (flow.placed)
     {
-        const Ways& ways = WaysOf(flow);
-        const auto& hops = at ? ways.second[flight.up1] : ways.first;
+        const PathSet& paths = PathSetOf(flow);
+        const auto& hops = at ? paths.second[in_flight.up1] : paths.first;
         const auto found = std::find(hops.begin(), hops.end(), at ? flow.placed_up2 : flow.placed_up1);
         if (found != hops.end())
         {
             return found - hops.begin();
         }
     }
-    return Hash::Next(flight, at, count);
+    return Hash::Next(in_flight, at, count);
 }
 
 void
@@ -158,7 +158,7 @@ Hedera::Place(const Elephant& elephant, std::vector<double>& taken)
     {
         return;
     }
-    for (const auto& up : WaysOf(flow).all)
+    for (const auto& up : PathSetOf(flow).all)
     {
         if (fits(up))
         {
@@ -182,13 +182,13 @@ Hedera::Schedule()
         }
         else
         {
-            flow->placed = false; // its entry has expired
+            flow->placed = false; // its flow entry has expired
         }
         flow->counted = 0;
     }
     EstimateDemands(elephants);
     std::vector<double> taken(m_tree.links, 0.0);
-    // Those that have a path come first.
+    // Flows with a path come first.
     std::stable_partition(elephants.begin(), elephants.end(), [](const Elephant& one) { return one.flow->placed; });
     for (const Elephant& one : elephants)
     {

@@ -1,20 +1,20 @@
-// Hedera (Al-Fares et al., NSDI 2010): hashing, and from time to time a path of its own for each large flow.
+// Hedera (Al-Fares et al., NSDI 2010): ECMP, and a periodic scheduler that places each large flow on a path of its own.
 #pragma once
 
-#include "choice.h"
+#include "path_selector.h"
 
 namespace sopa
 {
 
-// A flow that the controller looks at.
+// A large flow, as the scheduler sees it.
 struct Elephant
 {
     Flow* flow;
-    double demand = 0.0; // share of a host's link
-    bool limited = false; // by its receiver
+    double demand = 0.0;  // share of a host link
+    bool limited = false; // by the link of its receiver
 };
 
-// Natural demands: what flows would get if only hosts' links were limits (section 4.2 of the paper).
+// Estimate natural demands: the rates of the flows if only the host links were limited (section 4.2).
 void EstimateDemands(std::vector<Elephant>& elephants);
 
 class Hedera : public Hash
@@ -24,16 +24,16 @@ class Hedera : public Hash
 
     void Start(Fabric& fabric) override;
     void Begin(Flow& flow) override;
-    void AtEdge(Flight& flight, Fabric& fabric) override;
+    void AtEdge(InFlightPacket& in_flight, Fabric& fabric) override;
 
   protected:
-    std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override;
+    std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override;
 
   private:
     void Schedule();
 
-    // The first path with room for an elephant, whose room is taken then (Global First Fit, section 5.1); the flow keeps the
-    // one that it has while it fits.
+    // Place a flow on the first path with enough free capacity, and reserve it in `taken` (Global First Fit, section 5.1). A placed
+    // flow keeps its path as long as it fits.
     void Place(const Elephant& elephant, std::vector<double>& taken);
 
     const std::int64_t m_period;

@@ -1,5 +1,5 @@
-// Simulates transfers over a fat-tree: settings on standard input, one JSON object a line on standard output.
-#include "choice.h"
+// Simulates TCP transfers over a fat-tree. Reads settings from standard input, writes one JSON object per line to standard output.
+#include "path_selector.h"
 #include "fabric.h"
 #include "settings.h"
 #include "stack.h"
@@ -69,23 +69,23 @@ Print(const std::vector<std::array<std::int64_t, N>>& rows)
 }
 
 void
-Print(const Reached& its)
+Print(const TransferResult& its)
 {
-    const auto whole = [](const char* name, auto value) {
+    const auto integer = [](const char* name, auto value) {
         std::printf(",\"%s\":%lld", name, static_cast<long long>(value));
     };
     std::printf("{\"transfer\":%u", its.plan->number);
-    whole("started", its.started);
-    whole("ended", its.ended);
-    whole("received", its.received);
-    whole("packets", its.packets);
-    whole("reordered", its.reordered);
-    whole("retransmitted", its.retransmitted);
-    whole("fast_retransmits", its.fast_retransmits);
-    whole("timeouts", its.timeouts);
-    whole("delay_mean", its.packets ? its.delay_sum / static_cast<std::int64_t>(its.packets) : 0);
-    whole("delay_least", its.packets ? its.delay_least : 0);
-    whole("delay_most", its.delay_most);
+    integer("started", its.started);
+    integer("ended", its.ended);
+    integer("received", its.received);
+    integer("packets", its.packets);
+    integer("reordered", its.reordered);
+    integer("retransmitted", its.retransmitted);
+    integer("fast_retransmits", its.fast_retransmits);
+    integer("timeouts", its.timeouts);
+    integer("delay_mean", its.packets ? its.delay_sum / static_cast<std::int64_t>(its.packets) : 0);
+    integer("delay_least", its.packets ? its.delay_least : 0);
+    integer("delay_most", its.delay_most);
     if (!its.windows.empty())
     {
         std::printf(",\"windows\":");
@@ -99,7 +99,7 @@ Print(const Reached& its)
     std::printf("}\n");
 }
 
-// The fabric as the simulator has it: hosts' addresses, who is behind each port, and the switches on every path between some hosts.
+// Print the simulated fabric for comparison with topologies/: the address of each host and the peer of each port.
 int
 Dump(std::uint32_t k)
 {
@@ -131,22 +131,22 @@ Run()
     ns3::RngSeedManager::SetSeed(1);
     ns3::RngSeedManager::SetRun(settings.seed);
 
-    auto choice = MakeChoice(settings);
-    const std::uint32_t segment = settings.packet - 40 - choice->overhead() - (settings.timestamps ? 12 : 0);
+    auto selector = MakePathSelector(settings);
+    const std::uint32_t segment = settings.packet - 40 - selector->overhead() - (settings.timestamps ? 12 : 0);
     Configure(settings, segment);
-    Fabric fabric(settings, std::move(choice));
+    Fabric fabric(settings, std::move(selector));
     std::vector<ns3::Ptr<ns3::Node>> nodes;
     std::vector<ns3::Ptr<Device>> devices;
     for (Host host = 0; host < fabric.tree.hosts; ++host)
     {
         nodes.push_back(ns3::CreateObject<ns3::Node>());
-        devices.push_back(InstallStack(nodes.back(), fabric, host, settings));
+        devices.push_back(InstallStack(nodes.back(), fabric, host));
     }
     for (const auto& [name, when] : settings.failures)
     {
         const auto fail = [&fabric, name = name] {
             fabric.Fail(name);
-            fabric.choice().Learn(fabric);
+            fabric.selector().Learn(fabric);
         };
         if (when <= 0)
         {
@@ -161,7 +161,7 @@ Run()
     Transfers transfers(settings, std::move(devices), segment);
     transfers.ended = [] { ns3::Simulator::Stop(); };
     transfers.Start();
-    fabric.choice().Start(fabric);
+    fabric.selector().Start(fabric);
 
     std::vector<std::vector<std::uint32_t>> queues(settings.sample ? fabric.tree.links : 0);
     std::function<void()> sample = [&] {
@@ -171,7 +171,7 @@ Run()
             queues[id].push_back(fabric.link(id).Length(now));
         }
         transfers.SampleWindows();
-        if (now < 2 * settings.seconds) // a few stragglers' patience would fill disks
+        if (now < 2 * settings.seconds) // bounds the output while a few late transfers finish
         {
             ns3::Simulator::Schedule(ns3::TimeStep(settings.sample), sample);
         }
@@ -182,7 +182,7 @@ Run()
     }
     std::function<void()> tick = [&] {
         std::uint64_t received = 0;
-        for (const Reached& its : transfers.reached)
+        for (const TransferResult& its : transfers.results)
         {
             received += its.received;
         }
@@ -206,7 +206,7 @@ Run()
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     transfers.Finish();
 
-    for (const Reached& its : transfers.reached)
+    for (const TransferResult& its : transfers.results)
     {
         if (its.started >= 0)
         {
@@ -244,10 +244,10 @@ Run()
     std::printf("}\n");
     if (std::fflush(stdout) || std::ferror(stdout))
     {
-        std::fprintf(stderr, "the results could not be written\n");
+        std::fprintf(stderr, "error: the results could not be written\n");
         return 1;
     }
-    // Taking 3,456 hosts apart takes longer than the system does.
+    // Skip destructors: they take seconds for 3,456 hosts, and the kernel releases the memory anyway.
     std::_Exit(0);
 }
 
@@ -267,6 +267,6 @@ main(int count, char** words)
     {
         std::fprintf(stderr, "%s\n", error.what());
     }
-    // In a static library ns-3 takes itself apart in an order in which it crashes. All that was written is flushed.
+    // Skip static destructors: those of ns-3 as a static library crash because of their order. All output is flushed.
     std::_Exit(std::fflush(stdout) ? 1 : status);
 }

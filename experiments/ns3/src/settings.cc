@@ -18,9 +18,24 @@ Value(std::istringstream& words)
     T value;
     if (!(words >> value))
     {
-        throw std::invalid_argument("a value is missing, or is no number");
+        throw std::invalid_argument("a value is missing or not a number");
     }
     return value;
+}
+
+void
+CheckOneOf(const std::string& name, const std::string& value, const std::vector<std::string>& allowed)
+{
+    std::string expected;
+    for (const std::string& one : allowed)
+    {
+        if (value == one)
+        {
+            return;
+        }
+        expected += (expected.empty() ? "" : " or ") + one;
+    }
+    throw std::invalid_argument(name + " must be " + expected + ", not " + value);
 }
 
 } // namespace
@@ -30,40 +45,42 @@ Read(std::istream& lines)
 {
     Settings its;
     using Words = std::istringstream;
+    const auto into = [](auto& value) {
+        return [&value](Words& words) { value = Value<std::decay_t<decltype(value)>>(words); };
+    };
     const std::map<std::string, std::function<void(Words&)>> known{
-        {"k", [&](Words& words) { its.k = Value<std::uint32_t>(words); }},
-        {"rate", [&](Words& words) { its.rate = Value<std::uint64_t>(words); }},
-        {"core-rate", [&](Words& words) { its.core_rate = Value<std::uint64_t>(words); }},
-        {"delay", [&](Words& words) { its.delay = Value<std::int64_t>(words); }},
-        {"queue", [&](Words& words) { its.queue = Value<std::uint32_t>(words); }},
-        {"host-queue", [&](Words& words) { its.host_queue = Value<std::uint32_t>(words); }},
-        {"frame-overhead", [&](Words& words) { its.frame_overhead = Value<std::uint32_t>(words); }},
-        {"packet", [&](Words& words) { its.packet = Value<std::uint32_t>(words); }},
-        {"scheme", [&](Words& words) { its.scheme = Value<std::string>(words); }},
-        {"first-path", [&](Words& words) { its.first_path = Value<std::string>(words); }},
-        {"congestion", [&](Words& words) { its.congestion = Value<std::string>(words); }},
-        {"hash", [&](Words& words) { its.hash = Value<std::string>(words); }},
-        {"loss-recovery", [&](Words& words) { its.loss_recovery = Value<std::string>(words); }},
-        {"scheduler", [&](Words& words) { its.scheduler = Value<std::string>(words); }},
-        {"threshold", [&](Words& words) { its.threshold = Value<std::uint32_t>(words); }},
-        {"initial-window", [&](Words& words) { its.initial_window = Value<std::uint32_t>(words); }},
-        {"slow-start-threshold", [&](Words& words) { its.slow_start_threshold = Value<std::uint32_t>(words); }},
-        {"receive-buffer", [&](Words& words) { its.receive_buffer = Value<std::uint32_t>(words); }},
-        {"send-buffer", [&](Words& words) { its.send_buffer = Value<std::uint32_t>(words); }},
-        {"sack", [&](Words& words) { its.sack = Value<int>(words); }},
-        {"timestamps", [&](Words& words) { its.timestamps = Value<int>(words); }},
-        {"least-timeout", [&](Words& words) { its.least_timeout = Value<std::int64_t>(words); }},
-        {"delayed-ack", [&](Words& words) { its.delayed_ack = Value<std::int64_t>(words); }},
-        {"pacing", [&](Words& words) { its.pacing = Value<std::uint64_t>(words); }},
-        {"spread", [&](Words& words) { its.spread = Value<std::int64_t>(words); }},
-        {"hedera-period", [&](Words& words) { its.hedera_period = Value<std::int64_t>(words); }},
-        {"resequencing", [&](Words& words) { its.resequencing = Value<std::int64_t>(words); }},
-        {"seed", [&](Words& words) { its.seed = Value<std::uint64_t>(words); }},
-        {"seconds", [&](Words& words) { its.seconds = Value<std::int64_t>(words); }},
-        {"all-transfers", [&](Words& words) { its.all_transfers = Value<int>(words); }},
-        {"patience", [&](Words& words) { its.patience = Value<std::uint32_t>(words); }},
-        {"sample", [&](Words& words) { its.sample = Value<std::int64_t>(words); }},
-        {"progress", [&](Words& words) { its.progress = Value<std::int64_t>(words); }},
+        {"k", into(its.k)},
+        {"rate", into(its.rate)},
+        {"core-rate", into(its.core_rate)},
+        {"delay", into(its.delay)},
+        {"queue", into(its.queue)},
+        {"host-queue", into(its.host_queue)},
+        {"packet", into(its.packet)},
+        {"scheme", into(its.scheme)},
+        {"first-path", into(its.first_path)},
+        {"congestion", into(its.congestion)},
+        {"hash", into(its.hash)},
+        {"loss-recovery", into(its.loss_recovery)},
+        {"scheduler", into(its.scheduler)},
+        {"threshold", into(its.threshold)},
+        {"initial-window", into(its.initial_window)},
+        {"slow-start-threshold", into(its.slow_start_threshold)},
+        {"receive-buffer", into(its.receive_buffer)},
+        {"send-buffer", into(its.send_buffer)},
+        {"sack", into(its.sack)},
+        {"timestamps", into(its.timestamps)},
+        {"least-timeout", into(its.least_timeout)},
+        {"delayed-ack", into(its.delayed_ack)},
+        {"pacing", into(its.pacing)},
+        {"spread", into(its.spread)},
+        {"hedera-period", into(its.hedera_period)},
+        {"resequencing", into(its.resequencing)},
+        {"seed", into(its.seed)},
+        {"seconds", into(its.seconds)},
+        {"all-transfers", into(its.all_transfers)},
+        {"patience", into(its.patience)},
+        {"sample", into(its.sample)},
+        {"progress", into(its.progress)},
         {"fail",
          [&](Words& words) {
              const auto name = Value<std::string>(words);
@@ -96,7 +113,7 @@ Read(std::istream& lines)
         {
             if (found == known.end())
             {
-                throw std::invalid_argument("there is no setting " + name);
+                throw std::invalid_argument("unknown setting " + name);
             }
             found->second(words);
         }
@@ -113,25 +130,17 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("threshold must be 1 or more");
     }
-    if (its.scheduler != "wheel" && its.scheduler != "heap")
-    {
-        throw std::invalid_argument("scheduler is wheel or heap, not " + its.scheduler);
-    }
-    if (its.hash != "own" && its.hash != "same")
-    {
-        throw std::invalid_argument("hash is own or same, not " + its.hash);
-    }
-    if (its.loss_recovery != "ns-3.37" && its.loss_recovery != "ns-3.20")
-    {
-        throw std::invalid_argument("loss-recovery is ns-3.37 or ns-3.20, not " + its.loss_recovery);
-    }
+    CheckOneOf("scheduler", its.scheduler, {"wheel", "heap"});
+    CheckOneOf("hash", its.hash, {"own", "same"});
+    CheckOneOf("loss-recovery", its.loss_recovery, {"ns-3.37", "ns-3.20"});
+    CheckOneOf("first-path", its.first_path, {"zero", "random", "sender", "receiver"});
     if (its.loss_recovery == "ns-3.20" && its.congestion != "NewReno")
     {
-        throw std::invalid_argument("loss-recovery ns-3.20 is NewReno's, not that of " + its.congestion);
+        throw std::invalid_argument("loss-recovery ns-3.20 requires congestion NewReno, not " + its.congestion);
     }
     if (its.receive_buffer < its.send_buffer)
     {
-        // ns-3 3.37 crashes in TcpRateLinux::SkbSent
+        // or ns-3 3.37 crashes in TcpRateLinux::SkbSent
         throw std::invalid_argument("receive-buffer must not be below send-buffer, " + std::to_string(its.send_buffer));
     }
     if (its.packet < 100 || its.packet > 65'000)
@@ -143,11 +152,11 @@ Read(std::istream& lines)
     {
         if (plan.source >= tree.hosts || plan.destination >= tree.hosts || plan.source == plan.destination)
         {
-            throw std::invalid_argument("transfer " + std::to_string(plan.number) + " is between no two hosts of the fabric");
+            throw std::invalid_argument("transfer " + std::to_string(plan.number) + " does not connect two different hosts of the fabric");
         }
         if (plan.before >= static_cast<std::int64_t>(plan.number))
         {
-            throw std::invalid_argument("transfer " + std::to_string(plan.number) + " waits for a later one");
+            throw std::invalid_argument("transfer " + std::to_string(plan.number) + " waits for a later transfer");
         }
     }
     return its;

@@ -13,13 +13,13 @@ namespace sopa
 namespace
 {
 
-// All that a host with one interface has to know: everything leaves there.
-class OneWay : public ns3::Ipv4RoutingProtocol
+// The routing of a host with one interface: all packets leave through it.
+class SingleInterfaceRouting : public ns3::Ipv4RoutingProtocol
 {
   public:
     static ns3::TypeId GetTypeId()
     {
-        static ns3::TypeId tid = ns3::TypeId("sopa::OneWay").SetParent<ns3::Ipv4RoutingProtocol>();
+        static ns3::TypeId tid = ns3::TypeId("sopa::SingleInterfaceRouting").SetParent<ns3::Ipv4RoutingProtocol>();
         return tid;
     }
 
@@ -40,7 +40,7 @@ class OneWay : public ns3::Ipv4RoutingProtocol
         return m_route;
     }
 
-    // Nothing comes in that way: the interface hands packets to TCP itself.
+    // Not used for received packets: the device passes them to TCP directly.
     bool RouteInput(ns3::Ptr<const ns3::Packet>,
                     const ns3::Ipv4Header&,
                     ns3::Ptr<const ns3::NetDevice>,
@@ -64,25 +64,25 @@ class OneWay : public ns3::Ipv4RoutingProtocol
     ns3::Ptr<ns3::Ipv4Route> m_route;
 };
 
-class OneWayHelper : public ns3::Ipv4RoutingHelper
+class SingleInterfaceRoutingHelper : public ns3::Ipv4RoutingHelper
 {
   public:
-    OneWayHelper* Copy() const override { return new OneWayHelper(*this); }
-    ns3::Ptr<ns3::Ipv4RoutingProtocol> Create(ns3::Ptr<ns3::Node>) const override { return ns3::CreateObject<OneWay>(); }
+    SingleInterfaceRoutingHelper* Copy() const override { return new SingleInterfaceRoutingHelper(*this); }
+    ns3::Ptr<ns3::Ipv4RoutingProtocol> Create(ns3::Ptr<ns3::Node>) const override { return ns3::CreateObject<SingleInterfaceRouting>(); }
 };
 
 } // namespace
 
 ns3::Ptr<Device>
-InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host, const Settings& settings)
+InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host)
 {
     ns3::InternetStackHelper stack;
-    stack.SetRoutingHelper(OneWayHelper());
+    stack.SetRoutingHelper(SingleInterfaceRoutingHelper());
     stack.SetIpv6StackInstall(false);
     stack.Install(node);
     const auto device = ns3::CreateObject<Device>();
     node->AddDevice(device);
-    device->Attach(fabric, host, settings);
+    device->Attach(fabric, host);
     const auto ipv4 = node->GetObject<ns3::Ipv4L3Protocol>();
     const std::uint32_t interface = ipv4->AddInterface(device);
     ipv4->AddAddress(interface,

@@ -1,4 +1,4 @@
-// A host: ns-3's IPv4 and TCP over one interface.
+// A host: IPv4 and TCP of ns-3 over one interface.
 #pragma once
 
 #include "device.h"
@@ -8,7 +8,7 @@
 namespace sopa
 {
 
-// Give a node addresses, TCP and its interface.
-ns3::Ptr<Device> InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host, const Settings& settings);
+// Install IPv4, TCP and the device on a node.
+ns3::Ptr<Device> InstallStack(ns3::Ptr<ns3::Node> node, Fabric& fabric, Host host);
 
 } // namespace sopa

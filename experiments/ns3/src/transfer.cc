@@ -1,6 +1,6 @@
 #include "transfer.h"
 
-#include "new_reno.h"
+#include "legacy_new_reno.h"
 
 #include "ns3/inet-socket-address.h"
 #include "ns3/simulator.h"
@@ -30,22 +30,22 @@ Now()
 }
 
 void
-OnState(Reached* reached, ns3::TcpSocketState::TcpCongState_t, ns3::TcpSocketState::TcpCongState_t state)
+OnState(TransferResult* result, ns3::TcpSocketState::TcpCongState_t, ns3::TcpSocketState::TcpCongState_t state)
 {
-    reached->fast_retransmits += state == ns3::TcpSocketState::CA_RECOVERY;
-    reached->timeouts += state == ns3::TcpSocketState::CA_LOSS;
+    result->fast_retransmits += state == ns3::TcpSocketState::CA_RECOVERY;
+    result->timeouts += state == ns3::TcpSocketState::CA_LOSS;
 }
 
 void
-OnWindow(Reached* reached, std::uint32_t, std::uint32_t bytes)
+OnWindow(TransferResult* result, std::uint32_t, std::uint32_t bytes)
 {
-    reached->window = bytes;
+    result->window = bytes;
 }
 
 } // namespace
 
 void
-Reached::Sent(std::uint32_t sequence, std::uint32_t payload)
+TransferResult::Sent(std::uint32_t sequence, std::uint32_t payload)
 {
     if (m_any_sent && Before(sequence, m_highest_sent))
     {
@@ -57,7 +57,7 @@ Reached::Sent(std::uint32_t sequence, std::uint32_t payload)
 }
 
 void
-Reached::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2)
+TransferResult::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2)
 {
     const std::int64_t delay = Now() - sent;
     ++packets;
@@ -84,7 +84,7 @@ Reached::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sen
 }
 
 Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment)
-    : reached(settings.transfers.size()),
+    : results(settings.transfers.size()),
       m_settings(settings),
       m_tree(settings.k),
       m_devices(std::move(devices)),
@@ -96,7 +96,7 @@ Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> dev
       m_expected(m_devices.size()),
       m_segment(segment)
 {
-    std::mt19937_64 random(settings.seed + 1); // whoever hashes ports decides otherwise with another seed
+    std::mt19937_64 random(settings.seed + 1); // ports, and so hashes of flows, depend on the seed
     for (std::uint16_t& port : m_next_port)
     {
         port = FIRST_PORT + random() % PORTS;
@@ -110,7 +110,7 @@ Transfers::Start()
     std::vector<bool> listens(m_devices.size());
     for (const TransferPlan& plan : m_settings.transfers)
     {
-        reached[plan.number].plan = &plan;
+        results[plan.number].plan = &plan;
         if (!listens[plan.destination])
         {
             listens[plan.destination] = true;
@@ -122,7 +122,7 @@ Transfers::Start()
                                         [this, host](ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer) {
                                             Accept(host, socket, peer);
                                         });
-            m_receivers.push_back(listener); // to keep it
+            m_receivers.push_back(listener); // keeps the socket alive
         }
         if (plan.before >= 0)
         {
@@ -142,14 +142,14 @@ void
 Transfers::Begin(std::uint32_t number)
 {
     const TransferPlan& plan = m_settings.transfers[number];
-    Reached& its = reached[number];
+    TransferResult& its = results[number];
     Device& device = *m_devices[plan.source];
     const std::uint16_t port = m_next_port[plan.source]++;
     device.Expect(port, its);
     m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
 
     auto sender = m_settings.loss_recovery == "ns-3.20"
-                      ? CreateNewReno(device.GetNode())
+                      ? CreateLegacyNewReno(device.GetNode())
                       : ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
     sender->TraceConnectWithoutContext("CongState", ns3::MakeBoundCallback(&OnState, &its));
     if (m_settings.sample)
@@ -172,7 +172,7 @@ Transfers::Begin(std::uint32_t number)
 void
 Transfers::Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room)
 {
-    // Segment by segment, so that TCP has nothing to cut.
+    // One segment at a time, so that TCP does not split packets.
     while (m_unsent[number] > 0)
     {
         const auto size = static_cast<std::uint32_t>(std::min<std::int64_t>(m_unsent[number], m_segment));
@@ -208,7 +208,7 @@ Transfers::Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& p
 void
 Transfers::Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket)
 {
-    Reached& its = reached[number];
+    TransferResult& its = results[number];
     while (const auto packet = socket->Recv(UINT32_MAX, 0))
     {
         if (!packet->GetSize())
@@ -253,7 +253,7 @@ Transfers::Complete(std::uint32_t number)
 void
 Transfers::Finish()
 {
-    for (Reached& its : reached)
+    for (TransferResult& its : results)
     {
         if (its.started >= 0 && (its.plan->bytes < 0 || its.ended < 0))
         {
@@ -265,7 +265,7 @@ Transfers::Finish()
 void
 Transfers::SampleWindows()
 {
-    for (Reached& its : reached)
+    for (TransferResult& its : results)
     {
         if (its.started >= 0 && its.window)
         {

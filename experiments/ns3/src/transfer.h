@@ -1,4 +1,4 @@
-// TCP transfers between hosts: who sends how much, when, and what each reached.
+// TCP transfers between hosts, and their results.
 #pragma once
 
 #include "device.h"
@@ -16,17 +16,17 @@ namespace sopa
 
 constexpr std::uint16_t PORT = 5201;
 
-// What one transfer has reached so far.
-struct Reached
+// The result of one transfer so far.
+struct TransferResult
 {
     void Sent(std::uint32_t sequence, std::uint32_t payload);
     void Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2);
 
     const TransferPlan* plan = nullptr;
     std::int64_t started = -1, ended = -1; // ns
-    std::uint64_t received = 0;            // bytes that the application got
-    std::uint64_t packets = 0;             // with data, that arrived
-    std::uint64_t reordered = 0;           // of those, after one that was sent later (RFC 4737)
+    std::uint64_t received = 0;            // bytes read by the receiving application
+    std::uint64_t packets = 0;             // received packets with data
+    std::uint64_t reordered = 0;           // of those, received after a packet that was sent later (RFC 4737)
     std::uint64_t retransmitted = 0, fast_retransmits = 0, timeouts = 0;
     std::int64_t delay_sum = 0, delay_most = 0, delay_least = INT64_MAX; // ns, in the fabric
     std::uint32_t window = 0;                                            // bytes
@@ -38,26 +38,26 @@ struct Reached
     bool m_any_sent = false, m_any_arrived = false;
 };
 
-// Carries out all transfers of a plan.
+// Runs all transfers of a plan.
 class Transfers
 {
   public:
     Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment);
 
-    // Schedule everything.
+    // Schedule the starts of all transfers.
     void Start();
 
-    // Take down what those that are under way have got by now.
+    // Set the end time of transfers that are still running.
     void Finish();
 
-    // Whether the last one has ended.
+    // True if no transfer is running or scheduled.
     bool Ended() const { return m_open == 0 && m_waiting == 0; }
 
-    // Take down every sender's window.
+    // Record the congestion window of every sender.
     void SampleWindows();
 
-    std::vector<Reached> reached;
-    std::function<void()> ended; // called when nothing is open any more
+    std::vector<TransferResult> results;
+    std::function<void()> ended; // called when the last transfer has ended
 
   private:
     void Begin(std::uint32_t number);
@@ -70,10 +70,10 @@ class Transfers
     const Tree m_tree;
     std::vector<ns3::Ptr<Device>> m_devices;
     std::vector<std::vector<std::uint32_t>> m_followers;
-    std::vector<std::int64_t> m_unsent; // bytes left to hand to TCP
+    std::vector<std::int64_t> m_unsent; // bytes not yet passed to TCP
     std::vector<ns3::Ptr<ns3::Socket>> m_senders, m_receivers;
     std::vector<std::uint16_t> m_next_port;
-    std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> m_expected; // by host: sender's address and port
+    std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> m_expected; // per host: address and port of the sender
     std::uint32_t m_open = 0, m_waiting = 0, m_segment;
 };
 

@@ -1,4 +1,4 @@
-// The fat-tree as in docs/architecture.md, section 3: who is where, and the number of every link in one direction.
+// The fat-tree of topologies/structure.py: positions of hosts, and a number for each link and direction.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace sopa
 {
 
-using Host = std::uint32_t; // in the order of addresses: pod, rack, place in the rack
+using Host = std::uint32_t; // ordered by address: pod, rack, position in the rack
 using LinkId = std::uint32_t;
 
 struct Tree
@@ -60,7 +60,7 @@ struct Tree
         return first_to_pod + (up1 * half + up2) * k + pod;
     }
 
-    // The port that a link leaves, e0_0-eth3, and who is at its other end.
+    // The port where a link begins (e0_0-eth3), and the node at its other end.
     struct End
     {
         std::string port, peer;

@@ -31,7 +31,7 @@ WheelScheduler::Insert(const Event& event)
     const std::uint64_t slot = event.key.m_ts >> SLOT_BITS;
     if (slot <= m_slot)
     {
-        // Few events are for the present slot itself, and those come soon.
+        // Few events are inserted into the current slot, and near its end.
         m_now.insert(std::upper_bound(m_now.begin(), m_now.end(), event, std::greater<Event>()), event);
     }
     else if (slot - m_slot <= MASK)
@@ -43,7 +43,7 @@ WheelScheduler::Insert(const Event& event)
     {
         m_later.push_back(event);
         std::push_heap(m_later.begin(), m_later.end(), std::greater<Event>());
-        if (m_later.size() > m_most_later)
+        if (m_later.size() > m_compact_at)
         {
             ForgetCancelled();
         }
@@ -58,11 +58,11 @@ WheelScheduler::ForgetCancelled()
     });
     for (auto event = kept; event != m_later.end(); ++event)
     {
-        event->impl->Unref(); // as the simulator does with an event that is over
+        event->impl->Unref(); // as the simulator does after an event
     }
     m_later.erase(kept, m_later.end());
     std::make_heap(m_later.begin(), m_later.end(), std::greater<Event>());
-    m_most_later = std::max<std::size_t>(1 << 16, 2 * m_later.size());
+    m_compact_at = std::max<std::size_t>(1 << 16, 2 * m_later.size());
 }
 
 void
@@ -92,12 +92,12 @@ WheelScheduler::Advance() const
             m_later.pop_back();
         }
         std::sort(m_now.begin(), m_now.end(), std::greater<Event>());
-        // Of this slot's events the flights are in the cache already; of the next one's, they are on their way.
+        // The events of this slot have been prefetched: prefetch what they will access, and the events of the next slot.
         for (const Event& event : m_now)
         {
-            if (typeid(*event.impl) == typeid(Flight))
+            if (typeid(*event.impl) == typeid(InFlightPacket))
             {
-                static_cast<const Flight*>(event.impl)->Prefetch();
+                static_cast<const InFlightPacket*>(event.impl)->Prefetch();
             }
         }
         for (const Event& event : m_slots[(m_slot + 1) & MASK])
@@ -138,7 +138,7 @@ WheelScheduler::Remove(const Event& event)
     const auto found = std::find(among.begin(), among.end(), event);
     if (found == among.end())
     {
-        // It was far away when it was inserted.
+        // It was beyond the wheel when it was inserted.
         m_later.erase(std::find(m_later.begin(), m_later.end(), event));
         std::make_heap(m_later.begin(), m_later.end(), std::greater<Event>());
         return;

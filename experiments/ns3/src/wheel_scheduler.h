@@ -1,4 +1,4 @@
-// An event list for simulations with many events a nanosecond: those of the next milliseconds lie in slots of some nanoseconds.
+// An event list for dense simulations: the events of the next millisecond are kept in slots of 16 ns.
 #pragma once
 
 #include "ns3/scheduler.h"
@@ -8,9 +8,10 @@
 namespace sopa
 {
 
-// A calendar queue (Brown, CACM 31(10), 1988) of fixed width: inserting is constant, and a slot is sorted when its time has come.
-// What lies beyond the wheel waits in a heap, from which cancelled events are thrown out now and then: TCP starts its
-// retransmission timer anew with every acknowledgement, and ns-3 keeps each cancelled one until its time. Events come out by time and number, as every scheduler of ns-3 gives them.
+// A calendar queue (Brown, CACM 31(10), 1988) of fixed width: insertion takes constant time, and a slot is sorted when its time has
+// come. Events beyond the wheel wait in a heap, from which cancelled events are removed periodically: TCP restarts its retransmission
+// timer with every acknowledgement, and ns-3 keeps each cancelled event until its time. Events are returned by time and number, as by
+// every scheduler of ns-3.
 class WheelScheduler : public ns3::Scheduler
 {
   public:
@@ -32,10 +33,10 @@ class WheelScheduler : public ns3::Scheduler
     void ForgetCancelled();
 
     mutable std::vector<std::vector<Event>> m_slots;
-    mutable std::vector<Event> m_now; // the present slot, the next event at its end
-    mutable std::vector<Event> m_later; // a heap
-    std::size_t m_most_later = 1 << 16; // when to look for cancelled ones there
-    mutable std::uint64_t m_slot = 0;   // the present slot's number since the beginning of time
+    mutable std::vector<Event> m_now;   // the current slot, in descending order
+    mutable std::vector<Event> m_later; // beyond the wheel: a heap
+    std::size_t m_compact_at = 1 << 16; // size of m_later at which cancelled events are removed
+    mutable std::uint64_t m_slot = 0;   // number of the current slot since time 0
     mutable std::size_t m_in_wheel = 0; // events in m_slots
 };
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.emulation.frr import autonomous_system, bfd_configuration, bgp_configuration, sessions
+from experiments.emulation.routers.frr_configuration import (
+    autonomous_system,
+    bfd_configuration,
+    bgp_configuration,
+    sessions,
+)
 from topologies import FatTree, Level, Switch
 
 SIZES = [2, 4, 6, 8]

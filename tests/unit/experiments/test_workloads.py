@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.cli.experiment import MAX_LAB_TRANSFERS
-from experiments.emulation.transfers import CLIENT_PORTS
+from experiments.emulation.traffic.transfers import CLIENT_PORTS
 from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
 from topologies import FatTree
 

@@ -1,4 +1,4 @@
-#include "new_reno.h"
+#include "legacy_new_reno.h"
 
 #include "ns3/rtt-estimator.h"
 #include "ns3/tcp-congestion-ops.h"
@@ -15,12 +15,12 @@ namespace sopa
 namespace
 {
 
-class NewReno : public ns3::TcpSocketBase
+class LegacyNewReno : public ns3::TcpSocketBase
 {
   public:
     static ns3::TypeId GetTypeId()
     {
-        static ns3::TypeId tid = ns3::TypeId("sopa::NewReno").SetParent<ns3::TcpSocketBase>().AddConstructor<NewReno>();
+        static ns3::TypeId tid = ns3::TypeId("sopa::LegacyNewReno").SetParent<ns3::TcpSocketBase>().AddConstructor<LegacyNewReno>();
         return tid;
     }
 
@@ -29,7 +29,7 @@ class NewReno : public ns3::TcpSocketBase
   protected:
     void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override
     {
-        if (m_tcb->m_congState == ns3::TcpSocketState::CA_LOSS) // from a timeout on, everything is sent again in order
+        if (m_tcb->m_congState == ns3::TcpSocketState::CA_LOSS) // after a timeout, all segments are retransmitted in order
         {
             TcpSocketBase::ReceivedAck(packet, header);
             return;
@@ -87,7 +87,7 @@ class NewReno : public ns3::TcpSocketBase
         const bool partial = Recovers() && ack < m_recover;
         if (partial)
         {
-            // unsigned, as there: if so many duplicates are lost that it wraps, the receiver's window is the limit until the end
+            // Unsigned, as in ns-3 3.20: if it wraps, the receive window limits the sender until recovery ends.
             m_tcb->m_cWnd = m_tcb->m_cWnd - bytes + segment;
         }
         else
@@ -112,15 +112,15 @@ class NewReno : public ns3::TcpSocketBase
     }
 };
 
-NS_OBJECT_ENSURE_REGISTERED(NewReno);
+NS_OBJECT_ENSURE_REGISTERED(LegacyNewReno);
 
 } // namespace
 
 ns3::Ptr<ns3::Socket>
-CreateNewReno(ns3::Ptr<ns3::Node> node)
+CreateLegacyNewReno(ns3::Ptr<ns3::Node> node)
 {
     const auto tcp = node->GetObject<ns3::TcpL4Protocol>();
-    const auto socket = ns3::CreateObject<NewReno>();
+    const auto socket = ns3::CreateObject<LegacyNewReno>();
     socket->SetNode(node);
     socket->SetTcp(tcp);
     socket->SetRtt(ns3::CreateObject<ns3::RttMeanDeviation>());

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from experiments.emulation.loop import Loop
-from experiments.emulation.tcp_info import TcpInfo, tcp_info
+from experiments.emulation.measurement.tcp_info import TcpInfo, tcp_info
+from experiments.emulation.traffic.loop import Loop
 from experiments.workloads import Transfer
 
 PORT = 5201

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Protocol
 
 from experiments.emulation.host_sysctls import host_settings
-from experiments.emulation.recoveries import Recoveries
-from experiments.emulation.routers import RouterLab
+from experiments.emulation.measurement.fast_recoveries import Recoveries
+from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier

@@ -11,7 +11,7 @@ from types import TracebackType
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
 
-OBJECT = Path(__file__).with_name("recoveries.o")
+OBJECT = Path(__file__).with_name("fast_recoveries.o")
 _KEY = struct.Struct("=Q4sHH")
 
 

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from experiments.emulation.iperf import FlowResult, TrafficError
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.traffic.iperf import FlowResult, TrafficError
 from topologies import FatTree, Host
 from topologies.lab.faults import set_silent
 

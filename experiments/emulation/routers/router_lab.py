@@ -10,8 +10,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from experiments.emulation.daemons import Daemons, run_command
-from experiments.emulation.frr import addresses, bfd_configuration, bgp_configuration, sessions, zebra_configuration
+from experiments.emulation.routers.frr_configuration import (
+    addresses,
+    bfd_configuration,
+    bgp_configuration,
+    sessions,
+    zebra_configuration,
+)
+from experiments.emulation.routers.frr_daemons import Daemons, run_command
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Failures, FatTree, Host, Level, Link, Switch, TopologyError
 from topologies.lab.batch_net import LabError, run_batch

@@ -1,4 +1,4 @@
-#include "choice.h"
+#include "path_selector.h"
 
 #include "hedera.h"
 
@@ -9,7 +9,7 @@
 namespace sopa
 {
 
-Choice::Choice(const Settings& settings)
+PathSelector::PathSelector(const Settings& settings)
     : m_tree(settings.k),
       m_random(settings.seed),
       m_first_path(settings.first_path)
@@ -28,30 +28,26 @@ Choice::Choice(const Settings& settings)
     }
     Complete(m_within_pod);
     Complete(m_between_pods);
-    if (m_first_path != "zero" && m_first_path != "random" && m_first_path != "sender" && m_first_path != "receiver")
-    {
-        throw std::invalid_argument("first-path is zero, random, sender or receiver, not " + m_first_path);
-    }
 }
 
 void
-Choice::Complete(Ways& ways) const
+PathSelector::Complete(PathSet& paths) const
 {
-    ways.second.assign(m_tree.half, {});
-    for (const auto& [up1, up2] : ways.all)
+    paths.second.assign(m_tree.half, {});
+    for (const auto& [up1, up2] : paths.all)
     {
-        if (ways.second[up1].empty())
+        if (paths.second[up1].empty())
         {
-            ways.first.push_back(up1);
+            paths.first.push_back(up1);
         }
-        ways.second[up1].push_back(up2);
+        paths.second[up1].push_back(up2);
     }
 }
 
 void
-Choice::Begin(Flow& flow)
+PathSelector::Begin(Flow& flow)
 {
-    const auto& all = WaysOf(flow).all;
+    const auto& all = PathSetOf(flow).all;
     const auto of_host = [&](Host host) { return m_tree.RackOf(host) % m_tree.half * m_tree.half + m_tree.PlaceOf(host); };
     std::uint32_t at = 0;
     if (m_first_path == "random")
@@ -70,25 +66,25 @@ Choice::Begin(Flow& flow)
 }
 
 void
-Choice::Learn(Fabric& fabric)
+PathSelector::Learn(Fabric& fabric)
 {
     m_fabric = &fabric;
-    m_left.clear();
+    m_remaining.clear();
 }
 
-const Ways&
-Choice::WaysOf(const Flow& flow)
+const PathSet&
+PathSelector::PathSetOf(const Flow& flow)
 {
     const std::uint32_t from = m_tree.RackOf(flow.source), to = m_tree.RackOf(flow.destination);
-    const Ways& whole = from == to                                                         ? m_within_rack
+    const PathSet& whole = from == to                                                         ? m_within_rack
                         : m_tree.PodOf(flow.source) == m_tree.PodOf(flow.destination) ? m_within_pod
                                                                                         : m_between_pods;
     if (!m_fabric || from == to)
     {
         return whole;
     }
-    const auto [found, made] = m_left.try_emplace({from, to});
-    Ways& left = found->second;
+    const auto [found, made] = m_remaining.try_emplace({from, to});
+    PathSet& remaining = found->second;
     if (made)
     {
         const std::uint32_t pod = from / m_tree.half, last = to / m_tree.half;
@@ -103,45 +99,45 @@ Choice::WaysOf(const Flow& flow)
             }
             if (works)
             {
-                left.all.emplace_back(up1, up2);
+                remaining.all.emplace_back(up1, up2);
             }
         }
-        Complete(left);
+        Complete(remaining);
     }
-    return left;
+    return remaining;
 }
 
 void
-InSwitches::AtEdge(Flight& flight, Fabric&)
+SwitchSelector::AtEdge(InFlightPacket& in_flight, Fabric&)
 {
-    const Ways& ways = WaysOf(*flight.flow);
-    if (!ways.first.empty())
+    const PathSet& paths = PathSetOf(*in_flight.flow);
+    if (!paths.first.empty())
     {
-        flight.up1 = ways.first[Next(flight, 0, ways.first.size())];
+        in_flight.up1 = paths.first[Next(in_flight, 0, paths.first.size())];
     }
 }
 
 void
-InSwitches::AtAggregation(Flight& flight, Fabric&)
+SwitchSelector::AtAggregation(InFlightPacket& in_flight, Fabric&)
 {
-    const auto& second = WaysOf(*flight.flow).second[flight.up1];
+    const auto& second = PathSetOf(*in_flight.flow).second[in_flight.up1];
     if (!second.empty())
     {
-        flight.up2 = second[Next(flight, 1 + flight.up1, second.size())];
+        in_flight.up2 = second[Next(in_flight, 1 + in_flight.up1, second.size())];
     }
 }
 
 Hash::Hash(const Settings& settings)
-    : InSwitches(settings),
+    : SwitchSelector(settings),
       m_same(settings.hash == "same")
 {
 }
 
 std::size_t
-Hash::Next(Flight& flight, std::uint32_t at, std::size_t count)
+Hash::Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count)
 {
-    const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.half + 1) * m_tree.RackOf(flight.source);
-    std::uint64_t mixed = flight.flow->hash + 0x9e3779b97f4a7c15ull * which;
+    const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.half + 1) * m_tree.RackOf(in_flight.source);
+    std::uint64_t mixed = in_flight.flow->hash + 0x9e3779b97f4a7c15ull * which;
     mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
     mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
     return (mixed ^ mixed >> 31) % count;
@@ -150,18 +146,18 @@ Hash::Next(Flight& flight, std::uint32_t at, std::size_t count)
 namespace
 {
 
-// Every packet of a flow takes the next path, and carries it (SOPA paper, sections 3.3 and 3.4).
-class Sopa : public Choice
+// The sender labels every packet of a flow with the next candidate path (SOPA paper, sections 3.3 and 3.4).
+class Sopa : public PathSelector
 {
   public:
-    using Choice::Choice;
+    using PathSelector::PathSelector;
 
     std::uint32_t overhead() const override { return 4; }
     bool labels() const override { return true; }
 
     void AtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2) override
     {
-        const auto& all = WaysOf(flow).all;
+        const auto& all = PathSetOf(flow).all;
         if (!all.empty())
         {
             flow.next = flow.next + 1 < all.size() ? flow.next + 1 : 0;
@@ -170,8 +166,8 @@ class Sopa : public Choice
     }
 };
 
-// The sender chooses the core switch that each packet bounces off, round-robin in digit-reversed order, which is the interleaved
-// one; IP in IP takes it there, and the receiver puts packets in order again (Cao et al., CoNEXT 2013).
+// Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
+// digit-reversed order, which equals the interleaved order; IP in IP carries the packet there; the receiver resequences.
 class Drb : public Sopa
 {
   public:
@@ -182,7 +178,7 @@ class Drb : public Sopa
     }
 
     std::uint32_t overhead() const override { return 20; }
-    std::uint32_t taken_off_at_core() const override { return 20; }
+    std::uint32_t bytes_removed_at_core() const override { return 20; }
     bool labels() const override { return false; }
     std::int64_t resequencing() const override { return m_resequencing; }
 
@@ -190,28 +186,28 @@ class Drb : public Sopa
     const std::int64_t m_resequencing;
 };
 
-// Random packet spraying (Dixit et al., INFOCOM 2013); PLTS-RND is the same.
-class Spray : public InSwitches
+// Random packet spraying (Dixit et al., INFOCOM 2013). PLTS-RND is identical.
+class Spray : public SwitchSelector
 {
   public:
-    using InSwitches::InSwitches;
+    using SwitchSelector::SwitchSelector;
 
   protected:
-    std::size_t Next(Flight&, std::uint32_t, std::size_t count) override
+    std::size_t Next(InFlightPacket&, std::uint32_t, std::size_t count) override
     {
         return Random(static_cast<std::uint32_t>(count));
     }
 };
 
-// Each switch goes round its next hops, for each flow by itself (PLTS paper, PLTS-RR).
-class RoundRobin : public InSwitches
+// Each switch uses its uplinks round-robin, separately for each flow (PLTS paper, PLTS-RR).
+class RoundRobin : public SwitchSelector
 {
   public:
-    using InSwitches::InSwitches;
+    using SwitchSelector::SwitchSelector;
 
     void Begin(Flow& flow) override
     {
-        Choice::Begin(flow);
+        PathSelector::Begin(flow);
         flow.at_switches.assign(1 + m_tree.half, 0);
         for (auto& next : flow.at_switches)
         {
@@ -220,24 +216,24 @@ class RoundRobin : public InSwitches
     }
 
   protected:
-    std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override
+    std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
     {
-        return flight.flow->at_switches[at]++ % count;
+        return in_flight.flow->at_switches[at]++ % count;
     }
 };
 
-// Each switch takes the next hop that has carried fewest bytes of the flow (PLTS paper, PLTS-CNT).
-class LeastUsed : public InSwitches
+// Each switch uses the uplink that has carried the fewest bytes of the flow (PLTS paper, PLTS-CNT).
+class LeastUsed : public SwitchSelector
 {
   public:
-    using InSwitches::InSwitches;
+    using SwitchSelector::SwitchSelector;
 
     void Begin(Flow& flow) override { flow.at_switches.assign((1 + m_tree.half) * m_tree.half, 0); }
 
   protected:
-    std::size_t Next(Flight& flight, std::uint32_t at, std::size_t count) override
+    std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
     {
-        const auto begin = flight.flow->at_switches.begin() + at * m_tree.half;
+        const auto begin = in_flight.flow->at_switches.begin() + at * m_tree.half;
         std::uint32_t least = begin[0];
         std::uint32_t equal = 1;
         std::size_t found = 0;
@@ -254,19 +250,19 @@ class LeastUsed : public InSwitches
                 found = hop;
             }
         }
-        begin[found] += flight.bytes;
+        begin[found] += in_flight.bytes;
         return found;
     }
 };
 
 template <typename T>
-std::unique_ptr<Choice>
+std::unique_ptr<PathSelector>
 Make(const Settings& settings)
 {
     return std::make_unique<T>(settings);
 }
 
-const std::map<std::string, std::function<std::unique_ptr<Choice>(const Settings&)>> SCHEMES{
+const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Settings&)>> SCHEMES{
     {"sopa", Make<Sopa>},
     {"drb", Make<Drb>},
     {"hedera", Make<Hedera>},
@@ -279,8 +275,8 @@ const std::map<std::string, std::function<std::unique_ptr<Choice>(const Settings
 
 } // namespace
 
-std::unique_ptr<Choice>
-MakeChoice(const Settings& settings)
+std::unique_ptr<PathSelector>
+MakePathSelector(const Settings& settings)
 {
     const auto found = SCHEMES.find(settings.scheme);
     if (found == SCHEMES.end())
@@ -290,7 +286,7 @@ MakeChoice(const Settings& settings)
         {
             names += (names.empty() ? "" : ", ") + name;
         }
-        throw std::invalid_argument("there is no scheme " + settings.scheme + ": take one of " + names);
+        throw std::invalid_argument("unknown scheme " + settings.scheme + ": expected one of " + names);
     }
     return found->second(settings);
 }

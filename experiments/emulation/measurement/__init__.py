@@ -1,0 +1,1 @@
+"""Measurements during a run: packets, queue lengths, TCP statistics."""

@@ -1,0 +1,1 @@
+"""The fat-tree as Linux routers with FRR."""

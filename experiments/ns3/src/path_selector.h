@@ -1,0 +1,98 @@
+// Path selection: one class per scheme.
+#pragma once
+
+#include "fabric.h"
+
+#include <map>
+#include <memory>
+#include <random>
+#include <utility>
+
+namespace sopa
+{
+
+// Candidate paths from one rack to another, without those that contain a failed link.
+struct PathSet
+{
+    std::vector<std::pair<std::uint8_t, std::uint8_t>> all; // in round-robin order: the aggregation switch changes fastest
+    std::vector<std::uint8_t> first;                        // distinct up1
+    std::vector<std::vector<std::uint8_t>> second;          // for each up1, its up2
+};
+
+class PathSelector
+{
+  public:
+    explicit PathSelector(const Settings& settings);
+    virtual ~PathSelector() = default;
+
+    // Bytes that the scheme adds to the IP header of every packet.
+    virtual std::uint32_t overhead() const { return 0; }
+
+    // True if the sending host writes a label into the packet.
+    virtual bool labels() const { return false; }
+
+    // Bytes that a core switch removes from each packet.
+    virtual std::uint32_t bytes_removed_at_core() const { return 0; }
+
+    // Maximum time in ns that the receiving host delays a packet while an earlier one is missing; 0: no resequencing.
+    virtual std::int64_t resequencing() const { return 0; }
+
+    // Called when the fabric and all transfers are set up, before the first packet.
+    virtual void Start(Fabric&) {}
+
+    // Initialize the state of a new flow: its first path.
+    virtual void Begin(Flow& flow);
+
+    virtual void AtHost(Flow&, std::uint8_t&, std::uint8_t&) {}
+    virtual void AtEdge(InFlightPacket&, Fabric&) {}
+    virtual void AtAggregation(InFlightPacket&, Fabric&) {}
+
+    // Exclude failed links from path selection from now on. Senders and switches learn of them at the same time.
+    void Learn(Fabric& fabric);
+
+  protected:
+    const PathSet& PathSetOf(const Flow& flow);
+    std::uint32_t Random(std::uint32_t below) { return static_cast<std::uint32_t>(m_random() % below); }
+
+    const Tree m_tree;
+
+  private:
+    void Complete(PathSet& paths) const;
+
+    std::mt19937_64 m_random;
+    std::string m_first_path;
+    PathSet m_within_rack, m_within_pod, m_between_pods;
+    Fabric* m_fabric = nullptr; // set by the first failure
+    std::map<std::pair<std::uint32_t, std::uint32_t>, PathSet> m_remaining; // by source and destination rack
+};
+
+// Each switch on the way up selects one of its uplinks.
+class SwitchSelector : public PathSelector
+{
+  public:
+    using PathSelector::PathSelector;
+    void AtEdge(InFlightPacket& in_flight, Fabric& fabric) override;
+    void AtAggregation(InFlightPacket& in_flight, Fabric& fabric) override;
+
+  protected:
+    // Return the index of one of `count` uplinks; `at` is 0 at the edge switch and 1 + up1 at an aggregation switch.
+    virtual std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) = 0;
+};
+
+// One path per flow (ECMP): every switch uses a hash function of its own, or all share one.
+class Hash : public SwitchSelector
+{
+  public:
+    explicit Hash(const Settings& settings);
+
+  protected:
+    std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override;
+
+  private:
+    bool m_same;
+};
+
+// Throws std::invalid_argument if settings.scheme is unknown.
+std::unique_ptr<PathSelector> MakePathSelector(const Settings& settings);
+
+} // namespace sopa
