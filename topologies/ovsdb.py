@@ -1,7 +1,7 @@
-"""A client of the Open vSwitch database (RFC 7047): one transaction by one short connection.
+"""A client of the Open vSwitch database (RFC 7047): one transaction per short connection.
 
-It waits on plain sockets only, so that under eventlet's monkey patching other greenlets run meanwhile, and a connection is
-gone before the server could probe it.
+It blocks on plain sockets only, so that under eventlet's monkey patching other green threads run meanwhile. A connection is
+closed before the server sends its first inactivity probe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPLY = 0  # this request's id
 
 
 class OvsdbError(RuntimeError):
-    """The database is not there, does not answer in time, or refuses a transaction; the message has what it said."""
+    """The database cannot be reached, does not answer in time, or refuses a transaction; the text has its answer."""
 
 
 def transact(
@@ -37,13 +37,13 @@ def transact(
     Parameters
     ----------
     address : str
-        ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address stands in brackets.
+        ``unix:PATH``, ``tcp:HOST[:PORT]`` or ``ssl:HOST[:PORT]``; an IPv6 address is in brackets.
     operations : iterable of dict
-        As `insert` makes them, or written out.
+        As `insert` returns them, or written out.
     timeout : float
-        Seconds for the whole of it.
+        Seconds for the whole transaction.
     tls : SSLContext, optional
-        Certificates for ``ssl:``; by default the system's authorities and none of one's own.
+        Certificates for ``ssl:``; by default the system's authorities and no client certificate.
 
     Returns
     -------
@@ -53,7 +53,7 @@ def transact(
     Raises
     ------
     OvsdbError
-        If it did not take effect, or nothing is known about it because the answer did not come in time.
+        If it did not take effect, or its outcome is unknown because the answer did not arrive in time.
     """
     request = {"method": "transact", "id": _REPLY, "params": [DATABASE, *operations]}
     deadline = time.monotonic() + timeout
@@ -73,32 +73,32 @@ def transact(
 
 
 def insert(table: str, uuid_name: str, /, **row: object) -> dict[str, Any]:
-    """The operation that adds a row; others of the same transaction refer to it by its ``uuid_name``."""
+    """Return the operation that adds a row; others of the same transaction refer to the row by its ``uuid_name``."""
     return {"op": "insert", "table": table, "uuid-name": uuid_name, "row": row}
 
 
 def named(names: Iterable[str]) -> list[Any]:
-    """A set of references to rows that the same transaction adds."""
+    """Return a set of references to rows that the same transaction adds."""
     return ["set", [["named-uuid", name] for name in names]]
 
 
 def mapping(values: Mapping[str, str]) -> list[Any]:
-    """A map as the database wants it."""
+    """Return a map in the database's notation."""
     return ["map", [list(item) for item in values.items()]]
 
 
 def elements(value: Any) -> list[Any]:
-    """What a set holds that the database sent; a set of one comes as its only element."""
+    """Return the elements of a set from the database, which sends a set of one as its only element."""
     return list(value[1]) if isinstance(value, list) and value[:1] == ["set"] else [value]
 
 
 def entries(value: list[Any]) -> dict[str, str]:
-    """What a map holds that the database sent."""
+    """Return a map from the database as a dictionary."""
     return dict(value[1])
 
 
 def _answer(connection: socket.socket, deadline: float) -> dict[str, Any]:
-    """Read messages until the reply; others, such as an echo request, need none on so short a connection."""
+    """Read messages until the reply; others, such as an echo request, need no answer on so short a connection."""
     decoder, received = json.JSONDecoder(), b""
     while True:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
@@ -136,7 +136,7 @@ def _connected(address: str, timeout: float, tls: ssl.SSLContext | None) -> Iter
                 with context.wrap_socket(connection, server_hostname=host) as encrypted:
                     yield encrypted
     else:
-        raise ValueError("this is no address of a database: unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]")
+        raise ValueError("not a database address: write unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]")
 
 
 @contextmanager
@@ -145,7 +145,7 @@ def _unix(path: str, timeout: float) -> Iterator[socket.socket]:
     try:
         with socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(timeout)
-            # by way of /proc, as a socket's path is limited to 108 characters
+            # through /proc, because the path of a Unix socket is limited to 108 characters
             connection.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
             yield connection
     finally:
@@ -161,5 +161,5 @@ def _host_and_port(place: str) -> tuple[str, int]:
     if not port:
         return host, DEFAULT_PORT
     if not port.isdigit() or not 0 < int(port) < 1 << 16:
-        raise ValueError(f"{port!r} is no TCP port")
+        raise ValueError(f"{port!r} is not a TCP port")
     return host, int(port)

@@ -1,4 +1,4 @@
-"""Who may change something: bearer tokens (RFC 6750) in files that only their owner can read."""
+"""Bearer tokens (RFC 6750) for write requests and for the agents' channel, in files that only their owner can read."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _REALM = {"WWW-Authenticate": 'Bearer realm="sopa"'}
 
 
 class TokenError(RuntimeError):
-    """A token's file cannot be relied on; the text says why and what to do."""
+    """A token file cannot be used; the text says why and what to do."""
 
 
 class Tokens:
-    """The operators' token, for changes, and the agents', for their channel; the operators' opens the channel, too.
+    """The operator token, which write requests need, and the agent token, which the channel needs; the operator token opens both.
 
     Parameters
     ----------
     directory : Path
-        Where they are, in the files ``token`` and ``agent-token``, each made at the first start.
+        It has the files ``token`` and ``agent-token``, which the first start creates.
 
     Raises
     ------
     TokenError
-        If a file is there but empty, or others than its owner can read it.
+        If a file exists but is empty, or other users than its owner can read it.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,11 +45,11 @@ class Tokens:
         self._agents = _read_or_make(directory / AGENTS)
 
     def check_operator(self, request: Request) -> None:
-        """`Problem` (401) unless the request carries the operators' token."""
-        self._check(request, [self._operators], OPERATORS, "changes need")
+        """Raise `Problem` (401) unless the request has the operator token."""
+        self._check(request, [self._operators], OPERATORS, "write requests need")
 
     def check_agent(self, request: Request) -> None:
-        """`Problem` (401) unless the request carries the agents' token, or the operators'."""
+        """Raise `Problem` (401) unless the request has the agent token or the operator token."""
         self._check(request, [self._agents, self._operators], AGENTS, "the agents' channel needs")
 
     def _check(self, request: Request, tokens: list[str | None], file: str, what: str) -> None:
@@ -57,38 +57,46 @@ class Tokens:
         known = [token.encode() for token in tokens if token]
         if not known:
             raise Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, f"{what} a bearer token, but {where} could not be written: see the log"
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                f"{what} a bearer token, but the controller could not write {where}: see its log",
             )
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
-        # latin-1, as WSGI has it: any byte has a place there
+        # latin-1, as WSGI prescribes: it maps every byte
         sent = given.strip().encode("latin-1", "replace")
         if kind.lower() != "bearer" or not any(hmac.compare_digest(sent, token) for token in known):
             raise Problem(
                 HTTPStatus.UNAUTHORIZED,
-                f"{what} the header Authorization: Bearer TOKEN; the token is in {where} on the controller's machine",
+                f"{what} the header Authorization: Bearer TOKEN; the token is in {where} on the controller's host",
                 _REALM,
             )
 
 
 def _read_or_make(file: Path) -> str | None:
-    """A token from its file, which is made if it is missing; None, said in the log, if it cannot be."""
+    """Return the token of a file, which is created if it is missing; log an error and return None if it cannot be."""
     try:
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        return _make(file)
     except FileExistsError:
         return _read(file)
     except OSError as error:
-        LOG.error("%s: %s: who needs this token is refused until the next start", file, error.strerror)
+        LOG.error(
+            "token file %s cannot be written: %s; requests that require it are rejected: correct that and restart",
+            file,
+            error.strerror,
+        )
         return None
+
+
+def _make(file: Path) -> str:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     token = secrets.token_urlsafe(_BYTES)
     try:
         with os.fdopen(descriptor, "w") as opened:
             opened.write(token + "\n")
             opened.flush()
             os.fsync(opened.fileno())
-    except OSError as error:
+    except OSError:
         file.unlink(missing_ok=True)
-        LOG.error("%s: %s: who needs this token is refused until the next start", file, error.strerror)
-        return None
+        raise
     return token
 
 
@@ -97,9 +105,9 @@ def _read(file: Path) -> str:
         mode = stat.S_IMODE(file.stat().st_mode)
         token = file.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenError(f"{file} cannot be read ({error}): remove it, and the next start makes another") from None
+        raise TokenError(f"{file} cannot be read ({error}): remove it; the next start creates a new one") from None
     if mode & 0o077:
-        raise TokenError(f"{file} can be read by others than its owner (mode {mode:04o}): chmod 600 {file}")
+        raise TokenError(f"{file} can be read by other users than its owner (mode {mode:04o}): chmod 600 {file}")
     if not token:
-        raise TokenError(f"{file} is empty: remove it, and the next start makes another")
+        raise TokenError(f"{file} is empty: remove it; the next start creates a new one")
     return token

@@ -1,4 +1,4 @@
-"""The REST interface (docs/architecture.md, section 7) as a WSGI application: dispatch, parameters, pages, ETags, problems."""
+"""The REST interface (docs/architecture.md, section 7) as a WSGI application: dispatch, parameters, ETags, problem documents."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class RestApplication:
     agents : callable
         Serves the WebSocket of a host's agent: called with the WSGI environment, ``start_response`` and the host.
     pages : mapping of str to callable, optional
-        What else there is, by path: called with a GET request, gives the response.
+        Further resources by path: each is called with a GET or HEAD request and returns the response.
     sockets : mapping of str to callable, optional
-        WebSockets that anybody may open, by path: called with the WSGI environment and ``start_response``.
+        WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class RestApplication:
             try:
                 answered = self._answer(request, start_response)
             except UnicodeDecodeError as error:
-                raise Problem(HTTPStatus.BAD_REQUEST, "the address is no UTF-8") from error
+                raise Problem(HTTPStatus.BAD_REQUEST, "the URL is not UTF-8") from error
         except Problem as problem:
             answered = _document(problem)
         except Exception:
             LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
-            answered = _document(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the controller's log tells what failed"))
+            answered = _document(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
         if not isinstance(answered, Response):
             return answered
         body: Iterable[bytes] = answered(environ, start_response)
@@ -94,7 +94,7 @@ class RestApplication:
         if (request.content_length or 0) > MAX_BODY_BYTES:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body has {MAX_BODY_BYTES} bytes at most; nothing here needs one",
+                f"a body may have at most {MAX_BODY_BYTES} bytes; no operation needs one",
                 {"Connection": "close"},
             )
         path = request.path_info
@@ -106,7 +106,7 @@ class RestApplication:
             return self._socket(request, self.sockets[path], start_response)
         route = self._map.match(path)
         if route is None:
-            raise Problem(HTTPStatus.NOT_FOUND, f"nothing is at {path}; what there is is told at {OPENAPI}")
+            raise Problem(HTTPStatus.NOT_FOUND, f"there is no resource {path}; {OPENAPI} lists all")
         if route["path"] == CHANNEL:
             return self._channel(request, route["address"], start_response)
         methods = self._methods[route["path"]]
@@ -135,7 +135,7 @@ class RestApplication:
         return response
 
     def _etag(self, data: bytes) -> str:
-        """Not of the version alone: who is connected, or how far an agent is, changes without one."""
+        """Return the ETag; not of the version alone, because connections and acknowledgements change without a new version."""
         return f"{self._state.epoch}-{self._state.version}-{zlib.crc32(data):08x}"
 
     def _check_unchanged(self, request: Request) -> None:
@@ -143,7 +143,7 @@ class RestApplication:
         if self._etag(drains) not in request.if_match:
             raise Problem(
                 HTTPStatus.PRECONDITION_FAILED,
-                f"it has changed since: look at {ROOT}/drains again, or leave out If-Match",
+                f"the drains have changed since: read {ROOT}/drains again, or omit If-Match",
             )
 
     # -- others -------------------------------------------------------------------------------------------------------
@@ -159,8 +159,8 @@ class RestApplication:
             raise _not_allowed(request, ["GET"])
         _check_upgrade(request, "a WebSocket")
         origin = urlsplit(request.headers.get("Origin", ""))
-        if origin.netloc and origin.netloc != request.host:  # a page of somebody else's in an operator's browser
-            raise Problem(HTTPStatus.FORBIDDEN, f"a page of {origin.netloc:.60} may not read this controller")
+        if origin.netloc and origin.netloc != request.host:  # a foreign page in an operator's browser
+            raise Problem(HTTPStatus.FORBIDDEN, f"a page from {origin.netloc:.60} may not read this controller's feed")
         return socket(request.environ, start_response)
 
     def _channel(self, request: Request, address: str, start_response: StartResponse) -> Iterable[bytes]:
@@ -177,20 +177,20 @@ class RestApplication:
 
 def _check_upgrade(request: Request, what: str) -> None:
     if request.headers.get("Upgrade", "").lower() != "websocket":
-        raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: connect by WebSocket", {"Upgrade": "websocket"})
+        raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: use WebSocket", {"Upgrade": "websocket"})
 
 
 def _values(request: Request, operation: Operation, route: Mapping[str, str]) -> dict[str, Any]:
-    """The request's parameters by name, read and checked."""
+    """Return the request's parameters by name, parsed and checked."""
     known = {param.name: param for param in (*operation.params, *(PAGE if operation.listed else ()))}
     values: dict[str, Any] = {}
     given = request.GET
     for name in given:
         if name not in known or known[name].where != "query":
             names = ", ".join(param.name for param in known.values() if param.where == "query") or "none"
-            raise Problem(HTTPStatus.BAD_REQUEST, f"there is no parameter {name!r:.60} here; there are: {names}")
+            raise Problem(HTTPStatus.BAD_REQUEST, f"unknown parameter {name!r:.60}; this operation has: {names}")
         if len(given.getall(name)) > 1:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"{name} is given twice")
+            raise Problem(HTTPStatus.BAD_REQUEST, f"parameter {name} is given more than once")
     for param in known.values():
         text = route.get(param.name) if param.where == "path" else given.get(param.name)
         if text is None or text == "":
@@ -207,7 +207,9 @@ def _values(request: Request, operation: Operation, route: Mapping[str, str]) ->
 def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:
     allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
     return Problem(
-        HTTPStatus.METHOD_NOT_ALLOWED, f"{request.method:.20} is not possible here", {"Allow": ", ".join(allowed)}
+        HTTPStatus.METHOD_NOT_ALLOWED,
+        f"{request.method:.20} is not allowed; allowed: {', '.join(allowed)}",
+        {"Allow": ", ".join(allowed)},
     )
 
 

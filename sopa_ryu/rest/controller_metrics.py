@@ -1,4 +1,4 @@
-"""``GET /metrics``: what Prometheus is told of the controller, the switches and their ports."""
+"""``GET /metrics``: the controller, the switches and their ports in Prometheus' format."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from topologies import Level, Reason, Switch
 
 PATH = "/metrics"
 SLICE_SECONDS = 0.005
-"""For so long the rest of the controller waits at most while the answer is made."""
+"""The longest time for which rendering an answer delays the rest of the controller."""
 CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""In seconds: a failure is at every agent after some 15 ms at k=4 and 300 ms at k=24."""
-# All are told, 0 of them, too: an alert has to see them rise and fall.
+"""In seconds: every agent has acknowledged a failure after some 15 ms at k=4 and 300 ms at k=24."""
+# Each pair has a sample even while its value is 0: an alert needs to see it rise and fall.
 FAILURE_KINDS = {
     "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED),
     "switch": (Reason.DOWN, Reason.NOT_CONNECTED, Reason.NO_RULES, Reason.DRAINED),
@@ -52,12 +52,12 @@ _SWITCH = ("dp_name", "level")
 
 
 def _place(at: int) -> Callable[[Switch, int, PortCounters], float | None]:
-    """Gives of a port's counters the one at that place."""
+    """Return the function that selects one of a port's counters."""
     return lambda _switch, _port, its: its[at]
 
 
 class ControllerMetrics:
-    """Collects the controller's state whenever somebody asks for it.
+    """The metrics of the controller, collected for each scrape.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class ControllerMetrics:
     Attributes
     ----------
     acknowledged, installed : Histogram
-        To be told of each version after how many seconds the last agent had it in force, and the last switch held its rules.
+        Seconds until the last agent acknowledged a version, and until the last switch confirmed its rules.
     """
 
     def __init__(
@@ -99,10 +99,10 @@ class ControllerMetrics:
         )
 
     def page(self, request: Request) -> Response:
-        """Answer a scrape, in the text format or, for who accepts it, as OpenMetrics."""
+        """Answer a scrape in the text format, or as OpenMetrics if the client accepts it."""
         asked = time.monotonic()
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        with self._turn:  # several that ask at once share one answer
+        with self._turn:  # concurrent scrapes share one answer
             began, made_as, body = self._made
             if began < asked or made_as != content_type:
                 began = time.monotonic()
@@ -120,34 +120,38 @@ class ControllerMetrics:
     # -- the fabric and its agents ------------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Metric]:
-        """Every family but the ports'."""
+        """Yield every metric family except the ports'."""
         pause = _pauses()
         state = self._state
         info = {"k": str(self._tree.k), "carrier": self._carrier}
-        yield InfoMetricFamily("sopa_fabric", "What the controller takes the fabric for.", value=info)
+        yield InfoMetricFamily("sopa_fabric", "The fabric's size and carrier.", value=info)
         yield _gauge(
-            "fabric_version", "Version of the fabric's state: each change of what has failed makes one.", state.version
+            "fabric_version",
+            "Version of the fabric's state: each change of the failures makes a new one.",
+            state.version,
         )
         yield _gauge(
-            "fabric_settled", "Whether enough switches were heard to say what has failed (0 or 1).", state.settled
+            "fabric_settled", "Whether enough switches have connected to report failures (0 or 1).", state.settled
         )
         yield _gauge(
-            "bfd_enabled", "Whether BFD is on, without which silent loss is not found (0 or 1).", state.bfd["enabled"]
+            "bfd_enabled", "Whether BFD is on; without it silent loss is not detected (0 or 1).", state.bfd["enabled"]
         )
         yield from self._switches(pause)
         yield self._failures()
         yield from self._agents()
         yield self._imbalance(pause)
         its = self._meter
-        yield _counter("port_statistics_requests", "How often switches were asked for their port counters.", its.asked)
-        yield _counter("port_statistics_unanswered", "How often one refused, or did not answer.", its.unanswered)
+        yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
+        yield _counter(
+            "port_statistics_unanswered", "Requests that a switch refused or did not answer.", its.unanswered
+        )
 
     def _switches(self, pause: Callable[[], None]) -> Iterator[Metric]:
         state = self._state
         connected = Counter(switch.level for switch in state.connected)
         expected = Counter(switch.level for switch in self._names)
         for name, text, counts in (
-            ("switches_connected", "Switches that are connected and hold their rules.", connected),
+            ("switches_connected", "Switches that are connected and have confirmed their rules.", connected),
             ("switches_expected", "Switches of the plan.", expected),
         ):
             family = _gauge(name, text, labels=["level"])
@@ -159,13 +163,15 @@ class ControllerMetrics:
             for switch, session in self._fleet.sessions.items()
             if switch in state.connected
         )
-        yield _gauge("switches_behind", "Connected switches that do not hold the present version's rules yet.", behind)
+        yield _gauge(
+            "switches_behind", "Connected switches that have not confirmed the current version's rules.", behind
+        )
         yield _gauge(
             "switches_rejected",
-            "Datapaths that are left alone: the log and /sopa/v1/fabric tell why.",
+            "Datapaths that the controller ignores: the log and /sopa/v1/fabric have the reason.",
             len(state.rejected),
         )
-        up = _gauge("switch_up", "Whether a switch is connected and holds its rules (0 or 1).", labels=_SWITCH)
+        up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
         flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)
         groups = _counter("switch_group_mods", "Group-mods sent to a switch.", labels=_SWITCH)
         errors: Counter[str] = Counter(dict.fromkeys(openflow.ERROR_LABELS, 0))
@@ -188,7 +194,7 @@ class ControllerMetrics:
         told = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
         told.update((each["kind"], each["reason"]) for each in self._state.failure_list())
         family = _gauge(
-            "failures", "Links and switches that have failed, or were taken out, by reason.", labels=["kind", "reason"]
+            "failures", "Links and switches that have failed or are drained, by reason.", labels=["kind", "reason"]
         )
         for labels, count in told.items():
             family.add_metric(labels, count)
@@ -201,17 +207,20 @@ class ControllerMetrics:
         lag = max((version - session.acknowledged for session in behind if session.acknowledged), default=0)
         yield _gauge("hosts", "Hosts of the plan.", self._tree.host_count)
         yield _gauge("agents_connected", "Connected agents.", len(its.sessions))
-        yield _gauge("agents_behind", "Connected agents that have not acknowledged the present version.", len(behind))
-        yield _gauge("agents_lag_versions", "By how many versions the one that is farthest behind is so.", lag)
-        yield _gauge("agents_lag_seconds", "Since when the one that is behind longest has been told more than it has acknowledged.",
-                     max(0.0, now - since))  # fmt: skip
+        yield _gauge("agents_behind", "Connected agents that have not acknowledged the current version.", len(behind))
+        yield _gauge("agents_lag_versions", "Largest number of versions by which an agent is behind.", lag)
+        yield _gauge(
+            "agents_lag_seconds",
+            "Longest time for which an agent has not acknowledged a version that it was sent.",
+            max(0.0, now - since),
+        )
         yield _counter(
             "agent_claims_refused",
-            "Agents' connections for a host that was not theirs, or taken.",
+            "Rejected connections of agents: for another host than their own, or for one that has an agent.",
             its.refused["claims"],
         )
         yield _counter(
-            "agent_messages_refused", "Agents' messages that were none of the protocol.", its.refused["messages"]
+            "agent_messages_refused", "Rejected messages of agents: not of the protocol.", its.refused["messages"]
         )
 
     # -- traffic ------------------------------------------------------------------------------------------------------
@@ -219,7 +228,7 @@ class ControllerMetrics:
     def _imbalance(self, pause: Callable[[], None]) -> Metric:
         family = _gauge(
             "uplink_imbalance_ratio",
-            "Largest transmit rate of a switch's uplinks in use over their mean: 1 is even. Not told of idle ones.",
+            "Largest transmit rate of a switch's uplinks in use over their mean: 1 is even. No sample while they are idle.",
             labels=_SWITCH,
         )
         for switch, labels in self._names.items():
@@ -230,10 +239,10 @@ class ControllerMetrics:
         return family
 
     def _ports(self, openmetrics: bool) -> Iterator[str]:
-        """The families that have a line for each port: 17,280 each at k=24.
+        """Yield the families that have a line for each port: 17,280 lines each at k=24.
 
-        They are written here and not by the client library, which takes 4 to 8 us a line: half a second to a whole one. All their
-        label values are plain names and numbers, so there is nothing to escape.
+        They are not rendered by the client library, which takes 4 to 8 us per line: up to a second. All their label values are
+        names and numbers, so that nothing has to be escaped.
         """
         pause = _pauses()
         totals = {switch: self._meter.traffic.totals(switch) for switch in self._names}
@@ -242,7 +251,7 @@ class ControllerMetrics:
             yield from self._lines(f"sopa_port_{name}_total", totals, _place(at), pause)
         yield _head(
             "sopa_port_speed_bytes",
-            "What fits through a port in each direction, in bytes per second.",
+            "Capacity of a port in each direction, in bytes per second.",
             "gauge",
             openmetrics,
         )
@@ -281,7 +290,7 @@ def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
 
 
 def _pauses() -> Callable[[], None]:
-    """A function to be called often, which lets others work when it is their turn."""
+    """Return a function that yields to other green threads once `SLICE_SECONDS` have passed; call it often."""
     until = time.monotonic() + SLICE_SECONDS
 
     def pause() -> None:

@@ -1,4 +1,4 @@
-"""The HTTP server of REST, page, metrics and the agents' channel: eventlet's, with bounds on what a client may take."""
+"""The HTTP server of REST, page, metrics and the agents' channel: eventlet's, with limits for each client."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ import eventlet.wsgi
 
 LOG = logging.getLogger("sopa.http")
 
-# Every agent keeps a connection open: the pool has to hold them all beside the requests (k=24 has 3,456 hosts).
+# Every agent keeps a connection open: the pool needs room for all of them and the requests (k=24 has 3,456 hosts).
 MAX_CONNECTIONS = 16_384
-BACKLOG = 4096  # connections that wait to be taken: after a controller's restart all agents come at once
+BACKLOG = 4096  # pending connections: after a controller's restart all agents connect at the same time
 REQUEST_SECONDS = 20.0
-"""From a connection's start, or the last answer, until a request's headers are there: also how long an idle connection is kept."""
+"""Timeout from a connection's start or last answer until a request's headers are complete; also that of idle connections."""
 WRITE_SECONDS = 20.0
-"""How long a client may take nothing of an answer."""
+"""Timeout for a client that does not read its answer."""
 MAX_LINE_BYTES = 1 << 16
 
 
 class CertificateError(RuntimeError):
-    """A certificate or key cannot be used; the text says which, and why."""
+    """A certificate or key cannot be used; the text says which and why."""
 
 
 def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """The server's side of TLS 1.2 or later.
+    """Return the server's TLS context, for TLS 1.2 or later.
 
     Parameters
     ----------
     certificate, key : Path
-        In PEM; behind the certificate those of the authorities between it and the root.
+        In PEM; the file may contain intermediate certificates after the server's own.
 
     Raises
     ------
@@ -49,9 +49,9 @@ def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
 
 
 def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:
-    """The client's side of TLS towards switches' databases, by the files that OpenFlow over TLS is set up with; None without.
+    """Return the client's TLS context for switches' databases, from the files of OpenFlow over TLS; None without authorities.
 
-    As Open vSwitch itself does, it asks who signed a switch's certificate, and not for which name.
+    Like Open vSwitch itself, it verifies who signed a switch's certificate but not the name in it.
 
     Raises
     ------
@@ -71,23 +71,23 @@ def switch_tls_context(authorities: str | None, certificate: str | None, key: st
 
 
 class Protocol(eventlet.wsgi.HttpProtocol):
-    """HTTP/1.1 on one connection; whoever does not get on with it is cut off."""
+    """HTTP/1.1 on one connection, closed if a request takes longer than `REQUEST_SECONDS`."""
 
     _timer: Any = None
 
     def handle_one_request(self) -> None:
-        """Read a request, in time, and answer it."""
+        """Read a request within the timeout and answer it."""
         self._timer = eventlet.spawn_after(REQUEST_SECONDS, self._give_up)
         try:
             super().handle_one_request()
         except ssl.SSLError as error:
-            LOG.debug("%s: no TLS: %s", self.client_address[0], error)
+            LOG.debug("TLS with %s failed: %s", self.client_address[0], error)
             self.close_connection = True
         finally:
             self._timer.cancel()
 
     def handle_one_response(self) -> None:
-        """Answer; a WebSocket may then be silent for as long as its own rules allow."""
+        """Answer; WebSockets have timeouts of their own."""
         self._timer.cancel()
         if self.environ.get("HTTP_UPGRADE", "").lower() == "websocket":
             self.connection.settimeout(None)
@@ -98,13 +98,13 @@ class Protocol(eventlet.wsgi.HttpProtocol):
 
 
 def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Any:
-    """A listening socket; with a context, for TLS. The handshake is each connection's own affair: a slow one delays nobody."""
+    """Return a listening socket, for TLS if a context is given. Each connection does its own handshake, so none delays others."""
     listener = eventlet.listen((host, port), backlog=BACKLOG)
     return listener if context is None else context.wrap_socket(listener, server_side=True)
 
 
 def serve(listener: Any, application: Any) -> None:
-    """Answer requests for ever."""
+    """Answer requests until killed."""
     eventlet.wsgi.server(
         listener,
         application,

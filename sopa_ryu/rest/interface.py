@@ -1,4 +1,4 @@
-"""Everything that the REST interface offers below ``/sopa/v1``: its operations, over the resources."""
+"""The operations of the REST interface below ``/sopa/v1``, each with the method of `Resources` that answers it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _HOST = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
-_ELSEWHERE = "it is not one of this fabric's"
+_ELSEWHERE = "it is not part of this fabric"
 
 
 def _host(text: str) -> str:
     if not re.fullmatch(_HOST[1:-1], text):
-        raise ValueError("write a host's IPv4 address or its name, as in 10.0.0.2 or h0_0_2")
+        raise ValueError("write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
     return text
 
 
 def _endpoint(name: str) -> Param:
-    description = "a host of the fabric, by its IPv4 address or its name, as in 10.0.0.2 or h0_0_2"
+    description = "a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
     schema = {"type": "string", "pattern": _HOST, "examples": ["10.0.0.2", "h1_0_2"]}
     return Param(name, "query", schema, description, _host, required=True)
 
@@ -34,41 +34,51 @@ def _element(description: str) -> Param:
 _PATHS = (
     _endpoint("src"),
     _endpoint("dst"),
-    number("packets", "Tell also which path each of that many packets of a flow takes.", 1, MAX_PACKETS),
-    number("protocol", "The flow's IPv4 protocol number; 6, TCP, by default.", 0, 255),
-    number("sport", "The flow's source port. Without ports its first packet takes the first path.", 0, 65535),
-    number("dport", "The flow's destination port; 0 if only the other is given.", 0, 65535),
-    number("seed", "The --seed of the sending host's agent; 1 by default, as there.", 0, 2**32 - 1),
+    number("packets", "Include the path of each of the first N packets of a flow.", 1, MAX_PACKETS),
+    number("protocol", "The flow's IPv4 protocol number; 6 (TCP) by default.", 0, 255),
+    number("sport", "The flow's source port. Without ports, its first packet takes the first path.", 0, 65535),
+    number("dport", "The flow's destination port; 0 if only the source port is given.", 0, 65535),
+    number("seed", "The --seed of the sending host's agent; 1 by default, like the agent's.", 0, 2**32 - 1),
 )
 
 
 def operations(its: Resources) -> tuple[Operation, ...]:
-    """The operations, each calling a method of the resources."""
+    """Return the operations, each of which calls a method of the resources."""
     plain = (
-        ("fabric", its.fabric, "Fabric", "What the fabric is, who is connected, and what has failed"),
-        ("process", its.process, "Process", "What the controller's process holds, for who suspects that it leaks"),
+        ("fabric", its.fabric, "Fabric", "Size, connected switches, version and failures of the fabric"),
+        (
+            "process",
+            its.process,
+            "Process",
+            "Memory, open files and green threads of the controller, to diagnose leaks",
+        ),
     )
     lists = (
-        ("switches", its.switches, "Switches", "Every switch of the plan"),
-        ("links", its.links, "Links", "Every link of the plan, with what it carries"),
-        ("hosts", its.hosts, "Hosts", "Every host of the plan"),
-        ("failures", its.failures, "Failures", "What has failed, and for how long it is still held down if it is back"),
+        ("switches", its.switches, "Switches", "All switches of the plan"),
+        ("links", its.links, "Links", "All links of the plan, with their traffic"),
+        ("hosts", its.hosts, "Hosts", "All hosts of the plan"),
+        (
+            "failures",
+            its.failures,
+            "Failures",
+            "Failed and drained elements, with the remaining hold-down of restored ones",
+        ),
         (
             "changes",
             its.changes,
             "Changes",
-            "The last versions, the latest first: what failed or healed, told after how long",
+            "The last versions, the latest first: what failed or healed, and when it took effect",
         ),
-        ("drains", its.drains, "Drains", "What operators have taken out of the candidate paths"),
-        ("wiring", its.wiring, "Wiring", "Every link that is not where the fat-tree wants it"),
-        ("agents", its.agents, "Agents", "The connected agents: what they have in force, and how far behind they are"),
+        ("drains", its.drains, "Drains", "Links and switches that operators have drained"),
+        ("wiring", its.wiring, "Wiring", "Links whose cabling differs from the plan, or is not confirmed"),
+        ("agents", its.agents, "Agents", "The connected agents, with their versions and lag"),
     )
     element = _element("a link or a switch, as in a0_0-c0_1 or c0_1")
     drains = {
         HTTPStatus.NOT_FOUND: _ELSEWHERE,
         HTTPStatus.CONFLICT: "it is the only link of a host",
-        HTTPStatus.PRECONDITION_FAILED: "If-Match is given, and the drains are others meanwhile",
-        HTTPStatus.INSUFFICIENT_STORAGE: "it cannot be kept, so nothing has changed",
+        HTTPStatus.PRECONDITION_FAILED: "If-Match is given, and the drains have changed since",
+        HTTPStatus.INSUFFICIENT_STORAGE: "the drain cannot be stored; nothing has changed",
     }
     return (
         *(Operation("GET", f"{ROOT}/{name}", name, summary, answer, schema) for name, answer, schema, summary in plain),
@@ -80,7 +90,7 @@ def operations(its: Resources) -> tuple[Operation, ...]:
             "GET",
             f"{ROOT}/paths",
             "paths",
-            "The candidate paths between two hosts, and those that failures exclude",
+            "The candidate paths between two hosts, and the excluded ones",
             its.paths,
             "Paths",
             _PATHS,
@@ -90,20 +100,20 @@ def operations(its: Resources) -> tuple[Operation, ...]:
             "GET",
             f"{ROOT}/switches/{{name}}/rules",
             "rules",
-            "The entries and groups that a switch is meant to hold beside those that it holds, with their counters",
+            "The intended and the installed flow entries and groups of a switch, with their counters",
             its.rules,
             "Rules",
             (_element("a switch, as in e0_0"),),
             {
                 HTTPStatus.NOT_FOUND: _ELSEWHERE,
-                HTTPStatus.SERVICE_UNAVAILABLE: "it is not connected, or does not answer",
+                HTTPStatus.SERVICE_UNAVAILABLE: "the switch is not connected, or does not answer",
             },
         ),
         Operation(
             "PUT",
             f"{ROOT}/drains/{{name}}",
             "drain",
-            "Take a link or switch out of the candidate paths, for maintenance",
+            "Drain a link or switch: exclude it from the candidate paths, for maintenance",
             its.put_drain,
             "Drains",
             (element,),
@@ -114,7 +124,7 @@ def operations(its: Resources) -> tuple[Operation, ...]:
             "DELETE",
             f"{ROOT}/drains/{{name}}",
             "restore",
-            "Take a drained link or switch back into use",
+            "Restore a drained link or switch",
             its.delete_drain,
             "Drains",
             (element,),

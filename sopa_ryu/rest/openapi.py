@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the operations that the interface dispatches by."""
+"""The OpenAPI 3.1 document, made from the operations of the interface."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from sopa_ryu.rest.schemas import SCHEMAS
 
 PROBLEM = "application/problem+json"
 _ETAG = {
-    "description": "Changes with the answer; its first part is the controller's epoch, its second the fabric's version.",
+    "description": "Changes with the answer: the controller's epoch, the fabric's version and a checksum.",
     "schema": {"type": "string"},
 }
 _IF_NONE_MATCH = {
     "name": "If-None-Match",
     "in": "header",
     "required": False,
-    "description": "An ETag: the answer is 304 without a body if nothing has changed since.",
+    "description": "An ETag: the answer is 304 without a body if it has not changed.",
     "schema": {"type": "string"},
 }
 
 
 def document(operations: Iterable[Operation]) -> dict[str, Any]:
-    """The document of these operations."""
+    """Return the document of these operations."""
     paths: dict[str, Any] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation)
@@ -34,7 +34,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
         "info": {
             "title": "SOPA controller",
             "version": __version__,
-            "description": "A fat-tree under source-routed packet spraying: what it is, what has failed, which paths are left.",
+            "description": "The state of a fat-tree with source-routed packet spraying: structure, failures, candidate paths.",
             "license": {"name": "Apache 2.0", "identifier": "Apache-2.0"},
         },
         "paths": paths,
@@ -44,7 +44,7 @@ def document(operations: Iterable[Operation]) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The operators' token: the file `token` in the controller's --sopa-state-dir.",
+                    "description": "The operator token: the file `token` in the controller's --sopa-state-dir.",
                 }
             },
         },
@@ -91,9 +91,9 @@ def _responses(operation: Operation, params: bool) -> dict[str, Any]:
     if any(param.where == "query" for param in operation.params) or operation.listed:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
     if operation.token:
-        problems[HTTPStatus.UNAUTHORIZED] = "without the operators' token"
+        problems[HTTPStatus.UNAUTHORIZED] = "the operator token is missing or wrong"
         problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, "the controller has no token: it could not write the file")
-    problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request has too large a body"
+    problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request's body is too large"
     for status, when in sorted(problems.items()):
         responses[str(status.value)] = {
             "description": when,

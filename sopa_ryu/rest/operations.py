@@ -1,4 +1,4 @@
-"""What the REST interface offers, as data: dispatch and the OpenAPI document are made from the same operations."""
+"""Operations of the REST interface as data, from which both dispatch and the OpenAPI document are made."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any, NamedTuple
 
 ROOT = "/sopa/v1"
 MAX_ITEMS = 1000
-"""A list's longest page."""
+"""The length of a list's longest page."""
 
 
 class Problem(Exception):
-    """A request that cannot be answered: becomes a problem document (RFC 9457).
+    """A rejected request: it is answered by a problem document (RFC 9457).
 
     Parameters
     ----------
     status : HTTPStatus
     detail : str
-        What was wrong with this request, and what would be right.
+        The reason, and what a correct request looks like.
     headers : dict, optional
-        More response headers, such as ``Allow``.
+        Further response headers, such as ``Allow``.
     """
 
     def __init__(self, status: HTTPStatus, detail: str, headers: dict[str, str] | None = None) -> None:
@@ -42,9 +42,9 @@ class Param(NamedTuple):
     schema : dict
         JSON Schema of its values.
     description : str
-        What it is, with what a request without it gets.
+        Its meaning and its default.
     read : callable
-        Makes its value of the text; raises `ValueError` with what would be right.
+        Parses the text; raises `ValueError` with the expected form.
     required : bool
     """
 
@@ -57,7 +57,7 @@ class Param(NamedTuple):
 
 
 class Listing(NamedTuple):
-    """An answer with a list in it, of which a request gets a page.
+    """An answer that contains a list, of which a request gets a page.
 
     Attributes
     ----------
@@ -66,10 +66,10 @@ class Listing(NamedTuple):
     key : str
         The list's name in the answer.
     total : int
-        How many items there are.
+        The number of all items.
     items : iterable
     tell : callable
-        Makes of an item what is told of it; only for the items of the page.
+        Converts an item for the answer; called only for the items of the page.
     """
 
     body: dict[str, Any]
@@ -79,7 +79,7 @@ class Listing(NamedTuple):
     tell: Callable[[Any], Any] = lambda item: item
 
     def page(self, offset: int, limit: int) -> dict[str, Any]:
-        """The answer with the items from ``offset`` on, ``limit`` at most."""
+        """Return the answer with at most ``limit`` items, from ``offset`` on."""
         told = [self.tell(item) for item in islice(self.items, offset, offset + limit)]
         return {**self.body, "total": self.total, "offset": offset, self.key: told}
 
@@ -95,14 +95,14 @@ class Operation(NamedTuple):
         OpenAPI's operationId.
     summary : str
     answer : callable
-        Called with the parameters by name; returns the body, or a `Listing`.
+        Called with the parameters by name; returns the body or a `Listing`.
     schema : str
         The answer's schema in `schemas.SCHEMAS`.
     params : tuple of Param
     problems : dict of HTTPStatus to str
-        The problems of its own, and when they come.
+        The operation's own problems, each with its condition.
     token : bool
-        Whether it needs the operators' token.
+        Whether it requires the operator token.
     listed : bool
         Whether the answer is a `Listing`.
     """
@@ -121,7 +121,7 @@ class Operation(NamedTuple):
 
 def _number(least: int, most: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        # int() takes spaces, underscores, a sign and other scripts' digits, too
+        # int() also accepts spaces, underscores, a sign and digits of other scripts
         if not (text.isascii() and text.isdigit()) or len(text) > 12 or not least <= int(text) <= most:
             raise ValueError(f"write a whole number from {least} to {most}")
         return int(text)
@@ -130,12 +130,12 @@ def _number(least: int, most: int) -> Callable[[str], int]:
 
 
 def number(name: str, description: str, least: int, most: int) -> Param:
-    """A query parameter that is a whole number."""
+    """Return a query parameter that is a whole number from ``least`` to ``most``."""
     schema = {"type": "integer", "minimum": least, "maximum": most}
     return Param(name, "query", schema, description, _number(least, most))
 
 
 PAGE = (
-    number("offset", "The first item to give, counted from 0, which is the default.", 0, 10**9),
-    number("limit", f"The most items to give. The default is {MAX_ITEMS}, the most there is.", 1, MAX_ITEMS),
+    number("offset", "Index of the first item; 0 by default.", 0, 10**9),
+    number("limit", f"Maximum number of items; {MAX_ITEMS} by default.", 1, MAX_ITEMS),
 )

@@ -1,4 +1,4 @@
-"""The interface that REST, page and feed need of the controller. Pure: whoever implements it needs no switches."""
+"""The interface of the controller that REST, page and feed use. Pure: an implementation needs no switches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FabricReader(Protocol):
-    """The fabric as the controller knows it, for reading."""
+    """The controller's view of the fabric, read-only."""
 
     @property
     def state(self) -> FabricState:

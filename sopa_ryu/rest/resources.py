@@ -1,4 +1,4 @@
-"""What each resource of the REST interface answers: plain dictionaries, made from the controller's state."""
+"""The answers of the REST interface's resources: plain dictionaries, made from the controller's state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from sopa_ryu.runtime import process_stats
 from topologies import Host, Link, Switch, TopologyError
 
 TCP = 6
-LINKS_PER_HOST = 3  # k^3/4 hosts, and as many links at each of the three levels
+LINKS_PER_HOST = 3  # k^3/4 hosts, and the same number of links at each of the three levels
 
 
 class Resources:
-    """The answers, one method for each operation."""
+    """The answers, one method for each operation; `Problem` if there is none."""
 
     def __init__(self, fabric: FabricControl) -> None:
         self._fabric = fabric
@@ -32,7 +32,7 @@ class Resources:
     # -- the whole fabric ---------------------------------------------------------------------------------------------
 
     def fabric(self) -> dict[str, Any]:
-        """What the fabric is, who is connected, and what has failed."""
+        """Return size, connected switches, version and failures."""
         body = self.state.fabric()
         failures = body["failures"]
         return {
@@ -43,7 +43,7 @@ class Resources:
         }
 
     def switches(self) -> Listing:
-        """Every switch of the plan."""
+        """List all switches of the plan."""
         sessions = self._fabric.switch_sessions()
 
         def tell(switch: Switch) -> dict[str, Any]:
@@ -62,7 +62,7 @@ class Resources:
         return self._listing("switches", self.tree.switch_count, self.tree.switches(), tell)
 
     def links(self) -> Listing:
-        """Every cable of the plan, the hosts' first."""
+        """List all links of the plan, the hosts' first."""
 
         def tell(link: Link) -> dict[str, Any]:
             rates = self._fabric.link_rates(link)
@@ -81,7 +81,7 @@ class Resources:
         return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), tell)
 
     def hosts(self) -> Listing:
-        """Every host of the plan."""
+        """List all hosts of the plan."""
 
         def tell(host: Host) -> dict[str, Any]:
             edge = self.tree.edge_of(host)
@@ -99,20 +99,20 @@ class Resources:
     # -- what has happened --------------------------------------------------------------------------------------------
 
     def failures(self) -> Listing:
-        """What has failed, and for how long it is still held down if it is back."""
+        """List failed and drained elements, with the remaining hold-down of restored ones in seconds."""
         return self._list("failures", self.state.failure_list(time.monotonic()))
 
     def changes(self) -> Listing:
-        """The last versions, the latest first."""
+        """List the last versions, the latest first."""
         return self._list("changes", self.state.change_list(), epoch=self.state.epoch)
 
     def wiring(self) -> Listing:
-        """Every link that is not where the fat-tree wants it."""
+        """List the links whose cabling differs from the plan or is not confirmed."""
         report = self._fabric.wiring_report()
         return self._list("problems", report.pop("problems"), **report)
 
     def agents(self) -> Listing:
-        """The connected agents: what they have in force, and how far behind they are."""
+        """List the connected agents, with their versions and lag."""
         its, version = self._fabric.notifier, self.state.version
         body = {
             "version": version,
@@ -124,32 +124,34 @@ class Resources:
         return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))
 
     def process(self) -> dict[str, Any]:
-        """What the controller's process holds."""
+        """Return memory, open files and green threads of the controller."""
         return process_stats.process()
 
     def rules(self, name: str) -> dict[str, Any]:
-        """What a switch is meant to hold beside what it holds."""
+        """Return the intended and the installed rules of a switch."""
         try:
             switch = self.tree.switch(name)
         except TopologyError as error:
-            raise Problem(HTTPStatus.NOT_FOUND, f"{name} is no switch of this fabric, such as e0_0: {error}") from error
+            raise Problem(
+                HTTPStatus.NOT_FOUND, f"{name} is not a switch of this fabric, such as e0_0: {error}"
+            ) from error
         try:
             return self._fabric.switch_rules(switch)
         except SwitchError as error:
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"{name} cannot be asked: {error}") from error
+            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"the rules of {name} cannot be read: {error}") from error
 
     # -- drains -------------------------------------------------------------------------------------------------------
 
     def drains(self) -> Listing:
-        """What operators have taken out of the candidate paths."""
+        """List the drained links and switches."""
         return self._list("drains", sorted(self.state.drained))
 
     def put_drain(self, name: str) -> dict[str, Any]:
-        """Take a link or switch out of the candidate paths."""
+        """Drain a link or switch; return all drains."""
         return self._change_drain(name, True)
 
     def delete_drain(self, name: str) -> dict[str, Any]:
-        """Take it back."""
+        """Restore a link or switch; return all drains."""
         return self._change_drain(name, False)
 
     def _change_drain(self, name: str, drained: bool) -> dict[str, Any]:
@@ -157,7 +159,8 @@ class Resources:
             self._fabric.set_drained(name, drained)
         except TopologyError as error:
             raise Problem(
-                HTTPStatus.NOT_FOUND, f"{name} is no link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}"
+                HTTPStatus.NOT_FOUND,
+                f"{name} is not a link or switch of this fabric, such as a0_0-c0_1 or c0_1: {error}",
             ) from error
         except ValueError as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
@@ -177,7 +180,7 @@ class Resources:
         dport: int | None = None,
         seed: int = 1,
     ) -> dict[str, Any]:
-        """The candidate paths between two hosts, and those that failures exclude."""
+        """Return the candidate paths between two hosts, and the excluded ones."""
         source, destination = self.host("src", src), self.host("dst", dst)
         usable, excluded = self.state.failures.split(source, destination)
         body = {
@@ -202,11 +205,11 @@ class Resources:
         return body
 
     def host(self, name: str, text: str) -> Host:
-        """The host of an address or a name, which parameter ``name`` gave; `Problem` if there is none."""
+        """Return the host that ``text``, the value of parameter ``name``, names by address or by name."""
         try:
             return self.tree.host(text) if text.startswith("h") else self.tree.host_by_ip(text)
         except AddressValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}={text} is no IPv4 address: {error}") from error
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{name}={text} is not an IPv4 address: {error}") from error
         except TopologyError as error:
             raise Problem(HTTPStatus.NOT_FOUND, f"{name}: {error}") from error
 

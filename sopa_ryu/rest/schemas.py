@@ -1,4 +1,4 @@
-"""JSON Schemas (2020-12) of what the REST interface answers: the components of its OpenAPI document."""
+"""JSON Schemas (2020-12) of the answers of the REST interface: the components of its OpenAPI document."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
 SCHEMAS: dict[str, Schema] = {
     "Problem": _object(
         {"type": _STRING, "title": _STRING, "status": {"type": "integer"}, "detail": _STRING},
-        description="RFC 9457: `detail` says what was wrong with the request, and what would be right.",
+        description="RFC 9457: `detail` says what is wrong with the request and how to correct it.",
     ),
     "Failure": _object(
         {
@@ -84,7 +84,7 @@ SCHEMAS: dict[str, Schema] = {
                 description="in round-robin order",
             ),
             "excluded": _list(_object({"up": _UP, "reason": _STRING})),
-            "packets": _list(_INTEGER, description="of each packet the index of its path in `candidates`"),
+            "packets": _list(_INTEGER, description="for each packet, the index of its path in `candidates`"),
         },
         optional=("packets",),
     ),

@@ -361,7 +361,7 @@ def test_what_is_not_there_cannot_fail() -> None:
         for mistake, message in (
             (lambda: set_silent(lab, "a0_0-c1_0", "a0_0", True), "not cabled together"),
             (lambda: set_silent(lab, "a0_0", "a0_0", True), "is a switch, not a link"),
-            (lambda: set_silent(lab, LINK, "c0_0", True), "c0_0 is no end of a0_0-c0_1"),
+            (lambda: set_silent(lab, LINK, "c0_0", True), "c0_0 is not an end of a0_0-c0_1"),
             (lambda: set_silent(lab, "h0_0_2-e0_0", "e0_0", True), "is a host's link"),
             (lambda: kill_switch(lab, "h0_0_2"), "h0_0_2 is a host"),
             (lambda: kill_switch(lab, "x9"), "no switch or host"),

@@ -68,7 +68,7 @@ def test_one_name_that_is_none_keeps_no_other_from_being_drained(healthy: Fabric
     done = sopa(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")
     assert done.returncode == 1
     assert "c0_1: drained" in done.stdout
-    assert "c9_9 is no link or switch" in done.stderr
+    assert "c9_9 is not a link or switch" in done.stderr
     assert "the only link of its host" in done.stderr
     assert sopa(its, "restore", "c0_1").returncode == 0
 

@@ -1,1 +1,1 @@
-"""The laboratory: hosts and switches of a fabric on this machine, in namespaces of their own, with an Open vSwitch of their own."""
+"""The lab: hosts and switches of a fabric on this machine, in private namespaces with a private Open vSwitch."""

@@ -1,8 +1,8 @@
-"""Mininet, built in batches: the same nodes, names, interfaces and prompt, in a fraction of the time.
+"""A Mininet network built in batches: the same nodes, names, interfaces and prompt in a fraction of the time.
 
-Mininet configures every interface by commands through its node's shell, one after the other. Here the veth pairs are
+Mininet configures each interface by commands through its node's shell, one after the other. Here the veth pairs are
 one ``ip -batch``, each host is one short script in its network namespace (as many at a time as there are processors),
-and stopping is one kill and one deletion by interface group. It is for `hermetic.isolated` only.
+and stopping is one kill and one deletion by interface group. It runs inside `isolation.isolated` only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mininet.util import errRun
 
 from topologies.lab.mininet_topo import OFFLOADS_OFF, FabricHost, FatTreeTopo
 
-GROUP = "83"  # of every interface in the lab's root namespace, so that one command deletes them
+GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
 CONGESTION_CONTROL = "cubic"
 
 _FILES_PER_NODE = 4
@@ -34,20 +34,20 @@ _SPARE_FILES = 512
 
 
 class LabError(RuntimeError):
-    """A command that builds or changes the lab failed; the message has what it said."""
+    """A command that builds or changes the lab failed; the text has its output."""
 
 
 class LabInterface(Intf):
-    """An interface that exists and is configured already, and that keeps its host's routes when it comes up again."""
+    """An interface that already exists and is configured; its host's routes survive down and up."""
 
     def config(self, ip: str | None = None, **_params: Any) -> dict[str, Any]:
-        """Note the address; set nothing."""
+        """Store the address; configure nothing."""
         if ip is not None:
             self.ip, self.prefixLen = ip.split("/")
         return {}
 
     def ifconfig(self, *args: str) -> str:
-        """Run ifconfig, as Mininet's ``link A B up`` does; then set the routes that the kernel forgot meanwhile."""
+        """Run ifconfig, as Mininet's ``link A B up`` does, then restore the routes that the kernel deleted."""
         said: str = super().ifconfig(*args)
         if args == ("up",) and isinstance(self.node, FabricHost):
             for route in routes(self.node):
@@ -56,24 +56,24 @@ class LabInterface(Intf):
 
 
 class LabLink(Link):
-    """A Mininet link whose veth pair has been made already."""
+    """A Mininet link whose veth pair already exists."""
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_kwargs: Any) -> None:
-        """Make nothing."""
+        """Create nothing."""
 
 
 class LabSwitch(OVSSwitch):
-    """An Open vSwitch bridge that needs no shell, says so when a command fails, and can be started again later.
+    """An Open vSwitch bridge that needs no shell, reports failed commands, and can be restarted.
 
     Parameters
     ----------
     name : str
-        The bridge's.
+        The bridge's name.
     interface_settings : callable
-        From an interface's name to further columns for ``ovs-vsctl set Interface``.
+        Maps an interface's name to further columns for ``ovs-vsctl set Interface``.
     started : callable
-        Told the name after a start of this one switch: Open vSwitch has cleared its interfaces' queueing disciplines.
+        Called with the name after this switch was started alone: Open vSwitch has cleared its interfaces' queueing disciplines.
     """
 
     def __init__(
@@ -84,23 +84,23 @@ class LabSwitch(OVSSwitch):
         super().__init__(name, **params)
 
     def intfOpts(self, intf: Any) -> str:
-        """Mininet's settings of an interface, and the lab's."""
+        """Return Mininet's settings of an interface and the lab's."""
         return f"{super().intfOpts(intf)} {self._interface_settings(intf.name)}"
 
     def vsctl(self, *args: Any, **kwargs: Any) -> str | None:
-        """Run ovs-vsctl on words as in a shell, or add them to the batch."""
+        """Run ovs-vsctl with arguments as in a shell, or add them to the batch."""
         if self.batch:
             return super().vsctl(*args, **kwargs)
         return _vsctl(" ".join(str(arg) for arg in args))
 
     def start(self, controllers: Iterable[Any]) -> None:
-        """Create the bridge; those of the batch are connected to no controller yet."""
+        """Create the bridge; bridges of the batch are connected to the controller later."""
         super().start([] if self.batch else controllers)
         if not self.batch:
             self._started(self.name)
 
     def stop(self, deleteIntfs: bool = True) -> None:
-        """Delete the bridge, if there is one; the interfaces stay as they are unless they are deleted too."""
+        """Delete the bridge if it exists; its interfaces stay unless ``deleteIntfs`` is set."""
         self.vsctl("--if-exists", "del-br", self.name)
         Switch.stop(self, deleteIntfs)
 
@@ -122,10 +122,10 @@ def _vsctl(words: str) -> str:
 
 
 class LabController(RemoteController):
-    """Where the switches connect to; whether anyone listens there yet is not checked."""
+    """The address that the switches connect to, without a check that a controller listens."""
 
     def checkListening(self) -> None:
-        """Check nothing: the controller may come later."""
+        """Check nothing: the controller may start later."""
 
 
 class BatchNet(Mininet):
@@ -136,15 +136,15 @@ class BatchNet(Mininet):
     topo : FatTreeTopo
         The fabric.
     controller_port : int, optional
-        Where the switches connect to, on 127.0.0.1; without it they connect to nothing.
+        The controller's port on 127.0.0.1; None for no controller.
     more_links : list of str
-        Further lines for ``ip -batch``, with ``{name}`` for the process id of the host of that name.
+        Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
     more_script : callable
-        From a host's name to further lines of the shell script that configures it.
+        Maps a host's name to further lines of the shell script that configures it.
     interface_settings, started : callable
         As of `LabSwitch`.
     say : callable
-        Told what is going on.
+        Called with a line of progress.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class BatchNet(Mininet):
         self._started = started
         self._say = say
         _allow_files(topo.tree.host_count + topo.tree.switch_count)
-        # Mininet would raise the machine's own limits (buffers, neighbour tables) and leave them so
+        # Mininet would raise the machine's limits (buffers, neighbour tables) and not restore them
         Mininet.inited = True
         controllers = []
         if controller_port is not None:
@@ -173,11 +173,11 @@ class BatchNet(Mininet):
         )
 
     def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
-        """Add a link; the MAC addresses that Mininet draws for it are not used."""
+        """Add a link without the random MAC addresses that Mininet chooses."""
         return super().addLink(node1, node2, port1, port2, **{**params, "addr1": None, "addr2": None})
 
     def buildFromTopo(self, topo: FatTreeTopo | None = None) -> None:
-        """Start the nodes' shells, then make every interface at once."""
+        """Start the nodes' shells, then create every interface in one batch."""
         super().buildFromTopo(topo)
         self._say(f"wiring {len(self.links)} links")
         lines = [line.format_map(_Pids(self)) for line in self._more_links]
@@ -192,13 +192,13 @@ class BatchNet(Mininet):
         run_batch(["ip", "-batch", "-"], lines)
 
     def configHosts(self) -> None:
-        """Configure all hosts side by side, each by one script."""
+        """Configure all hosts in parallel, each by one script."""
         self._say(f"configuring {len(self.hosts)} hosts")
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(self._configure, self.hosts))
 
     def connect(self) -> None:
-        """Have every switch connect to the controller."""
+        """Connect every switch to the controller."""
         targets = [f"{controller.protocol}:{controller.IP()}:{controller.port}" for controller in self.controllers]
         if targets:
             commands = (
@@ -208,7 +208,7 @@ class BatchNet(Mininet):
             _vsctl(" -- ".join(commands))
 
     def stop(self) -> None:
-        """End every process in the hosts' namespaces, then delete the interfaces; the bridges end with Open vSwitch."""
+        """Kill every process in the hosts' namespaces, then delete the interfaces; the bridges end with Open vSwitch."""
         shells = [node for node in (*self.hosts, *self.switches, *self.controllers) if node.shell]
         _kill_inside({_namespace(host.pid) for host in self.hosts if host.shell})
         for node in shells:
@@ -216,7 +216,7 @@ class BatchNet(Mininet):
                 os.killpg(node.pid, signal.SIGKILL)
         for node in shells:
             node.cleanup()
-        # Open vSwitch leaves its bridges' own interfaces behind, for its next start
+        # Open vSwitch keeps its bridges' own interfaces for its next start
         lines = [f"link set {name} group {GROUP}\n" for name in (*(str(node) for node in self.switches), "ovs-netdev")]
         for command, text in ((["-force", "-batch", "-"], "".join(lines)), (["link", "delete", "group", GROUP], "")):
             subprocess.run(["ip", *command], input=text, text=True, check=False, capture_output=True)
@@ -229,7 +229,7 @@ class BatchNet(Mininet):
         params, interface = host.params, host.defaultIntf()
         interface.config(ip=params["ip"])
         interface.mac = params["mac"]
-        # IPv6 goes before the interface comes up, so that nothing is ever sent of it
+        # IPv6 is disabled before the interface comes up, so that no IPv6 packet is sent
         run_batch(
             ["nsenter", f"--net=/proc/{host.pid}/ns/net", "sh", "-e"],
             [
@@ -248,10 +248,10 @@ class BatchNet(Mininet):
 
 
 def routes(host: FabricHost) -> list[str]:
-    """Arguments of ``ip`` that set a host's routes, which the kernel forgets when the interface goes down.
+    """Return the arguments of ``ip`` that set a host's routes, which the kernel deletes when the interface goes down.
 
-    They select the congestion control too: the sysctl takes in a namespace only what the machine allows every user, and
-    where bbr is the default that does not include cubic.
+    They also select the congestion control: inside a namespace the sysctl accepts only algorithms that the machine allows every
+    user, and where bbr is the default these do not include cubic.
     """
     address, interface = ip_interface(host.params["ip"]), host.defaultIntf()
     return [
@@ -266,12 +266,12 @@ class _Pids(dict[str, int]):
 
 
 def run_batch(command: list[str], lines: list[str]) -> None:
-    """Run a command that reads its work from stdin.
+    """Run a command that reads lines from stdin.
 
     Raises
     ------
     LabError
-        If it fails, with the first of what it said.
+        If it fails, with the first lines of its output.
     """
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -280,7 +280,7 @@ def run_batch(command: list[str], lines: list[str]) -> None:
 
 
 def _allow_files(nodes: int) -> None:
-    """Set the limit of open files to what that many shells need; mnexec closes every number up to it, so no higher."""
+    """Set the limit of open files to the need of that many shells, but no higher: mnexec closes every descriptor up to it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = max(1024, nodes * _FILES_PER_NODE + _SPARE_FILES)
     limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
@@ -296,10 +296,10 @@ def _namespace(pid: int | str) -> int | None:
 
 
 def _kill_inside(namespaces: set[int | None]) -> None:
-    """Kill every process in those network namespaces, shells and what they started in the background, and see it gone."""
+    """Kill every process in those network namespaces, background processes included, and wait until all have ended."""
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
-        # a process that has ended has left its namespace, even if nobody has waited for it yet
+        # a process that has ended has left its namespace, even if its parent has not waited for it yet
         inside = [int(pid) for pid in os.listdir("/proc") if pid.isdigit() and _namespace(pid) in namespaces - {None}]
         if not inside:
             return

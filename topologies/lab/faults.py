@@ -1,6 +1,6 @@
-"""Faults of a lab beyond a cut cable (`Lab.set_link`): silent loss, dead switches, swapped cables. All can be undone.
+"""Faults of a lab beyond a cut cable (`Lab.set_link`): silent loss, dead switches, swapped cables. Each can be undone.
 
-They are independent of each other and of `Lab.set_link`: when every one has been undone, in whatever order, the lab is healthy.
+They are independent of each other and of `Lab.set_link`: when all have been undone, in any order, the lab is healthy.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from topologies.structure import Link, Node, Switch, TopologyError
 
 
 def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
-    """Have packets vanish on one way of a link such as ``a0_0-c0_1``, or no longer: everything, BFD and LLDP included.
+    """Drop all packets in one direction of a link such as ``a0_0-c0_1``, BFD and LLDP included, or stop dropping them.
 
-    The carrier stays up at both ends, no counter counts a loss, and the other way works unless it is silent too.
+    The carrier stays up at both ends, no counter counts a loss, and the other direction works unless it is silent too.
 
     Parameters
     ----------
@@ -22,29 +22,29 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
     name : str
         A link between switches.
     towards : str
-        The end of it that receives nothing, ``c0_1``.
+        The end that receives nothing, ``c0_1``.
     silent : bool
 
     Raises
     ------
     TopologyError
-        If the fabric has no such link, it is a host's, or ``towards`` is none of its ends.
+        If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
     link = _link(lab, name)
     if not isinstance(link.lower, Switch):
         raise TopologyError(f"{name} is a host's link; only links between switches can be silent")
     ends = {lab.tree.name(link.lower): link.upper, lab.tree.name(link.upper): link.lower}
     if towards not in ends:
-        raise TopologyError(f"{towards} is no end of {name}")
+        raise TopologyError(f"{towards} is not an end of {name}")
     sender = ends[towards]
     interface = lab.interface(sender, lab.tree.port(sender, lab.tree.switch(towards)))
     run_batch(["tc", "-batch", "-"], [silence(interface, silent)])
 
 
 def silence_switch(lab: Lab, name: str, silent: bool) -> None:
-    """Have a switch lose power as its neighbours see it, or come back: nothing passes it, and no port loses its carrier.
+    """Silence every link of a switch in both directions, as a power failure looks to its neighbours, or undo it.
 
-    Its OpenFlow channel stays, as that of a switch without power does until somebody asks: whoever is to notice has BFD.
+    No port loses its carrier and the OpenFlow channel stays open, so that only BFD detects it.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ def silence_switch(lab: Lab, name: str, silent: bool) -> None:
 
 
 def kill_switch(lab: Lab, name: str) -> None:
-    """Have a switch die: its OpenFlow channel closes, it forwards nothing, but its neighbours' ports keep their carrier.
+    """Stop a switch: its OpenFlow channel closes and it forwards nothing, but its neighbours' ports keep their carrier.
 
-    It is what Mininet's ``switch NAME stop`` does at the lab's prompt. A dead switch stays dead.
+    The same as Mininet's ``switch NAME stop`` at the lab's prompt. For a dead switch it does nothing.
 
     Raises
     ------
@@ -79,9 +79,9 @@ def kill_switch(lab: Lab, name: str) -> None:
 
 
 def restore_switch(lab: Lab, name: str) -> None:
-    """Have a dead switch come back as it was started, without any flow entry; one that lives is left alone.
+    """Start a dead switch again, without any flow entry; for a living switch do nothing.
 
-    It connects to the controller at once, before BFD is up on its links.
+    It connects to the controller immediately, before BFD is up on its links.
 
     Raises
     ------
@@ -93,18 +93,18 @@ def restore_switch(lab: Lab, name: str) -> None:
 
 
 def swap_cables(lab: Lab, first: str, second: str) -> None:
-    """Exchange two cables' plugs at the switch that both end at; the same call again undoes it.
+    """Exchange the plugs of two cables at their common switch; the same call again undoes it.
 
     After ``swap_cables(lab, "a0_0-c0_0", "a0_0-c0_1")`` port 3 of a0_0 leads to c0_1 and port 4 to c0_0. The switch's two
-    interfaces exchange their OpenFlow port numbers; interfaces and the other ends stay as they are. So for `Lab.set_link` and
-    `set_silent` a link's name keeps meaning the same cable, wherever it is plugged in now. The switch reports both ports as
-    removed and added, and their BFD sessions start anew.
+    interfaces exchange their OpenFlow port numbers; interfaces and the other ends do not change. So for `Lab.set_link` and
+    `set_silent` a link's name still means the same cable. The switch reports both ports as removed and added, and their BFD
+    sessions start anew.
 
     Parameters
     ----------
     lab : Lab
     first, second : str
-        Links of one level with one end in common; where that is a core switch, they come from different pods.
+        Links of one level with one common end; if that is a core switch, they lead to different pods.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def swap_cables(lab: Lab, first: str, second: str) -> None:
 
 
 def _exchange(lab: Lab, switch: Switch, ends: list[Node]) -> None:
-    """Exchange the OpenFlow port numbers of a switch's interfaces to two neighbours, for Mininet as well."""
+    """Exchange the OpenFlow port numbers of a switch's interfaces to two neighbours, in Mininet too."""
     node = lab.node(switch)
     one, other = (node.nameToIntf[lab.interface(switch, lab.tree.port(switch, end))] for end in ends)
     ports = node.ports

@@ -1,12 +1,12 @@
-"""Run a function in network, mount and process namespaces of its own, so that nothing of it can outlive it.
+"""Runs a function in private network, mount and process namespaces, so that nothing it creates outlives it.
 
-Three processes stand between the caller and the function, each dying with the one before it (``PR_SET_PDEATHSIG``)::
+Three processes are between the caller and the function, each of which dies with its parent (``PR_SET_PDEATHSIG``)::
 
     caller --fork--> keeper --unshare, fork--> init (process 1 inside) --fork--> main()
 
-*init* mounts a fresh ``/proc``, ``/sys`` and ``/run`` and reaps orphans. When it ends, for whatever reason, the kernel
-kills every process inside, and with the last of them the namespaces go: interfaces, mounts, sockets and files in
-``/run``. Hence nothing has to be cleaned up by hand, and two labs side by side cannot see each other.
+*init* mounts a fresh ``/proc``, ``/sys`` and ``/run`` and reaps orphans. When it ends, for any reason, the kernel kills every
+process inside, and the namespaces end with the last of them: interfaces, mounts, sockets and files in ``/run``. So nothing has
+to be cleaned up by hand, and two labs cannot see each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-GRACE_SECONDS = 10.0  # what main() gets after SIGTERM or SIGHUP, before it is killed
+GRACE_SECONDS = 10.0  # for main() to end after SIGTERM or SIGHUP, before it is killed
 
 _CLONE_NEWNS, _CLONE_NEWPID, _CLONE_NEWNET = 0x0002_0000, 0x2000_0000, 0x4000_0000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 0x2, 0x4, 0x8, 0x4000, 0x4_0000
@@ -37,7 +37,7 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP)
 _WATCHED = (*_FORWARDED, signal.SIGINT, signal.SIGCHLD)
-_VARIABLE = "SOPA_ISOLATED"  # holds the network namespace's number, for is_isolated()
+_VARIABLE = "SOPA_ISOLATED"  # the network namespace's inode number, for is_isolated()
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PACKAGES = {
@@ -63,27 +63,27 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class NotRootError(PermissionError):
-    """Namespaces, interfaces and Open vSwitch's userspace datapath need root."""
+    """The caller is not root, which namespaces, interfaces and Open vSwitch's userspace datapath require."""
 
     def __init__(self) -> None:
         super().__init__("this needs root, to create namespaces and network interfaces: run it with sudo")
 
 
 class MissingCommandError(FileNotFoundError):
-    """A program that the lab runs is not installed."""
+    """A program that the lab needs is not installed."""
 
 
 class IsolationError(OSError):
-    """The kernel refused a namespace or a mount, as it does in a container without the privilege."""
+    """The kernel refused a namespace or a mount, for example in an unprivileged container."""
 
 
 def require(*commands: str) -> None:
-    """Check that programs are installed, here or in an ``sbin`` directory that ``PATH`` may lack.
+    """Check that programs are installed, in ``PATH`` or in an ``sbin`` directory.
 
     Raises
     ------
     MissingCommandError
-        Naming every missing one, the Debian packages that have them, and ``make install``.
+        With every missing program, the Debian packages that contain them, and ``make install``.
     """
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN))
     missing = [command for command in commands if shutil.which(command, path=path) is None]
@@ -95,9 +95,10 @@ def require(*commands: str) -> None:
 
 
 def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
-    """Have the kernel send ``signum`` to this process when the thread that forked it ends.
+    """Ask the kernel to send ``signum`` to this process when the thread that forked it ends.
 
-    Call it right after a fork, ``parent`` being ``os.getpid()`` from before; a parent that ended meanwhile is noticed.
+    Call it right after a fork, with ``os.getpid()`` from before the fork as ``parent``; a parent that has ended meanwhile is
+    detected.
     """
     _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
     if os.getppid() not in (parent, 0):  # 0: the parent is outside this process namespace
@@ -105,23 +106,22 @@ def die_with_parent(parent: int, signum: int = signal.SIGKILL) -> None:
 
 
 def isolated(main: Callable[[], int]) -> int:
-    """Run ``main`` in namespaces of its own and wait for it.
+    """Run ``main`` in private namespaces and wait for it.
 
     Standard streams and the terminal are shared. SIGTERM and SIGHUP to the caller become ``SystemExit`` (143, 129) in
-    ``main``, which has `GRACE_SECONDS` to end; Ctrl-C at the terminal is left to ``main``, as KeyboardInterrupt.
-    Whatever happens, also when the caller is killed, no process, interface, mount or file of ``/run`` is left. It can
-    be nested.
+    ``main``, which has `GRACE_SECONDS` to end; Ctrl-C at the terminal raises KeyboardInterrupt in ``main``. No process,
+    interface, mount or file of ``/run`` remains, even if the caller is killed. Calls can be nested.
 
     Parameters
     ----------
     main : callable
-        Runs in a child process: what it changes in memory stays there. Returns an exit status.
+        Runs in a child process, so that its changes in memory are lost. Returns an exit status.
 
     Returns
     -------
     int
-        What ``main`` returned, or its ``SystemExit`` code; 1 after an exception (shown on stderr), 130 after
-        KeyboardInterrupt, 128 + n if it was ended by signal n.
+        The exit status of ``main``, or its ``SystemExit`` code; 1 after an exception (shown on stderr), 130 after
+        KeyboardInterrupt, 128 + n after signal n.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def isolated(main: Callable[[], int]) -> int:
         with os.fdopen(errors, "rb") as pipe:
             problem = pipe.read().decode()
         while signal.sigtimedwait((*_FORWARDED, signal.SIGINT), 0):
-            pass  # they were meant for main()
+            pass  # meant for main()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     if problem:
@@ -155,7 +155,7 @@ def isolated(main: Callable[[], int]) -> int:
 
 
 def is_isolated() -> bool:
-    """Whether this process runs inside `isolated`, in its network namespace, where it may change what it likes."""
+    """Return whether this process runs inside `isolated`, where it may change the network."""
     return os.environ.get(_VARIABLE) == _network_namespace()
 
 
@@ -164,7 +164,7 @@ def _network_namespace() -> str:
 
 
 def _guarded(body: Callable[[], int], errors: int) -> NoReturn:
-    """Run a forked process's part; it never returns into the caller's stack."""
+    """Run a forked process's part; never return into the caller's stack."""
     status = 1
     try:
         status = body()
@@ -176,7 +176,7 @@ def _guarded(body: Callable[[], int], errors: int) -> NoReturn:
 
 
 def _keeper(main: Callable[[], int], caller: int, mask: set[int | signal.Signals], errors: int) -> int:
-    """Hold the namespaces; a process cannot move into a new process namespace itself, only its children can."""
+    """Create the namespaces and wait; only the children of a process can move into a new process namespace."""
     die_with_parent(caller)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _check(_libc.unshare(_CLONE_NEWNET | _CLONE_NEWNS | _CLONE_NEWPID), "new network, mount and process namespaces")
@@ -192,16 +192,16 @@ def _keeper(main: Callable[[], int], caller: int, mask: set[int | signal.Signals
 
 
 def _init(main: Callable[[], int], keeper: int, alive: int, mask: set[int | signal.Signals], errors: int) -> int:
-    """Process 1 inside: prepare the namespaces, start main(), reap whatever is orphaned to it, end with main()."""
+    """Run process 1 inside: prepare the namespaces, start main(), reap orphans, end with main()."""
     die_with_parent(keeper)
     if select.select([alive], [], [], 0)[0]:
-        return 1  # the keeper's end of the pipe is closed: it died before the line above
+        return 1  # the keeper's end of the pipe is closed: the keeper died before die_with_parent()
     os.close(alive)
     _mount("none", "/", None, _MS_REC | _MS_PRIVATE)
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _mount("sysfs", "/sys", "sysfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _mount("tmpfs", "/run", "tmpfs", _MS_NOSUID | _MS_NODEV, b"mode=755")
-    with contextlib.suppress(IsolationError):  # a kernel without BPF; who needs it says so
+    with contextlib.suppress(IsolationError):  # a kernel without BPF: the BPF loader reports it
         _mount("bpf", "/sys/fs/bpf", "bpf", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _loopback_up()
     child = os.fork()
@@ -213,14 +213,14 @@ def _init(main: Callable[[], int], keeper: int, alive: int, mask: set[int | sign
 
 
 def _run(main: Callable[[], int], mask: set[int | signal.Signals]) -> int:
-    """Call main() with ordinary signal handling, and turn however it ends into an exit status."""
+    """Call main() with default signal handling, and convert any ending into an exit status."""
     die_with_parent(1)
     for signum in _FORWARDED:
         signal.signal(signum, _leave)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, mask - set(_WATCHED))
     os.environ[_VARIABLE] = _network_namespace()
-    atexit._clear()  # what the caller has registered is the caller's to run
+    atexit._clear()  # the caller's functions run in the caller
     path = os.environ.get("PATH", os.defpath).split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join([*path, *(sbin for sbin in _SBIN if sbin not in path)])
     status = 1
@@ -245,12 +245,12 @@ def _run(main: Callable[[], int], mask: set[int | signal.Signals]) -> int:
 
 def _leave(signum: int, _frame: FrameType | None) -> None:
     for other in _FORWARDED:
-        signal.signal(other, signal.SIG_IGN)  # once: a second one would interrupt the cleaning up
+        signal.signal(other, signal.SIG_IGN)  # a second signal would interrupt the cleanup
     raise SystemExit(128 + signum)
 
 
 def _watch(child: int, grace: float | None, reap_all: bool = False) -> int:
-    """Wait for a child, passing SIGTERM and SIGHUP on to it; kill it ``grace`` seconds after the first.
+    """Wait for a child and forward SIGTERM and SIGHUP to it; kill it ``grace`` seconds after the first.
 
     The signals in `_WATCHED` are blocked here.
     """
@@ -267,15 +267,15 @@ def _watch(child: int, grace: float | None, reap_all: bool = False) -> int:
                     break
         if status is not None:
             return status if status >= 0 else 128 - status
-        # waking every now and then costs nothing, and no lost SIGCHLD can then hang us
+        # a timeout, so that a lost SIGCHLD cannot block this process
         patience = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
         if patience <= 0:
             os.kill(child, signal.SIGKILL)
             deadline, patience = None, 1.0
         received = signal.sigtimedwait(_WATCHED, patience)
         if received is None and forwarded and reap_all:
-            # Python may note a signal just before it goes to sleep, and sleep all the same: another one wakes it. Where the
-            # first was heeded it is ignored.
+            # Python may record a signal just before it blocks, and block nevertheless: a second signal wakes it. It is ignored if
+            # the first was handled.
             os.kill(child, forwarded)
         if received and received.si_signo in _FORWARDED:
             forwarded = received.si_signo

@@ -1,7 +1,7 @@
-"""The fat-tree as a Mininet topology: Mininet's nodes and links, `FatTree`'s names, ports and addresses.
+"""The fat-tree as a Mininet topology: Mininet's nodes and links with the names, ports and addresses of `FatTree`.
 
-Plain ``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so it needs Mininet and
-the standard library only.
+``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so that it must import only Mininet
+and the standard library.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from mininet.topo import Topo
 from topologies.lab.isolation import MissingCommandError, require
 from topologies.structure import MAX_K, MIN_K, FatTree, TopologyError
 
-# What AF_PACKET, through which Open vSwitch's userspace datapath sends, cannot carry.
+# Open vSwitch's userspace datapath sends by AF_PACKET, which supports none of these.
 OFFLOADS_OFF = "tx off rx off tso off gso off gro off"
 
 
 class FabricHost(Host):
-    """A Mininet host whose interface sends real packets: checksums filled in, no super-packets, no IPv6 chatter."""
+    """A Mininet host whose interface sends real packets: with checksums, not larger than the MTU, and without IPv6."""
 
     def config(self, **params: Any) -> dict[str, Any]:
-        """Configure the host as Mininet does, then its interface's offloads and IPv6."""
+        """Configure the host as Mininet does, then disable its interface's offloads and IPv6."""
         results: dict[str, Any] = super().config(**params)
-        # one command, as each costs a round trip to the host's shell; it says something only if it fails
+        # one command, because each costs a round trip to the host's shell; it prints only errors
         results["offloads"] = self.cmd(
             "for f in all default; do echo 1 > /proc/sys/net/ipv6/conf/$f/disable_ipv6; done;"
             f" ethtool -K {self.defaultIntf()} {OFFLOADS_OFF} > /dev/null"
@@ -38,11 +38,11 @@ class FatTreeTopo(Topo):
     Raises
     ------
     TopologyError
-        If ``k`` is not an even number that `FatTree` takes.
+        If `FatTree` does not accept ``k``.
     """
 
     def build(self, k: int = 4) -> None:
-        """Add every host, switch and link (called by Mininet)."""
+        """Add every host, switch and link; called by Mininet."""
         self.tree = tree = FatTree(k)
         for host in tree.hosts():
             self.addHost(
@@ -64,16 +64,16 @@ class FatTreeTopo(Topo):
 
 
 def topo_from_command_line(*sizes: object, **named: object) -> FatTreeTopo:
-    """What ``mn --topo fattree,K`` or ``fattree,k=K`` calls; K is 4 if it is left out.
+    """Build the topology for ``mn --topo fattree,K`` or ``fattree,k=K``; K is 4 by default.
 
-    Any mistake ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
+    An error ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
     Mininet, ping and controller on the machine.
     """
     try:
         require("ethtool")
         values = [*sizes, *named.values()]
         if len(values) > 1 or named.keys() - {"k"}:
-            raise TopologyError(f"one size, an even number from {MIN_K} to {MAX_K}, is all that it takes")
+            raise TopologyError(f"the only argument is K, an even number from {MIN_K} to {MAX_K}")
         return FatTreeTopo(*values)
     except (TopologyError, MissingCommandError) as error:
         raise SystemExit(f"mn --topo fattree,K: {error}") from None

@@ -1,8 +1,8 @@
-"""The lab: hosts and switches of a fat-tree on this machine, with real packets, in namespaces that vanish.
+"""The lab: hosts and switches of a fat-tree on this machine, with real packets, in private namespaces.
 
-Use it inside `hermetic.isolated`. It starts no controller and no agent; who does finds the hooks here: `Lab.netns`,
-`Lab.management_address`, `Lab.set_link`, `Lab.port_packets`, and Mininet's own network as `Lab.net`; further faults are in
-`lab_faults`.
+Use it inside `isolation.isolated`. It starts no controller and no agent; for those who do, it has `Lab.netns`,
+`Lab.management_address`, `Lab.set_link`, `Lab.port_packets`, and Mininet's network as `Lab.net`. Further faults are in
+`topologies.lab.faults`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from topologies.structure import FatTree, Host, Level, Link, Switch, TopologyErr
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
-FRAME_MEMORY_BYTES = 2500  # a full Ethernet frame as the kernel counts its memory
-ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: no host takes it
+FRAME_MEMORY_BYTES = 2500  # memory of a full Ethernet frame in the kernel's accounting
+ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: every host ignores it
 
 _BFD_SECONDS = 30.0
 _BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
@@ -43,22 +43,22 @@ class Lab:
     tree : FatTree
         The fabric.
     rate_mbit : float, optional
-        Rate of every link in each direction, in Mbit/s; None for no limit.
+        Rate of every link in each direction in Mbit/s; None for no limit.
     queue_packets : int
-        Full-size frames that a link's queue holds, if it has a rate.
+        Length of a link's queue in full-size frames, if it has a rate.
     controller_port : int, optional
-        Where the switches connect to, on 127.0.0.1; None for no controller.
+        The controller's port on 127.0.0.1; None for no controller.
     say : callable
-        Told what is going on, a line at a time.
+        Called with each line of progress.
     bfd : bool
-        Whether BFD watches every link between switches (`bfd_interval_ms`). They connect to the controller once all
-        those links are up.
+        Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller when all
+        sessions are up.
 
     Raises
     ------
     MissingCommandError, OvsError, LabError
-        On entering, if a program is not installed, something does not start (what had been started is stopped), or
-        it is not inside `hermetic.isolated`.
+        On entering, if a program is not installed, a part does not start (the others are stopped), or it is not inside
+        `isolation.isolated`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Lab:
 
     def __enter__(self) -> Lab:
         if not is_isolated():
-            raise LabError("a Lab changes the network that it runs in: run it by hermetic.isolated()")
+            raise LabError("a Lab changes the network of its namespace: run it inside isolation.isolated()")
         require("ip", "tc", "ethtool", "ifconfig", "nsenter", "mnexec")
         try:
             self._start()
@@ -101,7 +101,7 @@ class Lab:
         self.stop()
 
     def stop(self) -> None:
-        """End the hosts with every process in them, the switches, and all interfaces. It can be called again."""
+        """Stop the switches, the hosts with every process in them, and delete all interfaces. It can be called again."""
         if self.net is not None:
             self._say("stopping the lab")
         self.ovs.stop()
@@ -112,23 +112,23 @@ class Lab:
     # -- hooks --------------------------------------------------------------------------------------------------------
 
     def netns(self, host: Host | str) -> str:
-        """A host's network namespace, as a path for ``nsenter --net=``."""
+        """Return the path of a host's network namespace, for ``nsenter --net=``."""
         return f"/proc/{self.node(host).pid}/ns/net"
 
     def node(self, node: Host | Switch | str) -> Any:
-        """Mininet's node; `TopologyError` if the fabric has none of that name."""
+        """Return Mininet's node; raise `TopologyError` if the fabric has none of that name."""
         return self.net[self.tree.name(self.tree.node(node) if isinstance(node, str) else node)]
 
     def management_address(self, host: Host | str) -> IPv4Address:
-        """A host's address on the management network, on which it reaches `MANAGEMENT_ROOT` and nobody else."""
+        """Return a host's address on the management network, which connects it to `MANAGEMENT_ROOT` only."""
         return self._management[self.tree.host(host) if isinstance(host, str) else host]
 
     def interface(self, node: Host | Switch, port: int) -> str:
-        """An interface's name: ``e0_0-eth1``, ``h0_0_2-eth0``."""
+        """Return an interface's name: ``e0_0-eth1``, ``h0_0_2-eth0``."""
         return f"{self.tree.name(node)}-eth{port}"
 
     def fabric_interfaces(self) -> Iterator[tuple[str, str]]:
-        """Every interface of a link between switches, and the one at the link's other end."""
+        """Yield every interface of a link between switches, with the one at the link's other end."""
         for link in self.tree.links():
             if isinstance(link.lower, Switch):
                 lower = self.interface(link.lower, self.tree.port(link.lower, link.upper))
@@ -137,9 +137,9 @@ class Lab:
                 yield upper, lower
 
     def set_link(self, name: str, up: bool) -> None:
-        """Take a link such as ``a0_0-c0_1`` or ``h0_0_2-e0_0`` down at both ends, or bring it up.
+        """Set a link such as ``a0_0-c0_1`` or ``h0_0_2-e0_0`` down at both ends, or up.
 
-        Like Mininet's ``link A B down``, but it does not need the nodes' shells, which may be busy.
+        Like Mininet's ``link A B down``, but without the nodes' shells, which may be busy.
 
         Raises
         ------
@@ -160,7 +160,7 @@ class Lab:
             run_batch([*enter, "ip", "-batch", "-"], lines)
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Packets received so far by each switch of a level, over its fabric ports, without BFD and LLDP."""
+        """Return the packets received so far by each switch of a level on its fabric ports, without BFD and LLDP."""
         counts = {}
         for switch in self.tree.switches(level):
             name = self.tree.name(switch)
@@ -169,11 +169,11 @@ class Lab:
         return counts
 
     def bfd_up(self) -> dict[str, bool]:
-        """From each interface that BFD watches to whether its session is up, as its switch sees it."""
+        """Return for each interface with BFD whether its switch reports the session as up."""
         return {name: up == "true" for name, up in _BFD_SESSION.findall(self.ovs.appctl("bfd/show"))}
 
     def shape(self, interfaces: Iterable[str]) -> None:
-        """Give switches' interfaces their rate again: Open vSwitch clears the queueing disciplines of those that it takes."""
+        """Set the rate of switches' interfaces again: Open vSwitch clears their queueing disciplines when it adds them."""
         if self.rate_mbit is not None:
             lines = [shaper(interface, self.rate_mbit, self.queue_packets) for interface in interfaces]
             run_batch(["tc", "-batch", "-"], lines)
@@ -181,7 +181,7 @@ class Lab:
     # -- start --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        setLogLevel("output")  # what commands print at the prompt, not what Mininet says while it builds
+        setLogLevel("output")  # the output of commands at the prompt, without Mininet's progress messages
         for sysctl in ("ipv6/conf/all/disable_ipv6=1", "ipv6/conf/default/disable_ipv6=1", "ipv4/ip_forward=0"):
             name, _, value = sysctl.partition("=")
             Path("/proc/sys/net", name).write_text(value)
@@ -210,7 +210,7 @@ class Lab:
         self.net.connect()
 
     def _bfd_settings(self) -> Callable[[str], str]:
-        """What ``ovs-vsctl`` sets of an interface."""
+        """Return the function that maps an interface to its ``ovs-vsctl`` settings."""
         if not self.bfd:
             return lambda _interface: ""
         interval = bfd_interval_ms(self.tree)
@@ -238,25 +238,25 @@ class Lab:
         run_batch(["tc", "-batch", "-"], lines)
 
     def _make_room(self) -> None:
-        """Let every link's queue fill: see `packet_sockets`."""
+        """Raise Open vSwitch's send buffer so that every link's queue can fill: see `packet_sockets`."""
         ports = self.tree.k * self.tree.switch_count
         edge = next(self.tree.switches(Level.EDGE))
         frame = f"ffffffffffff{'0' * 12}{ETHERTYPE_EXPERIMENTAL:04x}{'00' * 46}"
-        # Open vSwitch opens the socket with the first packet that it sends
+        # Open vSwitch opens the socket when it sends the first packet
         self.ovs.ofctl("packet-out", self.tree.name(edge), f"in_port=controller packet={frame} actions=output:1")
         if not raise_send_buffers(self.ovs.pid(), ports * self.queue_packets * FRAME_MEMORY_BYTES):
-            raise LabError("Open vSwitch has no socket to send by: is this a version that sends otherwise?")
+            raise LabError("Open vSwitch has no packet socket: this version may send packets in another way")
 
     def _management_interface(self, host: Host) -> str:
         return f"{self.tree.name(host)}-mgmt"
 
     def _management_link(self, host: Host) -> list[str]:
-        """A wire from the lab's root namespace to a host, called the same at both ends."""
+        """Return the line that adds a veth pair from the lab's root namespace to a host, with one name at both ends."""
         name, pid = self._management_interface(host), "{" + self.tree.name(host) + "}"
         return [f"link add {name} group {GROUP} type veth peer name {name} netns {pid}"]
 
     def _management_routes(self) -> None:
-        """One address for all wires, and to each host only by its own: nothing can go from host to host."""
+        """Set one address for all veth pairs and one route to each host; packets cannot go from host to host."""
         lines = [f"address replace {MANAGEMENT_ROOT}/32 dev lo"]
         for host, address in self._management.items():
             lines.append(f"route add {address}/32 dev {self._management_interface(host)} src {MANAGEMENT_ROOT}")

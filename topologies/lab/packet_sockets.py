@@ -1,9 +1,9 @@
-"""Room for what a userspace switch has sent but its links have not carried yet.
+"""The send buffer of a userspace switch: memory for frames that wait in its links' queues.
 
-Open vSwitch's userspace datapath sends through one packet socket, whatever the number of ports, and every frame that waits in
-a link's queue counts against that one socket's send buffer: some 90 frames by default, for the whole fabric. Beyond that it
-drops, which no queue's counter shows. The default (net.core.wmem_default) is the whole machine's, so the buffer is raised on
-the socket itself, by a copy of the daemon's descriptor (pidfd_getfd(2)).
+Open vSwitch's userspace datapath sends through one packet socket for all ports, and every frame in a link's queue counts
+against that socket's send buffer: some 90 frames by default, for the whole fabric. Beyond that it drops frames, which no
+queue's counter shows. The default (net.core.wmem_default) belongs to the whole machine, so the buffer is raised on the socket
+itself, through a copy of the daemon's descriptor (pidfd_getfd(2)).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def raise_send_buffers(pid: int, size: int) -> int:
-    """Raise the send buffer of every packet socket that a process only sends by: one that is bound to no protocol.
+    """Raise the send buffer of every send-only packet socket of a process: one that is bound to no protocol.
 
     Parameters
     ----------
     pid : int
-        The process.
+        The process id.
     size : int
-        Bytes of frames in flight, as the kernel accounts for them (a full frame takes some 2.3 KB).
+        Bytes of frames in flight in the kernel's accounting (a full frame takes some 2.3 KB).
 
     Returns
     -------
     int
-        How many such sockets it has; none before it has sent anything.
+        The number of such sockets; 0 before the process has sent anything.
 
     Raises
     ------
     OSError
-        If the process is gone or the caller may not do this (it needs CAP_SYS_PTRACE and CAP_NET_ADMIN).
+        If the process has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
     """
     raised = 0
     process = os.pidfd_open(pid)

@@ -1,7 +1,7 @@
-"""An Open vSwitch of one's own: a database and a switch daemon in a private directory, no system service needed.
+"""A private Open vSwitch: a database and a switch daemon in a directory, without a system service.
 
-With ``dummy=True`` it has no data plane: bridges and ports are objects in the daemon's memory, behind a real OpenFlow
-agent, so that it runs anywhere, without namespaces, and hundreds of switches cost little.
+With ``dummy=True`` it has no data plane: bridges and ports are objects in the daemon's memory behind a real OpenFlow agent, so
+that it runs without namespaces, and hundreds of switches cost little.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _VARIABLES = ("OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVS_SYSCONFDIR")
 
 
 class OvsError(RuntimeError):
-    """Open vSwitch did not start, or refused a command; the message has what it said."""
+    """Open vSwitch did not start, or refused a command; the text has its output."""
 
 
 class PrivateOvs:
     """A database and a switch daemon in a directory, as a context manager.
 
-    While it is entered, the ``OVS_*DIR`` variables of this process name the directory, so that Mininet and every
+    While it is entered, the ``OVS_*DIR`` variables of this process contain the directory, so that Mininet and every
     ``ovs-*`` command use it. Both daemons are killed if the thread that entered it ends.
 
     Parameters
     ----------
     directory : Path
-        Created if missing; holds the database, sockets, pid files and logs, which are left there.
+        For the database, sockets, pid files and logs, which stay there. It is created if it is missing.
     dummy : bool
         Replace every datapath and port type by the dummy one.
 
@@ -52,7 +52,7 @@ class PrivateOvs:
     MissingCommandError
         On entering, if Open vSwitch is not installed.
     OvsError
-        On entering, if a daemon does not start; the message has the end of its log.
+        On entering, if a daemon does not start; the text has the end of its log.
     """
 
     def __init__(self, directory: Path, dummy: bool = False) -> None:
@@ -80,15 +80,15 @@ class PrivateOvs:
 
     @property
     def database(self) -> str:
-        """Where the database listens."""
+        """The database's address, as for `topologies.ovsdb.transact`."""
         return f"unix:{self.directory}/db.sock"
 
     def pid(self, daemon: str = "ovs-vswitchd") -> int:
-        """The process id of one of the two daemons."""
+        """Return the process id of one of the two daemons."""
         return self._daemons[daemon].pid
 
     def stop(self) -> None:
-        """Stop both daemons, by force after `STOP_SECONDS`, and put the environment back. It can be called again."""
+        """Stop both daemons, by SIGKILL after `STOP_SECONDS`, and restore the environment. It can be called again."""
         for name in ("ovs-vswitchd", "ovsdb-server"):
             daemon = self._daemons.pop(name, None)
             if daemon is None:
@@ -107,18 +107,18 @@ class PrivateOvs:
         self._environment = {}
 
     def restart(self) -> None:
-        """Kill the switch daemon and start it again: every bridge of the database is there again, without any flow entry."""
+        """Kill the switch daemon and start it again: it creates every bridge of the database, without any flow entry."""
         daemon = self._daemons["ovs-vswitchd"]
         daemon.kill()
         daemon.wait()
         self._start_switch()
 
     def vsctl(self, *args: str, timeout: float = DATABASE_SECONDS) -> str:
-        """Run ``ovs-vsctl`` and return its output; `OvsError` with what it said if it fails."""
+        """Run ``ovs-vsctl`` and return its output; raise `OvsError` if it fails."""
         return _run("ovs-vsctl", f"--db={self.database}", f"--timeout={timeout:.0f}", *args)
 
     def transact(self, operations: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Run operations on the database in one transaction (`ovsdb.transact`); the switch daemon follows in its own time.
+        """Run operations on the database in one transaction (`ovsdb.transact`), without waiting for the switch daemon.
 
         For thousands of rows: ``ovs-vsctl`` takes quadratic time for them.
 
@@ -133,7 +133,7 @@ class PrivateOvs:
             raise OvsError(str(error)) from error
 
     def ofctl(self, *args: str, stdin: str | None = None) -> str:
-        """Run ``ovs-ofctl`` with OpenFlow 1.3: a bridge's name goes where the command wants it, as typed in a shell."""
+        """Run ``ovs-ofctl`` with OpenFlow 1.3; arguments as in a shell."""
         return _run("ovs-ofctl", "-O", OPENFLOW, *args, stdin=stdin)
 
     def appctl(self, *args: str) -> str:
@@ -144,7 +144,7 @@ class PrivateOvs:
         file = self.directory / "conf.db"
         file.unlink(missing_ok=True)
         _run("ovsdb-tool", "create", str(file), str(SCHEMA))
-        # further addresses and their certificates from the database, as the distributions start it: ovs-vsctl set-manager, set-ssl
+        # further addresses and certificates from the database (ovs-vsctl set-manager, set-ssl), as distributions configure it
         columns = {"private-key": "private_key", "certificate": "certificate", "ca-cert": "ca_cert"}
         options = [f"--{option}=db:Open_vSwitch,SSL,{column}" for option, column in columns.items()]
         options.append("--remote=db:Open_vSwitch,Open_vSwitch,manager_options")
@@ -164,7 +164,7 @@ class PrivateOvs:
         def prepare() -> None:
             die_with_parent(parent)
             _prefer()
-            # each port is an open file or two
+            # each port needs one or two open files
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -175,18 +175,18 @@ class PrivateOvs:
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
                 cwd=self.directory,
-                start_new_session=True,  # Ctrl-C at the terminal is not for them
+                start_new_session=True,  # Ctrl-C at the terminal must not reach them
                 preexec_fn=prepare,
             )
 
     def _await(self, name: str, *command: str) -> None:
-        """Repeat an ovs-vsctl command, which waits for the daemon that has to act on it, until it succeeds."""
+        """Repeat an ovs-vsctl command, which waits for the daemon to apply it, until it succeeds."""
         deadline = time.monotonic() + START_SECONDS
         while True:
             problem = ""
             if self._daemons[name].poll() is None:
                 try:
-                    # not --retry: after a first refusal it would wait for a second
+                    # not --retry, which waits a second after the first refusal
                     self.vsctl(*command, timeout=1)
                     return
                 except OvsError as error:
@@ -207,7 +207,7 @@ class PrivateOvs:
 
 
 class DummyFabric:
-    """Every switch of a fat-tree as a dummy bridge of a private Open vSwitch: real OpenFlow agents, no packets.
+    """Every switch of a fat-tree as a dummy bridge of a private Open vSwitch: real OpenFlow agents without packets.
 
     Bridges, ports (``e0_0-eth1``), their numbers and datapath ids are the fabric's. The ports are not connected to one
     another.
@@ -217,9 +217,9 @@ class DummyFabric:
     tree : FatTree
         The fabric.
     ovs : PrivateOvs
-        An entered one, with ``dummy=True``.
+        Entered, with ``dummy=True``.
     controller : str, optional
-        Where the switches connect to, such as ``"tcp:127.0.0.1:6653"``.
+        The controller's address, such as ``"tcp:127.0.0.1:6653"``.
 
     Raises
     ------
@@ -237,33 +237,33 @@ class DummyFabric:
         ovs.vsctl("set", "Open_vSwitch", ".", "external_ids:fabric=dummy", timeout=600)  # waits for the switch daemon
 
     def interface(self, switch: Switch, port: int) -> str:
-        """A port's interface name: ``e0_0-eth1``."""
+        """Return a port's interface name: ``e0_0-eth1``."""
         self.tree.neighbour(switch, port)
         return f"{self.tree.name(switch)}-eth{port}"
 
     def set_port(self, switch: Switch, port: int, up: bool) -> None:
-        """Pull or plug a port's cable: the switch sends PORT_STATUS."""
+        """Unplug or plug a port's cable: the switch sends PORT_STATUS."""
         self.ovs.appctl("netdev-dummy/set-admin-state", self.interface(switch, port), "up" if up else "down")
 
     def set_live(self, switch: Switch, port: int, live: bool) -> None:
-        """Have BFD find a link dead behind its carrier, or alive: the port's OpenFlow state loses or gets LIVE."""
+        """Make BFD report a port's link as down or up while its carrier stays: the OpenFlow state loses or gets LIVE."""
         interface = self.interface(switch, port)
         if live:
             self.ovs.vsctl("clear", "Interface", interface, "bfd")
         else:
-            self.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # which nobody answers
+            self.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # no peer answers
 
     def trace(self, switch: Switch, flow: str) -> str:
-        """What a switch would do to a packet, given as in ``ofproto/trace``: ``in_port=1,ip,nw_dst=10.0.1.2``."""
+        """Return the output of ``ofproto/trace`` for a flow such as ``in_port=1,ip,nw_dst=10.0.1.2``."""
         return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)
 
     def connected(self) -> int:
-        """How many switches are connected to the controller now."""
+        """Return the number of switches that are connected to the controller."""
         found = self.ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller", "is_connected=true")
         return len(found.split())
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """The database operations that add every bridge."""
+        """Yield the database operations that add every bridge."""
         bridges = []
         for switch in self.tree.switches():
             name = self.tree.name(switch)
@@ -300,14 +300,14 @@ class DummyFabric:
 
 
 def _prefer() -> None:
-    """Have the processor serve this process first: what hosts compute must not slow down the switches between them.
+    """Raise this process's scheduling priority: the hosts' computation must not slow down the switches between them.
 
-    Traffic generators that spin while they wait, as iperf3's client does before its test starts, would otherwise take the time
-    that the switches need to end the wait.
+    Traffic generators that spin while they wait, as iperf3's client before its test starts, would otherwise use the time that
+    the switches need.
     """
-    with contextlib.suppress(OSError):  # not root: a dummy datapath does not need it
+    with contextlib.suppress(OSError):  # not root: a dummy datapath works without it
         os.setpriority(os.PRIO_PROCESS, 0, SWITCH_PRIORITY)
-        # with automatic grouping a session's processes compete as one, and the priority in effect is the group's (sched(7))
+        # with autogrouping the processes of a session compete as one group, and the effective priority is the group's (sched(7))
         Path("/proc/self/autogroup").write_text(str(SWITCH_PRIORITY))
 
 

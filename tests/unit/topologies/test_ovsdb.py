@@ -144,11 +144,11 @@ def test_a_silent_server_costs_the_timeout_and_no_more(serve: Serve) -> None:
         ("tcp:127.0.0.1:1", "Connection refused"),
         ("tcp:[::1]:1", "Connection refused|Cannot assign"),
         ("unix:/nowhere/db.sock", "No such file"),
-        ("tcp:127.0.0.1:x", "'x' is no TCP port"),
-        ("tcp:127.0.0.1:70000", "'70000' is no TCP port"),
-        ("udp:127.0.0.1:1", "no address of a database"),
-        ("tcp:", "no address of a database"),
-        ("", "no address of a database"),
+        ("tcp:127.0.0.1:x", "'x' is not a TCP port"),
+        ("tcp:127.0.0.1:70000", "'70000' is not a TCP port"),
+        ("udp:127.0.0.1:1", "not a database address"),
+        ("tcp:", "not a database address"),
+        ("", "not a database address"),
     ],
 )
 def test_an_address_that_leads_nowhere(address: str, problem: str) -> None:
