@@ -1,0 +1,184 @@
+"""The documents: their links lead somewhere, and the files, commands, options and messages that they name exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from sopa_ryu.cli import main
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "experiments/RESULTS.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+PACKAGES = ("topologies", "flowrules", "sopa_ryu", "experiments")
+MIN_LITERAL = 12  # characters that a message and its source must have in common to be the same one
+
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+
+
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```", "", document.read_text(), flags=re.M | re.S), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def quoted(text: str) -> list[str]:
+    """Return what stands between backticks on one line, outside code blocks."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+
+
+def shell_lines(text: str) -> Iterator[str]:
+    """Yield the lines of the code blocks in shell, without comments; lines that end in a backslash are joined."""
+    for block in re.findall(r"^ *```sh\n(.*?)^ *```", text, re.M | re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield re.sub(r"\s+#.*", "", line).strip()
+
+
+@every_document
+def test_links_lead_to_files_and_headings(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", document.read_text()):
+        if target.startswith("https:"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = (document.parent / name).resolve() if name else document
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+@every_document
+def test_named_files_exist(document: Path) -> None:
+    roots = [ROOT, ROOT / "sopa_ryu", *(ROOT / package for package in PACKAGES), ROOT / "tests/faults"]
+    for name in quoted(document.read_text()):
+        inside = name.split("/")[0] in (*PACKAGES, "tests", "docs", "deploy", "scripts") and "/" in name
+        if (inside or re.fullmatch(r"[\w/]+\.(py|c|h|cc)", name)) and re.fullmatch(r"[\w./@-]+", name):
+            found = any((root / name).exists() for root in roots) or list(ROOT.glob(f"*/**/{name}"))
+            assert found, name
+
+
+def options_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """Return the command of sopa that a command line names, and the options on it."""
+    command: click.Command = main
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, words
+        command, words = found, words[1:]
+    return command, [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+
+
+@every_document
+def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> None:
+    text = document.read_text()
+    inline = [line for line in quoted(text) if line.startswith("sopa ")]
+    for line in [*shell_lines(text), *inline]:
+        for match in re.finditer(r"(?:^|[ (])(?:\.venv/bin/)?sopa ([a-z][^|&;>)]*)", line):
+            words = shlex.split(re.sub(r"[\[\]]", " ", match[1].replace("'", "").replace('"', "")).replace("...", ""))
+            if words[0] in ("COMMAND", "lab|demo|experiment"):
+                continue
+            command, options = options_of(words)
+            known = {"--help", *(name for parameter in command.params for name in parameter.opts)}
+            assert set(options) <= known, line
+
+
+@every_document
+def test_targets_of_make_exist(document: Path) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.M))
+    text = document.read_text()
+    for line in [*shell_lines(text), *quoted(text)]:
+        for target in re.findall(r"(?:^|&& )make (?:-C \S+ )?([a-z0-9-]+)", line):
+            assert target in targets, line
+
+
+# -- messages -----------------------------------------------------------------------------------------------------------
+
+
+@cache
+def messages() -> list[str]:
+    """Return every string of the source, its variable parts as ``\\0``."""
+    found = set()
+    for file in sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                parts = (part.value if isinstance(part, ast.Constant) else "\0" for part in node.values)
+                found.add("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(re.sub(r"%[-.\d]*[sdgfrx]", "\0", node.value))
+    return sorted(text for text in found if len(text.replace("\0", "")) >= MIN_LITERAL and "\n\n" not in text)
+
+
+def is_message(text: str) -> bool:
+    """Tell whether the source has a message that reads like ``text``, in which ``...`` stands for anything."""
+    pieces = [piece.strip() for piece in text.split("...") if len(piece.strip()) >= 6]
+    for message in messages():
+        pattern = ".+?".join(map(re.escape, message.split("\0")))
+        if re.search(pattern, text) and len(message.replace("\0", "")) >= MIN_LITERAL:
+            return True
+        if pieces and all(
+            piece in message or re.search(re.escape(piece).replace("X", ".+"), message) for piece in pieces
+        ):
+            return True
+    return False
+
+
+def rows(document: Path, heading: str) -> list[list[str]]:
+    """Return the rows of the tables in a section, cell by cell."""
+    section = document.read_text().split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in section.splitlines() if line.startswith("|") and not set(line) <= set("|-: ")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_log_messages_of_the_guide_are_in_the_source() -> None:
+    shown = [cell for row in rows(ROOT / "docs/operating.md", "9. Log messages")[1:] for cell in quoted(row[0])]
+    assert len(shown) > 10
+    assert [text for text in shown if not is_message(text)] == []
+
+
+def test_messages_in_the_guides_symptoms_are_in_the_source() -> None:
+    cells = [row[0] for row in rows(ROOT / "docs/operating.md", "10. Troubleshooting")[1:]]
+    shown = [text for cell in cells for text in quoted(cell) if " " in text and not text.startswith("sopa ")]
+    assert len(shown) > 8
+    assert [text for text in shown if not is_message(text)] == []
+
+
+# -- tables -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_map_of_the_architecture_names_what_is_there() -> None:
+    for question, files, names in rows(ROOT / "docs/architecture.md", "12. Where to look")[1:]:
+        paths = [ROOT / name for name in quoted(files) if "/" in name]
+        text = "".join(path.read_text() for path in paths if path.is_file())
+        assert all(path.exists() for path in paths), question
+        assert [name for name in quoted(names) if name not in text] == [], question
+
+
+def test_sections_that_code_refers_to_exist() -> None:
+    for package in (*PACKAGES, "tests"):
+        for file in (path for path in (ROOT / package).rglob("*") if path.suffix in (".py", ".c", ".h", ".cc")):
+            text = re.sub(r"\n[ #*/]*", " ", file.read_text(errors="replace"))
+            for document, section in re.findall(r"docs/([\w-]+\.md), section (\d+)", text):
+                assert re.search(rf"^## {section}\. ", (ROOT / "docs" / document).read_text(), re.M), file
+
+
+def test_the_glossary_is_in_alphabetical_order() -> None:
+    terms = [row[0].lower() for row in rows_of_glossary()]
+    assert len(terms) > 50
+    assert terms == sorted(terms)
+    assert len(set(terms)) == len(terms)
+
+
+def rows_of_glossary() -> list[list[str]]:
+    """Return the glossary's rows."""
+    lines = [line for line in (ROOT / "docs/glossary.md").read_text().splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines[1:]]
+
+
+def test_the_readme_has_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
