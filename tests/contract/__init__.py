@@ -1,0 +1,1 @@
+"""What outside users rely on, recorded, and compared with what this version answers."""

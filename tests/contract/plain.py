@@ -1,0 +1,292 @@
+"""The contracts that need neither root nor a running controller: commands, options, names, rules, path tables, messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from importlib.metadata import distribution
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import click
+from click.testing import CliRunner
+from oslo_config import cfg
+
+import topologies
+from flowrules.switch_rules import fabric_rules
+from sopa_ryu import options
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel import protocol
+from sopa_ryu.cli import main
+from tests.contract.values import TEXT, masked
+from topologies import Failures, FatTree, Host
+
+SIZES = (2, 4, 6, 8)
+WRONG_STARTS = (("--sopa-k=5",), ("--sopa-hold-down=3", "--sopa-hold-down-max=1"), ("--sopa-nothing=1",))
+
+
+def commands() -> Any:
+    """Every command of ``sopa`` with its arguments and options."""
+    return _described(main, click.Context(main, info_name="sopa", **main.context_settings))
+
+
+def _described(command: click.Command, context: click.Context) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "usage": command.get_usage(context),
+        "help": TEXT if command.help else "",
+        # the order of arguments is part of how the command is used; that of options is not
+        "arguments": [{"name": its.name, **_param(its)} for its in command.params if isinstance(its, click.Argument)],
+        "options": {
+            " ".join([*its.opts, *its.secondary_opts]): _param(its)
+            for its in command.get_params(context)
+            if isinstance(its, click.Option)
+        },
+    }
+    if isinstance(command, click.Group):
+        found = {name: command.get_command(context, name) for name in command.list_commands(context)}
+        described["commands"] = {
+            name: _described(its, click.Context(its, context, info_name=name, **its.context_settings))
+            for name, its in found.items()
+            if its
+        }
+    return described
+
+
+def _param(param: click.Parameter) -> dict[str, Any]:
+    """Everything that click knows of a parameter, as far as it is not empty or the same for all."""
+    same = {"name", "opts", "param_type_name", "secondary_opts"}
+    info = {**param.to_info_dict(), "metavar": param.metavar}
+    info["type"] = {name: value for name, value in info["type"].items() if value not in (None, False)}
+    kept = {name: str(value) if isinstance(value, Path) else value for name, value in info.items() if name not in same}
+    described: dict[str, Any] = masked({name: value for name, value in kept.items() if value not in (None, False)})
+    return described
+
+
+def listed() -> Any:
+    """What ``sopa experiment list`` and ``sopa experiment paper --list`` name, with the defaults of options."""
+    return {
+        " ".join(words): re.findall(r"^ (\S+)  +\S", CliRunner().invoke(main, words).stdout, re.MULTILINE)
+        for words in (["experiment", "list"], ["experiment", "paper", "--list"])
+    }
+
+
+def controller() -> Any:
+    """The options of ``ryu-manager``'s group ``sopa``, and how it ends if one is wrong."""
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf([], default_config_files=[])
+    manager = [str(Path(sys.executable).with_name("ryu-manager"))]
+    starts = {
+        " ".join(words): subprocess.Popen(
+            [*manager, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        for words in (("--help",), ("--version",), *((*words, "sopa_ryu.app") for words in WRONG_STARTS))
+    }
+    ended = {words: (process.communicate(timeout=120)[0], process.returncode) for words, process in starts.items()}
+    shown = ended["--help"][0]
+    return {
+        "defaults": {name: _plain(value) for name, value in conf.sopa.items()},
+        "help": {
+            "--sopa-" + name: metavar
+            for name, metavar in re.findall(r"^  --sopa-([\w-]+)(?: (\S+))?", shown, re.MULTILINE)
+        },
+        "wsapi-host": re.findall(r"--wsapi-host \S+\s+webapp listen host\s+\(default ([\d.]+)\)", shown),
+        "exit": {words: {"status": status, "says": TEXT if said else ""} for words, (said, status) in ended.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else [str(each) for each in value]
+
+
+def names() -> Any:
+    """Console scripts, and what ``mn --topo fattree,4`` builds: nodes, addresses, datapath ids, interfaces."""
+    scripts = sorted(point.name for point in distribution("sopa-ryu").entry_points if point.group == "console_scripts")
+    file = Path(topologies.__file__).with_name("fattree.py")
+    topo = runpy.run_path(str(file))["topos"]["fattree"](4)
+    nodes = {node: topo.nodeInfo(node) for node in topo.nodes()}
+    kept = ("ip", "mac", "defaultRoute", "dpid")
+    return {
+        "console scripts": scripts,
+        "nodes": {node: {name: info[name] for name in kept if name in info} for node, info in nodes.items()},
+        "links": [
+            f"{info['node1']}-eth{info['port1']} {info['node2']}-eth{info['port2']}"
+            for _, _, info in topo.links(withInfo=True)
+        ],
+    }
+
+
+def failed(k: int) -> dict[str, dict[str, str]]:
+    """The failures, by situation, under which rules and path tables are recorded."""
+    if k == 2:
+        return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
+    return {
+        "healthy": {},
+        "uplink of an edge switch": {"e0_0-a0_1": "down"},
+        "uplink of an aggregation switch": {"a1_0-c0_1": "silent"},
+        "core switch": {"c1_0": "drained"},
+        "aggregation switch": {"a0_0": "down"},
+        "edge switch": {"e1_1": "not connected"},
+        "several": {"a0_0-c0_0": "down", "a1_1-c1_1": "miswired", "c0_1": "down", "e2_0-a2_1": "drained"},
+    }
+
+
+def rules() -> Any:
+    """Rules as computed: of k=4 each switch's that differs, entry by entry; of every size and situation a digest."""
+    digests: dict[str, str] = {}
+    for k in SIZES:
+        for situation, failures in failed(k).items():
+            digests[f"k={k}, {situation}"] = _digest(_rules(k, failures))
+        digests[f"k={k}, no label"] = _digest(_rules(k, {}, "h0_0_2"))
+    return {"digests": digests, "k=4": shared(_rules(4, {})), "k=4, several": _changes(_rules(4, failed(4)["several"]))}
+
+
+def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
+    """Each switch's entries and groups, one in a line."""
+    tree = FatTree(k)
+    plain = [tree.host(name) for name in no_label]
+    return {
+        tree.name(switch): [*map(_entry, its.flows), *map(_group, its.groups)]
+        for switch, its in fabric_rules(tree, Failures(tree, failures), plain)
+    }
+
+
+def _entry(flow: Any) -> str:
+    match = ", ".join(f"{field}={'/'.join(map(str, v)) if isinstance(v, tuple) else v}" for field, v in flow.match)
+    done = [f"apply {_each(flow.apply)}"] if flow.apply else []
+    done += [f"write {_each(flow.write)}"] if flow.write else []
+    done += [] if flow.metadata is None else [f"metadata {flow.metadata}"]
+    done += [] if flow.goto is None else [f"goto {int(flow.goto)}"]
+    return f"table {int(flow.table)}, priority {flow.priority}, {match or 'any'}: {'; '.join(done)} # {flow.purpose}"
+
+
+def _each(actions: Iterable[Any]) -> str:
+    # as Python shows them: entries' cookies are made from the same text, so that another name is another cookie
+    return " ".join(map(repr, actions))
+
+
+def _group(group: Any) -> str:
+    return f"group {group.id}: ports {' '.join(str(bucket.port) for bucket in group.buckets)}"
+
+
+def shared(switches: dict[str, list[str]]) -> dict[str, str]:
+    """From each line to the switches that have it."""
+    having: dict[str, list[str]] = {}
+    for name, lines in switches.items():
+        for line in lines:
+            having.setdefault(line, []).append(name)
+    return {line: " ".join(found) for line, found in having.items()}
+
+
+def added_and_removed(healthy: dict[str, list[str]], now: dict[str, list[str]]) -> dict[str, dict[str, str]]:
+    """Return the lines that switches have now and not when healthy, and the reverse, each with the switches."""
+    added = {name: [line for line in lines if line not in healthy.get(name, [])] for name, lines in now.items()}
+    removed = {name: [line for line in lines if line not in now.get(name, [])] for name, lines in healthy.items()}
+    return {"added": shared(added), "removed": shared(removed)}
+
+
+def _changes(now: dict[str, list[str]]) -> dict[str, dict[str, str]]:
+    return added_and_removed(_rules(4, {}), now)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def paths() -> Any:
+    """Path tables as bytes, and the labels of a flow's first packets."""
+    tables: dict[str, str] = {}
+    for k in SIZES:
+        tree = FatTree(k)
+        for situation, failures in failed(k).items():
+            for seed in (1, 7):
+                table = [_table(tree, host, failures, seed).encode().hex() for host in tree.hosts()]
+                tables[f"k={k}, {situation}, seed {seed}"] = _digest(table)
+    tree = FatTree(4)
+    source = tree.host("h0_0_2")
+    labels = {}
+    for policy in Policy:
+        for situation in ("healthy", "several"):
+            for seed in (1, 2, 3):
+                table = _table(tree, source, failed(4)[situation], seed, policy)
+                for destination in ("10.0.0.3", "10.0.1.2", "10.2.1.3", "192.0.2.1"):
+                    key = FlowKey.of("10.0.0.2", destination, 6, 40000, 5201)
+                    chosen = [table.choose(key, packet) for packet in range(6)]
+                    named = " ".join("none" if label is None else bytes(label).hex() for label in chosen)
+                    labels[f"{policy.name}, {situation}, seed {seed}, to {destination}"] = named
+    candidates = {
+        f"{situation}, h0_0_2 to {tree.name(host)}": " ".join(
+            bytes(label).hex() for label in _table(tree, source, failures, 1).candidates(tree.ip(host)) or ()
+        )
+        for situation, failures in failed(4).items()
+        for host in tree.hosts()
+        if tree.name(host).endswith("_2")
+    }
+    return {"candidates": candidates, "labels": labels, "tables": tables}
+
+
+def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, policy: Policy = Policy.ROUND_ROBIN) -> Any:
+    return path_table(tree, host, Failures(tree, failures), seed, policy)
+
+
+def messages() -> Any:
+    """The push channel from the agent's side: what it answers, and what becomes of each message."""
+    address = IPv4Address("10.0.0.2")
+    snapshot = {"type": "snapshot", "epoch": 5, "version": 7, "host": "10.0.0.2", "k": 4, "failures": {"c0_0": "down"}}
+    delta = {"type": "delta", "epoch": 5, "base": 7, "version": 8, "failed": {"a0_1": "drained"}, "healed": ["c0_0"]}
+    view = protocol.receive(json.dumps(snapshot), None, address)
+    assert view is not None
+    sent = {
+        "ping": {"type": "ping"},
+        "snapshot": snapshot,
+        "snapshot with a field more": {**snapshot, "more": 1},
+        "snapshot of a new epoch": {**snapshot, "epoch": 6, "version": 1},
+        "snapshot of an older version": {**snapshot, "version": 6},
+        "snapshot for another host": {**snapshot, "host": "10.0.0.3"},
+        "snapshot without failures": {name: value for name, value in snapshot.items() if name != "failures"},
+        "delta": delta,
+        "delta with a field more": {**delta, "more": 1},
+        "delta with a gap": {**delta, "base": 8, "version": 9},
+        "delta of another epoch": {**delta, "epoch": 6},
+        "delta back": {**delta, "version": 7},
+        "delta that heals what has not failed": {**delta, "healed": ["c1_1"]},
+        "delta of an unknown element": {**delta, "failed": {"c9_9": "down"}},
+        "an unknown type": {"type": "later"},
+        "no object": [],
+    }
+    return {
+        "ack": json.loads(protocol.ack(view, 2)),
+        "ack without a snapshot": json.loads(protocol.ack(None, 0)),
+        "resync": json.loads(protocol.RESYNC),
+        "received": {name: _received(message, view, address) for name, message in sent.items()},
+    }
+
+
+def _received(message: Any, view: Any, address: IPv4Address) -> Any:
+    try:
+        after = protocol.receive(json.dumps(message), view, address)
+    except protocol.GapError:
+        return "asks for a snapshot"
+    except protocol.ProtocolError:
+        return "rejects it"
+    assert after is not None
+    return {"epoch": after.epoch, "version": after.version, "failures": dict(after.failures)}
+
+
+PARTS: dict[str, Callable[[], Any]] = {
+    "commands": commands,
+    "listed": listed,
+    "controller": controller,
+    "names": names,
+    "rules": rules,
+    "paths": paths,
+    "messages": messages,
+}

@@ -1,0 +1,49 @@
+"""This version's answers, field by field, beside those that are recorded: what outside users rely on has not changed.
+
+A test that fails names each difference by its path. Either the change is a mistake, or a contract changes deliberately: then
+`tests.contract.record` says what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.contract import fabric, plain, values
+
+SHOWN = 100
+
+
+def compare(name: str, now: Any) -> None:
+    """Fail with every difference between a part's recorded and present answers."""
+    recorded = values.load(name)
+    now = json.loads(json.dumps(now))  # as it would be recorded
+    if name in fabric.WITH_SITUATIONS:
+        recorded, now = values.expand(recorded), values.expand(now)
+    found = values.differences(recorded, now, "")
+    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
+    assert not found, "\n".join([f"{name}: {len(found)} differences", *found[:SHOWN], *more])
+
+
+@pytest.mark.parametrize("name", plain.PARTS)
+def test_what_needs_no_controller_is_as_recorded(name: str) -> None:
+    compare(name, plain.PARTS[name]())
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What a running controller answers in all situations, by part."""
+    return fabric.collect(tmp_path_factory.mktemp("contract"))
+
+
+@pytest.mark.switch
+@pytest.mark.parametrize("name", fabric.PARTS)
+def test_what_a_controller_answers_is_as_recorded(answers: dict[str, Any], name: str) -> None:
+    compare(name, answers[name])
+
+
+def test_every_recorded_file_is_compared() -> None:
+    recorded = {file.stem for file in values.DIRECTORY.glob("*.json")}
+    assert recorded == {*plain.PARTS, *fabric.PARTS}

@@ -1,0 +1,178 @@
+"""Recorded values: what of them is masked, how two of them are compared, and how they are stored."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+DIRECTORY = Path(__file__).parent / "recorded"
+NUMBER, TEXT = "<number>", "<text>"
+AS_HEALTHY = "<as healthy>"
+"""An answer that is the one of the situation `HEALTHY`."""
+HEALTHY = "healthy"
+WIDTH = 240
+"""A row of a list, such as a link or a flow entry, is one line of a file."""
+SHOWN = 120
+
+NUMBERS = {
+    "acknowledged_ms",
+    "at",
+    "bytes",
+    "down_bits_per_second",
+    "epoch",
+    "greenlets",
+    "held_seconds",
+    "installed_ms",
+    "lag_seconds",
+    "last_contact_seconds",
+    "memory_mib",
+    "open_files",
+    "packets",
+    "pid",
+    "up_bits_per_second",
+}
+"""Fields whose numbers differ from run to run; that one is null is recorded."""
+TEXTS = {"description", "detail", "does", "help", "peer", "short_help", "summary"}
+"""Fields that hold prose or a peer's port."""
+VERSIONS = {"base", "rules_version", "version"}
+_ETAG = re.compile(r'^(W/)?"(\d+-\d+-)?[0-9a-f]{8,16}"$')
+
+
+def masked(value: Any, version: int = 0, field: str = "") -> Any:
+    """Return a JSON value without what differs from run to run and without prose.
+
+    Parameters
+    ----------
+    value : Any
+        As `json.loads` returns it.
+    version : int
+        The fabric's version that others are counted from: a version of the fabric becomes its distance to it.
+    field : str
+        The name of the field that holds the value.
+    """
+    if isinstance(value, Mapping):
+        if "dpid" in value and "reason" in value:  # a rejected datapath: its reason is a sentence
+            value = {**value, "reason": TEXT}
+        if "lag" in value and not value["version"]:  # an agent that has acknowledged nothing yet
+            value = {**value, "lag": NUMBER}
+        return {name: masked(each, version, name) for name, each in value.items()}
+    if isinstance(value, str):
+        return TEXT if field in TEXTS else "<etag>" if _ETAG.match(value) else value
+    if isinstance(value, list):
+        # a list of numbers is one of indices, such as the path of each packet
+        return [masked(each, version, field if field in TEXTS else "") for each in value]
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    if field in NUMBERS:
+        return NUMBER
+    return value - version if field in VERSIONS and value else value
+
+
+def differences(recorded: Any, now: Any, path: str) -> list[str]:
+    """Compare two values field by field.
+
+    Parameters
+    ----------
+    recorded, now : Any
+        JSON values.
+    path : str
+        Where they stand, such as ``a link is down: GET /fabric body.failures[0].reason``.
+
+    Returns
+    -------
+    list of str
+        One line for each field that differs, is missing or is new.
+    """
+    if isinstance(recorded, Mapping) and isinstance(now, Mapping):
+        found = []
+        for name in (*recorded, *(name for name in now if name not in recorded)):
+            where = path + name
+            if name not in now:
+                found.append(f"{where}: recorded {_shown(recorded[name])}, now missing")
+            elif name not in recorded:
+                found.append(f"{where}: not recorded, now {_shown(now[name])}")
+            else:
+                # behind a request's address a space, behind a sentence a colon
+                deeper = isinstance(recorded[name], Mapping) and isinstance(now[name], Mapping)
+                joint = " " if "/" in name else ": " if " " in name else "."
+                found += differences(recorded[name], now[name], where + joint if deeper else where)
+        return found
+    if isinstance(recorded, list) and isinstance(now, list):
+        if len(recorded) != len(now):
+            # item by item every later one would differ, too
+            return [f"{path}: recorded {len(recorded)} items, now {len(now)}{_first_difference(recorded, now)}"]
+        found = []
+        for number, (one, other) in enumerate(zip(recorded, now, strict=True)):
+            deeper = isinstance(one, Mapping) and isinstance(other, Mapping)
+            found += differences(one, other, f"{path}[{number}]{'.' if deeper else ''}")
+        return found
+    # 1 and 1.0 and true are equal in Python
+    if type(recorded) is type(now) and recorded == now:
+        return []
+    return [f"{path}: recorded {_shown(recorded)}, now {_shown(now)}"]
+
+
+def _first_difference(recorded: list[Any], now: list[Any]) -> str:
+    for number, (one, other) in enumerate(zip(recorded, now, strict=False)):
+        if one != other:
+            return f"; [{number}] recorded {_shown(one)}, now {_shown(other)}"
+    rest = recorded[len(now) :] or now[len(recorded) :]
+    return f"; from [{min(len(recorded), len(now))}] on {_shown(rest)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
+
+# -- the files --------------------------------------------------------------------------------------------------------
+
+
+def load(name: str) -> Any:
+    """Return what is recorded under a name."""
+    return json.loads((DIRECTORY / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def save(name: str, value: Any) -> Path:
+    """Store a value under a name; keys sorted, what fits in one line in one line."""
+    DIRECTORY.mkdir(exist_ok=True)
+    file = DIRECTORY / f"{name}.json"
+    file.write_text(_text(value, 0) + "\n", encoding="utf-8")
+    return file
+
+
+def _text(value: Any, depth: int) -> str:
+    line = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    if len(line) + depth <= WIDTH or not isinstance(value, dict | list):
+        return line
+    pad = " " * (depth + 1)
+    if isinstance(value, dict):
+        inner = [f"{pad}{json.dumps(key, ensure_ascii=False)}: {_text(value[key], depth + 1)}" for key in sorted(value)]
+        return "{\n" + ",\n".join(inner) + f"\n{pad[1:]}}}"
+    return "[\n" + ",\n".join(pad + _text(each, depth + 1) for each in value) + f"\n{pad[1:]}]"
+
+
+def compact(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the answers of several situations without those that are as in the healthy one."""
+    healthy = situations.get(HEALTHY, {})
+    return {
+        name: {
+            request: AS_HEALTHY if name != HEALTHY and healthy.get(request) == answer else answer
+            for request, answer in answers.items()
+        }
+        for name, answers in situations.items()
+    }
+
+
+def expand(situations: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return the whole answers of what `compact` made."""
+    return {
+        name: {
+            request: situations[HEALTHY][request] if answer == AS_HEALTHY else answer
+            for request, answer in answers.items()
+        }
+        for name, answers in situations.items()
+    }
