@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import shlex
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ DOCUMENTS = [
 ]
 PACKAGES = ("topologies", "flowrules", "sopa_ryu", "experiments")
 MIN_LITERAL = 12  # characters that a message and its source must have in common to be the same one
+VARIABLE = 0.4  # of a word: what a variable part of a message counts for
 
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
 
@@ -79,7 +81,7 @@ def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> Non
     text = document.read_text()
     inline = [line for line in quoted(text) if line.startswith("sopa ")]
     for line in [*shell_lines(text), *inline]:
-        for match in re.finditer(r"(?:^|[ (])(?:\.venv/bin/)?sopa ([a-z][^|&;>)]*)", line):
+        for match in re.finditer(r"(?:^|&& |[(;] ?|sudo |sh |> )(?:\.venv/bin/)?sopa ([a-z][^|&;>)]*)", line):
             words = shlex.split(re.sub(r"[\[\]]", " ", match[1].replace("'", "").replace('"', "")).replace("...", ""))
             if words[0] in ("COMMAND", "lab|demo|experiment"):
                 continue
@@ -114,18 +116,46 @@ def messages() -> list[str]:
     return sorted(text for text in found if len(text.replace("\0", "")) >= MIN_LITERAL and "\n\n" not in text)
 
 
+def words(text: str) -> list[str]:
+    """Return the words of a message without the punctuation around them."""
+    return [stripped for word in text.split() if (stripped := word.strip("`'\".,;:()"))]
+
+
+@cache
+def reads(word: str, shown: str) -> bool:
+    """Tell whether a word of a message, which may have variable parts, can read like another."""
+    return word == shown or ("\0" in word and bool(re.fullmatch(".*".join(map(re.escape, word.split("\0"))), shown)))
+
+
+def likeness(message: list[str], shown: list[str]) -> float:
+    """Return how many words of ``shown`` are those of a message, whose beginning it is; a variable part counts less.
+
+    The last variable part may be another message. Minus infinity if ``shown`` is not the message's beginning.
+    """
+    total = 0.0
+    for at, word in enumerate(shown):
+        if at >= len(message) or not reads(message[at], word):
+            return -math.inf
+        if message[at] == "\0" and at + 1 == len(message):
+            nested = total > VARIABLE * at and len(shown) - at > 3
+            return total + max([VARIABLE, *(likeness(other, shown[at:]) for other in told() if nested)])
+        total += VARIABLE if "\0" in message[at] else 1
+    return total
+
+
+@cache
+def told() -> list[list[str]]:
+    """Return the words of every message."""
+    return [words(message) for message in messages()]
+
+
 def is_message(text: str) -> bool:
     """Tell whether the source has a message that reads like ``text``, in which ``...`` stands for anything."""
-    pieces = [piece.strip() for piece in text.split("...") if len(piece.strip()) >= 6]
-    for message in messages():
-        pattern = ".+?".join(map(re.escape, message.split("\0")))
-        if re.search(pattern, text) and len(message.replace("\0", "")) >= MIN_LITERAL:
-            return True
-        if pieces and all(
-            piece in message or re.search(re.escape(piece).replace("X", ".+"), message) for piece in pieces
-        ):
-            return True
-    return False
+    pieces = [words(piece) for piece in text.split("...") if len(piece.strip()) >= 6]
+    return all(
+        any(likeness(message[at:], piece) > VARIABLE * len(piece) for message in told() for at in range(len(message)))
+        for piece in pieces
+    )
 
 
 def rows(document: Path, heading: str) -> list[list[str]]:

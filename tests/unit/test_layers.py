@@ -1,0 +1,109 @@
+"""Imports run in one direction, and pure modules touch nothing (docs/architecture.md, section 2)."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRODUCTION = ("topologies", "flowrules", "sopa_ryu")
+LAYERS = [
+    {"topologies"},
+    {"flowrules"},
+    {"sopa_ryu.fabric", "sopa_ryu.agent.paths", "sopa_ryu.runtime", "sopa_ryu.options"},
+    {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel"},
+    {"sopa_ryu.agent", "sopa_ryu.rest"},
+    {"sopa_ryu.web", "sopa_ryu.cli"},
+    {"sopa_ryu.app", "sopa_ryu.manager"},
+]
+"""Each may import those before it; two of one layer do not know each other."""
+IMPURE = {
+    "asyncio",
+    "eventlet",
+    "mininet",
+    "os",
+    "pyroute2",
+    "requests",
+    "ryu",
+    "select",
+    "socket",
+    "subprocess",
+    "threading",
+}
+MININET_FILE = "topologies.fattree"  # for mn --custom: its topology is the lab's
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Return every module of the product by its name."""
+    files = (file for package in (*PRODUCTION, "experiments") for file in (ROOT / package).rglob("*.py"))
+    return {".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): file for file in files}
+
+
+def imported(module: str) -> Iterator[str]:
+    """Yield what a module imports, anywhere in it; names out of modules with their module."""
+    for node in ast.walk(ast.parse(modules()[module].read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own(module: str) -> set[str]:
+    """Return the modules of the product that a module imports."""
+    names = {name if name in modules() else name.rpartition(".")[0] for name in imported(module)}
+    return {name for name in names if name in modules() and name != module}
+
+
+def package(module: str) -> str:
+    """Return the package of a module; modules directly in ``sopa_ryu`` stand for themselves."""
+    if modules()[module].name == "__init__.py" or module.rpartition(".")[0] == "sopa_ryu":
+        return module
+    return module.rpartition(".")[0]
+
+
+def test_every_package_imports_only_lower_layers() -> None:
+    rank = {name: number for number, layer in enumerate(LAYERS) for name in layer}
+    for module in modules():
+        if package(module) not in rank:
+            continue
+        for name in own(module):
+            below = package(name)
+            if below != package(module) and below != "sopa_ryu" and module != MININET_FILE:
+                assert rank[below] < rank[package(module)], f"{module} imports {name}"
+
+
+def test_only_the_lab_and_experiments_import_the_lab() -> None:
+    for module in modules():
+        if module.startswith(PRODUCTION) and not module.startswith("topologies.lab") and module != MININET_FILE:
+            above = [name for name in own(module) if name.startswith(("topologies.lab", "experiments"))]
+            assert above == [], module
+
+
+def test_modules_import_each_other_in_no_circle() -> None:
+    # a package's own module stands for what it gathers: only imports of other modules count
+    graph = {module: {name for name in own(module) if not module.startswith(f"{name}.")} for module in modules()}
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)
+
+
+def test_only_two_edges_know_ryus_events_and_messages() -> None:
+    for module in modules():
+        if module.startswith("sopa_ryu"):
+            known = {name for name in imported(module) if name.startswith(("ryu.controller", "ryu.ofproto"))}
+            assert not known or module in ("sopa_ryu.app", "sopa_ryu.manager", "sopa_ryu.southbound.openflow"), module
+
+
+def is_pure(module: str) -> bool:
+    """Tell whether the docstring of a module says that it is pure."""
+    docstring = ast.get_docstring(ast.parse(modules()[module].read_text())) or ""
+    return docstring.endswith((" Pure.", " pure.")) or "Pure.\n" in docstring or " Pure:" in docstring
+
+
+@pytest.mark.parametrize("module", sorted(filter(is_pure, modules())))
+def test_a_pure_module_imports_nothing_that_waits_or_touches_the_machine(module: str) -> None:
+    assert {name.partition(".")[0] for name in imported(module)} & IMPURE == set()
