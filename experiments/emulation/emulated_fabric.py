@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from experiments.emulation.host_sysctls import host_settings
-from experiments.emulation.measurement.fast_recoveries import Recoveries
+from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
@@ -48,7 +48,7 @@ class Forwarding(Protocol):
         """Packets received so far by each switch of a level."""
 
 
-class Emulation:
+class EmulatedFabric:
     """The fabric of one scheme, as a context manager; several runs follow one another in it.
 
     Parameters
@@ -68,7 +68,7 @@ class Emulation:
     ----------
     lab : Forwarding
         Since it was entered.
-    recoveries : Recoveries
+    recoveries : FastRecoveries
         Since `prepare`, of that run.
     """
 
@@ -89,9 +89,9 @@ class Emulation:
         self._stack = ExitStack()
         self._run = ExitStack()
         self.lab: Forwarding
-        self.recoveries: Recoveries
+        self.fast_recoveries: FastRecoveries
 
-    def __enter__(self) -> Emulation:
+    def __enter__(self) -> EmulatedFabric:
         with ExitStack() as stack:
             if self.scheme.fabric is Fabric.ROUTERS:
                 self.lab = stack.enter_context(
@@ -134,7 +134,7 @@ class Emulation:
         """
         self._run.close()
         self._run = ExitStack()
-        self.recoveries = self._run.enter_context(Recoveries())
+        self.fast_recoveries = self._run.enter_context(FastRecoveries())
         self._run.enter_context(
             host_settings(self.tree, self.lab.netns, lambda host: self.lab.interface(host, 0), self.scheme)
         )

@@ -3,13 +3,13 @@
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build
-from experiments.ns3.simulate import DEFAULT_MBIT, SHARE, SIMULATED, check, simulate
+from experiments.ns3.simulate import DEFAULT_MBIT, SECONDS_SHARE, SIMULATED, check, simulate
 from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 
 __all__ = [
     "DEFAULT_MBIT",
     "OPTIONS",
-    "SHARE",
+    "SECONDS_SHARE",
     "SIMULATED",
     "Cache",
     "OptionError",

@@ -12,7 +12,7 @@ from functools import partial
 
 import click
 
-from experiments.core.campaign import Campaign, kept, line, progress_bar
+from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.program import SimulatorError, build
@@ -83,7 +83,7 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
             workers.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
-    click.echo(f"{text} {kept(done, len(missing))}", err=True)
+    click.echo(f"{text} {resume_hint(done, len(missing))}", err=True)
     return status
 
 

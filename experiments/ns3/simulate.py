@@ -24,7 +24,7 @@ from topologies import FatTree, Host
 
 SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0
-SHARE = 0.01
+SECONDS_SHARE = 0.01
 """Of the seconds that a workload takes in the lab: at 1 Gbit/s, a permutation then carries about the paper's 10 MB a flow."""
 HEDERA_SHARE = 0.1
 """Of a run's time, from one look of the controller at its flows to the next: as in the lab, which looks each second for 10."""

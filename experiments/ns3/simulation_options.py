@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+
+from experiments.names import unknown
 
 UNITS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 """Nanoseconds of each unit of time."""
@@ -25,9 +26,9 @@ class Option:
     ----------
     default : str
         As a user would write it.
-    what : str
+    description : str
         One line for a reader of ``sopa experiment list``.
-    least, most : int
+    minimum, maximum : int
         What a whole number may be, or nanoseconds.
     time : bool
         Whether it has a unit of time.
@@ -36,9 +37,9 @@ class Option:
     """
 
     default: str
-    what: str
-    least: int = 1
-    most: int = 2**31 - 1
+    description: str
+    minimum: int = 1
+    maximum: int = 2**31 - 1
     time: bool = False
     words: tuple[str, ...] = ()
 
@@ -51,27 +52,29 @@ class Option:
         if self.time:
             found = _TIME.fullmatch(text)
             value = round(float(found[1]) * UNITS[found[2]]) if found else -1
-            if not self.least <= value <= self.most:
-                raise OptionError(f"a time from {_said(self.least)} to {_said(self.most)}, as in {self.default}")
+            if not self.minimum <= value <= self.maximum:
+                raise OptionError(
+                    f"a time from {_time_text(self.minimum)} to {_time_text(self.maximum)}, as in {self.default}"
+                )
             return value
-        if not text.isascii() or not text.isdecimal() or not self.least <= int(text) <= self.most:
-            raise OptionError(f"a whole number from {self.least} to {self.most}")
+        if not text.isascii() or not text.isdecimal() or not self.minimum <= int(text) <= self.maximum:
+            raise OptionError(f"a whole number from {self.minimum} to {self.maximum}")
         return int(text)
 
 
-def _said(nanoseconds: int) -> str:
+def _time_text(nanoseconds: int) -> str:
     for unit, size in reversed(UNITS.items()):
         if nanoseconds >= size and nanoseconds % size == 0:
             return f"{nanoseconds // size}{unit}"
     return f"{nanoseconds}ns"
 
 
-_LONGEST = 100 * UNITS["s"]
+_MAX_TIME = 100 * UNITS["s"]
 
 OPTIONS: Mapping[str, Option] = MappingProxyType(
     {
         "spread": Option(
-            "0ns", "over how long the starts of flows that begin together are spread at random", 0, _LONGEST, True
+            "0ns", "over how long the starts of flows that begin together are spread at random", 0, _MAX_TIME, True
         ),
         "first-path": Option(
             "sender",
@@ -103,8 +106,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "receive-buffer": Option("131072", "bytes of a connection's receive buffer", 2_000),
         "send-buffer": Option("131072", "bytes of its send buffer", 2_000),
         "timestamps": Option("0", "whether packets carry TCP timestamps: 1 or 0", 0, 1),
-        "delayed-ack": Option("1ms", "how long a receiver delays an acknowledgement", 1, _LONGEST, True),
-        "least-timeout": Option("200ms", "least retransmission timeout", UNITS["us"], _LONGEST, True),
+        "delayed-ack": Option("1ms", "how long a receiver delays an acknowledgement", 1, _MAX_TIME, True),
+        "least-timeout": Option("200ms", "least retransmission timeout", UNITS["us"], _MAX_TIME, True),
         "packet": Option("1500", "bytes of a packet with its IP and TCP headers", 100, 65_000),
         "delay": Option("25ns", "latency of each link", 0, UNITS["s"], True),
         "host-queue": Option("1000", "packets that a host's own queue holds"),
@@ -112,9 +115,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "all-transfers": Option(
             "0", "whether transfers that follow others do so after the run's seconds, too: 1 or 0", 0, 1
         ),
-        "resequencing": Option("200us", "how long drb's receiver keeps a packet back", 1, _LONGEST, True),
+        "resequencing": Option("200us", "how long drb's receiver keeps a packet back", 1, _MAX_TIME, True),
         "hedera-period": Option(
-            "0ns", "from one look of Hedera's controller to the next; 0ns is a tenth of the run", 0, _LONGEST, True
+            "0ns", "from one look of Hedera's controller to the next; 0ns is a tenth of the run", 0, _MAX_TIME, True
         ),
     }
 )
@@ -132,9 +135,7 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
     for word in words:
         name, equals, text = word.partition("=")
         if name not in OPTIONS:
-            near = difflib.get_close_matches(name, OPTIONS, 1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise OptionError(f"the simulator has no option {name!r}: {meant}there are {', '.join(OPTIONS)}")
+            raise OptionError(unknown("option of the simulator", name, OPTIONS))
         if not equals:
             raise OptionError(f"--set {word}: write {name}=VALUE")
         if name in found:

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.udp_stream import Stream
+from experiments.emulation.traffic.udp_stream import UdpStream
 from tests.lab.sopa_lab import agent_of, datagrams, in_lab, lost, until
 from topologies.lab.faults import set_silent
 
@@ -35,7 +35,7 @@ def test_a_controller_that_dies_and_returns_while_something_has_failed_costs_no_
         until(lambda: len(lab.controller.fabric()["failures"]) == 2)
         until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
-        with Stream(lab.lab, src, dst, per_second=500) as stream:
+        with UdpStream(lab.lab, src, dst, per_second=500) as stream:
             time.sleep(1)
             lab.controller.stop(signal.SIGKILL)
             time.sleep(0.5)
@@ -57,7 +57,7 @@ SENT = 300
 def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
     """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
     before = lab.controller.fabric()["version"]
-    with Stream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
+    with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
         until(lambda: len(stream.arrived) > SENT)
         lab.lab.set_link(link, up=False)
         until(lambda: lab.controller.fabric()["failures"] != [])
@@ -143,7 +143,7 @@ def test_the_controller_switches_bfd_on_without_taking_a_switch_its_last_uplink(
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
-        with Stream(lab.lab, src, dst) as stream:
+        with UdpStream(lab.lab, src, dst) as stream:
             until(lambda: lab.controller.fabric()["bfd"]["detail"].startswith("on at 64 of 64 ends"), 40)
             until(lambda: lab.controller.fabric()["failures"] == [])
         assert lab.controller.fabric()["bfd"]["enabled"] is True

@@ -8,7 +8,7 @@ from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 def test_every_default_is_a_value_of_its_option() -> None:
     for name, option in OPTIONS.items():
         assert option.parse(option.default) is not None, name
-        assert option.what
+        assert option.description
 
 
 @pytest.mark.parametrize(

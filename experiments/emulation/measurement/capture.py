@@ -31,7 +31,7 @@ _SEQUENCES = 1 << 32
 
 
 @dataclass
-class Flow:
+class TracedFlow:
     """One traced flow, and what was seen of it."""
 
     number: int
@@ -51,11 +51,11 @@ class Capture:
     tree : FatTree
     netns, interface : callable
         Give the path of a host's network namespace, and the name of its interface there.
-    flows : list of Flow
+    flows : list of TracedFlow
     """
 
     def __init__(
-        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[Flow]
+        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]
     ) -> None:
         self.flows = flows
         self._tree = tree
@@ -89,12 +89,12 @@ class Capture:
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
 
-    def arrivals(self, flow: Flow, begin: float) -> list[list[float]]:
+    def arrivals(self, flow: TracedFlow, begin: float) -> list[list[float]]:
         """``[seconds, packet, up1, up2, delay_ms]`` of each arrived data packet that was seen to be sent.
 
         Parameters
         ----------
-        flow : Flow
+        flow : TracedFlow
         begin : float
             When the run began, by the system's clock.
         """
@@ -125,7 +125,7 @@ class Capture:
                 except BlockingIOError:
                     continue
 
-    def _take_sent(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+    def _take_sent(self, flow: TracedFlow, at: float, frame: bytes, kind: int) -> None:
         if kind != socket.PACKET_OUTGOING or len(flow.sent) >= MAX_PACKETS:
             return
         header = (frame[14] & 15) * 4
@@ -137,7 +137,7 @@ class Capture:
             up = frame[36], frame[37]
         flow.sent.append((at, sequence, *up))
 
-    def _take_arrived(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+    def _take_arrived(self, flow: TracedFlow, at: float, frame: bytes, kind: int) -> None:
         if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MAX_PACKETS:
             return
         sequence = _sequence_of_data(frame, (frame[14] & 15) * 4)

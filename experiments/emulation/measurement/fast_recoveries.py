@@ -15,7 +15,7 @@ OBJECT = Path(__file__).with_name("fast_recoveries.o")
 _KEY = struct.Struct("=Q4sHH")
 
 
-class Recoveries:
+class FastRecoveries:
     """Counts, as a context manager, for every connection of this machine.
 
     Raises
@@ -24,7 +24,7 @@ class Recoveries:
         On entering, if the kernel has no such tracepoint, or the program cannot be compiled or loaded.
     """
 
-    def __enter__(self) -> Recoveries:
+    def __enter__(self) -> FastRecoveries:
         build([OBJECT])
         self._object = libbpf.Object(OBJECT)
         try:

@@ -27,7 +27,7 @@ class TransferError(RuntimeError):
 
 
 @dataclass
-class Reached:
+class TransferResult:
     """What one transfer has reached so far.
 
     Attributes
@@ -72,7 +72,7 @@ class Connection:
 
     Parameters
     ----------
-    its : Reached
+    its : TransferResult
         Where everything is written down.
     sender : socket.socket
         Bound, and not connected yet.
@@ -85,7 +85,7 @@ class Connection:
 
     def __init__(
         self,
-        its: Reached,
+        its: TransferResult,
         sender: socket.socket,
         loop: Loop,
         buffer: bytearray,

@@ -50,7 +50,7 @@ class FlowResult:
     series: list[float] = field(repr=False)
 
 
-class Flows:
+class IperfFlows:
     """One iperf3 flow for each pair, started together, as a context manager.
 
     Parameters
@@ -79,7 +79,7 @@ class Flows:
         self._clients: list[subprocess.Popen[str]] = []
         self._stack = ExitStack()
 
-    def __enter__(self) -> Flows:
+    def __enter__(self) -> IperfFlows:
         with ExitStack() as stack:
             for _, dst in self.pairs:
                 self._spawn(stack, dst, "iperf3", "-s", "-1", "-J", "-p", str(self.server_port))
@@ -102,7 +102,7 @@ class Flows:
         self._stack.close()
 
     def results(self, tick: Callable[[float], None] = lambda _seconds: None) -> list[FlowResult]:
-        """Wait for the flows to end and give what each reached, in the order of the pairs.
+        """Wait for the flows to end and give what each results, in the order of the pairs.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from experiments.emulation.traffic.connection import PORT, Connection, Reached, TransferError
+from experiments.emulation.traffic.connection import PORT, Connection, TransferError, TransferResult
 from experiments.emulation.traffic.loop import Loop
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import inside
@@ -56,8 +56,8 @@ class Transfers:
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
         self._congestion_control = congestion_control.encode()
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
-        self.reached = [
-            Reached(number, transfer, port)
+        self.results = [
+            TransferResult(number, transfer, port)
             for number, (transfer, port) in enumerate(zip(plan.transfers, ports, strict=True))
         ]
         self._followers: dict[int, list[int]] = {}
@@ -151,7 +151,7 @@ class Transfers:
             one.accepted(receiver)
 
     def _start(self, number: int) -> None:
-        its = self.reached[number]
+        its = self.results[number]
         src, dst = (str(self.tree.ip(host)) for host in (its.transfer.src, its.transfer.dst))
         with inside(self._netns(its.transfer.src)):
             sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol)

@@ -18,7 +18,7 @@ _SO_RCVBUFFORCE = 33
 _LATE_SECONDS = 1.0
 
 
-class Stream:
+class UdpStream:
     """Sends from the moment it is entered until it is left.
 
     Parameters
@@ -47,7 +47,7 @@ class Stream:
         self._receiver.settimeout(0.1)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> UdpStream:
         for thread in self._threads:
             thread.start()
         return self
