@@ -1,4 +1,4 @@
-"""An experiment's runs in the lab: one fabric after the other, each for all of a scheme's seeds."""
+"""Runs of experiments in the lab: one fabric after the other, each for all seeds of a scheme."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from experiments.emulation.lab_run import perform
 from experiments.emulation.traffic.connection import TransferError
 
 OVERHEAD_SECONDS = 6.0
-"""Of a run besides its traffic, for the progress bar: agents started and ended."""
+"""Duration of a run besides its traffic, for the progress bar: start and end of agents."""
 
 
 def run_in_lab(campaign: Campaign) -> int:
-    """Do every run that is missing, inside `hermetic.isolated`; the exit status."""
+    """Run everything that is missing, inside `topologies.lab.isolation.isolated`, and return the exit status."""
     missing = campaign.missing()
     seconds = campaign.scale.seconds
     each, done = seconds + OVERHEAD_SECONDS, 0
@@ -46,7 +46,7 @@ def run_in_lab(campaign: Campaign) -> int:
                         )
                         campaign.results.add(record, flows)
                         done += 1
-                        busy = "" if record.valid else ": INVALID, the machine had no time to spare"
+                        busy = "" if record.valid else ": INVALID, the processors were too busy"
                         say.print(f"{line(record, flows)}; processor idle {record.cpu_idle_percent:.0f}%{busy}")
             except (TransferError, ResultsError) as error:
                 click.echo(f"Error: {scheme.name}: {error}. {resume_hint(done, len(missing))}", err=True)

@@ -1,4 +1,4 @@
-"""One run: a workload's transfers over a scheme's fabric, everything measured meanwhile."""
+"""One run: the transfers of a workload over the fabric of a scheme, with all measurements."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from topologies import Host, Level
 
 QUEUE_SECONDS = 0.05
 MIN_IDLE_PERCENT = 10.0
-"""With less processor time to spare, a run shows the machine and not the scheme."""
+"""Minimum idle time of the processors. Below it, results are limited by the machine instead of the scheme."""
 
 
 def perform(
@@ -32,17 +32,17 @@ def perform(
     seed: int,
     tick: Callable[[float], None] = lambda _seconds: None,
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Prepare the hosts, carry out a plan, and put the hosts back.
+    """Configure the hosts, run a plan, and restore the hosts.
 
     Parameters
     ----------
     fabric : EmulatedFabric
     plan : Plan
     workload : str
-        Its name, for the records.
+        Name of the workload, for the records.
     seed : int
     tick : callable
-        Told several times a second how many seconds of the run have passed.
+        Called several times a second with the elapsed seconds of the run.
 
     Raises
     ------
@@ -106,7 +106,7 @@ class _Run:
         valid = percent >= MIN_IDLE_PERCENT
         flows = [self._flow(one, valid) for one in transfers.results if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
-        # One in some thousands is counted, and not told to the tracepoint.
+        # The kernel counts one in some thousands without calling the tracepoint.
         counters["FastRetransmitsOfUnknownFlows"] = entered - sum(flow.fast_retransmits for flow in flows)
         return self._record(transfers.results, percent, counters, core, queues, capture, valid), flows
 
@@ -161,7 +161,7 @@ class _Run:
         )
 
     def _fast_retransmits(self, one: TransferResult) -> int:
-        """Of one connection; subflows have ports that nobody knows, so theirs are told by host."""
+        """Return the fast retransmits of a connection. Ports of subflows are unknown: with subflows, those of the host."""
         host = one.transfer.src
         port = None if self.fabric.scheme.subflows else one.source_port
         return self.fabric.fast_recoveries.entered(self._cookies[host], self.tree.ip(host), port)

@@ -1,4 +1,4 @@
-"""The fat-tree in ns-3: hosts with its TCP, switches and links of our own (``src/``). `simulate` runs one workload."""
+"""The simulator: a fat-tree in ns-3. Hosts run its TCP; switches and links are classes of ``src/``. `simulate` runs one plan."""
 
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.ns3_backend import run_simulations

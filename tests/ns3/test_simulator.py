@@ -358,5 +358,5 @@ def test_schemes_and_settings_that_the_simulator_has_not() -> None:
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:
-    with pytest.raises(SimulatorError, match="the simulator ended"):
+    with pytest.raises(SimulatorError, match="the simulator failed"):
         simulate(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE, started=lambda process: process.kill())
