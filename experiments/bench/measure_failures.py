@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments.bench.lab_measurement import measured_inside
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.udp_stream import Stream
+from experiments.emulation.traffic.udp_stream import UdpStream
 from topologies import FatTree
 from topologies.lab.faults import set_silent
 
@@ -118,7 +118,7 @@ def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
     src, dst = its.tree.host("h0_0_2"), its.tree.host("h2_0_2")
     since = its.controller.fabric()["version"]
     told = float("inf")
-    with Stream(its.lab, src, dst) as stream:
+    with UdpStream(its.lab, src, dst) as stream:
         time.sleep(1)
         if name is not None:
             its.lab.set_link(name, False)

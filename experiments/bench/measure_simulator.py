@@ -13,7 +13,7 @@ from experiments.ns3 import SimulatorError, build
 from experiments.ns3.simulate import ALLOCATOR, lines
 from experiments.schemes import named
 from experiments.workloads import Plan, Scale, Transfer
-from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.pairs import inter_pod_permutation
 from topologies import FatTree
 
 SIZES = {4: 10_000_000, 8: 2_000_000, 16: 300_000}

@@ -1,4 +1,4 @@
-"""``sopa demo``: SOPA at work on this machine, and a link that is cut under its traffic."""
+"""``sopa demo``: permutation traffic over a whole fabric, and link failures under that traffic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from experiments.cli.demo_failure import play
 from experiments.cli.lab_isolation import in_isolation
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, Flows, TrafficError
+from experiments.emulation.traffic.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, IperfFlows, TrafficError
 from experiments.workloads import inter_pod_permutation
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
@@ -52,7 +52,7 @@ MINIMUM_IDLE = 10.0
     default=10,
     show_default=True,
     metavar="S",
-    help="How long the flows send.",
+    help="Time for which the flows send, in seconds.",
 )
 @seed_option
 @policy_option
@@ -62,7 +62,7 @@ MINIMUM_IDLE = 10.0
     "json_file",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
     metavar="FILE",
-    help="Write every figure to FILE, too.",
+    help="Also write all results to FILE.",
 )
 def demo(
     k: int,
@@ -74,17 +74,17 @@ def demo(
     fr_threshold: int,
     json_file: Path | None,
 ) -> None:
-    """SOPA at work: every host sends to a host of another pod over real Open vSwitch and TCP, and a link is cut.
+    """Run TCP between pods over real Open vSwitch, and fail links under that traffic.
 
-    It starts a whole fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3 flows,
-    and shows what each flow reached and how evenly the packets went over the core switches. Then it cuts one
-    aggregation-core link under the same traffic and restores it: when that is detected, told, excluded and healed, and what
-    the flows reach meanwhile. Last it has another link lose packets silently. Nothing is left on the machine.
+    The command starts a fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3
+    flows, and shows the throughput of each flow and the packets of each core switch. Then it takes one aggregation-core
+    link down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
+    throughput meanwhile. Finally another link silently drops packets. Nothing remains on the machine.
 
     \b
     Compare:
       sopa demo --k 4
-      sopa demo --k 4 --policy hash           one path per flow, as ECMP
+      sopa demo --k 4 --policy hash           one path per flow, like ECMP
       sopa demo --k 4 --policy random --fr-threshold 3
       sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
     """
@@ -92,7 +92,7 @@ def demo(
     tree = FatTree(k)
     mbit = rate or default_rate(tree)
     if json_file is not None and not json_file.resolve().parent.is_dir():
-        raise click.BadParameter(f"there is no folder {json_file.resolve().parent}", param_hint="--json")
+        raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
     settings = {"k": k, "carrier": carrier, "rate_mbit": mbit, "duration": duration, "seed": seed, "policy": policy}
     settings["fr_threshold"] = fr_threshold
     settings["goodput_mbit"] = mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
@@ -107,7 +107,7 @@ def demo(
             try:
                 json_file.write_text(json.dumps(report, indent=1) + "\n")
             except OSError as error:
-                click.echo(f"Error: {json_file} cannot be written: {error.strerror}", err=True)
+                click.echo(f"Error: cannot write {json_file}: {error.strerror}", err=True)
                 return 1
         return 0
 
@@ -115,7 +115,7 @@ def demo(
 
 
 class _Demo:
-    """One run: the lab, the traffic, the failure, and what is told of them."""
+    """One run of the demo: lab, traffic, failures and output."""
 
     def __init__(self, tree: FatTree, settings: dict[str, Any], out: Console, progress: Console) -> None:
         self.tree = tree
@@ -137,7 +137,7 @@ class _Demo:
                 self.settings,
                 self.pairs,
                 lab,
-                lambda seconds, tick: self._flows(lab, seconds, SERVER_PORT + 1, "sending through a failure", tick),
+                lambda seconds, tick: self._flows(lab, seconds, SERVER_PORT + 1, "sending during a failure", tick),
                 self._say,
                 self.progress.print,
             )
@@ -182,7 +182,7 @@ class _Demo:
         return traffic, flows
 
     def _first_path(self, src: Host, dst: Host) -> list[int]:
-        """The uplinks that a flow's first packet takes: what the host's eBPF program computes, computed here again."""
+        """Return the uplinks of the first packet of a flow, computed as the eBPF program of the host does."""
         policy = Policy.named(self.settings["policy"])
         table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
         key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, CLIENT_PORT, SERVER_PORT)
@@ -198,13 +198,13 @@ class _Demo:
         what: str,
         each: Callable[[float], None] = lambda _elapsed: None,
     ) -> list[FlowResult]:
-        """Run the permutation, with a progress bar; ``each`` is called now and then with the seconds since the start."""
+        """Run the permutation with a progress bar. ``each`` is called several times a second with the elapsed seconds."""
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
         if not self.progress.is_terminal:
             self.progress.print(f"{what}: {len(self.pairs)} flows, {seconds} s")
         with (
             Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar,
-            Flows(lab.lab, self.pairs, seconds, server_port) as flows,
+            IperfFlows(lab.lab, self.pairs, seconds, server_port) as flows,
         ):
             task = bar.add_task(f"{what}: {len(self.pairs)} flows", total=seconds)
 
@@ -228,12 +228,10 @@ class _Demo:
         self._say(
             f"mean {traffic['mean_mbit']:.2f} Mbit/s, minimum {traffic['min_mbit']:.2f}: "
             f"{100 * traffic['share_of_rate']:.1f}% of the link rate, "
-            f"{100 * traffic['share_of_goodput']:.1f}% of what TCP can carry on it ({goodput:.2f})"
+            f"{100 * traffic['share_of_goodput']:.1f}% of the maximum goodput of TCP ({goodput:.2f})"
         )
         cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
         self._say(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
         self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
         if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
-            self.out.print(
-                "the processor was busy: these figures show the machine, not the fabric; take a lower --rate"
-            )
+            self.out.print("the processors were busy: the results are limited by the machine; use a lower --rate")

@@ -1,4 +1,4 @@
-"""``sopa experiment``: schemes compared under one workload, on real switches or in the simulator."""
+"""``sopa experiment``: compare schemes under a workload, on Open vSwitch or in the simulator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.cli.lab_isolation import in_isolation
 from experiments.cli.paper import paper
-from experiments.core.campaign import Campaign, still_missing
+from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError, Settings
 from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
@@ -25,12 +25,12 @@ from topologies.lab.network import default_rate
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
 MIN_LAB_SECONDS = 1.0
 MAX_LAB_TRANSFERS = 40_000
-"""Each has a port of its own, from 20000 to 59999, on all hosts together."""
+"""Each transfer has a source port of its own, from 20000 to 59999, across all hosts."""
 
 
 @click.group()
 def experiment() -> None:
-    """Compare schemes under a workload, with real Open vSwitch and TCP, or in ns-3.
+    """Compare schemes under a workload, on real Open vSwitch and TCP or in ns-3.
 
     \b
     Examples:
@@ -42,52 +42,47 @@ def experiment() -> None:
 
 @experiment.command("list")
 def list_all() -> None:
-    """Name every workload, every scheme, and what of the simulator can be set."""
+    """List workloads, schemes and options of the simulator."""
     out = Console(highlight=False)
     for title, found in (
         ("workload", [(one.name, one.summary) for one in workloads.WORKLOADS.values()]),
         ("scheme", [(one.name, one.summary) for one in schemes().values()]),
-        ("--set, with --backend ns3", [(f"{name}={one.default}", one.what) for name, one in ns3.OPTIONS.items()]),
+        ("--set NAME=VALUE", [(f"{name}={one.default}", one.description) for name, one in ns3.OPTIONS.items()]),
     ):
         table = Table(title, "", box=None, title_justify="left")
         for name, summary in found:
             table.add_row(name, summary)
         out.print(table)
     out.print(
-        "A workload can be a traffic matrix, too: FILE.csv with src,dst,bytes,start. A scheme's TCP can be set otherwise:"
+        "A workload can also be a traffic matrix: FILE.csv with src,dst,bytes,start. Suffixes of a scheme change its TCP:"
     )
     out.print(
-        "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no loss detection by time), sopa+adapt=off (a fixed threshold), "
+        "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements)."
     )
 
 
 @experiment.command()
 @click.argument("name")
-@click.option("--backend", type=click.Choice(["lab", "ns3"]), default="lab", show_default=True, help="Where it runs.")
-@click.option(
-    "--schemes", "chosen", default=DEFAULT_SCHEMES, show_default=True, metavar="A,B", help="See sopa experiment list."
-)
+@click.option("--backend", type=click.Choice(["lab", "ns3"]), default="lab", show_default=True,
+              help="Real switches and TCP in the lab (root), or the simulator.")  # fmt: skip
+@click.option("--schemes", "chosen", default=DEFAULT_SCHEMES, show_default=True, metavar="A,B",
+              help="Schemes to compare; sopa experiment list shows them.")  # fmt: skip
 @k_option
 @carrier_option
-@click.option(
-    "--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, metavar="COUNT", help="Runs of each scheme."
-)
+@click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, metavar="COUNT",
+              help="Number of runs of each scheme.")  # fmt: skip
 @click.option("--seed", "first", type=click.IntRange(0, 2**31), default=1, show_default=True, metavar="FIRST",
-              help="The first run's seed; the others' follow.")  # fmt: skip
+              help="Seed of the first run; further runs use the following numbers.")  # fmt: skip
 @rate_option
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0.001, 3600),
-    metavar="S",
-    help="How long a run sends. The default is the workload's.",
-)
+@click.option("--seconds", type=click.FloatRange(0.001, 3600), metavar="S",
+              help="Sending time of a run. The default depends on the workload.")  # fmt: skip
 @click.option("--queue", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="PACKETS",
-              help="What a link's queue holds.")  # fmt: skip
+              help="Capacity of the queue of a link.")  # fmt: skip
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE",
-              help="An option of the simulator; sopa experiment list names them. Can be given several times.")  # fmt: skip
+              help="Option of the simulator; sopa experiment list shows them. May be repeated.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
-              help="Where results are kept; the same command again goes on where it ended.")  # fmt: skip
+              help="Directory of results; the same command continues an interrupted experiment.")  # fmt: skip
 def run(
     name: str,
     backend: str,
@@ -102,10 +97,10 @@ def run(
     options: tuple[str, ...],
     out: Path,
 ) -> None:
-    """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and report.
+    """Run workload NAME, or the traffic matrix NAME.csv, with each scheme and seed, and write a report.
 
-    Every run is kept in --out as soon as it has ended: DIR/SCHEME-SEED.jsonl has one JSON object for each flow. A run for which the
-    processor had no time to spare is marked as invalid and left out of the report; the same command again does it anew.
+    Each run is written to --out when it ends: DIR/SCHEME-SEED.jsonl has one JSON object per flow. A run during which the
+    processors were too busy is marked as invalid and excluded from the report; the same command repeats it.
 
     \b
     Examples:
@@ -116,50 +111,48 @@ def run(
     """
     simulated = backend == "ns3"
     if seconds is not None and seconds < MIN_LAB_SECONDS and not simulated:
-        fail(f"--seconds {seconds:g} is too short for the lab: give {MIN_LAB_SECONDS:g} or more")
+        fail(f"--seconds {seconds:g} is too short for the lab: the minimum is {MIN_LAB_SECONDS:g}")
     if options and not simulated:
-        fail("--set is for the simulator: give --backend ns3")
+        fail("--set requires the simulator: add --backend ns3")
     try:
-        otherwise = ns3.parse(options)
+        simulator_options = ns3.parse(options)
         workload = workloads.from_csv(Path(name)) if name.endswith(".csv") else workloads.named(name)
         wanted = [named(text.strip()) for text in chosen.split(",")]
         for scheme in wanted:
             if simulated:
                 ns3.check(scheme)
             elif scheme.fabric is Fabric.SIMULATOR:
-                raise SchemeError(f"{scheme.name} is in the simulator only: --backend ns3")
+                raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
         tree = FatTree(k)
-        usual = (
-            (ns3.DEFAULT_MBIT, ns3.SHARE * workload.seconds) if simulated else (default_rate(tree), workload.seconds)
-        )
-        scale = Scale(rate or usual[0], seconds or usual[1])
+        share = ns3.SECONDS_SHARE if simulated else 1.0
+        default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
+        scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
     except (SchemeError, WorkloadError, ns3.OptionError) as error:
         fail(str(error))
     if len({scheme.name for scheme in wanted}) < len(wanted):
-        fail(f"--schemes {chosen} names one twice")
+        fail(f"--schemes {chosen} contains a scheme twice")
     if not simulated:
         most = max(len(plan.transfers) for plan in plans.values())
         if most > MAX_LAB_TRANSFERS:
-            fail(
-                f"{most} transfers are more than the lab has ports for: give fewer --seconds, a lower --rate or a smaller --k"
-            )
+            limit = f"{most} transfers exceed the {MAX_LAB_TRANSFERS} ports of the lab"
+            fail(f"{limit}: use fewer --seconds, a lower --rate or a smaller --k")
         need_root("sopa experiment run")
         if Path("/run") in (out.resolve(), *out.resolve().parents):
-            fail(f"{out} is in /run, which a lab has for itself: give another --out")
+            fail(f"{out} is in /run, which a lab replaces by its own: give another --out")
     settings = Settings(
         workload.name,
         backend,
         k,
         scale.rate_mbit,
         scale.seconds,
-        {"queue_packets": queue, "carrier": carrier, **workload.parameters, **otherwise},
+        {"queue_packets": queue, "carrier": carrier, **workload.parameters, **simulator_options},
     )
     results = Results(out)
-    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), otherwise)
+    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options)
     try:
         results.open(settings)
-        missing = still_missing([campaign])
+        missing = count_missing([campaign])
     except ResultsError as error:
         fail(str(error))
     status = 0
@@ -181,9 +174,9 @@ def _in_lab(campaign: Campaign) -> int:
 
 @experiment.command("report")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--base", default="sopa", show_default=True, help="The scheme that others are compared with.")
+@click.option("--base", default="sopa", show_default=True, help="Scheme that the others are compared with.")
 def report_again(directory: Path, base: str) -> None:
-    """Draw tables and plots from DIRECTORY, into DIRECTORY/report."""
+    """Write tables and plots of the results in DIRECTORY to DIRECTORY/report."""
     _report(directory, base)
 
 

@@ -1,4 +1,4 @@
-"""``sopa lab``."""
+"""``sopa lab``: a fabric at a Mininet prompt."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from topologies import FatTree
 @k_option
 @carrier_option
 @rate_option
-@click.option("--no-limit", is_flag=True, help="No rate limit on the links at all.")
+@click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
 @policy_option
 @threshold_option
 @seed_option
 @click.option(
-    "--no-agents", is_flag=True, help="Start no agents: packets go unlabelled, hashed per flow by the switches."
+    "--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow."
 )
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     metavar="FILE",
-    help="Run the Mininet commands in FILE instead of giving a prompt.",
+    help="Run the Mininet commands in FILE instead of opening a prompt.",
 )
 def lab(
     k: int,
@@ -50,22 +50,22 @@ def lab(
     no_agents: bool,
     script: Path | None,
 ) -> None:
-    """The fabric on this machine, with controller and agents, at a Mininet prompt.
+    """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
 
-    It runs in network, mount and process namespaces of its own, with an Open vSwitch of its own: the machine's interfaces are
-    not touched, several labs run side by side, and nothing is left when it ends.
+    It runs in network, mount and process namespaces of its own, with its own Open vSwitch. The interfaces of the machine
+    are not touched, several labs can run at the same time, and nothing remains when the command ends.
 
     \b
     At the prompt:
       h0_0_2 ping -c 3 h2_0_2                       traffic (hosts are hPOD_EDGE_NUMBER, 10.POD.EDGE.NUMBER)
-      h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the words 02:53:9e:04:UP1:UP2 on the wire
-      sh sopa parser status --iface e0_0-eth1       with --carrier option: what that port has seen
-      link a0_0 c0_1 down                           cut a link; up again: link a0_0 c0_1 up
-      sh sopa status                                what the controller says
+      h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the labels 02:53:9e:04:UP1:UP2 on the wire
+      sh sopa parser status --iface e0_0-eth1       with --carrier option: packets parsed at that port
+      link a0_0 c0_1 down                           take a link down; up again: link a0_0 c0_1 up
+      sh sopa status                                state of the fabric
       sh sopa paths h0_0_2 h2_0_2                   the candidate paths of a pair
-      sh sopa drain c0_0                            out for maintenance; back: sh sopa restore c0_0
-      sh sopa rules e0_0                            what a switch should hold, beside what it holds
-      sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    a switch's entries
+      sh sopa drain c0_0                            take a switch out for maintenance; undo: sh sopa restore c0_0
+      sh sopa rules e0_0                            planned and installed rules of a switch
+      sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    flow entries of a switch
     """
     from mininet.cli import CLI
 
@@ -88,7 +88,7 @@ def lab(
             agent_options=options,
             carrier=Carrier(carrier),
         )
-        # for sopa as it is typed at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (there Mininet makes addresses of names)
+        # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
         os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
         with its:
             console.print(

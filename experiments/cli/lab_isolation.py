@@ -1,4 +1,4 @@
-"""Commands that run in the laboratory's namespaces."""
+"""Commands that run in the namespaces of a lab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sopa_ryu.cli.common import fail
 
 
 def in_isolation(main_inside: Callable[[], int]) -> int:
-    """Run a function in a lab's namespaces; what it cannot work with becomes the command's error message."""
+    """Run a function in namespaces of its own and return its status. Lab errors become error messages of the command."""
     from experiments.emulation.processes import ProcessError
     from topologies.lab.batch_net import LabError
     from topologies.lab.isolation import IsolationError, MissingCommandError, isolated

@@ -1,8 +1,7 @@
-"""``sopa experiment paper``: the papers' figures and numbers, and what the simulator finds."""
+"""``sopa experiment paper``: the figures of the papers, repeated in the simulator."""
 
 from __future__ import annotations
 
-import difflib
 import sys
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments import ns3
-from experiments.core.campaign import Campaign, still_missing
+from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import ResultsError
+from experiments.names import unknown
 from experiments.paper.figure import Figure
 from experiments.paper.figures import FIGURES
 from experiments.workloads import WorkloadError
@@ -22,24 +22,26 @@ from topologies import TopologyError
 
 @click.command("paper")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--list", "listing", is_flag=True, help="Name every figure, and end.")
-@click.option("--k", type=int, metavar="K", help="Another fabric than the paper's: an even number.")
+@click.option("--list", "listing", is_flag=True, help="List the figures and exit.")
+@click.option("--k", type=int, metavar="K", help="Size of the fabric, instead of that of the paper: an even number.")
 @click.option(
     "--seeds",
     type=click.IntRange(1, 1000),
     metavar="COUNT",
-    help="Runs of each scheme, instead of what each figure has.",
+    help="Number of runs of each scheme, instead of that of each figure.",
 )
-@click.option("--tables", "only_tables", is_flag=True, help="Simulate nothing: tell of what is there already.")
+@click.option(
+    "--tables", "only_tables", is_flag=True, help="Simulate nothing; write tables of the runs that are complete."
+)
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("paper"), show_default=True,
-              metavar="DIR", help="Where results are kept; the same command again goes on where it ended.")  # fmt: skip
+              metavar="DIR", help="Directory of results; the same command continues an interrupted run.")  # fmt: skip
 def paper(
     names: tuple[str, ...], listing: bool, k: int | None, seeds: int | None, only_tables: bool, out: Path
 ) -> None:
-    """The papers' figures and numbers in the simulator, beside what the papers have.
+    """Repeat figures of the papers in the simulator, and compare with the numbers of the papers.
 
-    Without a NAME all of them; at k=24 that takes two processors some hours. Results that are there are not simulated again:
-    neither those in --out, nor those in the cache (~/.cache/sopa, or what SOPA_CACHE names).
+    Without NAME, all figures are simulated, which takes some hours on two processors at k=24. Runs in --out or in the
+    cache (~/.cache/sopa, or $SOPA_CACHE) are not simulated again.
 
     \b
     Examples:
@@ -64,19 +66,17 @@ def paper(
 
 
 def _simulate(runs: list[Campaign]) -> int:
-    return ns3.run_simulations(runs) if still_missing(runs) else 0
+    return ns3.run_simulations(runs) if count_missing(runs) else 0
 
 
 def _named(name: str) -> Figure:
     if name not in FIGURES:
-        near = difflib.get_close_matches(name, FIGURES, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        fail(f"there is no figure {name!r}: {meant}there are {', '.join(FIGURES)}")
+        fail(unknown("figure", name, FIGURES))
     return FIGURES[name]
 
 
 def _list() -> None:
-    table = Table("name", "what", "k", "runs", box=None)
+    table = Table("name", "figure", "k", "runs", box=None)
     for one in FIGURES.values():
         runs = sum(len(part.schemes) * part.seeds for part in one.runs())
         sizes = sorted({part.k for part in one.parts})

@@ -1,1 +1,1 @@
-"""What every backend shares: campaigns, records and the description of the machine."""
+"""Parts that all backends share: campaigns, records, the description of the machine."""

@@ -1,4 +1,4 @@
-"""An experiment's runs: which are to be done, and what is said of each. Whoever does them is in `emulation` or `ns3`."""
+"""The runs of an experiment: which are missing, and how progress is reported. `emulation` and `ns3` execute them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topologies import FatTree
 
 @dataclass(frozen=True)
 class Campaign:
-    """What one ``sopa experiment run`` is to do.
+    """The runs of one ``sopa experiment run``.
 
     Attributes
     ----------
@@ -26,13 +26,13 @@ class Campaign:
     workload : str
     schemes : sequence of Scheme
     plans : mapping
-        From each seed to what happens.
+        From each seed to the plan of its runs.
     tree : FatTree
     scale : Scale
     queue_packets : int
     carrier : Carrier
     options : mapping
-        What of the simulator is set otherwise.
+        Options of the simulator that differ from their defaults, by name.
     """
 
     results: Results
@@ -46,12 +46,12 @@ class Campaign:
     options: Mapping[str, int | str] = field(default_factory=dict)
 
     def missing(self) -> list[tuple[Scheme, int]]:
-        """Schemes and seeds whose runs are not there yet, scheme after scheme.
+        """Return the schemes and seeds whose runs are missing, scheme by scheme.
 
         Raises
         ------
         ResultsError
-            If one is there and damaged.
+            If a file of a run is damaged.
         """
         return [
             (scheme, seed) for scheme in self.schemes for seed in self.plans if not self.results.has(scheme.name, seed)
@@ -59,38 +59,38 @@ class Campaign:
 
     @property
     def count(self) -> int:
-        """All runs, done and missing."""
+        """Number of runs, complete and missing."""
         return len(self.schemes) * len(self.plans)
 
 
-def still_missing(campaigns: Sequence[Campaign]) -> int:
-    """How many runs are to be done; says how many are there already.
+def count_missing(campaigns: Sequence[Campaign]) -> int:
+    """Return the number of missing runs, and report how many are complete.
 
     Raises
     ------
     ResultsError
-        If one is there and damaged.
+        If a file of a run is damaged.
     """
     missing, count = sum(len(one.missing()) for one in campaigns), sum(one.count for one in campaigns)
     if missing < count:
-        click.echo(f"{count - missing} of {count} runs are there already", err=True)
+        click.echo(f"{count - missing} of {count} runs are already complete", err=True)
     return missing
 
 
 def progress_bar() -> tuple[Console, Progress]:
-    """Where runs are told of, on standard error, and a bar that is there on a terminal only."""
+    """Return a console on standard error for messages, and a progress bar that is shown on a terminal only."""
     say = Console(stderr=True, highlight=False, soft_wrap=True)
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn()
     return say, Progress(*columns, console=say, disable=not say.is_terminal)
 
 
-def kept(done: int, count: int) -> str:
-    """What to do after an end before the end."""
-    return f"{done} of {count} runs are kept; the same command goes on with the others"
+def resume_hint(done: int, count: int) -> str:
+    """Return the hint that is shown after an interrupted campaign."""
+    return f"{done} of {count} runs are complete; run the same command again to continue"
 
 
 def line(run: RunRecord, flows: Sequence[FlowRecord]) -> str:
-    """What a run came to."""
+    """Return one line of text that summarizes a run."""
     rates = [flow.mbit for flow in flows]
     mean = sum(rates) / len(rates) if rates else 0.0
     return f"{run.scheme}, seed {run.seed}: {len(flows)} flows, mean {mean:.2f} Mbit/s, minimum {min(rates, default=0.0):.2f}"

@@ -1,4 +1,4 @@
-"""What a measurement has to say of the machine: what it is, and how busy it was."""
+"""The machine of a measurement: its description, and the idle share of its processors."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from pathlib import Path
 
 
 class CpuIdle:
-    """How much of this machine's processor time was idle since the object was made."""
+    """The idle share of the processor time since construction."""
 
     def __init__(self) -> None:
         self._start = _times()
 
     def percent(self) -> float:
-        """Idle time since then, in percent of all processors' time."""
+        """Return the idle time since construction in percent of the time of all processors."""
         now = _times()
         idle, total = now[0] - self._start[0], now[1] - self._start[1]
         return 100.0 * idle / total if total else 100.0
 
 
 def _times() -> tuple[int, int]:
-    """Idle and total time of all processors, in clock ticks (proc(5), /proc/stat)."""
+    """Return the idle and total time of all processors in clock ticks (proc(5), /proc/stat)."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)
 
 
 def describe() -> dict[str, str | int]:
-    """The machine and the versions that a figure depends on."""
+    """Return the processor, kernel and program versions that results depend on."""
     model = next(
         (
             line.partition(":")[2].strip()

@@ -1,8 +1,8 @@
-"""What is kept of a run, and how: one JSON object per line and flow, beside one file of what concerns the run as a whole.
+"""Files of results: one JSON object per line and flow, and one file per run for data of the run as a whole.
 
-A directory of results holds ``experiment.json`` (`Settings`), and for each scheme and seed ``SCHEME-SEED.jsonl`` with one
-`FlowRecord` a line, and ``SCHEME-SEED.run.json`` with a `RunRecord`. The latter is written first: a run whose ``.jsonl`` is there
-is complete.
+A directory of results contains ``experiment.json`` (`Settings`), and for each scheme and seed ``SCHEME-SEED.jsonl``
+with one `FlowRecord` per line, and ``SCHEME-SEED.run.json`` with a `RunRecord`. The latter is written first: a run is
+complete if its ``.jsonl`` exists.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ SETTINGS = "experiment.json"
 
 
 class ResultsError(RuntimeError):
-    """A directory of results that cannot be used; the text says what to do."""
+    """A directory of results is unusable. The message says what to do."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What all runs of one directory have in common; another experiment's results do not go there.
+    """Settings shared by all runs of a directory. A directory contains the results of one experiment only.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Settings:
     k : int
     rate_mbit, seconds : float
     parameters : mapping
-        What else decides the results: queue, carrier, the workload's parameters.
+        Everything else that affects results: queue, carrier, parameters of the workload.
     """
 
     workload: str
@@ -44,42 +44,42 @@ class Settings:
 
 @dataclass(frozen=True)
 class FlowRecord:
-    """What one flow of one run reached: with `Settings`, enough to repeat it.
+    """The result of one flow of one run. Together with `Settings` it is sufficient to repeat the run.
 
     Attributes
     ----------
     workload, backend, scheme : str
     k, seed : int
     rate_mbit : float
-        Of the links.
+        Rate of the links in Mbit/s.
     flow : int
-        Its number in the workload's plan.
+        Index of the transfer in the plan.
     kind : str
-        What the plan calls it; empty where all are of one kind.
+        Kind of the transfer in the plan; empty if all are of one kind.
     src, dst : str
-        Hosts' names.
+        Names of the hosts.
     bytes : int
-        Payload that the receiver got.
+        Received payload.
     seconds : float
-        From opening the connection to the last byte that the receiver got.
+        Time from opening the connection to the last received byte.
     mbit : float
-        Payload over that time, in Mbit/s.
+        Received payload over that time, in Mbit/s.
     size : int or None
-        What it was to send; None for one that sends until the time is over.
+        Payload to send, in bytes; None for a transfer that lasts until the end of the run.
     completed : bool
-        Whether all of that arrived in time; true for one without a size.
+        True if all of it was received in time; always true without a size.
     start : float
         Seconds after the start of the run.
     packets, reordered : int
-        Data segments that the receiver's TCP got, and those that came after a later one (TCP_INFO).
+        Data segments received by TCP, and those received after a later one (TCP_INFO).
     retransmits, spurious : int
-        Segments that the sender sent again, and those that the receiver had already (DSACK, RFC 2883).
+        Retransmitted segments, and those that the receiver reported as duplicates (DSACK, RFC 2883).
     fast_retransmits, timeouts : int
-        How often the sender entered fast retransmit, and how often its timer expired.
+        Number of times the sender entered fast retransmit, and of expirations of its retransmission timer.
     rtt_ms : float
-        The sender's smoothed round-trip time at the end.
+        Smoothed round-trip time of the sender at the end, in milliseconds.
     valid : bool
-        False if the machine had no processor time to spare, so that figures show the machine.
+        False if the processors were too busy, so that the figures are limited by the machine.
     """
 
     workload: str
@@ -110,7 +110,7 @@ class FlowRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What concerns one run as a whole.
+    """Data of one run as a whole.
 
     Attributes
     ----------
@@ -119,32 +119,32 @@ class RunRecord:
     valid : bool
     cpu_idle_percent : float
     machine : mapping
-        Processor, kernel, versions.
+        Processor, kernel and program versions; see `experiments.core.machine.describe`.
     command : str
-        What was typed.
+        The command line.
     options : mapping
-        The scheme's policy, threshold and other settings, as they were in force.
+        Policy, threshold and other settings of the scheme, as in force during the run.
     counters : mapping
         Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``, ``TCPDSACKRecv``, ...
     core_packets : mapping
-        From each core switch to the packets that it received.
+        From each core switch to the number of packets that it received.
     queue_ms : float
         Milliseconds between samples of `queues`.
     queues : mapping
-        From each switch port, ``e0_0-eth3``, to its queue's length in packets at each sample.
+        From each switch port, ``e0_0-eth3``, to the length of its queue in packets at each sample.
     cwnd : mapping
-        From a flow's number to pairs of seconds and congestion window in packets.
+        From the number of a flow to pairs of seconds and congestion window in packets.
     arrivals : mapping
-        From a traced flow's number to ``[seconds, packet, up1, up2, delay_ms]`` for each data packet in the order of arrival: its
-        number by sequence, the path that it carried (255 for a hop not taken), and the time since it was sent.
+        From the number of a traced flow to ``[seconds, packet, up1, up2, delay_ms]`` of each data packet in order of arrival:
+        packet number by sequence, path (255 for an unused hop), and one-way delay.
     series_ms : float
-        Milliseconds of each interval of `series`.
+        Length of an interval of `series` in milliseconds.
     series : mapping
-        From a flow's number to what arrived in each interval, in Mbit/s.
+        From the number of a flow to the received payload in each interval, in Mbit/s.
     failed_at : float or None
-        When something failed during the run, in seconds.
+        Time of the failure during the run, in seconds; None without one.
     events : sequence
-        ``[seconds, text]`` of what was done to the fabric, or seen.
+        ``[seconds, text]`` of each change of the fabric, caused or observed.
     """
 
     scheme: str
@@ -178,12 +178,12 @@ class Results:
         self.directory = directory
 
     def open(self, settings: Settings) -> None:
-        """Begin, or go on with, an experiment's results.
+        """Create the directory for an experiment, or check that it contains results of the same experiment.
 
         Raises
         ------
         ResultsError
-            If the directory has the results of another experiment, or something else, or cannot be written.
+            If the directory contains results of another experiment or other files, or is not writable.
         """
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
@@ -194,24 +194,24 @@ class Results:
                 ]
                 if other:
                     raise ResultsError(
-                        f"{self.directory} holds the results of another experiment ({'; '.join(other)}): give another --out"
+                        f"{self.directory} contains the results of another experiment ({'; '.join(other)}): give another --out"
                     )
-            elif any(file.name != f".{SETTINGS}.part" for file in self.directory.iterdir()):  # that of a killed one
-                raise ResultsError(f"{self.directory} holds something else than results: give an empty --out")
+            elif any(file.name != f".{SETTINGS}.part" for file in self.directory.iterdir()):  # left by a crash
+                raise ResultsError(f"{self.directory} contains other files: give an empty --out")
             else:
                 self._write(SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
         except OSError as error:
             raise ResultsError(f"{self.directory} cannot be used: {error.strerror or error}") from error
 
     def settings(self) -> Settings:
-        """What its runs have in common; `ResultsError` if it is not there or damaged."""
+        """Return the settings shared by all runs."""
         try:
             return Settings(**json.loads((self.directory / SETTINGS).read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise ResultsError(f"{self.directory} holds no results: {error}") from error
+            raise ResultsError(f"{self.directory} contains no results: {error}") from error
 
     def has(self, scheme: str, seed: int) -> bool:
-        """Whether a run is complete and valid; one that is not is to be done again."""
+        """Return True if a run is complete and valid. Invalid runs have to be repeated."""
         file = self._flows(scheme, seed)
         try:
             with file.open() as lines:
@@ -220,15 +220,15 @@ class Results:
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ResultsError(f"{file} is damaged ({error}): delete it, and run again") from error
+            raise ResultsError(f"{file} is damaged ({error}): delete it and run again") from error
 
     def add(self, run: RunRecord, flows: Sequence[FlowRecord]) -> None:
-        """Keep a run; whoever reads sees all of it or nothing, also after a kill.
+        """Write the records of a run. Readers see all of them or none, also after a crash.
 
         Raises
         ------
         ResultsError
-            If it cannot be written; nothing is left of it then.
+            If the files cannot be written. No part of them remains.
         """
         try:
             self._write(self._run(run.scheme, run.seed).name, json.dumps(asdict(run)) + "\n")
@@ -239,29 +239,29 @@ class Results:
             raise ResultsError(f"results cannot be written to {self.directory}: {error.strerror or error}") from error
 
     def flows(self) -> Iterator[FlowRecord]:
-        """Every flow of every complete run, in the order of files; `ResultsError` for a file that is damaged."""
+        """Yield every flow of every complete run, ordered by file name."""
         known = {one.name for one in fields(FlowRecord)}
         for file in sorted(self.directory.glob("*.jsonl")):
             try:
                 lines = file.read_text().splitlines()
             except (OSError, UnicodeDecodeError) as error:
-                raise ResultsError(f"{file} cannot be read ({error}): delete it, and run again") from error
+                raise ResultsError(f"{file} cannot be read ({error}): delete it and run again") from error
             for number, line in enumerate(lines, 1):
                 try:
                     record = json.loads(line)
                     yield FlowRecord(**{name: value for name, value in record.items() if name in known})
                 except (ValueError, TypeError, AttributeError) as error:
                     raise ResultsError(
-                        f"{file}, line {number}, is damaged ({error}): delete the file, and run again"
+                        f"{file}, line {number}, is damaged ({error}): delete the file and run again"
                     ) from error
 
     def run(self, scheme: str, seed: int) -> RunRecord:
-        """What concerns a run as a whole; `ResultsError` if it is not there or damaged."""
+        """Return the data of a run as a whole."""
         file = self._run(scheme, seed)
         try:
             return RunRecord(**json.loads(file.read_text()))
         except (OSError, ValueError, TypeError) as error:
-            raise ResultsError(f"{file} is damaged or missing ({error}): delete its .jsonl, and run again") from error
+            raise ResultsError(f"{file} is damaged or missing ({error}): delete its .jsonl and run again") from error
 
     def _flows(self, scheme: str, seed: int) -> Path:
         return self.directory / f"{scheme}-{seed}.jsonl"
@@ -270,7 +270,7 @@ class Results:
         return self.directory / f"{scheme}-{seed}.run.json"
 
     def _write(self, name: str, text: str) -> None:
-        """In one step, so that no reader and no crash sees half of it."""
+        """Write a file atomically: readers never see a part of it, also after a crash."""
         part = self.directory / f".{name}.part"
         try:
             with part.open("w") as file:

@@ -1,1 +1,1 @@
-"""Workloads run for real: Open vSwitch or Linux routers, Linux TCP, in the lab's namespaces."""
+"""Workloads on real switches and hosts: Open vSwitch or Linux routers, and Linux TCP, in the namespaces of a lab."""

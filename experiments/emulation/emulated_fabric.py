@@ -1,4 +1,4 @@
-"""A fabric for one scheme, up and running in the lab's namespaces: switches or routers, controller, hosts, agents."""
+"""The fabric of one scheme in the namespaces of a lab: switches or routers, controller, hosts, agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Protocol
 
 from experiments.emulation.host_sysctls import host_settings
-from experiments.emulation.measurement.fast_recoveries import Recoveries
+from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
@@ -25,51 +25,51 @@ from topologies.lab.links import shaper
 ROUTERS = Path("/run/sopa/routers")
 _LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
 HEAL_SECONDS = 150.0
-"""Twice the longest hold-down of what comes back, and some."""
+"""More than twice the longest hold-down."""
 DRAIN_SECONDS = 1.0
-"""What is left in queues and at closed ports has gone by then."""
+"""Time until packets in queues and at closed ports are gone."""
 
 
 class Forwarding(Protocol):
-    """Hosts and what forwards between them, whoever that is: `topologies.lab.network.Lab` is one."""
+    """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
 
     tree: FatTree
 
     def netns(self, host: Host, /) -> str:
-        """The path of a host's network namespace."""
+        """Return the path of the network namespace of a host."""
 
     def interface(self, node: Host | Switch, port: int) -> str:
-        """An interface's name."""
+        """Return the name of an interface."""
 
     def set_link(self, name: str, up: bool) -> None:
         """Take a link down at both ends, or bring it up."""
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Packets received so far by each switch of a level."""
+        """Return the packets received so far by each switch of a level."""
 
 
-class Emulation:
-    """The fabric of one scheme, as a context manager; several runs follow one another in it.
+class EmulatedFabric:
+    """The fabric of one scheme for several successive runs, as a context manager.
 
     Parameters
     ----------
     tree : FatTree
     scheme : Scheme
     rate_mbit : float
-        Rate of every link.
+        Rate of every link in Mbit/s.
     queue_packets : int
-        Full frames that a link's queue holds.
+        Capacity of the queue of a link in full frames.
     carrier : Carrier
-        Where hosts write the path.
+        Where hosts write the label.
     say : callable
-        Told what is going on.
+        Receives progress messages.
 
     Attributes
     ----------
     lab : Forwarding
-        Since it was entered.
-    recoveries : Recoveries
-        Since `prepare`, of that run.
+        Available after entering.
+    recoveries : FastRecoveries
+        Available after `prepare`, for that run.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class Emulation:
         self._stack = ExitStack()
         self._run = ExitStack()
         self.lab: Forwarding
-        self.recoveries: Recoveries
+        self.fast_recoveries: FastRecoveries
 
-    def __enter__(self) -> Emulation:
+    def __enter__(self) -> EmulatedFabric:
         with ExitStack() as stack:
             if self.scheme.fabric is Fabric.ROUTERS:
                 self.lab = stack.enter_context(
@@ -123,18 +123,18 @@ class Emulation:
         self._stack.close()
 
     def prepare(self, seed: int, core_rate: float = 1.0) -> None:
-        """Set all hosts for a run, and start agents if the scheme has any.
+        """Configure all hosts for a run, and start agents if the scheme uses any.
 
         Parameters
         ----------
         seed : int
-            Decides each flow's first path.
+            Seed of the agents: first path of each flow.
         core_rate : float
-            Rate of the links between aggregation and core switches, as a share of the others'.
+            Rate of the aggregation-core links as a share of that of the other links.
         """
         self._run.close()
         self._run = ExitStack()
-        self.recoveries = self._run.enter_context(Recoveries())
+        self.fast_recoveries = self._run.enter_context(FastRecoveries())
         self._run.enter_context(
             host_settings(self.tree, self.lab.netns, lambda host: self.lab.interface(host, 0), self.scheme)
         )
@@ -146,31 +146,31 @@ class Emulation:
             self._start_agents(self.sopa, seed)
 
     def finish(self) -> None:
-        """End the run's agents, put hosts' settings back, and wait until what is under way has gone."""
+        """End the agents of the run, restore the settings of hosts, and wait until the network is empty."""
         self._run.close()
         time.sleep(DRAIN_SECONDS)
 
     def fail(self, name: str, failed: bool) -> None:
-        """Have a link or a switch fail, or come back."""
+        """Let a link or a switch fail, or restore it."""
         element = self.tree.element(name)
         if isinstance(element, Link):
             self.lab.set_link(name, not failed)
         elif self.sopa is not None:
             if element.level is Level.EDGE:
                 (kill_switch if failed else restore_switch)(self.sopa.lab, name)
-            else:  # found as routers find it: by BFD, not by the end of an OpenFlow channel
+            else:  # detected by BFD as for routers, not by a closed OpenFlow channel
                 silence_switch(self.sopa.lab, name, failed)
         else:
             assert isinstance(self.lab, RouterLab)
             self.lab.set_router(name, not failed)
 
     def await_settled(self, failed: Sequence[str] = ()) -> None:
-        """Wait until everybody knows that these links and switches have failed, or that nothing has.
+        """Wait until the failure of these links and switches, or of none, is in force everywhere.
 
         Raises
         ------
         ProcessError, LabError
-            If that takes too long.
+            After a time limit.
         """
         if isinstance(self.lab, RouterLab):
             self.lab.await_settled()
@@ -183,18 +183,18 @@ class Emulation:
                 missing = [name for name in failed if name not in known and not self._links(name) <= known]
                 return not missing and bool(known) == bool(failed) and controller.agents_know(agents)
 
-            what = f"everybody knew that {', '.join(failed) or 'nothing'} has failed"
+            what = f"the failure of {', '.join(failed) or 'nothing'} was in force"
             controller.wait_until(settled, what, HEAL_SECONDS)
 
     def _links(self, name: str) -> set[str]:
-        """What is left of a switch that nobody reaches."""
+        """Return the links whose failure isolates a switch."""
         element = self.tree.element(name)
         if isinstance(element, Link):
             return {name}
         return {self.tree.name(self.tree.link(element, peer)) for peer in self.tree.ports(element).values()}
 
     def ports(self) -> dict[str | None, list[str]]:
-        """Every switch's interfaces, by the network namespace that they are in; None is the lab's own."""
+        """Return the interfaces of all switches by network namespace; None is that of the lab."""
         found: dict[str | None, list[str]] = {}
         for switch in self.tree.switches():
             where = self._switch_netns(switch)
@@ -205,11 +205,11 @@ class Emulation:
         return self.lab.netns(switch) if isinstance(self.lab, RouterLab) else None
 
     def version(self) -> int:
-        """The fabric's version, as the controller counts; 0 without one."""
+        """Return the version of the fabric; 0 without a controller."""
         return int(self.sopa.controller.fabric()["version"]) if self.sopa is not None else 0
 
     def changes_since(self, version: int, begin: float) -> list[tuple[float, str]]:
-        """What the controller has seen of the fabric after a version, each with its time in seconds after ``begin``."""
+        """Return the versions after a version as text, each with its time in seconds after ``begin``."""
         if self.sopa is None:
             return []
         seen = []
@@ -223,7 +223,7 @@ class Emulation:
         return seen + list(self._applications_said(begin))
 
     def _applications_said(self, begin: float) -> Iterator[tuple[float, str]]:
-        """What the scheme's own applications have written to the controller's log since then."""
+        """Yield what the applications of the scheme have logged in the controller since ``begin``."""
         assert self.sopa is not None
         if not self.scheme.applications:
             return
@@ -235,7 +235,7 @@ class Emulation:
                     yield round(seconds, 3), found[3]
 
     def options(self) -> dict[str, object]:
-        """The scheme's settings, as they are in force."""
+        """Return the settings of the scheme, as in force."""
         its = self.scheme
         return {
             "policy": its.policy,
@@ -259,8 +259,10 @@ class Emulation:
             f"--seed={seed}",
         )
         count = self.tree.host_count
-        # the next run's agents are not to be taken for these
-        self._run.callback(sopa.controller.wait_until, lambda: sopa.controller.agents_know(0), "its agents had gone")
+        # the agents of the next run must not be confused with these
+        self._run.callback(
+            sopa.controller.wait_until, lambda: sopa.controller.agents_know(0), "its agents had disconnected"
+        )
         agents = self._run.enter_context(sopa.agent_of(self.tree.hosts(), options=options))
         agents.wait_until(lambda: sopa.controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
 

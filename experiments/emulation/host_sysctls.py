@@ -1,4 +1,4 @@
-"""How TCP is set on every host for one scheme."""
+"""TCP settings of all hosts for a scheme."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _SYS = Path("/proc/sys/net")
 
 
 def sysctls(scheme: Scheme) -> dict[str, str]:
-    """What a scheme's hosts have under ``/proc/sys/net``.
+    """Return the settings of the hosts of a scheme under ``/proc/sys/net``.
 
-    Each run begins without what the last one has learned of its peers (``tcp_no_metrics_save``). An agent sets the threshold
-    itself.
+    ``tcp_no_metrics_save`` keeps a run independent of metrics that TCP stored during the last one. Agents set the
+    threshold themselves.
     """
     wanted = {"ipv4/tcp_no_metrics_save": "1", "ipv4/tcp_recovery": str(scheme.recovery), **scheme.sysctls}
     if scheme.policy is None:
@@ -31,10 +31,11 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
 
 
 def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[str]:
-    """What ``ip -batch`` does for a host's multipath TCP: as a receiver it offers a port for each further subflow.
+    """Return the lines for ``ip -batch`` that configure multipath TCP of a host: as a receiver it announces a port per
+    further subflow.
 
-    Each subflow then has a destination port of its own, so that switches hash it by itself, and all have the one address that the
-    fabric lets the host use.
+    Each subflow then has a destination port of its own, so switches hash it separately, and all use the one address
+    that the fabric permits.
     """
     if not scheme.subflows:
         return []
@@ -48,12 +49,12 @@ def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[
 def host_settings(
     tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme
 ) -> Iterator[None]:
-    """Give every host a scheme's settings for the length of a ``with`` block.
+    """Apply the settings of a scheme to all hosts within a ``with`` block, and restore them afterwards.
 
     Raises
     ------
     LabError
-        If the kernel's multipath TCP cannot be set.
+        If multipath TCP cannot be configured.
     """
     wanted = sysctls(scheme)
     before: dict[Host, dict[str, str]] = {}

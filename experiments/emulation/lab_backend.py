@@ -1,4 +1,4 @@
-"""An experiment's runs in the lab: one fabric after the other, each for all of a scheme's seeds."""
+"""Runs of experiments in the lab: one fabric after the other, each for all seeds of a scheme."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from itertools import groupby
 
 import click
 
-from experiments.core.campaign import Campaign, kept, line, progress_bar
+from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.records import ResultsError
-from experiments.emulation.emulated_fabric import Emulation
+from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.emulation.traffic.connection import TransferError
 
 OVERHEAD_SECONDS = 6.0
-"""Of a run besides its traffic, for the progress bar: agents started and ended."""
+"""Duration of a run besides its traffic, for the progress bar: start and end of agents."""
 
 
 def run_in_lab(campaign: Campaign) -> int:
-    """Do every run that is missing, inside `hermetic.isolated`; the exit status."""
+    """Run everything that is missing, inside `topologies.lab.isolation.isolated`, and return the exit status."""
     missing = campaign.missing()
     seconds = campaign.scale.seconds
     each, done = seconds + OVERHEAD_SECONDS, 0
@@ -32,26 +32,26 @@ def run_in_lab(campaign: Campaign) -> int:
         for scheme, runs in groupby(missing, key=lambda one: one[0]):
             bar.update(task, description=f"{scheme.name}: starting the fabric")
             try:
-                with Emulation(
+                with EmulatedFabric(
                     campaign.tree,
                     scheme,
                     campaign.scale.rate_mbit,
                     queue_packets=campaign.queue_packets,
                     carrier=campaign.carrier,
-                ) as emulation:
+                ) as fabric:
                     for _, seed in runs:
                         bar.update(task, description=f"{scheme.name}, seed {seed}", completed=done * each)
                         record, flows = perform(
-                            emulation, campaign.plans[seed], campaign.workload, seed, partial(tick, done)
+                            fabric, campaign.plans[seed], campaign.workload, seed, partial(tick, done)
                         )
                         campaign.results.add(record, flows)
                         done += 1
-                        busy = "" if record.valid else ": INVALID, the machine had no time to spare"
+                        busy = "" if record.valid else ": INVALID, the processors were too busy"
                         say.print(f"{line(record, flows)}; processor idle {record.cpu_idle_percent:.0f}%{busy}")
             except (TransferError, ResultsError) as error:
-                click.echo(f"Error: {scheme.name}: {error}. {kept(done, len(missing))}", err=True)
+                click.echo(f"Error: {scheme.name}: {error}. {resume_hint(done, len(missing))}", err=True)
                 return 1
             except KeyboardInterrupt:
-                click.echo(f"interrupted. {kept(done, len(missing))}", err=True)
+                click.echo(f"interrupted. {resume_hint(done, len(missing))}", err=True)
                 return 130
     return 0

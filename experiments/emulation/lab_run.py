@@ -1,4 +1,4 @@
-"""One run: a workload's transfers over a scheme's fabric, everything measured meanwhile."""
+"""One run: the transfers of a workload over the fabric of a scheme, with all measurements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from experiments.core.machine import CpuIdle, describe
 from experiments.core.records import FlowRecord, RunRecord
-from experiments.emulation.emulated_fabric import Emulation
-from experiments.emulation.measurement.capture import Capture, Flow
+from experiments.emulation.emulated_fabric import EmulatedFabric
+from experiments.emulation.measurement.capture import Capture, TracedFlow
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_counters import tcp_counters
-from experiments.emulation.traffic.connection import SERIES_SECONDS, Reached
+from experiments.emulation.traffic.connection import SERIES_SECONDS, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import cookie, inside
@@ -22,58 +22,58 @@ from topologies import Host, Level
 
 QUEUE_SECONDS = 0.05
 MIN_IDLE_PERCENT = 10.0
-"""With less processor time to spare, a run shows the machine and not the scheme."""
+"""Minimum idle time of the processors. Below it, results are limited by the machine instead of the scheme."""
 
 
 def perform(
-    emulation: Emulation,
+    fabric: EmulatedFabric,
     plan: Plan,
     workload: str,
     seed: int,
     tick: Callable[[float], None] = lambda _seconds: None,
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Prepare the hosts, carry out a plan, and put the hosts back.
+    """Configure the hosts, run a plan, and restore the hosts.
 
     Parameters
     ----------
-    emulation : Emulation
+    fabric : EmulatedFabric
     plan : Plan
     workload : str
-        Its name, for the records.
+        Name of the workload, for the records.
     seed : int
     tick : callable
-        Told several times a second how many seconds of the run have passed.
+        Called several times a second with the elapsed seconds of the run.
 
     Raises
     ------
     TransferError, ProcessError, LabError
         If something does not start.
     """
-    emulation.prepare(seed, plan.core_rate)
+    fabric.prepare(seed, plan.core_rate)
     try:
-        return _Run(emulation, plan, workload, seed).perform(tick)
+        return _Run(fabric, plan, workload, seed).perform(tick)
     finally:
-        emulation.finish()
+        fabric.finish()
 
 
 class _Run:
-    def __init__(self, emulation: Emulation, plan: Plan, workload: str, seed: int) -> None:
-        self.emulation, self.plan, self.workload, self.seed = emulation, plan, workload, seed
-        self.tree = emulation.tree
+    def __init__(self, fabric: EmulatedFabric, plan: Plan, workload: str, seed: int) -> None:
+        self.fabric, self.plan, self.workload, self.seed = fabric, plan, workload, seed
+        self.tree = fabric.tree
         self._events: list[tuple[float, str]] = []
         self._begin = 0.0
         self._failed_at: float | None = None
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
-        its, lab, scheme = self.emulation, self.emulation.lab, self.emulation.scheme
+        its, lab, scheme = self.fabric, self.fabric.lab, self.fabric.scheme
         transfers = Transfers(self.tree, self.plan, lab.netns, self.seed, multipath=scheme.subflows > 0)
-        traced = [transfers.reached[number] for number in self.plan.traced]
+        traced = [transfers.results[number] for number in self.plan.traced]
         capture = Capture(
             self.tree,
             lab.netns,
             lambda host: lab.interface(host, 0),
-            [Flow(one.number, one.transfer.src, one.transfer.dst, one.source_port) for one in traced],
+            [TracedFlow(one.number, one.transfer.src, one.transfer.dst, one.source_port) for one in traced],
         )
         queues = QueueLengths(its.ports())
         self._cookies = {host: self._cookie(host) for host in self.tree.hosts()}
@@ -104,14 +104,14 @@ class _Run:
             if self.plan.failed:
                 its.await_settled()
         valid = percent >= MIN_IDLE_PERCENT
-        flows = [self._flow(one, valid) for one in transfers.reached if one.started is not None]
+        flows = [self._flow(one, valid) for one in transfers.results if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
-        # One in some thousands is counted, and not told to the tracepoint.
+        # The kernel counts one in some thousands without calling the tracepoint.
         counters["FastRetransmitsOfUnknownFlows"] = entered - sum(flow.fast_retransmits for flow in flows)
-        return self._record(transfers.reached, percent, counters, core, queues, capture, valid), flows
+        return self._record(transfers.results, percent, counters, core, queues, capture, valid), flows
 
     def _cookie(self, host: Host) -> int:
-        with inside(self.emulation.lab.netns(host)):
+        with inside(self.fabric.lab.netns(host)):
             return cookie()
 
     def _actions(self, queues: QueueLengths) -> list[tuple[float, Callable[[], None]]]:
@@ -126,9 +126,9 @@ class _Run:
         for name in self.plan.failed:
             self._failed_at = round(time.time() - self._begin, 3)
             self._events.append((self._failed_at, f"{name} fails"))
-            self.emulation.fail(name, True)
+            self.fabric.fail(name, True)
 
-    def _flow(self, one: Reached, valid: bool) -> FlowRecord:
+    def _flow(self, one: TransferResult, valid: bool) -> FlowRecord:
         assert one.started is not None
         ended = one.ended if one.ended is not None else one.started
         seconds = max(ended - one.started, 0.0)
@@ -136,10 +136,10 @@ class _Run:
         return FlowRecord(
             workload=self.workload,
             backend="lab",
-            scheme=self.emulation.scheme.name,
+            scheme=self.fabric.scheme.name,
             k=self.tree.k,
             seed=self.seed,
-            rate_mbit=self.emulation.rate_mbit,
+            rate_mbit=self.fabric.rate_mbit,
             flow=one.number,
             kind=one.transfer.kind,
             src=self.tree.name(one.transfer.src),
@@ -160,15 +160,15 @@ class _Run:
             valid=valid,
         )
 
-    def _fast_retransmits(self, one: Reached) -> int:
-        """Of one connection; subflows have ports that nobody knows, so theirs are told by host."""
+    def _fast_retransmits(self, one: TransferResult) -> int:
+        """Return the fast retransmits of a connection. Ports of subflows are unknown: with subflows, those of the host."""
         host = one.transfer.src
-        port = None if self.emulation.scheme.subflows else one.source_port
-        return self.emulation.recoveries.entered(self._cookies[host], self.tree.ip(host), port)
+        port = None if self.fabric.scheme.subflows else one.source_port
+        return self.fabric.fast_recoveries.entered(self._cookies[host], self.tree.ip(host), port)
 
     def _record(
         self,
-        reached: list[Reached],
+        results: list[TransferResult],
         percent: float,
         counters: Counter[str],
         core: dict[str, int],
@@ -176,24 +176,24 @@ class _Run:
         capture: Capture,
         valid: bool,
     ) -> RunRecord:
-        subflows = sum(one.sender.subflows for one in reached if one.sender)
+        subflows = sum(one.sender.subflows for one in results if one.sender)
         return RunRecord(
-            scheme=self.emulation.scheme.name,
+            scheme=self.fabric.scheme.name,
             seed=self.seed,
             valid=valid,
             cpu_idle_percent=round(percent, 1),
             machine=describe(),
             command=shlex.join(["sopa", *sys.argv[1:]]),
-            options={**self.emulation.options(), "subflows_seen": subflows},
+            options={**self.fabric.options(), "subflows_seen": subflows},
             counters={name: count for name, count in sorted(counters.items()) if count},
             core_packets=core,
             queue_ms=1000 * QUEUE_SECONDS,
             queues={name: series for name, series in queues.series.items() if any(series)},
-            cwnd={str(one.number): one.cwnd for one in reached if one.cwnd},
+            cwnd={str(one.number): one.cwnd for one in results if one.cwnd},
             arrivals={str(flow.number): capture.arrivals(flow, self._begin) for flow in capture.flows},
             series_ms=1000 * SERIES_SECONDS,
-            series={str(one.number): [round(mbit, 3) for mbit in one.series] for one in reached if one.series}
-            if len(reached) <= 64
+            series={str(one.number): [round(mbit, 3) for mbit in one.series] for one in results if one.series}
+            if len(results) <= 64
             else {},
             failed_at=self._failed_at,
             events=sorted(self._events),

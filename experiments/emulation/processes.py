@@ -1,4 +1,4 @@
-"""A controller or an agent as a child process, started until it is ready and stopped for sure: for labs, benchmarks and tests."""
+"""Controllers and agents as child processes that are ready after start and ended for certain, for labs, benchmarks and tests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-# httpx would import it at the first request, and CPython before 3.11.5 fails if garbage is collected meanwhile (gh-106176).
+# Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
 import httpcore  # noqa: F401
 import httpx
 
@@ -27,7 +27,7 @@ STOP_SECONDS = 15.0
 
 
 class ProcessError(RuntimeError):
-    """A child process ended or did not become ready; the text has the end of what it wrote."""
+    """A child process ended or did not become ready. The message has the end of its output."""
 
 
 def _candidates() -> Iterator[int]:
@@ -42,7 +42,7 @@ _next_ports: dict[int, Iterator[int]] = {}
 
 
 def free_ports(count: int) -> list[int]:
-    """TCP ports on loopback that nobody listens on now, and that other processes are unlikely to ask for at the same time."""
+    """Return TCP ports on loopback that are unused now, and unlikely to be requested by other processes at the same time."""
     candidates = _next_ports.setdefault(os.getpid(), _candidates())
     found: list[int] = []
     while len(found) < count:
@@ -60,9 +60,9 @@ class ChildProcess:
     ----------
     command : sequence of str
     log : Path
-        Where its output goes.
+        File of its output.
     environment : mapping of str to str, optional
-        What it has in its environment beside this process's own.
+        Variables in addition to the environment of this process.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -86,15 +86,15 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id while it runs."""
+        """Process id of the running process."""
         if self._process is None:
             raise ProcessError(f"{self.command[0]} is not running")
         return self._process.pid
 
     def start(self) -> None:
-        """Start it, without waiting for anything."""
+        """Start the process without waiting."""
         with self.log.open("ab") as output:
-            # a session of its own: Ctrl-C at the lab's prompt is for the command that runs there
+            # a new session: Ctrl-C at the prompt of a lab is meant for the command that runs there
             self._process = subprocess.Popen(
                 self.command,
                 stdin=subprocess.DEVNULL,
@@ -105,7 +105,7 @@ class ChildProcess:
             )
 
     def stop(self, how: int = signal.SIGTERM) -> int:
-        """End it with a signal, by force if it takes too long; its exit status."""
+        """End the process with a signal, or by SIGKILL after `STOP_SECONDS`, and return its exit status."""
         if self._process is None:
             return 0
         self._process.send_signal(how)
@@ -118,7 +118,7 @@ class ChildProcess:
         return status
 
     def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
-        """Wait until ``ready`` says so; `ProcessError` if the process ends before, or in ``seconds`` at the latest."""
+        """Wait for a condition. Raises `ProcessError` if the process ends first, or after ``seconds``."""
         deadline = time.monotonic() + seconds
         while not ready():
             ended = self._process is None or self._process.poll() is not None
@@ -128,12 +128,12 @@ class ChildProcess:
             time.sleep(0.02)
 
     def log_tail(self, lines: int = 15) -> str:
-        """The last lines that it wrote."""
+        """Return the last lines of its output."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
 class ControllerProcess(ChildProcess):
-    """``ryu-manager sopa_ryu.app`` in a process of its own.
+    """``ryu-manager sopa_ryu.app`` as a child process.
 
     Parameters
     ----------
@@ -143,11 +143,11 @@ class ControllerProcess(ChildProcess):
     openflow_port, rest_port : int
         TCP ports to listen on.
     rest_host : str
-        The address that REST and the push channel listen on.
+        Address that REST and the push channel listen on.
     options : sequence of str
-        More options for ``ryu-manager``.
+        Further options of ``ryu-manager``.
     ca_file : Path, optional
-        Who signed its certificate, if the options have one: then it is spoken to by TLS.
+        CA of its certificate, if the options name one: requests then use TLS.
     environment : mapping of str to str, optional
     """
 
@@ -177,31 +177,31 @@ class ControllerProcess(ChildProcess):
         self.wait_until(self._answers, "REST answered")
 
     def fabric(self) -> dict[str, Any]:
-        """What ``GET /sopa/v1/fabric`` answers now."""
+        """Return the answer of ``GET /sopa/v1/fabric``."""
         body: dict[str, Any] = self.get("/fabric").raise_for_status().json()
         return body
 
     @property
     def token_file(self) -> Path:
-        """Where the operators' token is."""
+        """Path of the operator token."""
         return self.state_dir / OPERATORS
 
     @property
     def agent_token_file(self) -> Path:
-        """Where the agents' token is."""
+        """Path of the agent token."""
         return self.state_dir / AGENTS
 
     def change(self, method: str, path: str) -> httpx.Response:
-        """The answer to a PUT or DELETE below ``/sopa/v1``, with the operators' token."""
+        """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
         return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=30, verify=self._verify)
 
     def get(self, path: str, **params: str) -> httpx.Response:
-        """The answer to a GET below ``/sopa/v1``."""
+        """Send a GET below ``/sopa/v1``."""
         return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10, verify=self._verify)
 
     def wait_connected(self, switches: int, seconds: float = 60.0) -> None:
-        """Wait until that many switches hold their rules, and the controller says what has failed."""
+        """Wait until a number of switches have their rules, and the controller has settled."""
 
         def ready() -> bool:
             body = self.fabric()
@@ -210,11 +210,11 @@ class ControllerProcess(ChildProcess):
         self.wait_until(ready, f"{switches} switches were connected", seconds)
 
     def wait_agents(self, agents: int, seconds: float = 60.0) -> None:
-        """Wait until that many agents have acknowledged the present version."""
+        """Wait until exactly that many agents have acknowledged the current version."""
         self.wait_until(lambda: self.agents_know(agents), f"{agents} agents had acknowledged", seconds)
 
     def agents_know(self, agents: int) -> bool:
-        """Whether just that many agents have acknowledged the present version."""
+        """Return True if exactly that many agents have acknowledged the current version."""
         body = self.get("/agents", limit="1").json()
         return bool(body["total"] == agents and not body["behind"])
 
@@ -226,17 +226,17 @@ class ControllerProcess(ChildProcess):
 
 
 class AgentProcess(ChildProcess):
-    """``sopa agent`` in a process of its own.
+    """``sopa agent`` as a child process.
 
     Parameters
     ----------
     interfaces : sequence of str
-        What ``--iface`` takes: ``eth0``, or ``eth0@/proc/PID/ns/net``.
+        Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
     controller : str
-        The controller's URL.
+        URL of the controller.
     log : Path
     options : sequence of str
-        More options for ``sopa agent``.
+        Further options of ``sopa agent``.
     """
 
     def __init__(self, interfaces: Sequence[str], controller: str, log: Path, options: Sequence[str] = ()) -> None:

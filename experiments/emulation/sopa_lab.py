@@ -1,4 +1,4 @@
-"""The whole of SOPA on one machine: the lab's fabric with a controller and an agent for every host."""
+"""The whole of SOPA on one machine: a lab with a controller and an agent for every host."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
-# Of each host: a lab's hosts have few flows, and 128 hosts share this machine's memory.
+# Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
 FLOWS = 4096
 AGENTS_SECONDS = 60.0
 
 
 class SopaLab:
-    """A fabric with controller and agents, ready for traffic, as a context manager; to be used inside `hermetic.isolated`.
+    """A fabric with controller and agents, ready for traffic, as a context manager inside `topologies.lab.isolation.isolated`.
 
     Parameters
     ----------
@@ -31,26 +31,26 @@ class SopaLab:
     rate_mbit : float or None
         Rate of every link in Mbit/s; None for no limit.
     queue_packets : int
-        Full-size frames that a link's queue holds.
+        Capacity of the queue of a link in full frames.
     say : callable
-        Told what is going on, a line at a time.
+        Receives progress messages.
     agents : bool
-        Whether every host gets an agent; without one its packets go unlabelled.
+        Start an agent for every host. Without one, packets are unlabelled.
     agent_options, controller_options : sequence of str
-        More options for ``sopa agent`` and for ``ryu-manager``.
+        Further options of ``sopa agent`` and of ``ryu-manager``.
     bfd : bool
-        Whether BFD is on from the start; if not, the controller switches it on.
+        Enable BFD from the start; otherwise the controller enables it.
     directory : Path
-        Where the logs and the agents' state files go.
+        Directory of logs and of state files of agents.
     carrier : Carrier
-        Where hosts write the path; with `Carrier.OPTION` the edge switches' ports towards hosts get the parser.
+        Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
 
     Attributes
     ----------
     lab : Lab
     controller : ControllerProcess
     agent : AgentProcess or None
-        One process that serves every host's namespace.
+        One process for the namespaces of all hosts.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class SopaLab:
 
     @property
     def url(self) -> str:
-        """Where every host of the lab reaches the controller."""
+        """URL of the controller for hosts of the lab."""
         return f"http://{MANAGEMENT_ROOT}:{REST_PORT}"
 
     def __enter__(self) -> SopaLab:
@@ -100,10 +100,10 @@ class SopaLab:
             self._say("starting the controller")
             stack.enter_context(self.controller)
             stack.enter_context(self.lab)
-            self._say("waiting until every switch holds its rules")
+            self._say("waiting until every switch has its rules")
             self.controller.wait_connected(self.tree.switch_count)
             if self.carrier is Carrier.OPTION:
-                self._say("attaching the parser to the edge switches' host ports")
+                self._say("attaching the parser to host ports of edge switches")
                 for interface in self.host_ports():
                     edge_parser.attach(interface)
             if self._agents:
@@ -120,13 +120,13 @@ class SopaLab:
         self._stack.close()
 
     def host_ports(self) -> Iterator[Interface]:
-        """The edge switches' interfaces towards hosts, in the order of the hosts."""
+        """Yield the interfaces of edge switches to hosts, in the order of the hosts."""
         for host in self.tree.hosts():
             edge = self.tree.edge_of(host)
             yield Interface(self.lab.interface(edge, self.tree.port(edge, host)))
 
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
-        """One agent process, not started yet, for some of the hosts; ``name`` is that of its log and its state files' directory."""
+        """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""
         interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in hosts]
         every = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
         every.append(f"--token-file={self.controller.agent_token_file}")

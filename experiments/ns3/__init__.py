@@ -1,15 +1,15 @@
-"""The fat-tree in ns-3: hosts with its TCP, switches and links of our own (``src/``). `simulate` runs one workload."""
+"""The simulator: a fat-tree in ns-3. Hosts run its TCP; switches and links are classes of ``src/``. `simulate` runs one plan."""
 
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build
-from experiments.ns3.simulate import DEFAULT_MBIT, SHARE, SIMULATED, check, simulate
+from experiments.ns3.simulate import DEFAULT_MBIT, SECONDS_SHARE, SIMULATED, check, simulate
 from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
 
 __all__ = [
     "DEFAULT_MBIT",
     "OPTIONS",
-    "SHARE",
+    "SECONDS_SHARE",
     "SIMULATED",
     "Cache",
     "OptionError",

@@ -1,4 +1,4 @@
-"""Outputs of the simulator by what decides them: the same settings and the same program give the same output again."""
+"""A cache of simulator outputs. The same settings and the same program always give the same output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def directory() -> Path:
-    """Where outputs are kept: ``SOPA_CACHE``, or ``sopa`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
+    """Return the directory of the cache: ``SOPA_CACHE``, or ``sopa`` in ``XDG_CACHE_HOME``, by default ``~/.cache``."""
     if own := os.environ.get("SOPA_CACHE"):
         return Path(own) / "ns3"
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -19,14 +19,14 @@ def directory() -> Path:
 
 
 def key(program: str, text: str) -> str:
-    """A name for a run.
+    """Return the name of a run in the cache.
 
     Parameters
     ----------
     program : str
-        Digest of the program.
+        Digest of the source of the program.
     text : str
-        All its settings.
+        All settings of the run.
 
     Returns
     -------
@@ -37,7 +37,7 @@ def key(program: str, text: str) -> str:
 
 
 class Cache:
-    """A directory of outputs; anyone may delete files of it, or all of it, at any time.
+    """A directory of outputs. Its files may be deleted at any time.
 
     Parameters
     ----------
@@ -48,25 +48,25 @@ class Cache:
         self.where = where
 
     def get(self, name: str) -> str | None:
-        """What was kept under that name; None if nothing is there, or what is there is damaged: then it is taken away."""
+        """Return a cached output, or None. A damaged file is deleted."""
         file = self._file(name)
         try:
             text = gzip.decompress(file.read_bytes()).decode()
         except FileNotFoundError:
             return None
-        except (OSError, EOFError, UnicodeDecodeError, zlib.error):  # gzip's own checksum has seen it
+        except (OSError, EOFError, UnicodeDecodeError, zlib.error):  # found by the checksum of gzip
             text = ""
-        if not text:  # gzip takes an empty file for nothing at all
+        if not text:  # gzip accepts an empty file
             file.unlink(missing_ok=True)
         return text or None
 
     def put(self, name: str, output: str) -> None:
-        """Keep an output, in one step.
+        """Write an output atomically.
 
         Raises
         ------
         OSError
-            If it cannot be written; nothing is left of it then.
+            If it cannot be written. No part of it remains.
         """
         self.where.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.where)

@@ -1,4 +1,4 @@
-"""Experiments' runs in the simulator: independent of each other, so on all processors at once."""
+"""Runs of experiments in the simulator. They are independent, so all processors are used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from functools import partial
 
 import click
 
-from experiments.core.campaign import Campaign, kept, line, progress_bar
+from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.program import SimulatorError, build
@@ -23,12 +23,12 @@ Work = tuple[Campaign, Scheme, int]
 
 
 def run_simulations(campaigns: Sequence[Campaign]) -> int:
-    """Do every run that is missing; the exit status.
+    """Run every missing simulation, and return the exit status.
 
     Parameters
     ----------
     campaigns : sequence of Campaign
-        Their runs are begun in this order, as processors become free.
+        Their runs start in this order, as processors become free.
     """
     missing = [(campaign, scheme, seed) for campaign in campaigns for scheme, seed in campaign.missing()]
     say, bar = progress_bar()
@@ -83,19 +83,19 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
             workers.shutdown(wait=False, cancel_futures=True)
             for process in processes:
                 process.kill()
-    click.echo(f"{text} {kept(done, len(missing))}", err=True)
+    click.echo(f"{text} {resume_hint(done, len(missing))}", err=True)
     return status
 
 
 def weight(campaign: Campaign, seed: int) -> float:
-    """What a run is expected to take, in bytes that are sent: that many more packets, that much more time."""
+    """Return the expected work of a run: the bytes to send, because time is proportional to packets."""
     plan = campaign.plans[seed]
     link = campaign.scale.bytes_of()
     return float(sum(link if one.bytes is None else one.bytes for one in plan.transfers))
 
 
 class _Progress:
-    """How far all runs together are, and when they will be over."""
+    """The progress of all runs together, and the remaining time."""
 
     def __init__(self, weights: Sequence[float]) -> None:
         self._weights = weights
@@ -105,13 +105,13 @@ class _Progress:
         self._lock = threading.Lock()  # each run has a thread of its own
 
     def reached(self, number: int, share: float) -> float:
-        """Take down a run's share; that of all together."""
+        """Record the progress of a run, and return that of all runs."""
         with self._lock:
             self._shares[number] = share
             return self._now()
 
     def left(self) -> str:
-        """The time that is left, as text to be added to others; nothing at the end."""
+        """Return the remaining time as a suffix for messages; empty at the end."""
         with self._lock:
             now = self._now()
         seconds = (time.monotonic() - self._begin) * (1 - now) / now if now else 0.0

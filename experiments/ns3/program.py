@@ -1,4 +1,4 @@
-"""The simulator's program: built with CMake from ``src/`` on Debian's ns-3, and built again when its source has changed."""
+"""The program of the simulator: built with CMake from ``src/`` on Debian's ns-3, and rebuilt when its source changes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 SOURCE = Path(__file__).resolve().parent
 BUILD = SOURCE.parent.parent / "build" / "ns3"
 OPTIMISED = SOURCE.parent.parent / "build" / "ns3-source"
-"""Where ``scripts/build_ns3.sh`` builds ns-3 itself: the same results, sooner."""
+"""Output of ``scripts/build_ns3.sh``, an optimised build of ns-3 with identical results."""
 _NAME = "sopa_simulation"
 _STAMP = "source.sha256"
 
 
 class SimulatorError(RuntimeError):
-    """The simulator is not there, or a simulation did not end well; the text says what to do."""
+    """The simulator is missing, or a simulation failed. The message says what to do."""
 
 
 def digest() -> str:
-    """SHA-256 of everything that the program is made of: the same text, the same results."""
+    """Return the SHA-256 of the source of the program. The same source gives the same results."""
     found = hashlib.sha256()
     for file in sorted([SOURCE / "CMakeLists.txt", *SOURCE.glob("src/*")]):
         found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -31,44 +31,44 @@ def digest() -> str:
 
 
 def optimised() -> Path | None:
-    """ns-3's tree that is built from source, if it is there and complete."""
+    """Return the tree of the optimised ns-3 if it is complete, else None."""
     return OPTIMISED / "ns-3.37" if (OPTIMISED / "made").exists() else None
 
 
 def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUILD, packaged: bool = False) -> Path:
-    """The program's path, after building it if it is not there or not that of the present source.
+    """Build the program if it is missing or outdated, and return its path.
 
     Parameters
     ----------
     say : callable
-        Told what is going on.
+        Receives progress messages.
     directory : Path
     packaged : bool
-        Whether to take Debian's ns-3 even if there is one built from source.
+        Use Debian's ns-3 even if an optimised build exists.
 
     Raises
     ------
     SimulatorError
-        If ns-3 or a compiler is not installed, or it cannot be built.
+        If ns-3 or a compiler is missing, or compilation fails.
     """
     program, stamp, own = directory / _NAME, directory / _STAMP, None if packaged else optimised()
     wanted = f"{digest()} {own or 'Debian'}\n"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         with (directory / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of several that want it, one builds it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # concurrent callers wait for one build
             if program.exists() and stamp.exists() and stamp.read_text() == wanted:
                 return program
             installed = list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake"))
             if shutil.which("cmake") is None or not (own or installed):
-                raise SimulatorError("ns-3 is not installed: make install-ns3")
+                raise SimulatorError("ns-3 is not installed: run make install-ns3")
             say("building the simulator")
             stamp.unlink(missing_ok=True)
             _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}")
             _run("cmake", "--build", str(directory), "--parallel", str(os.cpu_count() or 1))
             stamp.write_text(wanted)
     except OSError as error:
-        raise SimulatorError(f"the simulator cannot be built in {directory}: {error}") from error
+        raise SimulatorError(f"cannot build the simulator in {directory}: {error}") from error
     return program
 
 

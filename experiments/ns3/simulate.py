@@ -1,4 +1,4 @@
-"""One simulated run: a workload's plan in, the same records as the lab's out."""
+"""One simulated run: from the plan of a workload to the same records as those of the lab."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from topologies import FatTree, Host
 
 SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0
-SHARE = 0.01
-"""Of the seconds that a workload takes in the lab: at 1 Gbit/s, a permutation then carries about the paper's 10 MB a flow."""
+SECONDS_SHARE = 0.01
+"""Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
 HEDERA_SHARE = 0.1
-"""Of a run's time, from one look of the controller at its flows to the next: as in the lab, which looks each second for 10."""
+"""Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
 OVERHEAD = {"sopa": 4, "drb": 20}
-"""Bytes that a scheme adds to each packet's headers: the option, and IP in IP."""
+"""Bytes that a scheme adds to the headers of each packet: the SOPA option, or IP in IP."""
 SAMPLES = 400
-"""Of queues and windows, over a run."""
+"""Number of samples of queues and windows during a run."""
 MAX_SAMPLED_K = 8
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
-# Large pages, and more small blocks kept: with thousands of hosts most of the time goes on cache and TLB misses.
+# Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
 ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.tcache_count=20000"
 _REPORTS = 50
-"""Of the progress, over a run that takes its whole time."""
+"""Number of progress reports during a run of full length."""
 
 
 def check(scheme: Scheme) -> None:
-    """Refuse what the simulator has not; `SchemeError` says what it has."""
+    """Raise `SchemeError` for a scheme or a setting that the simulator does not support."""
     base, *settings = scheme.name.split("+")
     if base not in SIMULATED:
-        raise SchemeError(f"the simulator has no scheme {base}: there are {', '.join(SIMULATED)}")
+        raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
     if other := [one for one in settings if one.partition("=")[0] not in ("fr", "sack")]:
-        raise SchemeError(f"ns-3's TCP has no {other[0]}: there are +fr=N and +sack=off")
+        raise SchemeError(f"TCP of ns-3 does not support +{other[0]}: only +fr=N and +sack=off")
 
 
 def simulate(
@@ -72,23 +72,23 @@ def simulate(
     tree : FatTree
     plan : Plan
     workload : str
-        Its name, for the records.
+        Name of the workload, for the records.
     scheme : Scheme
         One of `SIMULATED`; see `check`.
     seed : int
-        Decides ports, random choices and each flow's first path, as far as the scheme leaves that open.
+        Seed of ports, random path selection and first paths.
     scale : Scale
-        With the links' rate.
+        Link rate, in `Scale.rate_mbit`.
     queue_packets : int
-        What the queue of a switch's port holds.
+        Capacity of the queue of a switch port.
     options : mapping
-        What is set otherwise: see `options.OPTIONS`.
+        Options that differ from their defaults, by name; see `simulation_options.OPTIONS`.
     cache : Cache or None
-        Where the output may be already, and is kept.
+        Cache of outputs.
     tick : callable
-        Told now and then, by another thread, how many seconds of the run have been simulated.
+        Called repeatedly, in another thread, with the simulated seconds.
     started : callable
-        Told of the simulator's process, so that somebody else can end it.
+        Called with the process of the simulator, so that the caller can kill it.
 
     Returns
     -------
@@ -97,9 +97,9 @@ def simulate(
     Raises
     ------
     SchemeError
-        For a scheme that the simulator has not.
+        For an unsupported scheme.
     SimulatorError
-        If it cannot be built, or ends with an error.
+        If the build fails or the program ends with an error.
     """
     check(scheme)
     program = build()
@@ -109,7 +109,7 @@ def simulate(
     if output is None:
         output, said = _run(program, f"{text}progress {max(1, round(plan.seconds * _NS / _REPORTS))}\n", tick, started)
         if '"hops"' not in output[output.rfind("\n", 0, -1) :]:
-            raise SimulatorError(f"the simulator's output is not complete: {said.strip()[-500:]}")
+            raise SimulatorError(f"incomplete output of the simulator: {said.strip()[-500:]}")
         _keep(cache, name, output)
     *reached, whole = [json.loads(line) for line in output.splitlines()]
     flows = [_flow(tree, plan, workload, scheme, seed, scale, one) for one in reached]
@@ -158,8 +158,8 @@ def _keep(cache: Cache | None, name: str, output: str) -> None:
     try:
         cache.put(name, output)
     except OSError as error:
-        # The run is worth more than its place in the cache.
-        _log.warning("%s cannot be written (%s): the run is not cached", cache.where, error.strerror or error)
+        # The results remain usable without the cache.
+        _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
 
 
 def _segment(scheme: Scheme, packet: int) -> int:
@@ -167,7 +167,7 @@ def _segment(scheme: Scheme, packet: int) -> int:
 
 
 def _sample(tree: FatTree, plan: Plan) -> int:
-    """Nanoseconds from one sample to the next; 0 for a fabric whose queues would be too many to keep."""
+    """Return the sampling interval in nanoseconds; 0 to disable sampling in fabrics with too many queues."""
     return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MAX_SAMPLED_K else 0
 
 
@@ -180,7 +180,7 @@ def lines(
     queue_packets: int,
     options: Mapping[str, int | str] = MappingProxyType({}),
 ) -> Iterator[str]:
-    """The lines that ``src/settings.cc`` reads, the same for options in whatever order."""
+    """Yield the lines that ``src/settings.cc`` reads. They do not depend on the order of the options."""
     rate = round(scale.rate_mbit * 1e6)
     yield f"k {tree.k}"
     yield f"scheme {scheme.name.partition('+')[0]}"
@@ -213,10 +213,10 @@ def _run(
     tick: Callable[[float], None],
     started: Callable[[subprocess.Popen[str]], None],
 ) -> tuple[str, str]:
-    """The program's output, and what else it said; each of its reports goes to ``tick``."""
+    """Run the program, and return its output and its messages. Progress reports are passed to ``tick``."""
     said: list[str] = []
     pipe = subprocess.PIPE
-    # Nobody would end it, or read it, if this process were killed.
+    # The kernel kills the program if this process is killed.
     command = ["setpriv", "--pdeathsig", "KILL", str(program)]
     environment = {**os.environ, "GLIBC_TUNABLES": ALLOCATOR}
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
@@ -248,7 +248,7 @@ def _run(
         listener.join()
     if process.returncode:
         how = "".join(said).strip() or f"status {process.returncode}"
-        raise SimulatorError(f"the simulator ended: {how}")
+        raise SimulatorError(f"the simulator failed: {how}")
     return output, "".join(said)
 
 

@@ -6,12 +6,12 @@ from experiments.paper.figure import Part, Variant
 
 K = 24
 WRITTEN = Variant("", "here")
-TCP_OF_THEN = Variant("tcp-of-then", "TCP of then", ("initial-window=1", "slow-start-threshold=65535"))
+LEGACY_TCP = Variant("tcp-of-then", "TCP of then", ("initial-window=1", "slow-start-threshold=65535"))
 SMALL_WINDOWS = Variant("buffers", "windows of 64 KiB", ("send-buffer=65535", "receive-buffer=65535"))
-THEN = Variant(
+LEGACY = Variant(
     "then",
     "20 us a link, TCP of then",
-    ("delay=20us", *TCP_OF_THEN.options, *SMALL_WINDOWS.options, "loss-recovery=ns-3.20"),
+    ("delay=20us", *LEGACY_TCP.options, *SMALL_WINDOWS.options, "loss-recovery=ns-3.20"),
 )
 """What the paper's own numbers hint at. Its shortest delays (187 us, figure 10) are those of six links of 19 us each, not of 25 ns.
 Its windows leave slow start without a loss (figure 10e), as in ns-3 until 3.24, where slow start ended at 65,535 bytes; the
@@ -21,7 +21,7 @@ paper's has 347 and 2,406), where ns-3 3.37 has 2,351 and 39,962 without selecti
 200 ms, as here: example 2's 64 KB at 2.41 Mbit/s took 218 ms."""
 PACED = Variant("paced", "paced at 930", ("pacing=930",))
 """No connection sends more than 930 of the 970.7 Mbit/s of payload that a link carries: a full fabric has some slack then."""
-BOTH = (WRITTEN, THEN)
+BOTH = (WRITTEN, LEGACY)
 THRESHOLDS = (3, 6, 10, 15, 20)
 ALL = ("sopa", "rps", "plts-rr", "plts-cnt", "plts-rnd", "ecmp", "hedera", "drb")
 SIZES = (4, 8, 12, 16, 20, 24)

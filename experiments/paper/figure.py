@@ -39,7 +39,7 @@ class Row:
 
     Attributes
     ----------
-    what : str
+    title : str
     part, scheme : str
         Which runs.
     measure : str
@@ -48,7 +48,7 @@ class Row:
         The paper's number; None where it has none.
     """
 
-    what: str
+    title: str
     part: str
     scheme: str
     measure: str
@@ -111,7 +111,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Told:
+class TableCell:
     """What was measured for a row.
 
     Attributes

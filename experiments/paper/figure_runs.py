@@ -13,7 +13,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError, Settings
-from experiments.paper.figure import Figure, Part, Row, RunData, Told, Variant
+from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report
 from experiments.report.statistics import mean_interval
@@ -110,7 +110,7 @@ def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
     ]
 
 
-def told(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> Told | None:
+def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
     """What was measured for one of a figure's rows; None if no run has it.
 
     Parameters
@@ -128,7 +128,7 @@ def told(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence
         return None
     interval = mean_interval(values)
     half = (interval.high - interval.low) / 2 if interval else None
-    return Told(math.fsum(values) / len(values), half, len(values))
+    return TableCell(math.fsum(values) / len(values), half, len(values))
 
 
 def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
@@ -217,15 +217,15 @@ def _titles(figure: Figure) -> list[str]:
 
 def _rows(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Iterator[list[str]]:
     for row in figure.rows:
-        cells = [row.what, "" if row.paper is None else _number(row.paper)]
-        measured = [told(figure, row, variant, kept) for variant in figure.variants]
+        cells = [row.title, "" if row.paper is None else _number(row.paper)]
+        measured = [table_cell(figure, row, variant, kept) for variant in figure.variants]
         for found in measured:
             cells += [_here(found), f"{found.here / row.paper:.2f}" if found and row.paper else ""]
         if any(measured):
             yield cells
 
 
-def _here(found: Told | None) -> str:
+def _here(found: TableCell | None) -> str:
     if found is None:
         return ""
     spread = found.spread or 0.0

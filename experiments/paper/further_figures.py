@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from experiments.paper.common import (
     ALL,
+    LEGACY,
+    LEGACY_TCP,
     PACED,
     SEVERAL_SEEDS_UP_TO,
     SIZES,
     SMALL_WINDOWS,
-    TCP_OF_THEN,
-    THEN,
     WRITTEN,
     K,
     pairs_part,
@@ -55,7 +55,7 @@ def starts() -> Figure:
         Variant("spread", "starts over 1 ms", ("spread=1ms",)),
         Variant("receiver", "first path by receiver", ("first-path=receiver",)),
         Variant("random", "at random", ("first-path=random",)),
-        replace(TCP_OF_THEN, title="first window 1, slow start to 64 KiB"),
+        replace(LEGACY_TCP, title="first window 1, slow start to 64 KiB"),
         SMALL_WINDOWS,
     )
     part = permutation_part(K, ("sopa",))
@@ -112,13 +112,13 @@ def hashing() -> Figure:
         Row("section 4.4, ecmp, a host's mean, Mbit/s", production.name, "ecmp", "host_mean", 103.849),
         Row("section 4.4, hedera, a host's mean, Mbit/s", production.name, "hedera", "host_mean", 105.005),
     )
-    alike = Variant(f"{THEN.name}-alike", "all alike", (*THEN.options, "hash=same"))
+    alike = Variant(f"{LEGACY.name}-alike", "all alike", (*LEGACY.options, "hash=same"))
     return Figure(
         "hashing",
         "how switches hash flows, in the runs of figure 11 and section 4.4, 20 us a link, TCP of then, k=24",
         (pairs, production),
         rows,
-        (replace(THEN, title="each in its own way"), alike),
+        (replace(LEGACY, title="each in its own way"), alike),
         (
             "Where all switches hash alike, flows that an aggregation switch gets have the same hash already: 12 of the 144 paths "
             "between two pods are used.",
@@ -130,11 +130,11 @@ def first_path() -> Figure:
     """Where the paper's hosts began."""
     part = pairs_part(K, ("sopa+fr=3", "sopa"))
     variants = tuple(
-        Variant(name, title, (*THEN.options, *options))
+        Variant(name, title, (*LEGACY.options, *options))
         for name, title, options in (
-            (THEN.name, "by sender", ()),
-            (f"{THEN.name}-random", "at random", ("first-path=random",)),
-            (f"{THEN.name}-zero", "all on the first", ("first-path=zero",)),
+            (LEGACY.name, "by sender", ()),
+            (f"{LEGACY.name}-random", "at random", ("first-path=random",)),
+            (f"{LEGACY.name}-zero", "all on the first", ("first-path=zero",)),
         )
     )
     rows = tuple(

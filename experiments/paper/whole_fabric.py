@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.paper.common import BOTH, THEN, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
+from experiments.paper.common import BOTH, LEGACY, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
 from experiments.paper.figure import Figure, Part, Row
 
 
@@ -144,7 +144,7 @@ def permutations() -> Figure:
     )
 
 
-TOLD = (("slowest host", "host_minimum"), ("timeouts", "timeouts"), ("packets dropped", "dropped"))
+HOST_MEASURES = (("slowest host", "host_minimum"), ("timeouts", "timeouts"), ("packets dropped", "dropped"))
 
 
 def production() -> Figure:
@@ -155,7 +155,9 @@ def production() -> Figure:
         Row(f"{scheme}, a host's mean, Mbit/s", part.name, scheme, "host_mean", found)
         for scheme, found in paper.items()
     ]
-    rows += [Row(f"{scheme}, {what}", part.name, scheme, measure) for what, measure in TOLD for scheme in paper]
+    rows += [
+        Row(f"{scheme}, {what}", part.name, scheme, measure) for what, measure in HOST_MEASURES for scheme in paper
+    ]
     return Figure(
         "production",
         "SOPA paper, section 4.4: every host sends flow after flow to random hosts, 95% below 1 MB, k=24",
@@ -191,7 +193,7 @@ def failed_switch() -> Figure:
         "SOPA paper, section 4.5, figure 12: the same, and the first pod's leftmost aggregation switch fails, k=24",
         (healthy, broken),
         tuple(rows),
-        (THEN,),
+        (LEGACY,),
         ("The paper does not say when the switch fails, nor when others know: here after 10 ms, and at once.",),
     )
 

@@ -77,7 +77,7 @@ def collect(directory: Path) -> Collected:
         empty = [file for file in sorted(directory.glob("*.jsonl")) if not file.read_text().strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise ResultsError(
-            f"results in {directory} cannot be read ({error}): delete that file, and run again"
+            f"results in {directory} cannot be read ({error}): delete that file and run again"
         ) from error
 
     runs: dict[tuple[str, int], Sequence[FlowRecord]] = {}
@@ -115,7 +115,7 @@ def _check(flow: FlowRecord, directory: Path) -> None:
     if not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers):
         file = directory / f"{flow.scheme}-{flow.seed}.jsonl"
         raise ResultsError(
-            f"{file} is damaged (flow {flow.flow} has an impossible number): delete the file, and run again"
+            f"{file} is damaged (flow {flow.flow} has an impossible number): delete the file and run again"
         )
 
 

@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 WINDOW = 500
 """Packets that are counted together (SOPA paper, figure 5)."""
 
-Path = tuple[int, int]
+UpPath = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def losses(flows: Sequence[FlowRecord]) -> Losses:
     )
 
 
-def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[Path]]:
+def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[UpPath]]:
     """How many packets took each path, for every so many that were sent one after the other; an incomplete rest is left out.
 
     Parameters
@@ -185,7 +185,7 @@ def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> lis
     return [Counter(paths[start : start + size]) for start in range(0, len(paths) - size + 1, size)]
 
 
-def largest_deviation(windows: Sequence[Counter[Path]], paths: int) -> float | None:
+def largest_deviation(windows: Sequence[Counter[UpPath]], paths: int) -> float | None:
     """The largest difference from an even share in any window, in percent of that share; None without windows."""
     if not windows or not paths:
         return None

@@ -11,7 +11,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from experiments.report.collect import Collected
-from experiments.report.statistics import WINDOW, Path, largest_deviation, path_windows
+from experiments.report.statistics import WINDOW, UpPath, largest_deviation, path_windows
 from experiments.report.style import (
     COLOURS,
     GREY,
@@ -51,7 +51,7 @@ class Trace:
     title: str
     packets: np.ndarray
 
-    def paths(self) -> set[Path]:
+    def paths(self) -> set[UpPath]:
         """Those that its packets carried."""
         found = {(int(up1), int(up2)) for up1, up2 in np.unique(self.packets[:, 2:4], axis=0)}
         return found - {NO_PATH}
@@ -146,7 +146,7 @@ def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
     paths = sorted(set.union(*(trace.paths() for trace in found)))
     # With many paths it is the first hop that is told apart.
     many = len(paths) > len(COLOURS)
-    groups: list[tuple[str, set[Path]]] = [(_path_name(path), {path}) for path in paths]
+    groups: list[tuple[str, set[UpPath]]] = [(_path_name(path), {path}) for path in paths]
     if many:
         hops = sorted({up1 for up1, _ in paths})
         groups = [(f"uplink {hop} of the edge", {path for path in paths if path[0] == hop}) for hop in hops]
@@ -188,7 +188,7 @@ def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
     )
 
 
-def _path_name(path: Path) -> str:
+def _path_name(path: UpPath) -> str:
     return "path " + ".".join(str(hop) for hop in path if hop != NO_PATH[0])
 
 

@@ -1,5 +1,5 @@
-"""Equal-cost multi-path: each switch hashes a flow's addresses and ports, differently at each level; hosts have no agent."""
+"""Equal-cost multi-path: each switch hashes addresses and ports of a flow, differently at each level. Hosts have no agent."""
 
 from experiments.schemes.scheme import Scheme
 
-SCHEME = Scheme("ecmp", "one path per flow, by the switches' hash of addresses and ports")
+SCHEME = Scheme("ecmp", "one path per flow; switches hash addresses and ports")

@@ -1,4 +1,4 @@
-"""The next path after each 64 KB of a flow (He et al., Presto, SIGCOMM 2015), in the sender."""
+"""Flowcells (He et al., Presto, SIGCOMM 2015): the sender selects the next path after each 64 KB of a flow."""
 
 from experiments.schemes.scheme import Scheme
 

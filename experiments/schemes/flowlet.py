@@ -1,7 +1,7 @@
-"""A new random path after each gap in a flow (Vanini et al., LetFlow, NSDI 2017), drawn by the sender.
+"""Flowlets (Vanini et al., LetFlow, NSDI 2017): the sender draws a new path after each gap in a flow.
 
-A gap has to be longer than paths differ in delay. That is some queue's worth of packets: at the lab's rates milliseconds, where it
-is microseconds at 10 Gbit/s.
+A gap has to be longer than the difference of path delays, that is of some packets in queues: milliseconds at the rates
+of the lab, microseconds at 10 Gbit/s.
 """
 
 from experiments.schemes.scheme import Scheme

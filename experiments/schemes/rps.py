@@ -1,4 +1,4 @@
-"""Random packet spraying (Dixit et al., INFOCOM 2013): a random path for each packet, and TCP as Linux has it."""
+"""Random packet spraying (Dixit et al., INFOCOM 2013): a random path for each packet, with the default TCP of Linux."""
 
 from experiments.schemes.scheme import Scheme
 

@@ -1,4 +1,4 @@
-"""What a scheme is: how hosts choose paths, what switches do, how TCP is set, and which controller applications run. Pure."""
+"""Schemes: path selection by hosts, forwarding by switches, settings of TCP, and controller applications. Pure."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 LINUX_THRESHOLD = 3
-"""Linux's own fast-retransmit threshold (net.ipv4.tcp_reordering)."""
+"""Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
 _SWITCHES = ("rack", "adapt", "sack")
 
 
 class SchemeError(ValueError):
-    """A scheme that is not there; the text says what to ask for instead."""
+    """A scheme is unknown or impossible. The message says what to ask for instead."""
 
 
 class Fabric(Enum):
-    """Who forwards."""
+    """The kind of switches that forward."""
 
     OPENFLOW = "Open vSwitch, programmed by the SOPA controller"
     ROUTERS = "Linux routers that speak BGP"
-    SIMULATOR = "switches of the simulator, and nobody else"
+    SIMULATOR = "switches of the simulator only"
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A way to spread traffic over the fabric's paths.
+    """A way to spread traffic over the paths of the fabric.
 
     Attributes
     ----------
@@ -34,24 +34,24 @@ class Scheme:
     summary : str
         One line for ``--help``.
     policy : str or None
-        The host agents' ``--policy``. None: hosts have no agent, and the switches hash each flow.
+        ``--policy`` of the host agents. None: hosts have no agent, and switches hash each flow.
     policy_options : tuple of str
-        More options of ``sopa agent``.
+        Further options of ``sopa agent``.
     fr_threshold : int
-        TCP's fast-retransmit threshold on all hosts.
+        Fast-retransmit threshold of TCP on all hosts.
     recovery : int
         ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
     subflows : int
-        0: TCP. Otherwise multipath TCP with so many subflows.
+        0: TCP. Otherwise the number of subflows of multipath TCP.
     fabric : Fabric
     applications : tuple of str
-        Ryu applications that run beside the SOPA controller.
+        Ryu applications that run with the SOPA controller.
     controller_options : tuple of str
-        More options of ``ryu-manager``; ``{rate}`` is the links' rate in Mbit/s, ``{seed}`` the run's seed.
+        Further options of ``ryu-manager``.
     sysctls : mapping
         Further settings under ``/proc/sys/net`` of every host, by ``/``-separated name.
     router_sysctls : mapping
-        The same of every router.
+        Settings of every router, likewise.
     """
 
     name: str
@@ -68,16 +68,17 @@ class Scheme:
     router_sysctls: Mapping[str, str] = field(default_factory=dict)
 
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
-        """The same scheme with TCP set otherwise.
+        """Return the scheme with different TCP settings.
 
-        ``fr`` is the threshold; ``rack`` is ``on`` or ``off``; ``adapt`` is ``off`` where TCP may not raise the threshold by itself
-        when it sees reordering; ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which has nothing but
-        duplicate ones to tell a loss by. The variant's name has them, in this order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
+        ``fr`` is the fast-retransmit threshold. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from
+        raising the threshold when it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements
+        (RFC 2018), which detects losses by duplicate acknowledgements only. The name of the variant lists them in this
+        order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
 
         Raises
         ------
         SchemeError
-            For another setting, or a value that is none.
+            For an unknown setting or an invalid value.
         """
         changed = self
         for name, value in settings.items():
@@ -87,7 +88,7 @@ class Scheme:
                 changed = replace(changed, recovery=int(value == "on"))
             elif name not in _SWITCHES or value not in ("on", "off"):
                 raise SchemeError(
-                    f"{self.name}: {name}={value} is no setting: write +fr=N (1 to {MAX_DUPLICATES}), "
+                    f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":

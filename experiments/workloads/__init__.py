@@ -1,12 +1,11 @@
-"""Who sends what to whom: seeded workloads, pure. Each is in `WORKLOADS` by its name; a new one is added to its module's."""
+"""Seeded workloads by name: who sends what to whom. A new workload is added to ``WORKLOADS`` of its module. Pure."""
 
 from __future__ import annotations
 
-import difflib
-
+from experiments.names import unknown
 from experiments.workloads import pairs, production, small_examples, switch_failure
 from experiments.workloads.matrix import from_csv
-from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.pairs import inter_pod_permutation
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 
 __all__ = [
@@ -28,15 +27,13 @@ WORKLOADS: dict[str, Workload] = {
 
 
 def named(name: str) -> Workload:
-    """The workload of that name.
+    """Return the workload with a name.
 
     Raises
     ------
     WorkloadError
-        If there is none; the text lists them.
+        If the name is unknown. The message lists the workloads.
     """
     if name not in WORKLOADS:
-        near = difflib.get_close_matches(name, WORKLOADS, 1)
-        meant = f"did you mean {near[0]}? " if near else ""
-        raise WorkloadError(f"there is no workload {name!r}: {meant}there are {', '.join(WORKLOADS)}, and any FILE.csv")
+        raise WorkloadError(f"{unknown('workload', name, WORKLOADS)}, or FILE.csv")
     return WORKLOADS[name]

@@ -1,4 +1,4 @@
-"""What several workloads ask of a fabric and a scale, and choose alike. Pure."""
+"""Checks and choices that several workloads share. Pure."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from experiments.workloads.plan import Scale, Transfer, WorkloadError
 from topologies import FatTree
 
 MAX_TRANSFERS = 500_000
-"""In one plan, as each is a record that is kept."""
+"""Limit for one plan: each transfer becomes a record."""
 
 
 def need_scale(scale: Scale) -> None:
-    """`WorkloadError` if nothing can be sent in that time or at that rate."""
+    """Raise `WorkloadError` unless the time and the rate are positive and finite."""
     if not (math.isfinite(scale.seconds) and scale.seconds > 0):
-        raise WorkloadError(f"nothing can be sent in {scale.seconds:g} s: give --seconds above 0")
+        raise WorkloadError(f"a run of {scale.seconds:g} s is impossible: give --seconds above 0")
     if not (math.isfinite(scale.rate_mbit) and scale.rate_mbit > 0):
-        raise WorkloadError(f"nothing can be sent at {scale.rate_mbit:g} Mbit/s: give --rate above 0")
+        raise WorkloadError(f"links of {scale.rate_mbit:g} Mbit/s are impossible: give --rate above 0")
 
 
 def need_figure(tree: FatTree, workload: str) -> None:
-    """`WorkloadError` if the fabric lacks what figure 1 of the SOPA paper shows: four pods of two racks of two hosts."""
+    """Raise `WorkloadError` unless the fabric contains figure 1 of the SOPA paper: four pods of two racks of two hosts."""
     if tree.k < 4:
         raise WorkloadError(
-            f"{workload} is about hosts that several paths join, and k={tree.k} has one path and {tree.host_count} hosts: "
-            "give --k 4 or more"
+            f"{workload} needs several paths between hosts, and k={tree.k} has only one: give --k 4 or more"
         )
 
 
 def need_transfers(count: int, workload: str, instead: str) -> None:
-    """`WorkloadError` if one run cannot tell that many transfers apart; ``instead`` says what to give."""
+    """Raise `WorkloadError` if a plan has too many transfers. ``instead`` says what to change."""
     if count > MAX_TRANSFERS:
-        raise WorkloadError(f"{workload} takes more than {MAX_TRANSFERS} transfers, the most of one run: {instead}")
+        raise WorkloadError(f"{workload} has more than {MAX_TRANSFERS} transfers, the limit of one run: {instead}")
 
 
 def first_between_pods(transfers: Iterable[Transfer]) -> tuple[int, ...]:
-    """The first transfer that has all (k/2)² paths to take, worth recording for the figures of packets; none if none has."""
+    """Return the index of the first transfer between pods, which has all (k/2)² candidate paths; empty if there is none."""
     for number, transfer in enumerate(transfers):
         if transfer.src.pod != transfer.dst.pod:
             return (number,)

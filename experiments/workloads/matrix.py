@@ -1,9 +1,8 @@
-"""Any traffic matrix, from a CSV file with the columns ``src,dst,bytes,start``."""
+"""Traffic matrices from CSV files with the columns ``src,dst,bytes,start``."""
 
 from __future__ import annotations
 
 import csv
-import difflib
 import hashlib
 import io
 import math
@@ -12,21 +11,22 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from experiments.names import unknown
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import FatTree, Host
 
 NEEDED = ("src", "dst", "bytes")
 COLUMNS = (*NEEDED, "start")
-FIRST_LINE = "the first line has to be src,dst,bytes or src,dst,bytes,start"
+FIRST_LINE = "the first line must be src,dst,bytes or src,dst,bytes,start"
 AFTERWARDS = 10.0
-"""Seconds that a run goes on after its last transfer has started, if nobody says otherwise."""
+"""Default time in seconds that a run continues after the start of its last transfer."""
 _MAX_DIGITS = 15
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of a file, its hosts as they are written there: which ones they are depends on the fabric."""
+    """One line of a file. Hosts are text here: which ones they are depends on the fabric."""
 
     line: int
     src: str
@@ -36,23 +36,23 @@ class Row:
 
 
 def from_csv(path: Path) -> Workload:
-    """A workload from a file with one transfer a line.
+    """Return a workload that is read from a file with one transfer per line.
 
     Parameters
     ----------
     path : Path
-        Its first line names the columns, in any order. ``src`` and ``dst`` are hosts by name or address. ``bytes`` is the payload,
-        or empty to send until the run is over. ``start``, in seconds after the run's start, may be left out for 0.
+        The first line names the columns, in any order. ``src`` and ``dst`` are names or addresses of hosts. ``bytes`` is the
+        payload, or empty to send until the end of the run. ``start`` is the time after the start of the run in seconds; default 0.
 
     Returns
     -------
     Workload
-        Named as the file without ``.csv``. Its transfers are those of the file, in that order, whatever the seed.
+        Its name is that of the file without ``.csv``. The transfers and their order do not depend on the seed.
 
     Raises
     ------
     WorkloadError
-        If the file cannot be read, or a line is not as above; hosts are looked up, and raise this, when a plan is built.
+        If the file is unreadable or a line is invalid. Hosts are checked when a plan is built.
     """
     try:
         data = path.read_bytes()
@@ -63,14 +63,14 @@ def from_csv(path: Path) -> Workload:
         raise WorkloadError(f"{path} is not UTF-8 text: write src,dst,bytes,start as plain CSV") from error
     rows = tuple(_rows(path, text))
     if not rows:
-        raise WorkloadError(f"{path} has no transfers: write one a line after the first, as h0_0_2,h1_0_2,1000000,0")
+        raise WorkloadError(f"{path} contains no transfers: write one per line, such as h0_0_2,h1_0_2,1000000,0")
     need_transfers(len(rows), str(path), "split the file")
     return Workload(
         path.stem,
         f"the traffic matrix {path.name}",
         partial(_plan, path, rows),
         seconds=AFTERWARDS + max(row.start for row in rows),
-        # Results of a file that was changed are of another experiment.
+        # A changed file is another experiment: its results need another directory.
         parameters={"matrix": path.name, "matrix_sha256": hashlib.sha256(data).hexdigest()},
     )
 
@@ -82,11 +82,11 @@ def _plan(path: Path, rows: Sequence[Row], tree: FatTree, seed: int, scale: Scal
         where = f"{path}, line {row.line}"
         src, dst = _host(tree, row.src, where), _host(tree, row.dst, where)
         if src == dst:
-            raise WorkloadError(f"{where}: {row.src} would send to itself: write two different hosts")
+            raise WorkloadError(f"{where}: {row.src} sends to itself: write two different hosts")
         if row.start >= scale.seconds:
             raise WorkloadError(
-                f"{where}: start {row.start:g} is not before the end of the run, {scale.seconds:g} s: "
-                "write an earlier one, or give more --seconds"
+                f"{where}: start {row.start:g} is not before the end of the run at {scale.seconds:g} s: "
+                "write an earlier start, or give more --seconds"
             )
         transfers.append(Transfer(src, dst, row.bytes, row.start))
     return Plan(tuple(transfers), scale.seconds, traced=first_between_pods(transfers))
@@ -99,7 +99,7 @@ def _host(tree: FatTree, text: str, where: str) -> Host:
         *_, last = tree.hosts()
         first = next(tree.hosts())
         raise WorkloadError(
-            f"{where}: {text!r} is no host of a k={tree.k} fat-tree: write a name from {tree.name(first)} to "
+            f"{where}: {text!r} is not a host of a k={tree.k} fat-tree: write a name from {tree.name(first)} to "
             f"{tree.name(last)}, or an address from {tree.ip(first)} to {tree.ip(last)}"
         ) from error
 
@@ -132,25 +132,23 @@ def _rows(path: Path, text: str) -> Iterator[Row]:
 def _columns(cells: list[str], where: str) -> list[str]:
     for name in cells:
         if name not in COLUMNS:
-            near = difflib.get_close_matches(name, COLUMNS, 1)
-            meant = f"did you mean {near[0]}? " if near else ""
-            raise WorkloadError(f"{where}: there is no column {name!r}: {meant}{FIRST_LINE}")
+            raise WorkloadError(f"{where}: {unknown('column', name, COLUMNS)}")
     missing = [name for name in NEEDED if name not in cells]
     if missing:
         raise WorkloadError(f"{where}: column {missing[0]} is missing: {FIRST_LINE}")
     if len(set(cells)) < len(cells):
-        raise WorkloadError(f"{where}: a column is there twice: {FIRST_LINE}")
+        raise WorkloadError(f"{where}: a column occurs twice: {FIRST_LINE}")
     return cells
 
 
 def _bytes(text: str, where: str) -> int | None:
     if not text:
         return None
-    # Not int() alone, which takes 1_000 and other scripts' digits, too.
+    # Stricter than int(), which accepts 1_000 and digits of other scripts.
     if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS and int(text) > 0:
         return int(text)
     raise WorkloadError(
-        f"{where}: bytes {text!r} is no size: write a whole number from 1, or nothing to send until the end"
+        f"{where}: bytes {text!r} is not a size: write a whole number from 1, or nothing to send until the end"
     )
 
 
@@ -163,4 +161,4 @@ def _start(text: str, where: str) -> float:
         start = math.nan
     if math.isfinite(start) and start >= 0:
         return start
-    raise WorkloadError(f"{where}: start {text!r} is no time: write seconds after the run's start, 0 or more")
+    raise WorkloadError(f"{where}: start {text!r} is not a time: write seconds after the start of the run, 0 or more")

@@ -1,4 +1,4 @@
-"""Pairs of hosts that send all the time: the permutation of the SOPA paper, the FTPs of the PLTS paper. Seeded, pure."""
+"""Workloads of host pairs that send continuously: the permutation of the SOPA paper, the FTPs of the PLTS paper. Seeded, pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,45 @@ import random
 from dataclasses import replace
 
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
-from experiments.workloads.permutation import inter_pod_permutation
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload
-from topologies import FatTree
+from topologies import FatTree, Host
 
 FILE_SHARE = 0.8
 
 
-def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Every host sends to one host of another pod and receives from one, all of them all the time (SOPA paper, section 4.3).
+def inter_pod_permutation(tree: FatTree, seed: int) -> list[tuple[Host, Host]]:
+    """Return a random permutation in which every host sends to one host of another pod and receives from one.
 
-    The paper's flows have 10 MB each. Here they have the same time instead, so that none sends on a fabric that others have left,
-    and that each one's rate can be compared from second to second.
+    It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths.
+
+    Parameters
+    ----------
+    tree : FatTree
+    seed : int
+        The same seed gives the same pairs.
+
+    Returns
+    -------
+    list of (Host, Host)
+        Senders ordered by address, each with its receiver.
+    """
+    choose = random.Random(seed)
+    senders = list(tree.hosts())
+    pod = len(senders) // tree.k
+    receivers = senders[pod:] + senders[:pod]
+    # Swaps that keep every pair inter-pod reach any such permutation; a few dozen rounds randomize the initial one.
+    for _ in range(40 * len(senders)):
+        a, b = choose.randrange(len(senders)), choose.randrange(len(senders))
+        if senders[a].pod != receivers[b].pod and senders[b].pod != receivers[a].pod:
+            receivers[a], receivers[b] = receivers[b], receivers[a]
+    return list(zip(senders, receivers, strict=True))
+
+
+def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
+    """Build a plan in which every host sends to one host of another pod and receives from one (SOPA paper, section 4.3).
+
+    The flows of the paper have 10 MB each. Here all flows last for the whole run instead: none uses capacity that
+    others have already released, and rates are comparable at any time.
     """
     need_scale(scale)
     need_transfers(tree.host_count, "permutation", "give a smaller --k")
@@ -26,18 +53,19 @@ def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
 
 
 def permutation_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """The same pairs, each with a file of what a link carries in 80% of the run.
+    """Build a plan with the pairs of `permutation`; each transfers what a link carries in 80% of the run.
 
-    At 1 Gbit/s and 0.1 s that is the paper's 10 MB (section 4.3, figure 11).
+    At 1 Gbit/s and 0.1 s these are the 10 MB of the paper (section 4.3, figure 11).
     """
     return _with_files(permutation(tree, seed, scale), scale)
 
 
 def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Hosts paired at random, one of each pair sends to the other all the time (Dixit et al., SIGCOMM 2011, section 3).
+    """Build a plan in which hosts are paired at random and one of each pair sends to the other (Dixit et al., SIGCOMM
+    2011, section 3).
 
-    Half of the hosts are servers, the others clients, and no host has two FTPs: 27 of them at k=6. Pairs may share a pod or a rack,
-    as they may in the paper.
+    Half of the hosts are servers, the others clients, and no host has two FTPs: 27 FTPs at k=6. As in the paper, a pair
+    may be in one pod or rack.
     """
     need_scale(scale)
     need_transfers(tree.host_count // 2, "ftp", "give a smaller --k")
@@ -49,10 +77,11 @@ def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
 
 
 def ftp_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """The same pairs, each with a file of what a link carries in 80% of the run.
+    """Build a plan with the pairs of `ftp`; each transfers what a link carries in 80% of the run.
 
-    "Each server is a sender or receiver for just one flow": the SOPA paper's example 1 (section 3.2.2), and so its figures 4 and 6.
-    "The senders and receivers are picked randomly" for figure 11 (section 4.3). At 1 Gbit/s and 0.1 s a file has its 10 MB.
+    "Each server is a sender or receiver for just one flow": example 1 of the SOPA paper (section 3.2.2), and so its
+    figures 4 and 6. "The senders and receivers are picked randomly" for figure 11 (section 4.3). At 1 Gbit/s and 0.1 s
+    a transfer has the 10 MB of the paper.
     """
     return _with_files(ftp(tree, seed, scale), scale)
 

@@ -1,4 +1,4 @@
-"""What a workload is: transfers between hosts, what is done to the fabric meanwhile, and for how long. Pure."""
+"""Workloads and plans: transfers between hosts, failures meanwhile, and the duration. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from topologies import FatTree, Host
 
 
 class WorkloadError(ValueError):
-    """A workload that is not there, or that this fabric cannot do; the text says what to ask for instead."""
+    """A workload is unknown, or impossible in this fabric. The message says what to ask for instead."""
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One TCP connection and what it carries in one direction.
+    """One TCP connection and the payload that it carries in one direction.
 
     Attributes
     ----------
     src, dst : Host
     bytes : int or None
-        Payload; None sends until the plan's time is over.
+        Payload; None to send until the end of the plan.
     start : float
-        Seconds after the start of the run, or after the end of the transfer in `after`.
+        Seconds after the start of the run, or after the end of transfer `after`.
     after : int or None
-        Index in the plan of the transfer that ends before this one begins.
+        Index of the transfer that has to end before this one starts.
     kind : str
-        What it is called in results where a workload has several kinds: ``short``, ``long``.
+        Name of its kind in results if the workload has several: ``short``, ``long``.
     """
 
     src: Host
@@ -39,22 +39,22 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that happens in one run.
+    """All transfers and failures of one run.
 
     Attributes
     ----------
     transfers : tuple of Transfer
-        In an order that depends on the seed alone; their indices are the flows' numbers in results.
+        Ordered by the seed alone; the index is the number of the flow in results.
     seconds : float
-        How long transfers without a size send. Those with one get as long again to end.
+        Sending time of transfers without a size. Transfers with a size may take twice as long.
     core_rate : float
-        The rate of the links between aggregation and core switches, as a share of the others' (SOPA paper, section 3.1).
+        Rate of the aggregation-core links as a share of that of the other links (SOPA paper, section 3.1).
     failed : tuple of str
         Links and switches that fail, by name.
     fail_after : float or None
-        When they fail, in seconds after the start of the run; None for before it.
+        Time of the failures in seconds after the start of the run; None for before the start.
     traced : tuple of int
-        Transfers whose packets are worth recording one by one, for the figures.
+        Indices of the transfers whose packets are recorded one by one, for the figures.
     """
 
     transfers: tuple[Transfer, ...]
@@ -67,31 +67,31 @@ class Plan:
 
 @dataclass(frozen=True)
 class Scale:
-    """How large a run may be: the same workload at a link rate that the machine can forward.
+    """The scale of a run: the same workload at a link rate that the machine can forward.
 
     Attributes
     ----------
     rate_mbit : float
         Rate of the links, in Mbit/s.
     seconds : float
-        How long a run of this workload should take.
+        Intended duration of a run.
     """
 
     rate_mbit: float
     seconds: float
 
     def bytes_of(self, share: float = 1.0) -> int:
-        """What a link carries in that share of a run's time."""
+        """Return the number of bytes that a link carries in a share of the run."""
         return max(1, round(share * self.seconds * self.rate_mbit * 1e6 / 8))
 
 
 Build = Callable[[FatTree, int, Scale], Plan]
-"""From a fabric, a seed and a scale to what happens; the same three always give the same plan."""
+"""Builds a plan from a fabric, a seed and a scale. The same arguments always give the same plan."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A workload by its name.
+    """A named workload.
 
     Attributes
     ----------
@@ -99,11 +99,11 @@ class Workload:
     summary : str
         One line for ``--help``, with the paper's section.
     build : callable
-        `WorkloadError` if this fabric cannot do it.
+        Builds a plan; raises `WorkloadError` if that is impossible in the fabric.
     seconds : float
-        How long its run takes if nobody says otherwise.
+        Default duration of a run.
     parameters : mapping
-        What ``build`` has fixed and a reader of results wants to know.
+        Constants of ``build`` that are written to results.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The production workload of the SOPA paper (section 4.4): many small flows, few large ones, one after the other. Seeded, pure."""
+"""The production workload of the SOPA paper (section 4.4): many small and few large flows, one after the other. Seeded, pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ MIN_FACTOR = 0.1
 
 
 class Sizes(NamedTuple):
-    """Part of the flows: their share of all, and the bytes between which the logarithm of their sizes is uniform."""
+    """A class of flows: its share of all flows, and the sizes in bytes between which the logarithm is uniform."""
 
     share: float
-    least: int
-    most: int
+    smallest: int
+    largest: int
 
 
 SIZES = (
@@ -27,12 +27,13 @@ SIZES = (
     Sizes(0.035, MEGABYTE, 10 * MEGABYTE),
     Sizes(0.015, 10 * MEGABYTE, 100 * MEGABYTE),
 )
-"""The paper gives two points: 95% of flows are below 1 MB, and less than 2% above 10 MB. Its source (Greenberg et al., VL2, SIGCOMM
-2009, section 3) has most flows small, and files in chunks of 100 MB. Within a part, each decade is as likely as the next."""
+"""The paper gives two points: 95% of flows are below 1 MB, and less than 2% above 10 MB. According to its source
+(Greenberg et al., VL2, SIGCOMM 2009, section 3) most flows are small, and files are transferred in chunks of 100 MB.
+Within a class every decade is equally likely."""
 
 
 def draw_size(choose: random.Random) -> int:
-    """Bytes of one flow, before they are scaled."""
+    """Return the size of one flow in bytes, before scaling."""
     part, place = choose.random(), choose.random()
     for sizes in SIZES[:-1]:
         if part < sizes.share:
@@ -40,30 +41,31 @@ def draw_size(choose: random.Random) -> int:
         part -= sizes.share
     else:
         sizes = SIZES[-1]
-    return min(int(sizes.least * (sizes.most / sizes.least) ** place), sizes.most - 1)
+    return min(int(sizes.smallest * (sizes.largest / sizes.smallest) ** place), sizes.largest - 1)
 
 
 def kind_of(size: int) -> str:
-    """``mouse`` below 1 MB, ``elephant`` above 10 MB, ``medium`` between them: the paper's two points, before scaling."""
+    """Return ``mouse`` below 1 MB, ``elephant`` above 10 MB, else ``medium``: the two points of the paper, before scaling."""
     if size < MEGABYTE:
         return "mouse"
     return "elephant" if size > 10 * MEGABYTE else "medium"
 
 
 def size_factor(scale: Scale) -> float:
-    """What sizes are multiplied by: the links' rate as a share of the paper's 1 Gbit/s, from 0.1 to 1.
+    """Return the factor that scales flow sizes: the link rate as a share of the 1 Gbit/s of the paper, from 0.1 to 1.
 
-    In proportion to the rate, a flow takes as long as in the paper: 10 MB take 80 ms. Below a tenth there would be nothing left to
-    reorder, as 10 MB were 27 packets at 4 Mbit/s; a tenth leaves 690, and they take 2 s.
+    With sizes proportional to the rate, a flow takes as long as in the paper: 80 ms for 10 MB. Below a tenth nothing
+    would be left to reorder: 10 MB would be 27 packets at 4 Mbit/s. A tenth leaves 690 packets, which take 2 s.
     """
     return min(1.0, max(MIN_FACTOR, scale.rate_mbit / PAPERS_RATE_MBIT))
 
 
 def production(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Every host sends flow after flow, each to a host drawn at random, all beginning at once (SOPA paper, section 4.4).
+    """Build a plan in which every host sends flow after flow to random hosts, starting simultaneously (SOPA paper, section
+    4.4).
 
-    Each host has so many flows that they would last for the run even if its link were full all the time. A host's flows depend on
-    the seed alone: in a longer run it has the same ones first.
+    The flows of each host fill its link for the whole run. They depend on the seed alone: a longer run begins with the
+    same flows.
     """
     need_scale(scale)
     hosts = list(tree.hosts())
@@ -74,7 +76,7 @@ def production(tree: FatTree, seed: int, scale: Scale) -> Plan:
 
 
 def _add_flows(transfers: list[Transfer], hosts: list[Host], place: int, seed: int, scale: Scale) -> None:
-    """Flows of one host, to the end of a plan's."""
+    """Append the flows of one host to those of a plan."""
     choose = random.Random(f"{seed} production {FatTree.name(hosts[place])}")
     factor, left = size_factor(scale), scale.bytes_of()
     before: int | None = None

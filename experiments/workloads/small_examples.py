@@ -1,8 +1,8 @@
-"""The SOPA paper's small examples, in which a few flows show one effect each. Pure.
+"""The small examples of the SOPA paper, in which a few flows show one effect each. Pure.
 
-The paper numbers the servers of its figure 1 (k=4) from left to right. In a larger fabric they keep their positions, not their
-numbers: servers 0 and 1 are two of the first rack, 4 and 5 two of the second pod's first rack, 8 is in the third pod. By number,
-k=12 would have 0 and 4 in the same rack, where there is nothing to choose.
+The paper numbers the servers of its figure 1 (k=4) from left to right. In a larger fabric they keep their positions,
+not their numbers: servers 0 and 1 are in the first rack, 4 and 5 in the first rack of the second pod, 8 in the third
+pod. By number, servers 0 and 4 would share a rack at k=12, where there is only one path.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ from topologies.identity import FIRST_HOST
 SHORT_BYTES = 64_000
 SERVERS = 3
 RATIOS = {"single-flow": 1.0, "single-flow-4:3": 0.75, "single-flow-2:1": 0.5, "single-flow-4:1": 0.25}
-"""From each variant's name to the rate of links to core switches, as a share of the others'."""
+"""From the name of each variant to the rate of aggregation-core links as a share of that of the others."""
 
 
 def server(number: int) -> Host:
-    """The host where figure 1 has the server of that number."""
+    """Return the host at the position of a server in figure 1."""
     return Host(number // 4, number % 4 // 2, FIRST_HOST + number % 2)
 
 
 def four_flows(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Flows 0→4, 0→5, 1→4 and 1→5 of the same size: two share each sender's link, and two each receiver's (section 4.2).
+    """Build a plan with flows 0→4, 0→5, 1→4 and 1→5 of one size: two share the link of each sender, two that of each
+    receiver (section 4.2).
 
-    Each gets half of a link at best. So with what a link carries in 0.4 of a run it takes 0.8 of it.
+    Each flow gets at most half of a link, so a size of 0.4 of what a link carries in the run takes at least 0.8 of the
+    run.
     """
     need_scale(scale)
     need_figure(tree, "four-flows")
@@ -40,10 +42,10 @@ def four_flows(tree: FatTree, seed: int, scale: Scale) -> Plan:
 
 
 def single_flow(core_rate: float, tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Flow 0→5 alone, with links to core switches as fast as the others or slower (section 3.1).
+    """Build a plan with flow 0→5 alone, with aggregation-core links as fast as the others or slower (section 3.1).
 
-    It takes half of a run at best, whatever the ratio, as its paths have a link's rate together. In the paper random splitting gets
-    30% of that at 4:1, which then still ends in the time that transfers with a size are given.
+    At best it takes half of the run for every ratio, because its paths together have the rate of a link. In the paper,
+    random splitting reaches 30% of that at 4:1, which still ends within the time for transfers with a size.
     """
     need_scale(scale)
     need_figure(tree, "single-flow")
@@ -52,10 +54,10 @@ def single_flow(core_rate: float, tree: FatTree, seed: int, scale: Scale) -> Pla
 
 
 def asymmetric(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """Flows 0→4 and 8→5 of the same size, while the link from the first flow's rack to its pod's first switch is out.
+    """Build a plan with flows 0→4 and 8→5 of one size, without the link from the first rack to the first switch of its pod.
 
-    The first flow's packets share some of the second one's paths, and not the others (section 3.4, figures 7 and 8). Both take half
-    of a run at best, so that the second has time to go on alone.
+    The packets of the first flow share some paths of the second flow and not the others (section 3.4, figures 7 and 8).
+    At best both take half of the run, so that the second flow has time to continue alone.
     """
     need_scale(scale)
     need_figure(tree, "asymmetric")
@@ -66,16 +68,17 @@ def asymmetric(tree: FatTree, seed: int, scale: Scale) -> Plan:
 
 
 def short_flow_beside_incast(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """A client fetches from three servers, and in the middle of that another one sends it a little (section 3.2.2, example 2).
+    """Build a plan in which a client fetches from three servers while another server sends it a short flow (section 3.2.2,
+    example 2).
 
-    The paper's 64 MB together become what the client's link carries in 0.8 of a run. The short flow keeps its 64 KB: the effect is
-    that so few packets give too few duplicate acknowledgements for a high threshold. All hosts are drawn from the seed, the four
-    that send from other pods than the client's.
+    The 64 MB of the paper become what the link of the client carries in 0.8 of a run. The short flow keeps its 64 KB:
+    its few packets cause too few duplicate acknowledgements for a high threshold. The client and the servers, which are
+    in other pods, are drawn from the seed.
     """
     need_scale(scale)
     need_figure(tree, "short-flow-beside-incast")
     total = scale.bytes_of(0.8)
-    # When the short flow starts, half of each long one is to come: at least as much as the short one has.
+    # When the short flow starts, at least as much as its size has to remain of each long one.
     needed = 2 * SERVERS * SHORT_BYTES
     if total < needed:
         seconds = math.ceil(8 * needed / (0.8 * scale.rate_mbit * 1e6))

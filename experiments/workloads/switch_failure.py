@@ -1,4 +1,4 @@
-"""Other workloads, with a switch that fails meanwhile (SOPA paper, section 4.5). Seeded, pure."""
+"""Workloads during which a switch fails (SOPA paper, section 4.5). Seeded, pure."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from experiments.workloads.production import PARAMETERS, production
 from topologies import FatTree, Level, Switch
 
 FAIL_AT = 1 / 3
-"""Of a run: so that there is a before, and twice as much after."""
+"""Share of the run after which the switch fails; twice as much time remains."""
 
 
 def failing(plan: Plan, tree: FatTree) -> Plan:
-    """The same plan, with "the leftmost aggregation switch in the first pod" failing at a third of it.
+    """Return the plan with "the leftmost aggregation switch in the first pod" failing after a third of the run.
 
     Raises
     ------
     WorkloadError
-        If the pod has no other.
+        If the pod has no other aggregation switch.
     """
     leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
     if tree.half < 2:
-        raise WorkloadError(f"without {leftmost}, nothing of k={tree.k} reaches another pod: give --k 4 or more")
+        raise WorkloadError(f"without {leftmost}, no host of k={tree.k} reaches another pod: give --k 4 or more")
     return replace(plan, failed=(leftmost,), fail_after=FAIL_AT * plan.seconds)
 
 
 def failure(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """The production workload, flow for flow that of the same seed without a failure."""
+    """Build the plan of `production` for the same seed, with a failing switch."""
     return failing(production(tree, seed, scale), tree)
 
 
 def failure_permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
-    """The permutation workload, in which each flow's rate can be followed through the failure and what is done about it."""
+    """Build the plan of `permutation`, with a failing switch. The rate of each flow shows the failure and the recovery."""
     return failing(permutation(tree, seed, scale), tree)
 
 

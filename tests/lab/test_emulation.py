@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from experiments.core.records import FlowRecord, Results, RunRecord
-from experiments.emulation.emulated_fabric import Emulation
+from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.routers.frr_daemons import FRR
@@ -42,8 +42,8 @@ def performed(scheme: str, plan: Plan, check: Check) -> None:
     """Run a plan in a lab, and look at what is recorded; what fails there fails the test."""
 
     def main() -> int:
-        with Emulation(TREE, named(scheme), RATE) as emulation:
-            check(*perform(emulation, plan, "test", 1))
+        with EmulatedFabric(TREE, named(scheme), RATE) as fabric:
+            check(*perform(fabric, plan, "test", 1))
         return 0
 
     assert isolated(main) == 0
@@ -108,8 +108,8 @@ def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
     plan = all_hosts(5.0)
 
     def main() -> int:
-        with Emulation(TREE, named("hedera"), RATE) as emulation:
-            run, flows = perform(emulation, Plan((*plan.transfers, small), 5.0), "test", 1)
+        with EmulatedFabric(TREE, named("hedera"), RATE) as fabric:
+            run, flows = perform(fabric, Plan((*plan.transfers, small), 5.0), "test", 1)
             placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
             large = [flow for flow in flows if flow.kind != "small"]
             assert len(placed) >= len(large) // 2, run.events
@@ -147,11 +147,11 @@ def test_routers_use_every_core_and_go_around_one_that_dies() -> None:
 @pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is not here: make install-peers")
 def test_routers_use_a_link_again_that_was_down() -> None:
     def main() -> int:
-        with Emulation(TREE, named("bgp"), RATE) as emulation:
+        with EmulatedFabric(TREE, named("bgp"), RATE) as fabric:
             for name in ("e0_0-a0_0", "a1_0-c0_1", "h0_0_2-e0_0"):
                 for failed in (True, False):
-                    emulation.fail(name, failed)
-                    emulation.await_settled([name] if failed else [])
+                    fabric.fail(name, failed)
+                    fabric.await_settled([name] if failed else [])
         return 0
 
     assert isolated(main) == 0
@@ -248,7 +248,7 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
     assert not list((tmp_path / "out").glob(".*"))
     if valid:
         assert (tmp_path / "out/sopa-1.jsonl").read_text() == before
-        assert "of 3 runs are there already" in done.stderr
+        assert "of 3 runs are already complete" in done.stderr
     flows = list(results.flows())
     assert Counter(flow.seed for flow in flows) == {1: 16, 2: 16, 3: 16}
     line = json.loads(before.splitlines()[0])
@@ -260,15 +260,15 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
     [
         (["permutation", "--schemes", "sopaa"], "did you mean sopa"),
         (["permutatoin"], "did you mean permutation"),
-        (["permutation", "--schemes", "sopa,sopa"], "names one twice"),
+        (["permutation", "--schemes", "sopa,sopa"], "contains a scheme twice"),
         (["permutation", "--schemes", "sopa+fr=0"], "write +fr=N"),
         (["permutation", "--k", "5"], "must be an even number"),
         (["four-flows", "--k", "2"], "k"),
         (["permutation", "--backend", "ns3", "--schemes", "bgp"], "bgp"),
         (["permutation", "--backend", "ns2"], "ns2"),
-        (["permutation", "--set", "spread=1ms"], "give --backend ns3"),
+        (["permutation", "--set", "spread=1ms"], "add --backend ns3"),
         (["permutation", "--backend", "ns3", "--set", "spraed=1ms"], "did you mean spread"),
-        (["production", "--k", "8", "--rate", "1000", "--seconds", "6"], "more than the lab has ports for"),
+        (["production", "--k", "8", "--rate", "1000", "--seconds", "6"], "ports of the lab"),
     ],
 )
 def test_what_cannot_be_run_is_said_before_anything_is_started(words: list[str], said: str, tmp_path: Path) -> None:
@@ -290,5 +290,5 @@ def test_a_matrix_with_a_foreign_host_and_a_used_directory_are_rejected(tmp_path
     (tmp_path / "letters/letter.txt").write_text("dear")
     done = sopa("run", "permutation", "--out", str(tmp_path / "letters"))
     assert done.returncode == 1
-    assert "something else than results" in done.stderr
+    assert "contains other files" in done.stderr
     assert [file.name for file in (tmp_path / "letters").iterdir()] == ["letter.txt"]

@@ -11,7 +11,7 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.udp_stream import Stream
+from experiments.emulation.traffic.udp_stream import UdpStream
 from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.faults import set_silent
@@ -38,7 +38,7 @@ def test_a_controller_restart_during_a_failure_costs_no_packet(agents: bool) -> 
             lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"], lambda value: value is not None
         )
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
-        with Stream(lab.lab, src, dst, per_second=500) as stream:
+        with UdpStream(lab.lab, src, dst, per_second=500) as stream:
             time.sleep(1)
             lab.controller.stop(signal.SIGKILL)
             time.sleep(0.5)
@@ -60,7 +60,7 @@ SENT = 300
 def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
     """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
     before = lab.controller.fabric()["version"]
-    with Stream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
+    with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
         eventually(lambda: len(stream.arrived), lambda value: value > SENT)
         lab.lab.set_link(link, up=False)
         eventually(lambda: lab.controller.fabric()["failures"])
@@ -156,7 +156,7 @@ def test_enabling_bfd_never_takes_a_switchs_last_uplink() -> None:
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
-        with Stream(lab.lab, src, dst) as stream:
+        with UdpStream(lab.lab, src, dst) as stream:
             eventually(
                 lambda: lab.controller.fabric()["bfd"]["detail"],
                 Containing("on at 64 of 64 ends"),

@@ -75,7 +75,7 @@ def test_the_command_runs_reports_and_goes_on(sopa: Run, tmp_path: Path) -> None
     assert "4 of 4" in done.stderr
     (out / "rps-2.jsonl").unlink()
     done = sopa(*SHORT, "--out", "out")
-    assert "3 of 4 runs are there already" in done.stderr
+    assert "3 of 4 runs are already complete" in done.stderr
     assert (out / "rps-2.jsonl").exists()
 
 
@@ -113,7 +113,7 @@ def test_a_full_disk_is_said_and_what_was_kept_goes_on(sopa: Run, tmp_path: Path
     done = sopa(*SHORT, "--out", "out", before=("prlimit", f"--fsize={limit}"))
     assert done.returncode == 1
     assert "cannot be written" in done.stderr
-    assert "the same command goes on" in done.stderr
+    assert "run the same command again" in done.stderr
     assert "Traceback" not in done.stderr
     out = tmp_path / "out"
     assert not list(out.glob(".*"))
@@ -159,7 +159,7 @@ def test_a_run_that_is_ended_half_way_leaves_nobody_and_goes_on(
     assert 0 < len(kept) < 6
     done = sopa(*LONG)
     assert done.returncode == 0, done.stderr
-    assert f"{len(kept)} of 6 runs are there already" in done.stderr
+    assert f"{len(kept)} of 6 runs are already complete" in done.stderr
     assert len(flows(out)) == 6
     assert {name: flows(out)[name] for name in kept} == kept
 
@@ -177,7 +177,7 @@ def test_a_papers_figure_has_a_table_data_and_plots(sopa: Run, tmp_path: Path) -
     }
     assert all(len(run["mbit"]) == 4 and run["record"]["simulator"] for run in runs)
     again = sopa("paper", "four-flows", "--seeds", "2", "--out", "out")
-    assert "12 of 12 runs are there already" in again.stderr
+    assert "12 of 12 runs are already complete" in again.stderr
     assert (out / "tables.md").read_text() == table
     for file in out.glob("four-flows/rps-*"):  # those of the first column
         file.unlink()

@@ -18,7 +18,7 @@ from experiments.ns3.simulate import SAMPLES, lines
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
-from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.pairs import inter_pod_permutation
 from topologies import FatTree, Switch
 
 pytestmark = pytest.mark.skipif(
@@ -351,12 +351,12 @@ def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
 
 
 def test_schemes_and_settings_that_the_simulator_has_not() -> None:
-    with pytest.raises(SchemeError, match="no scheme bgp: there are sopa"):
+    with pytest.raises(SchemeError, match="no scheme bgp: expected one of sopa"):
         check(named("bgp"))
     with pytest.raises(SchemeError, match="rack=off"):
         check(named("sopa+rack=off"))
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:
-    with pytest.raises(SimulatorError, match="the simulator ended"):
+    with pytest.raises(SimulatorError, match="the simulator failed"):
         simulate(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE, started=lambda process: process.kill())

@@ -1,7 +1,8 @@
-"""Some flows' packets, one by one: when each left its host, by which path, and when and in which order it arrived.
+"""Packet traces of single flows: the time and path of each packet at the sender, and its arrival time and order at the
+receiver.
 
-Two packet sockets a flow, at the sender's and at the receiver's interface. A sender's tap is behind its own queue, so that the
-delay is the fabric's. Times are the kernel's, and of one clock.
+Each flow has two packet sockets, at the interfaces of sender and receiver. The tap of the sender is behind its own
+queue, so delays are those of the fabric. Timestamps are taken by the kernel, from one clock.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _SEQUENCES = 1 << 32
 
 
 @dataclass
-class Flow:
-    """One traced flow, and what was seen of it."""
+class TracedFlow:
+    """A traced flow and its packets."""
 
     number: int
     src: Host
@@ -44,18 +45,18 @@ class Flow:
 
 
 class Capture:
-    """Records flows' data packets from `start` to `stop`, in a thread.
+    """Records the data packets of flows from `start` to `stop`, in a thread.
 
     Parameters
     ----------
     tree : FatTree
     netns, interface : callable
-        Give the path of a host's network namespace, and the name of its interface there.
-    flows : list of Flow
+        Return the path of the network namespace of a host, and the name of its interface there.
+    flows : list of TracedFlow
     """
 
     def __init__(
-        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[Flow]
+        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]
     ) -> None:
         self.flows = flows
         self._tree = tree
@@ -75,11 +76,11 @@ class Capture:
                 self._selector.register(tap, selectors.EVENT_READ, (flow, take))
 
     def start(self) -> None:
-        """Begin."""
+        """Start recording."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and close everything; it can be called again."""
+        """Stop recording and close all sockets. May be called again."""
         if self._ended.is_set():
             return
         self._ended.set()
@@ -89,14 +90,14 @@ class Capture:
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
 
-    def arrivals(self, flow: Flow, begin: float) -> list[list[float]]:
-        """``[seconds, packet, up1, up2, delay_ms]`` of each arrived data packet that was seen to be sent.
+    def arrivals(self, flow: TracedFlow, begin: float) -> list[list[float]]:
+        """Return ``[seconds, packet, up1, up2, delay_ms]`` of each received data packet that was also captured at the sender.
 
         Parameters
         ----------
-        flow : Flow
+        flow : TracedFlow
         begin : float
-            When the run began, by the system's clock.
+            Start of the run, in seconds since 1970.
         """
         if not flow.sent:
             return []
@@ -125,7 +126,7 @@ class Capture:
                 except BlockingIOError:
                     continue
 
-    def _take_sent(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+    def _take_sent(self, flow: TracedFlow, at: float, frame: bytes, kind: int) -> None:
         if kind != socket.PACKET_OUTGOING or len(flow.sent) >= MAX_PACKETS:
             return
         header = (frame[14] & 15) * 4
@@ -137,7 +138,7 @@ class Capture:
             up = frame[36], frame[37]
         flow.sent.append((at, sequence, *up))
 
-    def _take_arrived(self, flow: Flow, at: float, frame: bytes, kind: int) -> None:
+    def _take_arrived(self, flow: TracedFlow, at: float, frame: bytes, kind: int) -> None:
         if kind == socket.PACKET_OUTGOING or len(flow.arrived) >= MAX_PACKETS:
             return
         sequence = _sequence_of_data(frame, (frame[14] & 15) * 4)
@@ -154,7 +155,7 @@ def _sequence_of_data(frame: bytes, header: int) -> int | None:
 
 
 def _attach(tap: socket.socket, source: int, port: int) -> None:
-    """Classic BPF: TCP over IPv4 from that address and port."""
+    """Attach a classic BPF filter: TCP over IPv4 from an address and a port."""
     program = [
         (0x28, 0, 0, 12),
         (0x15, 0, 8, 0x0800),

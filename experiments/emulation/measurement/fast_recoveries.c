@@ -1,15 +1,15 @@
 /*
- * How often each TCP connection enters fast recovery: the kernel tells a tracepoint, but counts it only for whole network
- * namespaces (TCPSackRecovery). Seen from outside, every few milliseconds, most of them would be missed.
+ * Count how often each TCP connection enters fast recovery. The kernel counts this per network namespace only (TCPSackRecovery),
+ * but has a tracepoint for it. Polling TCP_INFO every few milliseconds would miss most of the events.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#define MOST_FLOWS 65536
+#define MAX_FLOWS 65536
 #define TCP_CA_RECOVERY 3
 
-/* The members that are read; where they are in this kernel libbpf finds out when it loads. */
+/* The members that are read. libbpf relocates their offsets to those of the running kernel (CO-RE). */
 struct net {
 	__u64 net_cookie;
 } __attribute__((preserve_access_index));
@@ -37,7 +37,7 @@ struct flow {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, MOST_FLOWS);
+	__uint(max_entries, MAX_FLOWS);
 	__type(key, struct flow);
 	__type(value, __u64);
 } flows SEC(".maps");
@@ -63,4 +63,4 @@ int BPF_PROG(state_set, struct sock *sk, const __u8 state)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "Dual MIT/GPL"; /* the kernel gives tracing programs to nothing else */
+char LICENSE[] SEC("license") = "Dual MIT/GPL"; /* required by the kernel for tracing */

@@ -1,4 +1,4 @@
-"""How often each TCP connection has entered fast recovery, which the kernel counts for whole network namespaces only."""
+"""Fast recoveries per TCP connection. The kernel itself counts them per network namespace only."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ OBJECT = Path(__file__).with_name("fast_recoveries.o")
 _KEY = struct.Struct("=Q4sHH")
 
 
-class Recoveries:
-    """Counts, as a context manager, for every connection of this machine.
+class FastRecoveries:
+    """Counts the fast recoveries of every connection of this machine, as a context manager.
 
     Raises
     ------
     BpfError, BuildError
-        On entering, if the kernel has no such tracepoint, or the program cannot be compiled or loaded.
+        On entering, if the kernel lacks the tracepoint, or the program cannot be compiled or loaded.
     """
 
-    def __enter__(self) -> Recoveries:
+    def __enter__(self) -> FastRecoveries:
         build([OBJECT])
         self._object = libbpf.Object(OBJECT)
         try:
@@ -42,15 +42,15 @@ class Recoveries:
         self._object.close()
 
     def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:
-        """How often so far.
+        """Return how often a connection has entered fast recovery so far.
 
         Parameters
         ----------
         netns : int
-            The connection's network namespace, by its cookie.
+            Cookie of the network namespace of the connection.
         source : IPv4Address
         port : int, optional
-            The connection's own port; all that the address has had by default.
+            Source port of the connection; default: the sum over all ports of the address.
         """
         if port is not None:
             value = libbpf.lookup(self._flows, _KEY.pack(netns, source.packed, port, 0), 8)

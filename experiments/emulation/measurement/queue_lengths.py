@@ -1,6 +1,7 @@
-"""How long every port's queue is, over and over: one netlink dump of all queueing disciplines each time.
+"""Queue lengths of all ports: each sample is one netlink dump of all queueing disciplines.
 
-pyroute2 takes some 100 us to parse a message, 20 ms for the lab's; the few bytes that matter here are found in a hundredth of that.
+pyroute2 takes some 100 us to parse a message, 20 ms for the lab. Extracting the few bytes that are needed takes a
+hundredth of that.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ _TYPE = 0x3FFF
 
 
 class QueueLengths:
-    """Packets waiting in the root queueing disciplines of some interfaces.
+    """Packets waiting in the root queueing disciplines of interfaces.
 
     Parameters
     ----------
     interfaces : mapping
-        From a network namespace's path, or None for the caller's own, to the names of interfaces there.
+        From the path of a network namespace (None for that of the caller) to the names of interfaces there.
 
     Attributes
     ----------
     series : dict
-        From an interface's name to its queue's length at each sample.
+        From the name of an interface to the length of its queue at each sample.
     """
 
     def __init__(self, interfaces: Mapping[str | None, Sequence[str]]) -> None:
@@ -53,7 +54,7 @@ class QueueLengths:
             netlink.close()
 
     def sample(self) -> None:
-        """Take down every queue's length now."""
+        """Record the current length of every queue."""
         for netlink, series in self._sockets:
             lengths = dict(_dump(netlink))
             for index, its in series.items():
@@ -61,7 +62,7 @@ class QueueLengths:
 
 
 def _dump(netlink: socket.socket) -> Iterator[tuple[int, int]]:
-    """Index and queue length of every interface of a netlink socket's network namespace."""
+    """Yield the index and the queue length of every interface of the network namespace of a netlink socket."""
     body = _TCMSG.pack(0, 0, 0, 0, 0)
     netlink.send(_HEADER.pack(_HEADER.size + len(body), _RTM_GETQDISC, _NLM_REQUEST_DUMP, 0, 0) + body)
     while True:
@@ -73,7 +74,7 @@ def _dump(netlink: socket.socket) -> Iterator[tuple[int, int]]:
                 return
             if kind == _NLMSG_ERROR:
                 (code,) = struct.unpack_from("=i", data, at + _HEADER.size)
-                raise OSError(-code, "the queues' lengths cannot be read")
+                raise OSError(-code, "cannot read queue lengths")
             if kind == _RTM_NEWQDISC:
                 _, index, _, parent, _ = _TCMSG.unpack_from(data, at + _HEADER.size)
                 if parent == _ROOT:
@@ -82,14 +83,14 @@ def _dump(netlink: socket.socket) -> Iterator[tuple[int, int]]:
 
 
 def _queue_length(data: bytes, at: int, end: int) -> int:
-    """Of the attributes from ``at`` to ``end``; struct gnet_stats_queue begins with the queue's packets."""
+    """Return the queue length in the attributes from ``at`` to ``end``: the first field of struct gnet_stats_queue."""
     statistics = _attribute(data, at, end, _TCA_STATS2)
     queue = _attribute(data, *statistics, _TCA_STATS_QUEUE) if statistics else None
     return int(struct.unpack_from("=I", data, queue[0])[0]) if queue else 0
 
 
 def _attribute(data: bytes, at: int, end: int, wanted: int) -> tuple[int, int] | None:
-    """Where an attribute's value begins and ends."""
+    """Return the bounds of the value of an attribute, or None."""
     while at + _ATTRIBUTE.size <= end:
         size, kind = _ATTRIBUTE.unpack_from(data, at)
         if kind & _TYPE == wanted:

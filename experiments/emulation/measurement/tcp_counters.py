@@ -1,4 +1,4 @@
-"""The kernel's TCP counters of network namespaces, by nstat's names (/proc/net/netstat and /proc/net/snmp)."""
+"""TCP counters of the kernel per network namespace, named as by nstat (/proc/net/netstat and /proc/net/snmp)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ KEPT = {
 
 
 def tcp_counters(namespaces: Iterable[str]) -> Counter[str]:
-    """The sums over some network namespaces, given by their paths.
+    """Return the sums of the counters over network namespaces, given by their paths.
 
     Returns
     -------
     Counter
-        From a name such as ``TcpExtTCPSackRecovery`` to its value since that namespace is there.
+        From a name such as ``TcpExtTCPSackRecovery`` to the value since creation of the namespaces.
     """
     sums: Counter[str] = Counter()
     for path in namespaces:

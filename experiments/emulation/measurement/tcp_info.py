@@ -1,4 +1,4 @@
-"""What the kernel says of a TCP connection, also of one with several subflows (``TCP_INFO``, include/uapi/linux/tcp.h)."""
+"""Statistics of TCP connections, also with several subflows (``TCP_INFO``, include/uapi/linux/tcp.h)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TcpInfo(NamedTuple):
-    """Some of ``struct tcp_info``; of several subflows the sums, and the largest round-trip time.
+    """Fields of ``struct tcp_info``. With several subflows, sums of the counters and the largest round-trip time.
 
     Attributes
     ----------
@@ -26,19 +26,19 @@ class TcpInfo(NamedTuple):
     cwnd : int
         Congestion window in segments.
     retransmits : int
-        Segments sent again so far.
+        Retransmitted segments.
     segments_out, segments_in : int
-        All segments sent and received so far.
+        Segments sent and received.
     data_in : int
-        Segments with data received so far.
+        Received segments with data.
     spurious : int
-        Duplicates that the receiver has told of (DSACK, RFC 2883).
+        Duplicates reported by the receiver (DSACK, RFC 2883).
     reorderings : int
-        How often the sender has seen that segments were overtaken.
+        Number of times the sender has detected reordering.
     out_of_order : int
-        Segments received that came after a later one.
+        Segments received after a later one.
     timeouts : int
-        How often the retransmission timer has expired.
+        Expirations of the retransmission timer.
     subflows : int
     """
 
@@ -56,7 +56,7 @@ class TcpInfo(NamedTuple):
 
 
 def tcp_info(connection: socket.socket) -> TcpInfo | None:
-    """What the kernel says now; None if the connection is gone."""
+    """Return the current statistics of a connection, or None if it is closed."""
     try:
         if connection.proto == socket.IPPROTO_MPTCP:
             return _of_subflows(connection)
@@ -68,7 +68,7 @@ def tcp_info(connection: socket.socket) -> TcpInfo | None:
 
 
 def _parsed(data: bytes) -> TcpInfo:
-    data = data.ljust(_BYTES, b"\0")  # an older kernel tells less
+    data = data.ljust(_BYTES, b"\0")  # older kernels return fewer bytes
     rtt, cwnd = (struct.unpack_from("=I", data, at)[0] for at in (68, 80))
     (retransmits,) = struct.unpack_from("=I", data, 100)
     out, arrived = struct.unpack_from("=II", data, 136)
@@ -81,7 +81,7 @@ def _parsed(data: bytes) -> TcpInfo:
 def _of_subflows(connection: socket.socket) -> TcpInfo:
     room = _SUBFLOWS_HEADER.size + _MAX_SUBFLOWS * _BYTES
     asked = _SUBFLOWS_HEADER.pack(_SUBFLOWS_HEADER.size, 0, 0, _BYTES)
-    # the header says what there is room for, so it has to go in as well
+    # the buffer begins with a header that gives its capacity
     data = _getsockopt_with(connection, asked.ljust(room, b"\0"))
     _, count, _, _ = _SUBFLOWS_HEADER.unpack_from(data)
     each = [
@@ -94,7 +94,7 @@ def _of_subflows(connection: socket.socket) -> TcpInfo:
 
 
 def _getsockopt_with(connection: socket.socket, data: bytes) -> bytes:
-    """getsockopt with a buffer that says something: the socket module's has no way to."""
+    """Call getsockopt with an initialized buffer, which the socket module does not support."""
     buffer, length = ctypes.create_string_buffer(data, len(data)), ctypes.c_uint32(len(data))
     if _libc.getsockopt(connection.fileno(), _SOL_MPTCP, _MPTCP_TCPINFO, buffer, ctypes.byref(length)):
         number = ctypes.get_errno()

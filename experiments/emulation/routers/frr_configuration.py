@@ -1,7 +1,8 @@
-"""What a fat-tree's routers are told: addresses and autonomous systems, and FRR's configuration. Pure.
+"""Addresses, autonomous systems and FRR configuration of the routers of a fat-tree. Pure.
 
-The plan is RFC 7938's, section 5.2: external BGP on every link; all core routers are one autonomous system, a pod's aggregation
-routers another, and each edge router has its own, so that a way that came down is refused going up again by its AS path.
+The plan is that of RFC 7938, section 5.2: external BGP on every link. All core routers form one autonomous system, the
+aggregation routers of a pod another, and each edge router has its own. A route that came down is therefore rejected on
+the way up by its AS path.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ BFD_MISSED = 3
 
 
 class Session(NamedTuple):
-    """A link between two routers, seen from one of them."""
+    """A link between two routers, as seen by one of them."""
 
     own: IPv4Address
     peer: IPv4Address
@@ -28,7 +29,7 @@ class Session(NamedTuple):
 
 
 def autonomous_system(tree: FatTree, router: Switch) -> int:
-    """The number of a router's autonomous system."""
+    """Return the number of the autonomous system of a router."""
     if router.level is Level.CORE:
         return FIRST_PRIVATE_AS
     if router.level is Level.AGGREGATION:
@@ -37,7 +38,7 @@ def autonomous_system(tree: FatTree, router: Switch) -> int:
 
 
 def sessions(tree: FatTree) -> dict[Switch, list[Session]]:
-    """Every router's BGP sessions, in the order of the fabric's links."""
+    """Return the BGP sessions of every router, in the order of the links."""
     found: dict[Switch, list[Session]] = {switch: [] for switch in tree.switches()}
     between = (link for link in tree.links() if isinstance(link.lower, Switch))
     for number, link in enumerate(between):
@@ -50,14 +51,14 @@ def sessions(tree: FatTree) -> dict[Switch, list[Session]]:
 
 
 def bgp_configuration(tree: FatTree, router: Switch, number: int, its: list[Session]) -> str:
-    """What ``bgpd`` reads: eBGP with every neighbour, all equal ways in use, BFD on each session.
+    """Return the configuration of ``bgpd``: eBGP to every neighbour, multipath over all equal routes, BFD on each session.
 
     Parameters
     ----------
     tree : FatTree
     router : Switch
     number : int
-        Its own in the fabric, from 1; BGP's router id is made of it, and is not an address of anything.
+        Unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.
     its : list of Session
     """
     lines = [
@@ -67,7 +68,7 @@ def bgp_configuration(tree: FatTree, router: Switch, number: int, its: list[Sess
         " no bgp network import-check",
         " bgp bestpath as-path multipath-relax",
         " bgp fast-convergence",
-        # Advertised at once: the default holds updates back for seconds, and nobody runs that in a data centre.
+        # Advertise immediately: the default delays updates by seconds, which is unusual in data centres.
         " timers bgp 3 9",
     ]
     for session in its:
@@ -85,16 +86,16 @@ def bgp_configuration(tree: FatTree, router: Switch, number: int, its: list[Sess
 
 
 def zebra_configuration() -> str:
-    """What ``zebra`` reads: each route has its next hops itself.
+    """Return the configuration of ``zebra``: each route contains its own next hops.
 
-    As objects of the kernel, which are its default, they are shared; the kernel takes a port that goes down out of them, and zebra
-    of FRR 8.4 does not notice that they lack it when it is back.
+    By default, next hops are shared objects in the kernel. The kernel removes a port that goes down from them, and
+    zebra of FRR 8.4 does not add it again when it is back.
     """
     return "no zebra nexthop kernel enable\n"
 
 
 def bfd_configuration() -> str:
-    """What ``bfdd`` reads."""
+    """Return the configuration of ``bfdd``."""
     return f"""bfd
  profile fabric
   receive-interval {BFD_MS}
@@ -104,6 +105,6 @@ def bfd_configuration() -> str:
 
 
 def addresses(tree: FatTree, router: Switch, its: list[Session]) -> Iterator[tuple[int, str]]:
-    """A router's addresses, each with its port's number; an edge router's ports towards hosts have none."""
+    """Yield the port number and address of each session of a router. Ports of edge routers to hosts have no address."""
     for session in its:
         yield session.port, f"{session.own}/31"

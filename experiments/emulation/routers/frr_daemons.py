@@ -1,4 +1,4 @@
-"""FRR's daemons for many routers, each router in a network namespace of its own."""
+"""The daemons of FRR for many routers, each in a network namespace of its own."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _USER = "frr", "frr"
 
 
 class Daemons:
-    """The daemons of all routers, by name.
+    """The daemons of all routers, by name of the router.
 
     Parameters
     ----------
     directory : Path
-        For configurations and logs.
+        Directory of configurations and logs.
     netns : callable
-        Gives the path of a router's network namespace.
+        Returns the path of the network namespace of a router.
 
     Raises
     ------
@@ -36,28 +36,28 @@ class Daemons:
 
     def __init__(self, directory: Path, netns: Callable[[str], str]) -> None:
         if missing := [name for name in DAEMONS if not (FRR / name).exists()]:
-            raise LabError(f"FRR's {', '.join(missing)} is not installed: make install-peers, or: apt install frr")
+            raise LabError(f"FRR's {', '.join(missing)} is not installed: run make install-peers, or: apt install frr")
         self.directory = directory
         self._netns = netns
         self._processes: dict[str, list[subprocess.Popen[bytes]]] = {}
         directory.mkdir(parents=True, exist_ok=True)
         shutil.chown(directory, *_USER)
-        # FRR keeps buffers of its logs there; this is a mount of the lab's own
+        # for log buffers of FRR; the mount belongs to the namespace of the lab
         run_command("mount", "-t", "tmpfs", "-o", "mode=1777", "tmpfs", _VAR_TMP)
 
     def close(self) -> None:
-        """Kill them all."""
+        """Kill all daemons."""
         self.end()
         run_command("umount", "-l", _VAR_TMP)
 
     def start(self, router: str, configurations: Mapping[str, str]) -> None:
-        """Start a router's daemons, without waiting for anything.
+        """Start the daemons of a router without waiting.
 
         Parameters
         ----------
         router : str
         configurations : mapping
-            From a daemon's name to what it reads; those that are not named read nothing.
+            From the name of a daemon to its configuration; default: empty.
         """
         sockets = _SOCKETS / router
         sockets.mkdir(parents=True, exist_ok=True)
@@ -77,12 +77,12 @@ class Daemons:
             self._processes[router].append(process)
 
     def freeze(self, router: str) -> None:
-        """Stop a router's daemons without their ending any connection, as if its processor had died."""
+        """Stop the daemons of a router without closing connections, as if its processor had died."""
         for process in self._processes[router]:
             process.send_signal(signal.SIGSTOP)
 
     def end(self, *routers: str) -> None:
-        """Kill the daemons of some routers, or of all."""
+        """Kill the daemons of some routers; default: of all."""
         ending = [self._processes.pop(router) for router in routers or list(self._processes)]
         for process in (process for its in ending for process in its):
             process.kill()
@@ -90,12 +90,12 @@ class Daemons:
             process.wait()
 
     def bfd_up(self, router: str) -> set[str]:
-        """The addresses of a router's neighbours that BFD sees."""
+        """Return the addresses of the neighbours of a router whose BFD sessions are up."""
         shown = run_command("vtysh", "-N", router, "-c", "show bfd peers brief json")
         return {peer["peer"] for peer in json.loads(shown or "[]") if peer["status"] == "up"}
 
     def check(self) -> None:
-        """`LabError`, with what it said, if one has ended by itself."""
+        """Raise `LabError` with its output if a daemon has ended by itself."""
         for router, processes in self._processes.items():
             for daemon, process in zip(DAEMONS, processes, strict=True):
                 if process.poll() is not None:
@@ -107,7 +107,7 @@ class Daemons:
 
 
 def run_command(*words: str) -> str:
-    """What a command prints; `LabError` with what it says if it fails."""
+    """Run a command and return its output. Raises `LabError` if it fails."""
     done = subprocess.run(words, check=False, capture_output=True, text=True)
     if done.returncode:
         raise LabError(f"{' '.join(words)}: {done.stderr.strip()}")

@@ -1,4 +1,4 @@
-"""The same fat-tree as Linux routers: FRR's BGP and BFD, the kernel's multipath routes and L4 hash, the lab's rates and queues."""
+"""The fat-tree as Linux routers: BGP and BFD of FRR, multipath routes and L4 hash of the kernel, rates and queues of the lab."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ _SEED = Path("/proc/sys/net/ipv4/fib_multipath_hash_seed")  # Linux 6.11
 
 
 class RouterLab:
-    """The fabric, as a context manager, inside `hermetic.isolated`.
+    """A fabric of routers, as a context manager inside `topologies.lab.isolation.isolated`.
 
     Parameters
     ----------
     tree : FatTree
     rate_mbit : float
-        Rate of every link.
+        Rate of every link in Mbit/s.
     queue_packets : int
-        Full frames that a link's queue holds.
+        Capacity of the queue of a link in full frames.
     say : callable
-        Told what is going on.
+        Receives progress messages.
     directory : Path
-        For configurations and logs.
+        Directory of configurations and logs.
     sysctls : mapping
         Settings of every router under ``/proc/sys/net``.
 
     Raises
     ------
     MissingCommandError, LabError
-        On entering, if FRR is not installed, or routers do not find all routes; what had been started is stopped.
+        On entering, if FRR is not installed or routes are incomplete. Everything started is stopped.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RouterLab:
 
     def __enter__(self) -> RouterLab:
         if not is_isolated():
-            raise LabError("routers change the network that they run in: run them by hermetic.isolated()")
+            raise LabError("routers change the network namespace that they run in: call isolated()")
         require("ip", "tc", "ethtool", "nsenter")
         with ExitStack() as stack:
             self._daemons = Daemons(self.directory, self.netns)
@@ -97,11 +97,9 @@ class RouterLab:
         self._stack.close()
 
     def _start_routers(self) -> None:
-        """Start FRR everywhere, anew if not all of it comes up: now and then a BFD session of FRR 8.4 stays down for good."""
+        """Start FRR on all routers. Restart it if a BFD session stays down, as sometimes with FRR 8.4."""
         for left in reversed(range(START_ATTEMPTS)):
-            self._say(
-                f"starting FRR on {self.tree.switch_count} routers, until all ways are there and BFD watches every link"
-            )
+            self._say(f"starting FRR on {self.tree.switch_count} routers, and waiting for BFD and routes")
             for router in self.tree.switches():
                 self._start_router(router)
             try:
@@ -110,17 +108,17 @@ class RouterLab:
             except LabError as error:
                 if not left:
                     raise
-                self._say(f"{error}; once more")
+                self._say(f"{error}; restarting FRR")
                 self._daemons.end()
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
     def netns(self, node: Host | Switch | str) -> str:
-        """The path of a node's network namespace."""
+        """Return the path of the network namespace of a node."""
         return str(NAMESPACES / (node if isinstance(node, str) else self.tree.name(node)))
 
     def interface(self, node: Host | Switch, port: int) -> str:
-        """An interface's name, as in the lab: ``e0_0-eth1``."""
+        """Return the name of an interface, as in the lab: ``e0_0-eth1``."""
         return f"{self.tree.name(node)}-eth{port}"
 
     def set_link(self, name: str, up: bool) -> None:
@@ -139,7 +137,7 @@ class RouterLab:
         self._failed = self._failed.without(name) if up else self._failed.with_failed(name)
 
     def set_router(self, name: str, alive: bool) -> None:
-        """Have a router die, its neighbours' ports keeping their carrier, or start it anew."""
+        """Let a router die while the ports of its neighbours keep their carrier, or restart it."""
         router = self.tree.switch(name)
         if alive:
             self._daemons.end(name)
@@ -150,7 +148,7 @@ class RouterLab:
         self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
-        """Packets received so far by each router of a level, BGP and BFD among them."""
+        """Return the packets received so far by each router of a level, including BGP and BFD."""
         counts = {}
         for router in self.tree.switches(level):
             with inside(self.netns(router)):
@@ -195,7 +193,7 @@ class RouterLab:
         ]
 
     def _gateway(self, edge: Switch) -> str:
-        """The edge router's address, 10.pod.edge.1, the same on all its ports towards hosts."""
+        """Return the address of an edge router, 10.pod.edge.1, which is the same on all its ports to hosts."""
         return str(self.tree.prefix(edge).network_address + 1)
 
     def _router(self, router: Switch) -> Iterator[str]:
@@ -232,7 +230,7 @@ class RouterLab:
     def _start_router(self, router: Switch) -> None:
         for sysctl, value in self._sysctls.items():
             self._write(router, sysctl, value)
-        if _SEED.exists():  # or else the second level repeats the first one's choice
+        if _SEED.exists():  # without it, the second level repeats the choice of the first
             self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
         its = self._sessions[router]
         texts = {
@@ -243,19 +241,19 @@ class RouterLab:
         self._daemons.start(self.tree.name(router), texts)
 
     def await_settled(self) -> None:
-        """Wait until BFD sees every link that works and no other, and edge routers have exactly the ways that are left.
+        """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.
 
         Raises
         ------
         LabError
-            If that takes too long.
+            After `READY_SECONDS`.
         """
         try:
             self._await_settled()
         except LabError as error:
             if self._failed:
                 raise
-            self._say(f"{error}; FRR is started anew")
+            self._say(f"{error}; restarting FRR")
             self._daemons.end()
             self._start_routers()
 
@@ -264,8 +262,8 @@ class RouterLab:
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]
         edges = [router for router in alive if router.level is Level.EDGE]
         for routers, ready, what in (
-            (alive, self._watches_what_works, "BFD does not see just the links that work"),
-            (edges, self._has_its_ways, "not just the ways that work"),
+            (alive, self._watches_what_works, "BFD is not up on exactly the working links"),
+            (edges, self._has_its_ways, "routes do not match the working links"),
         ):
             while behind := [router for router in routers if not ready(router)]:
                 self._daemons.check()

@@ -1,4 +1,4 @@
-"""One transfer's TCP connection, both ends, and what it reached."""
+"""The two ends of the TCP connection of one transfer, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from experiments.workloads import Transfer
 
 PORT = 5201
 MIN_READ = 16_384
-"""Bytes that have to be there before the receiver is woken: else it would be for each packet."""
+"""Bytes that wake the receiver. Otherwise it would be woken for each packet."""
 SERIES_SECONDS = 0.1
 _CHUNK = bytes(1 << 18)
 _IN_PROGRESS = (errno.EINPROGRESS, errno.EAGAIN)
@@ -23,28 +23,28 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class TransferError(RuntimeError):
-    """A connection that could not be opened; the text says which, and why."""
+    """A connection could not be opened. The message names it and the reason."""
 
 
 @dataclass
-class Reached:
-    """What one transfer has reached so far.
+class TransferResult:
+    """The result of one transfer so far.
 
     Attributes
     ----------
     number : int
-        Its place in the plan.
+        Index in the plan.
     transfer : Transfer
     started, ended : float or None
-        Seconds after the start of the run: when it was opened, and when its last byte arrived.
+        Times of opening and of the last received byte, in seconds after the start of the run.
     received : int
-        Bytes that the receiver has got.
+        Received bytes.
     sender, receiver : TcpInfo or None
-        What the kernel said of both ends last.
+        Latest statistics of both ends.
     cwnd : list
         Pairs of seconds and congestion window in segments.
     series : list of float
-        What arrived in each interval of `SERIES_SECONDS`, in Mbit/s.
+        Received payload in each interval of `SERIES_SECONDS`, in Mbit/s.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Reached:
 
     @property
     def completed(self) -> bool:
-        """Whether all that it was to send has arrived; of one without a size, whether it ever began."""
+        """True if all data has arrived; for a transfer without a size, if the connection was opened without an error."""
         if self.transfer.bytes is None:
             return self.started is not None and not self.problem
         return self.received >= self.transfer.bytes
@@ -72,20 +72,20 @@ class Connection:
 
     Parameters
     ----------
-    its : Reached
-        Where everything is written down.
+    its : TransferResult
+        Updated with all results.
     sender : socket.socket
-        Bound, and not connected yet.
+        Bound, not connected.
     loop : Loop
     buffer : bytearray
-        What is received goes there, and is of no use to anybody.
+        Scratch space for received data, which are discarded.
     ended : callable
-        Told once, when it is over.
+        Called once at the end.
     """
 
     def __init__(
         self,
-        its: Reached,
+        its: TransferResult,
         sender: socket.socket,
         loop: Loop,
         buffer: bytearray,
@@ -99,7 +99,7 @@ class Connection:
         self._connected = self._sent_all = self._over = False
 
     def connect(self, address: str) -> None:
-        """Begin; `OSError` if that is refused at once."""
+        """Start to connect. Raises `OSError` if that is refused immediately."""
         self._sender.setblocking(False)
         self.its.started = self._loop.now()
         code = self._sender.connect_ex((address, PORT))
@@ -108,22 +108,22 @@ class Connection:
         self._loop.when_writable(self._sender, self._send)
 
     def accepted(self, receiver: socket.socket) -> None:
-        """This is its other end."""
+        """Set the receiving socket."""
         receiver.setblocking(False)
-        with contextlib.suppress(OSError):  # multipath TCP has none
+        with contextlib.suppress(OSError):  # not supported by multipath TCP
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, MIN_READ)
         self._receiver = receiver
         self._loop.when_readable(receiver, self.receive)
         self.receive()
 
     def sample(self) -> TcpInfo | None:
-        """What the kernel says of the sender now; None before it is connected."""
+        """Record and return the current statistics of the sender, or None before it is connected."""
         info = tcp_info(self._sender) if self._connected else None
         self.its.sender = info or self.its.sender
         return info
 
     def receive(self) -> None:
-        """Take what has arrived."""
+        """Read the data that have arrived."""
         if self._receiver is None or self._over:
             return
         try:
@@ -136,12 +136,12 @@ class Connection:
             self._fail(error)
 
     def end(self, latest: float | None = None) -> None:
-        """Take down what is known of it, and close it without waiting for its peer.
+        """Record the final statistics, and close both ends with a reset.
 
         Parameters
         ----------
         latest : float, optional
-            Of a transfer without a size: when it had to end, if that was before now.
+            Latest possible end time of a transfer without a size.
         """
         if self._over:
             return

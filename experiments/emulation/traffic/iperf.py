@@ -1,4 +1,4 @@
-"""TCP flows by iperf3 between hosts of the lab, all at once."""
+"""Concurrent TCP flows by iperf3 between hosts of the lab."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ FINISH_SECONDS = 30.0
 
 
 class TrafficError(RuntimeError):
-    """A flow did not start or did not end; the text has what iperf3 said."""
+    """A flow did not start or did not end. The message has the output of iperf3."""
 
 
 @dataclass(frozen=True)
 class FlowResult:
-    """What one TCP flow reached.
+    """The result of one TCP flow.
 
     Attributes
     ----------
     mbit : float
-        Payload that the receiver got, in Mbit/s, over the whole time.
+        Received payload in Mbit/s, over the whole time.
     bytes : int
-        Payload that the receiver got.
+        Received payload.
     seconds : float
     retransmits : int
-        Segments that the sender sent again, as its kernel counts them.
+        Segments retransmitted by the sender, counted by its kernel.
     series : list of float
-        What the receiver got in each second, in Mbit/s.
+        Received payload in each second, in Mbit/s.
     """
 
     src: Host
@@ -50,8 +50,8 @@ class FlowResult:
     series: list[float] = field(repr=False)
 
 
-class Flows:
-    """One iperf3 flow for each pair, started together, as a context manager.
+class IperfFlows:
+    """One iperf3 flow per pair, started together, as a context manager.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ class Flows:
     pairs : sequence of (Host, Host)
         Senders and receivers; a host sends and receives at most once.
     seconds : float
-        How long every flow sends.
+        Sending time of every flow.
     server_port : int
-        Two runs in one lab take different ones.
+        Has to differ between runs in one lab.
 
     Raises
     ------
@@ -79,14 +79,14 @@ class Flows:
         self._clients: list[subprocess.Popen[str]] = []
         self._stack = ExitStack()
 
-    def __enter__(self) -> Flows:
+    def __enter__(self) -> IperfFlows:
         with ExitStack() as stack:
             for _, dst in self.pairs:
                 self._spawn(stack, dst, "iperf3", "-s", "-1", "-J", "-p", str(self.server_port))
             for _, dst in self.pairs:
                 self._wait_listening(dst)
             for src, _ in self.pairs:
-                # one port for the control connection: with one seed, every packet takes the same path in every run
+                # a fixed port for the control connection: with the same seed, every packet takes the same path in every run
                 self._run(src, "sysctl", "-qw", f"net.ipv4.ip_local_port_range={CONTROL_PORT} {CONTROL_PORT}")
             for src, dst in self.pairs:
                 self._clients.append(
@@ -102,12 +102,12 @@ class Flows:
         self._stack.close()
 
     def results(self, tick: Callable[[float], None] = lambda _seconds: None) -> list[FlowResult]:
-        """Wait for the flows to end and give what each reached, in the order of the pairs.
+        """Wait for the end of the flows, and return their results in the order of the pairs.
 
         Parameters
         ----------
         tick : callable
-            Told several times a second how long it has been waiting, in seconds.
+            Called several times a second with the waiting time in seconds.
         """
         started = time.monotonic()
         deadline = started + self.seconds + FINISH_SECONDS
@@ -116,7 +116,9 @@ class Flows:
             now = time.monotonic()
             if now > deadline:
                 late = len(self._clients) - len(said)
-                raise TrafficError(f"{late} of {len(self._clients)} flows have not ended {FINISH_SECONDS:g} s late")
+                raise TrafficError(
+                    f"{late} of {len(self._clients)} flows are still running {FINISH_SECONDS:g} s after their end"
+                )
             tick(now - started)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 said.append(self._clients[len(said)].communicate(timeout=0.2)[0])

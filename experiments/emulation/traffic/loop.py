@@ -1,4 +1,4 @@
-"""One thread's time and sockets: what is to be done when, and what a socket that is ready wants done."""
+"""An event loop for one thread: timed actions, and callbacks of sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _IDLE_SECONDS = 0.1
 
 
 class Loop:
-    """Carries out what is due, and what sockets are ready for, from `begin` on.
+    """Runs timed actions and callbacks of sockets from `begin` on.
 
     Times are seconds after `begin`.
     """
@@ -24,36 +24,36 @@ class Loop:
         self._begin = 0.0
 
     def begin(self) -> None:
-        """Time is 0 now."""
+        """Set the current time to 0."""
         self._begin = time.monotonic()
 
     def now(self) -> float:
-        """Seconds since `begin`."""
+        """Return the seconds since `begin`."""
         return time.monotonic() - self._begin
 
     def at(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done then; what is due at the same time is done in the order in which it was said."""
+        """Schedule an action. Actions of the same time run in the order of scheduling."""
         self._order += 1
         heapq.heappush(self._due, (seconds, self._order, action))
 
     def due_before(self, seconds: float) -> bool:
-        """Whether anything is to be done by then, and it is not later yet."""
+        """Return True if an action is scheduled up to a time that has not passed."""
         return bool(self._due) and self._due[0][0] <= seconds and self.now() <= seconds
 
     def when_readable(self, of: socket.socket, action: Callable[[], None]) -> None:
-        """Call whenever there is something to read."""
+        """Register a callback for a readable socket."""
         self._selector.register(of, selectors.EVENT_READ, action)
 
     def when_writable(self, of: socket.socket, action: Callable[[], None]) -> None:
-        """Call whenever there is room to write."""
+        """Register a callback for a writable socket."""
         self._selector.register(of, selectors.EVENT_WRITE, action)
 
     def forget(self, of: socket.socket) -> None:
-        """Never call for this socket again."""
+        """Unregister a socket."""
         self._selector.unregister(of)
 
     def turn(self) -> None:
-        """Do what is due; then wait for a socket, or for what is due next."""
+        """Run due actions; then wait for a socket or the next action."""
         while self._due and self._due[0][0] <= self.now():
             heapq.heappop(self._due)[2]()
         wait = self._due[0][0] - self.now() if self._due else _IDLE_SECONDS
@@ -61,5 +61,5 @@ class Loop:
             key.data()
 
     def close(self) -> None:
-        """Forget all sockets."""
+        """Close the selector."""
         self._selector.close()

@@ -1,6 +1,6 @@
-"""All TCP transfers of a plan between hosts of the lab, driven by one loop: who sends how much, and when.
+"""All TCP transfers of a plan between hosts of the lab, driven by one loop.
 
-Ports follow from the seed, so that whoever hashes them decides the same in every run.
+Ports are drawn from the seed, so that hashes of flows are the same in every run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from experiments.emulation.traffic.connection import PORT, Connection, Reached, TransferError
+from experiments.emulation.traffic.connection import PORT, Connection, TransferError, TransferResult
 from experiments.emulation.traffic.loop import Loop
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import inside
@@ -19,7 +19,7 @@ from topologies import FatTree, Host
 
 CLIENT_PORTS = range(20000, 60000)
 SAMPLE_SECONDS = 0.1
-"""From one look at each sender to the next."""
+"""Interval between samples of each sender."""
 MAX_CWND_SERIES = 32
 _TICK_SECONDS = 0.2
 _BACKLOG = 512
@@ -33,11 +33,11 @@ class Transfers:
     tree : FatTree
     plan : Plan
     netns : callable
-        Gives the path of a host's network namespace.
+        Returns the path of the network namespace of a host.
     seed : int
-        Decides the senders' ports.
+        Seed of the ports of the senders.
     multipath : bool
-        Whether the connections are multipath TCP.
+        Use multipath TCP.
     congestion_control : str
     """
 
@@ -56,8 +56,8 @@ class Transfers:
         self._protocol = socket.IPPROTO_MPTCP if multipath else socket.IPPROTO_TCP
         self._congestion_control = congestion_control.encode()
         ports = random.Random(f"{seed} ports").sample(CLIENT_PORTS, len(plan.transfers))
-        self.reached = [
-            Reached(number, transfer, port)
+        self.results = [
+            TransferResult(number, transfer, port)
             for number, (transfer, port) in enumerate(zip(plan.transfers, ports, strict=True))
         ]
         self._followers: dict[int, list[int]] = {}
@@ -72,18 +72,17 @@ class Transfers:
     def run(
         self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None
     ) -> None:
-        """Do it all.
+        """Run all transfers.
 
-        Transfers without a size end when the plan's time is over. Those with one that are then under way get as long again; no
-        other is begun any more.
+        Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
+        time again; no other transfer starts after that.
 
         Parameters
         ----------
         at : sequence
-            What else is to be done, each with its time in seconds after the start. It holds up the transfers' accounting, not the
-            kernel's TCP.
+            Further actions, each with its time in seconds after the start. They delay the accounting of transfers, not TCP.
         tick : callable
-            Told several times a second how many seconds have passed.
+            Called several times a second with the elapsed seconds.
 
         Raises
         ------
@@ -151,7 +150,7 @@ class Transfers:
             one.accepted(receiver)
 
     def _start(self, number: int) -> None:
-        its = self.reached[number]
+        its = self.results[number]
         src, dst = (str(self.tree.ip(host)) for host in (its.transfer.src, its.transfer.dst))
         with inside(self._netns(its.transfer.src)):
             sender = socket.socket(socket.AF_INET, socket.SOCK_STREAM, self._protocol)
@@ -164,9 +163,7 @@ class Transfers:
         except OSError as error:
             sender.close()
             ends = (self.tree.name(host) for host in (its.transfer.src, its.transfer.dst))
-            raise TransferError(
-                f"the connection from {' to '.join(ends)} cannot be opened: {error.strerror}"
-            ) from error
+            raise TransferError(f"cannot open the connection from {' to '.join(ends)}: {error.strerror}") from error
         self._open[src, its.source_port] = one
 
     def _ended(self, one: Connection) -> None:

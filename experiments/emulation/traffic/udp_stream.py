@@ -1,4 +1,4 @@
-"""A steady UDP stream between two hosts of a lab that says of each datagram when it was sent and whether it arrived."""
+"""A steady UDP stream between two hosts of a lab that records which datagrams were lost."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _SO_RCVBUFFORCE = 33
 _LATE_SECONDS = 1.0
 
 
-class Stream:
-    """Sends from the moment it is entered until it is left.
+class UdpStream:
+    """Sends from entering until leaving the context.
 
     Parameters
     ----------
     lab : Lab
     src, dst : Host
     per_second : int
-        Datagrams in a second.
+        Datagrams per second.
     size : int
-        Bytes of payload.
+        Payload of a datagram in bytes.
     """
 
     def __init__(self, lab: Lab, src: Host, dst: Host, per_second: int = 1000, size: int = 100) -> None:
@@ -47,7 +47,7 @@ class Stream:
         self._receiver.settimeout(0.1)
         self._threads = [threading.Thread(target=work, daemon=True) for work in (self._send, self._receive)]
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> UdpStream:
         for thread in self._threads:
             thread.start()
         return self
@@ -62,7 +62,7 @@ class Stream:
         self._receiver.close()
 
     def lost(self, first: float = 0.0, last: float = float("inf")) -> list[float]:
-        """When those datagrams were sent that did not arrive, of those sent between two moments (seconds since 1970)."""
+        """Return the sending times of lost datagrams among those sent between two moments (seconds since 1970)."""
         return [
             moment
             for number, moment in enumerate(self.sent_at)

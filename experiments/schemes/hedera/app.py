@@ -18,7 +18,7 @@ from ryu.lib import hub
 
 from experiments.schemes.hedera import entries, hedera_options
 from experiments.schemes.hedera.annealing import Annealing
-from experiments.schemes.hedera.flows import FlowKey, Rates, Report
+from experiments.schemes.hedera.flows import Rates, Report, TcpFlow
 from experiments.schemes.hedera.placement import Placement, Up, global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
 from sopa_ryu.fabric.switch_session import SwitchError
@@ -122,8 +122,8 @@ class Rounds:
         # side by side: a switch that hangs costs the others no more than its time to be given up, once
         asking = [hub.spawn(self._ask, edge, connection, reports) for edge, connection in self._connections().items()]
         hub.joinall(asking)
-        rates: dict[FlowKey, float] = {}
-        placed: dict[FlowKey, Up] = {}
+        rates: dict[TcpFlow, float] = {}
+        placed: dict[TcpFlow, Up] = {}
         for report in reports:
             rates |= report.rates
             placed |= report.placed
@@ -161,7 +161,7 @@ class Rounds:
             self._equip(edge, connection)  # it was reconciled
         reports.append(self._rates.take(edge, entries.readings(self._tree, bodies), time.monotonic()))
 
-    def _capacity(self, flow: FlowKey) -> float | None:
+    def _capacity(self, flow: TcpFlow) -> float | None:
         edge = self._tree.edge_of(flow.src)
         capacity: float | None = self._sopa.port_stats.port_capacity(edge, self._tree.port(edge, flow.src))
         return capacity

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from experiments.schemes.hedera.flows import FlowKey, Reading
+from experiments.schemes.hedera.flows import Reading, TcpFlow
 from experiments.schemes.hedera.placement import Up
 from flowrules import label
 from flowrules.model import IPV4, Field, Table
@@ -65,14 +65,14 @@ def standing_count(tree: FatTree) -> int:
     return 2 * tree.half
 
 
-def place(datapath: Any, tree: FatTree, flow: FlowKey, up: Up, seconds: int) -> Any:
+def place(datapath: Any, tree: FatTree, flow: TcpFlow, up: Up, seconds: int) -> Any:
     """The message that gives a flow a path, until it has sent nothing for ``seconds``."""
     up1, up2 = label.hop_bytes(up)
     actions = [PARSER.OFPActionSetField(eth_src=label.carrier_mac(up))]
     return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
 
 
-def release(datapath: Any, tree: FatTree, flow: FlowKey) -> Any:
+def release(datapath: Any, tree: FatTree, flow: TcpFlow) -> Any:
     """The message that leaves a flow to the switches' hash again."""
     return openflow.flow_delete(datapath, Installed(Table.INGRESS, PLACED_PRIORITY, 0, _five(tree, flow)))
 
@@ -97,7 +97,7 @@ def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
                 src, dst = tree.host_by_ip(match["ipv4_src"]), tree.host_by_ip(match["ipv4_dst"])
             except TopologyError:
                 continue  # to outside: there is no way to place it on
-            flow = FlowKey(src, match["tcp_src"], dst, match["tcp_dst"])
+            flow = TcpFlow(src, match["tcp_src"], dst, match["tcp_dst"])
             seconds = body.duration_sec + body.duration_nsec / 1e9
             yield Reading(flow, body.byte_count, seconds, _up(body.cookie) if kind == PLACED else None)
 
@@ -106,7 +106,7 @@ def _up(cookie: int) -> Up:
     return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != label.UNUSED)
 
 
-def _five(tree: FatTree, flow: FlowKey) -> tuple[Field, ...]:
+def _five(tree: FatTree, flow: TcpFlow) -> tuple[Field, ...]:
     return (
         ("in_port", tree.port(tree.edge_of(flow.src), flow.src)),
         IPV4,

@@ -9,7 +9,7 @@ from experiments.schemes.hedera.placement import Up
 from topologies import FatTree, Host, Switch
 
 
-class FlowKey(NamedTuple):
+class TcpFlow(NamedTuple):
     """A TCP flow in one direction."""
 
     src: Host
@@ -25,7 +25,7 @@ class FlowKey(NamedTuple):
 class Reading(NamedTuple):
     """What an entry has counted of a flow: ``up`` is the path that the entry gives it, None for one that only counts."""
 
-    flow: FlowKey
+    flow: TcpFlow
     octets: int
     seconds: float
     up: Up | None
@@ -34,8 +34,8 @@ class Reading(NamedTuple):
 class Report(NamedTuple):
     """What an edge switch tells in a round: its flows' rates in bits per second, and the paths that it holds for some."""
 
-    rates: dict[FlowKey, float]
-    placed: dict[FlowKey, Up]
+    rates: dict[TcpFlow, float]
+    placed: dict[TcpFlow, Up]
 
 
 class Rates:
@@ -46,12 +46,12 @@ class Rates:
     """
 
     def __init__(self) -> None:
-        self._before: dict[Switch, tuple[float, dict[tuple[FlowKey, bool], int]]] = {}
+        self._before: dict[Switch, tuple[float, dict[tuple[TcpFlow, bool], int]]] = {}
 
     def take(self, switch: Switch, readings: Iterable[Reading], now: float) -> Report:
         """Take in what a switch has counted until ``now``, in seconds on any clock that only goes forward."""
         then, before = self._before.get(switch, (None, {}))
-        counted: dict[tuple[FlowKey, bool], int] = {}
+        counted: dict[tuple[TcpFlow, bool], int] = {}
         report = Report({}, {})
         for flow, octets, seconds, up in readings:
             key = flow, up is not None

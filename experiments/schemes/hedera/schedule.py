@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from experiments.schemes.hedera.demand import estimate
-from experiments.schemes.hedera.flows import FlowKey
+from experiments.schemes.hedera.flows import TcpFlow
 from experiments.schemes.hedera.placement import Elephant, Placement, Up
 from topologies import Failures
 
@@ -14,7 +14,7 @@ from topologies import Failures
 class Move(NamedTuple):
     """An elephant that is to leave the path ``was`` for the path ``up``; None stands for the switches' hash."""
 
-    flow: FlowKey
+    flow: TcpFlow
     up: Up | None
     was: Up | None
 
@@ -34,9 +34,9 @@ class Scheduler:
     def __init__(self, placement: Placement, threshold: float) -> None:
         self._placement = placement
         self._threshold = threshold
-        self._known: dict[FlowKey, None] = {}
+        self._known: dict[TcpFlow, None] = {}
 
-    def round(self, failures: Failures, shares: Mapping[FlowKey, float], placed: Mapping[FlowKey, Up]) -> list[Move]:
+    def round(self, failures: Failures, shares: Mapping[TcpFlow, float], placed: Mapping[TcpFlow, Up]) -> list[Move]:
         """What is to change.
 
         Parameters
@@ -61,7 +61,7 @@ class Scheduler:
         moves = (Move(flow, up, placed.get(flow)) for flow, up in zip(flows, decided, strict=True))
         return [move for move in moves if move.up != move.was]
 
-    def _elephants(self, shares: Mapping[FlowKey, float], placed: Iterable[FlowKey]) -> list[FlowKey]:
+    def _elephants(self, shares: Mapping[TcpFlow, float], placed: Iterable[TcpFlow]) -> list[TcpFlow]:
         """In the order of the rounds that found them, and of their names: who came first keeps its place."""
         now = {*placed, *(flow for flow, share in shares.items() if share > self._threshold)}
         self._known = {flow: None for flow in (*self._known, *sorted(now)) if flow in now}

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.workloads.permutation import inter_pod_permutation
+from experiments.workloads.pairs import inter_pod_permutation
 from tests.models.fair_share import Hop, hashed, max_min
 from topologies import FatTree, Level, Switch
 

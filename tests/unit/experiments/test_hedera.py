@@ -7,7 +7,7 @@ from oslo_config import cfg
 
 from experiments.schemes import named
 from experiments.schemes.hedera import OPTIONS_FILE, entries, hedera_options
-from experiments.schemes.hedera.flows import FlowKey, Rates, Reading
+from experiments.schemes.hedera.flows import Rates, Reading, TcpFlow
 from experiments.schemes.hedera.placement import global_first_fit
 from experiments.schemes.hedera.schedule import Move, Scheduler
 from flowrules.model import Table
@@ -17,8 +17,8 @@ from topologies import Failures, FatTree, Host, Level, Switch
 TREE = FatTree(4)
 HEALTHY = Failures(TREE)
 EDGE = Switch(Level.EDGE, 0, 0)
-ONE = FlowKey(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
-TWO = FlowKey(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
+ONE = TcpFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
+TWO = TcpFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
 
 
 def test_a_flow_is_named_by_its_hosts_and_ports() -> None:
@@ -103,7 +103,7 @@ def test_a_failure_moves_a_placed_flow_or_releases_it_without_any_path() -> None
 
 
 def test_flows_within_a_rack_count_for_demand_and_are_not_placed() -> None:
-    within = FlowKey(ONE.src, 1, Host(0, 0, 3), 2)
+    within = TcpFlow(ONE.src, 1, Host(0, 0, 3), 2)
     seen = []
 
     def placement(failures, elephants):  # type: ignore[no-untyped-def]

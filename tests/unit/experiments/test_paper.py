@@ -9,8 +9,8 @@ import pytest
 
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.figure import Figure, Part, Row, RunData, Told, Variant
-from experiments.paper.figure_runs import compact, markdown, read, scaled, told
+from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
+from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
@@ -52,7 +52,7 @@ def test_every_row_has_its_runs(figure: Figure) -> None:
     assert len(parts) == len(figure.parts)
     for row in figure.rows:
         assert row.scheme in parts[row.part].schemes, row
-    assert len({row.what for row in figure.rows}) == len(figure.rows)
+    assert len({row.title for row in figure.rows}) == len(figure.rows)
 
 
 def test_parts_of_the_same_name_are_the_same_runs() -> None:
@@ -164,8 +164,8 @@ def kept() -> dict[str, list[RunData]]:
     return found
 
 
-def found(number: int, variant: Variant = HERE) -> Told | None:
-    return told(FIGURE, FIGURE.rows[number], variant, kept())
+def found(number: int, variant: Variant = HERE) -> TableCell | None:
+    return table_cell(FIGURE, FIGURE.rows[number], variant, kept())
 
 
 def test_each_variant_has_every_part_with_its_options() -> None:
@@ -177,8 +177,8 @@ def test_what_is_told_is_the_mean_over_the_parts_own_seeds() -> None:
     assert first is not None  # the run with seed 3 is there for another figure
     assert (first.here, first.seeds) == (105.0, 2)
     assert first.spread == pytest.approx(12.706 * 5, rel=1e-3)  # Student's t for two values
-    assert found(1) == Told(50.0, None, 1)
-    assert found(0, SLOWER) == Told(40.0, None, 1)
+    assert found(1) == TableCell(50.0, None, 1)
+    assert found(0, SLOWER) == TableCell(40.0, None, 1)
     assert found(1, SLOWER) is None
     assert found(3) is None  # what no run has measured
 

@@ -54,7 +54,7 @@ def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path) -> None
 
 def test_damaged_settings_are_told(tmp_path: Path) -> None:
     (tmp_path / SETTINGS).write_text('{"workload":')
-    with pytest.raises(ResultsError, match="holds no results"):
+    with pytest.raises(ResultsError, match="contains no results"):
         Results(tmp_path).open(THESE)
 
 
@@ -64,7 +64,7 @@ def test_a_damaged_line_is_told_with_its_place(tmp_path: Path, line: str) -> Non
     results.add(a_run(), [a_flow(flow=0), a_flow(flow=1)])
     file = tmp_path / "sopa-1.jsonl"
     file.write_text(file.read_text().splitlines()[0] + "\n" + line + "\n")
-    with pytest.raises(ResultsError, match=r"sopa-1.jsonl, line 2, is damaged .* delete the file, and run again"):
+    with pytest.raises(ResultsError, match=r"sopa-1.jsonl, line 2, is damaged .* delete the file and run again"):
         list(results.flows())
 
 

@@ -125,7 +125,7 @@ def test_an_absent_base_is_replaced_by_the_best_and_the_report_says_so(tmp_path:
 
 
 def test_a_directory_without_results_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="holds no results"):
+    with pytest.raises(ResultsError, match="contains no results"):
         report(tmp_path)
     results_in(tmp_path)
     with pytest.raises(ResultsError, match="no complete run yet: run the experiment first"):
@@ -156,7 +156,7 @@ def test_damage_is_told_with_the_file(tmp_path: Path, damage: bytes) -> None:
     kind, _, value = damage.partition(b" ")
     file.write_bytes(file.read_bytes().replace(b"123.5", value) if kind == b"same" else damage)
     with pytest.raises(
-        ResultsError, match=r"(?s)sopa-1\.jsonl.*(damaged|cannot be read).*delete (it|the file), and run again"
+        ResultsError, match=r"(?s)sopa-1\.jsonl.*(damaged|cannot be read).*delete (it|the file) and run again"
     ):
         report(tmp_path)
 

@@ -47,14 +47,14 @@ def test_sack_is_a_setting_of_its_own() -> None:
     ("text", "said"),
     [
         ("sopp", "did you mean sopa"),
-        ("nonsense-of-all-kinds", "there are bgp, bgp-polarised"),
+        ("nonsense-of-all-kinds", "expected one of bgp, bgp-polarised"),
         ("sopa+fr=0", "write \\+fr=N"),
         ("sopa+fr=301", "1 to 300"),
-        ("sopa+fr=x", "is no setting"),
+        ("sopa+fr=x", "is not a setting"),
         ("sopa+rack=maybe", "rack=on"),
         ("sopa+adapt=perhaps", "adapt=on"),
-        ("sopa+colour=red", "is no setting"),
-        ("sopa+fr", "is no setting"),
+        ("sopa+colour=red", "is not a setting"),
+        ("sopa+fr", "is not a setting"),
     ],
 )
 def test_what_is_none_is_refused_with_what_to_write(text: str, said: str) -> None:

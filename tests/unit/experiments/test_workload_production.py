@@ -42,7 +42,7 @@ def test_95_percent_are_below_1_mb_and_less_than_2_percent_above_10_mb(seed: int
 
 def test_the_shares_make_up_all_flows_and_the_parts_join() -> None:
     assert sum(part.share for part in SIZES) == pytest.approx(1.0)
-    assert all(lower.most == upper.least for lower, upper in pairwise(SIZES))
+    assert all(lower.largest == upper.smallest for lower, upper in pairwise(SIZES))
 
 
 def test_each_decade_of_the_small_ones_is_as_likely() -> None:

@@ -55,8 +55,8 @@ def test_every_workload_of_the_papers_is_there() -> None:
     ("text", "said"),
     [
         ("permutations", "did you mean permutation\\?"),
-        ("incast", "there are permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
-        ("", "there is no workload ''"),
+        ("incast", "expected one of permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
+        ("", "unknown workload ''"),
     ],
 )
 def test_a_name_that_is_none_is_refused_with_those_that_are(text: str, said: str) -> None:
