@@ -105,7 +105,7 @@ def test_every_switch_connects_by_openflow_over_tls_and_one_without_a_certificat
     ):
         ovs.vsctl("set-ssl", str(stranger.key), str(stranger.certificate), str(authority.certificate))
         DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{secure}")
-        until(lambda: "no TLS" in its.log.read_text())
+        until(lambda: "TLS handshake" in its.log.read_text())
         assert its.fabric()["connected"] == 0
         ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
         its.wait_connected(TREE.switch_count)
