@@ -1,12 +1,11 @@
-"""The `ryu-manager` command: Ryu's own, made to run on today's Python and eventlet.
+"""The `ryu-manager` command: Ryu's own, adapted to current Python and eventlet.
 
-It takes everything Ryu's takes, and adds: the options of group `sopa`; a REST API that listens on loopback
-unless told otherwise; messages instead of tracebacks for a wrong option or a port that is taken; and a clean
-end on Ctrl-C, SIGTERM and SIGHUP.
+It accepts all of Ryu's options, and adds: the options of group `sopa`; a REST API that listens on loopback by default; messages
+instead of tracebacks for a wrong option or a port in use; and a clean stop on Ctrl-C, SIGTERM and SIGHUP.
 
-The order of what happens here matters. eventlet patches the standard library before Ryu is imported, so that
-no lock made earlier stays blocking; eventlet.wsgi gets the attribute that Ryu 4.34 looks for before
-ryu.cmd.manager imports ryu.app.wsgi; and options are registered before Ryu parses the command line.
+The order of the steps matters. eventlet patches the standard library before Ryu is imported, so that no earlier lock remains
+blocking; eventlet.wsgi gets the attribute that Ryu 4.34 expects before ryu.cmd.manager imports ryu.app.wsgi; and options are
+registered before Ryu parses the command line.
 """
 
 import errno
@@ -21,7 +20,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 with warnings.catch_warnings():
-    # "Eventlet is deprecated": Ryu is built on it.
+    # "Eventlet is deprecated": Ryu requires it.
     warnings.simplefilter("ignore")
     import eventlet
     import eventlet.hubs
@@ -36,27 +35,26 @@ ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
 STOP_SECONDS = 5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PROGRAM = "ryu-manager"
-_blocking_os = eventlet.patcher.original("os")  # for signal handlers: they must not switch greenlets
+_blocking_os = eventlet.patcher.original("os")  # for signal handlers, which must not switch green threads
 
 
 class StartError(Exception):
-    """The controller cannot start. The message is for the operator."""
+    """The controller cannot start; the text is for the operator."""
 
 
 def make_ryu_importable() -> None:
-    """To be called before ryu.app.wsgi is imported."""
+    """Add the attribute that ryu.app.wsgi expects of eventlet; call it before that module is imported."""
     if not hasattr(eventlet.wsgi, "ALREADY_HANDLED"):
-        # What Ryu 4.34 returns from WebSocket handlers to say that they answered by themselves. eventlet has
-        # a flag for that now, WSGI_LOCAL.already_handled, which its WebSocketWSGI sets; what the handler
-        # returns no longer matters.
+        # Ryu 4.34 returns it from WebSocket handlers that have answered themselves. eventlet replaced it by a flag,
+        # WSGI_LOCAL.already_handled, which its WebSocketWSGI sets, and ignores the handler's return value.
         eventlet.wsgi.ALREADY_HANDLED = b""
 
 
 def mend_tls() -> None:
-    """To be called before ryu.controller.controller is imported.
+    """Replace Ryu's TLS server for OpenFlow; call it before ryu.controller.controller is imported.
 
-    Ryu 4.34 takes the certificate out of its settings at the first connection, so that the second switch finds none, and a
-    handshake that fails leaves a traceback. One context serves all, and a failure is said in a line.
+    Ryu 4.34 removes the certificate from its settings at the first connection, so that the second switch has none, and logs a
+    traceback for a failed handshake. Here one context serves all connections, and a failure is one line of the log.
     """
     import ssl
 
@@ -80,7 +78,11 @@ def mend_tls() -> None:
                 try:
                     wrapped = context.wrap_socket(connection, server_side=True)
                 except (OSError, ssl.SSLError) as error:
-                    logging.getLogger("sopa").error("a switch at %s: no TLS: %s", address[0], error)
+                    logging.getLogger("sopa").error(
+                        "TLS handshake with the switch at %s failed: %s; the connection is closed: check its certificate",
+                        address[0],
+                        error,
+                    )
                     connection.close()
                     return
                 handle(wrapped, address)
@@ -91,42 +93,47 @@ def mend_tls() -> None:
 
 
 def register_options() -> None:
-    """Make our options known to Ryu, and our defaults for Ryu's options."""
+    """Register the options of group `sopa`, and set other defaults for Ryu's options."""
     from ryu import cfg
-    from ryu.cmd import manager  # noqa: F401  (whose imports register Ryu's options)
+    from ryu.cmd import manager  # noqa: F401  (its imports register Ryu's options)
     from ryu.ofproto import ofproto_common
 
     from sopa_ryu import options
 
     options.register(cfg.CONF)
 
-    # The REST API has no authentication: loopback unless the operator says otherwise. Registered anew, since
-    # Ryu's help text names the default.
+    # Reading the REST API requires no token, so it listens on loopback by default. Registered again, because Ryu's help text
+    # contains the default.
     host = cfg.StrOpt("wsapi-host", default=WSAPI_HOST, help=f"webapp listen host (default {WSAPI_HOST})")
     cfg.CONF.unregister_opt(host)
     cfg.CONF.register_cli_opt(host)
 
-    # Named explicitly, Ryu listens on these alone, and not on the port of OpenFlow before 2013 as well.
+    # If they are set, Ryu listens on these only, and not on OpenFlow's port before 2013 too.
     cfg.CONF.set_default("ofp_tcp_listen_port", ofproto_common.OFP_TCP_PORT)
     cfg.CONF.set_default("ofp_ssl_listen_port", ofproto_common.OFP_SSL_PORT)
 
-    # Ryu asks every 15 s and never gives a silent switch up.
+    # Ryu's defaults are a request every 15 s, and no limit of unanswered ones.
     cfg.CONF.set_default("echo_request_interval", ECHO_SECONDS)
     cfg.CONF.set_default("maximum_unreplied_echo_requests", UNREPLIED_ECHOES)
 
 
 def check_port(host: str, port: int, option: str) -> None:
-    """Raise StartError unless a server can listen there, as Ryu will in a moment.
+    """Check that a server can listen on an address.
 
-    Ryu itself would log a traceback and run on without the server.
+    Ryu itself would log a traceback and continue without the server.
+
+    Raises
+    ------
+    StartError
+        If it cannot.
     """
     if os.path.isdir(os.path.dirname(host)):
-        return  # Ryu takes it for a Unix domain socket's path
+        return  # the path of a Unix domain socket, which Ryu accepts too
     host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As Ryu does: connections of an earlier run in TIME_WAIT are no obstacle, a listener is.
+            # As Ryu does: connections of an earlier run in TIME_WAIT do not prevent listening.
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((host, port))
             probe.listen(1)
@@ -146,9 +153,9 @@ def check_port(host: str, port: int, option: str) -> None:
 
 
 class _Stop:
-    """Turns the first signal into a KeyboardInterrupt for Ryu's main(), where that closes the applications.
+    """Conversion of the first signal to a KeyboardInterrupt in Ryu's main(), which then closes the applications.
 
-    A plain KeyboardInterrupt is raised in whichever greenlet happens to run, where Ryu logs and forgets it.
+    A plain KeyboardInterrupt is raised in the green thread that happens to run, where Ryu logs and ignores it.
     """
 
     def __init__(self) -> None:
@@ -160,10 +167,10 @@ class _Stop:
 
     def install(self) -> None:
         for number in _SIGNALS:
-            # What the parent ignores stays ignored: nohup, or `command &` in a script.
+            # Signals that the parent ignores stay ignored: nohup, or `command &` in a script.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._handle)
-        # The hub may be asleep in epoll_wait, which a signal does not end: a byte in the pipe does.
+        # A signal does not interrupt the hub's epoll_wait, but a byte in the pipe does.
         signal.set_wakeup_fd(self._wake)
         eventlet.spawn_n(self._wait)
 
@@ -172,13 +179,13 @@ class _Stop:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self.signal is not None:
-            os._exit(128 + number)  # asked twice: now
+            os._exit(128 + number)  # the second signal ends the process immediately
         self.signal = number
         signal.signal(signal.SIGALRM, self._give_up)
         signal.alarm(STOP_SECONDS)
 
     def _give_up(self, _number: int, _frame: FrameType | None) -> None:
-        _blocking_os.write(2, b"ryu-manager: an application did not stop in time: leaving without it\n")
+        _blocking_os.write(2, b"ryu-manager: an application did not stop in time; exiting without it\n")
         os._exit(self.status())
 
     def _wait(self) -> None:
@@ -187,7 +194,7 @@ class _Stop:
 
 
 def main(args: list[str] | None = None, prog: str | None = None) -> int:
-    """Run the controller until it is told to stop. Returns the exit status."""
+    """Run the controller until a signal stops it; return the exit status."""
     if "--enable-debugger" not in (sys.argv[1:] if args is None else args):
         eventlet.monkey_patch()
     allow_files()
@@ -206,12 +213,12 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from sopa_ryu.rest.http_server import CertificateError
 
     class Manager(AppManager):
-        """Ryu's, with the checks that need parsed options and known applications, of which none runs yet."""
+        """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""
 
         def load_apps(self, app_lists: list[str]) -> None:
             options.settings(CONF)
             for handler in logging.getLogger().handlers:
-                if handler.formatter is None:  # Ryu's own have none; those of a --log-config-file do
+                if handler.formatter is None:  # those of a --log-config-file have one
                     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
             names = [name for part in app_lists for name in part.split(",")]
             try:
@@ -241,7 +248,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         print(f"{_PROGRAM}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        pass  # told to stop before Ryu was ready for it
+        pass  # a signal before Ryu was ready for it
     return stop.status()
 
 

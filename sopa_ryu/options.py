@@ -1,4 +1,4 @@
-"""The controller's own options: oslo.config's group `sopa`, as in --sopa-k, or [sopa] in a --config-file."""
+"""The controller's options: group `sopa` of oslo.config, --sopa-k on the command line or [sopa] in a --config-file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ GROUP = "sopa"
 
 
 class OptionError(ValueError):
-    """An option has a value that the controller cannot work with. The message is for the operator."""
+    """An option has an invalid value; the text is for the operator."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of group `sopa`, checked, with their defaults; what each is for is said in its help text."""
+    """The checked options of group `sopa` with their defaults; the help texts describe them."""
 
     k: int = 4
     carrier: Carrier = Carrier.MAC
@@ -37,7 +37,7 @@ class Settings:
 
 
 def _number_or_text(value: object) -> object:
-    """Keep what is no number as it is: settings() then says what is wrong better than oslo.config does."""
+    """Convert a number; leave other text, for which settings() has a better error message than oslo.config."""
     text = str(value).strip()
     return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
 
@@ -55,8 +55,8 @@ _OPTIONS = [
         "carrier",
         default=str(Settings.carrier),
         metavar="CARRIER",
-        help="where agents are to write a packet's path: mac, the Ethernet source address, or option, an IPv4 option as in the "
-        "paper, for which the edge switches' ports towards hosts need the parser (sopa parser); the flow entries are the same "
+        help="where agents write the label: mac, the Ethernet source address, or option, an IPv4 option as in the paper, which "
+        "requires the parser at the edge switches' host ports (sopa parser); the flow entries are the same "
         f"(default {Settings.carrier})",
     ),
     cfg.FloatOpt(
@@ -64,17 +64,17 @@ _OPTIONS = [
         default=Settings.settle,
         min=0.0,
         metavar="SECONDS",
-        help="after a start, how long to wait for switches that have not connected yet before saying what has failed; until "
-        "then hosts and switches keep what an earlier controller told them "
-        f"(default {Settings.settle:g}; it ends at once when all are here)",
+        help="after a start, how long to wait for switches that have not connected before they count as failed; until then "
+        "hosts and switches keep the paths and rules of an earlier controller "
+        f"(default {Settings.settle:g}; the wait ends when all have connected)",
     ),
     cfg.FloatOpt(
         "hold-down",
         default=Settings.hold_down,
         min=0.0,
         metavar="SECONDS",
-        help="how long a link or switch that has come back stays out of the candidate paths; doubled each time it fails "
-        f"again soon (default {Settings.hold_down:g})",
+        help="how long a restored link or switch stays excluded from the candidate paths; doubled each time it fails again "
+        f"soon (default {Settings.hold_down:g})",
     ),
     cfg.FloatOpt(
         "hold-down-max",
@@ -88,15 +88,15 @@ _OPTIONS = [
         default=Settings.lldp_interval,
         min=0.0,
         metavar="SECONDS",
-        help="how often every port between switches sends a probe that checks the cabling "
-        f"(default {Settings.lldp_interval:g}; 0: never)",
+        help="interval of link discovery: every port between switches sends an LLDP probe that checks the cabling "
+        f"(default {Settings.lldp_interval:g}; 0: off)",
     ),
     cfg.MultiStrOpt(
         "ovsdb",
         default=[],
         metavar="ADDRESS",
-        help="OVSDB address of Open vSwitch, to switch on BFD there, which finds silent and one-way loss: unix:PATH, "
-        "tcp:HOST:PORT, or tcp:*:PORT for the address that each switch connects from; may be repeated (default: none)",
+        help="OVSDB address of Open vSwitch, to enable BFD there, which detects silent and one-way loss: unix:PATH, "
+        "tcp:HOST:PORT, or tcp:*:PORT for the address from which each switch connects; may be repeated (default: none)",
     ),
     cfg.IntOpt(
         "bfd-interval",
@@ -104,13 +104,14 @@ _OPTIONS = [
         min=10,
         max=60_000,
         metavar="MS",
-        help=f"BFD's interval where it is not on yet; three lost in a row are a failure (default {Settings.bfd_interval})",
+        help="BFD's interval where the controller enables it; three lost packets are a failure "
+        f"(default {Settings.bfd_interval})",
     ),
     cfg.MultiStrOpt(
         "no-label",
         default=[],
         metavar="HOST",
-        help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, whatever path they carry; "
+        help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, with or without a label; "
         "may be repeated (default: none)",
     ),
     cfg.FloatOpt(
@@ -118,34 +119,34 @@ _OPTIONS = [
         default=Settings.stats_interval,
         min=0.0,
         metavar="SECONDS",
-        help="how often each switch is asked for its port counters, for the links' rates and /metrics "
-        f"(default {Settings.stats_interval:g}; 0: never)",
+        help="interval at which each switch's port statistics are polled, for the links' rates and /metrics "
+        f"(default {Settings.stats_interval:g}; 0: off)",
     ),
     cfg.FloatOpt(
         "link-mbit",
         metavar="MBIT",
-        help="what every link carries in each direction, in Mbit/s (default: what its port says)",
+        help="capacity of every link in each direction, in Mbit/s (default: the speed that its port reports)",
     ),
     cfg.StrOpt(
         "tls-cert",
         metavar="FILE",
-        help="certificate, in PEM, for REST, page and the agents' channel, which then speak TLS only (default: none)",
+        help="certificate, in PEM, for REST, page and the agents' channel, which then use TLS only (default: none)",
     ),
     cfg.StrOpt("tls-key", metavar="FILE", help="its private key, in PEM"),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
         metavar="DIR",
-        help=f"where drains are kept over a restart; each controller needs one of its own (default {Settings.state_dir})",
+        help=f"directory of drains and tokens; each controller needs its own (default {Settings.state_dir})",
     ),
 ]
 
 
 def register_group(conf: cfg.ConfigOpts, group: cfg.OptGroup, options: Sequence[cfg.Opt]) -> None:
-    """Make a group of options known to `conf`. Harmless when it is known already.
+    """Register a group of options in `conf`, unless it is registered already.
 
-    Before the command line is parsed the options become command-line options; afterwards (the controller was
-    started by something other than sopa_ryu.manager) they can still come from a configuration file.
+    Before the command line is parsed the options become command-line options. Afterwards (the controller was not started by
+    sopa_ryu.manager) they can still be set in a configuration file.
     """
     if group.name in conf:
         return
@@ -157,12 +158,18 @@ def register_group(conf: cfg.ConfigOpts, group: cfg.OptGroup, options: Sequence[
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make group `sopa` known to `conf`, as `register_group` does."""
+    """Register group `sopa` in `conf`, as `register_group` does."""
     register_group(conf, _GROUP, _OPTIONS)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """Return the checked options, or raise OptionError."""
+    """Return the checked options.
+
+    Raises
+    ------
+    OptionError
+        If a value is invalid or two options contradict each other.
+    """
     register(conf)
     k, carrier = conf[GROUP].k, conf[GROUP].carrier
     try:

@@ -17,14 +17,14 @@ from sopa_ryu.cli.watch import watch
 
 
 class Commands(click.Group):
-    """This package's commands and those of packages above it, which say so by the entry point group ``sopa.commands``."""
+    """The commands of this package, and those of other packages in the entry point group ``sopa.commands``."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in order."""
+        """Return all names, sorted."""
         return sorted({*super().list_commands(ctx), *(entry.name for entry in entry_points(group="sopa.commands"))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; one of another package is imported only then."""
+        """Return the command of that name; a command of another package is imported only now."""
         own = super().get_command(ctx, cmd_name)
         if own is not None:
             return own
@@ -37,24 +37,24 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="sopa")
 def main() -> None:
-    """SOPA: packets sprayed round-robin over every path of a fat-tree, by source routing.
+    """SOPA: packets sprayed round-robin over all paths of a fat-tree, by source routing.
 
-    The controller itself is started by: ryu-manager sopa_ryu.app --sopa-k 4
+    Start the controller by: ryu-manager sopa_ryu.app --sopa-k 4
 
     \b
-    On one machine:    sopa demo                          see it work
-                       sopa lab                           try it by hand
-    On the hosts:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
+    On one machine:    sopa demo                          a measured demonstration
+                       sopa lab                           a fabric with a prompt
+    On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
-                       sopa status                        how is the fabric?
+                       sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
-                       sopa watch                         what happens now?
-                       sopa paths h0_0_2 h2_1_3           which ways do packets take?
+                       sopa watch                         changes as they happen
+                       sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
     Maintenance:       sopa drain c0_0 && sopa restore c0_0
     Tab completion:    eval "$(sopa completion bash)"
 
-    Commands that ask a controller exit with 0 if all is well, 1 for an error or no answer, 2 for wrong usage, and 3 if something
-    has failed or is not right.
+    Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if
+    something has failed or differs from the plan.
     """
 
 

@@ -1,4 +1,4 @@
-"""A controller's REST interface as the commands use it: one client, and a clear end for everything that can go wrong."""
+"""The client of a controller's REST interface, with an error message for each way in which a request can fail."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TOKEN_FILE = Path("/var/lib/sopa/token")
 TIMEOUT_SECONDS = 10.0
 NOT_RIGHT = 3
-"""Exit status: the controller has answered, and something has failed or is not right."""
-TRIES = 3  # to read a list of several pages that changes meanwhile
+"""Exit status: the controller has answered, and something has failed or differs from the plan."""
+TRIES = 3  # to read a list of several pages that changes while it is read
 
 Body = dict[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class NoAnswer(click.ClickException):
-    """Nobody, or no controller, answers at the URL; exit status 1."""
+    """No server, or another server than a controller, answers at the URL; exit status 1."""
 
 
 class Refused(click.ClickException):
-    """The controller has answered by a problem document; exit status 1.
+    """The controller has rejected the request by a problem document; exit status 1.
 
     Attributes
     ----------
@@ -47,17 +47,17 @@ class Refused(click.ClickException):
 
 
 class Controller:
-    """A controller's answers; whatever keeps it from answering becomes the command's error message.
+    """A controller's answers; errors end the command with a message.
 
     Parameters
     ----------
     url : str
     token_file : Path, optional
-        The operators' token, sent with changes only.
+        The operator token, sent with write requests only.
     ca_file : Path, optional
-        The authorities, in PEM, that may have signed an https URL's certificate; the system's by default.
+        The authorities, in PEM, that are trusted to sign an https URL's certificate; the system's by default.
     timeout : float
-        Seconds to wait for a connection, and for each part of an answer.
+        Seconds to wait for a connection and for each part of an answer.
     """
 
     def __init__(
@@ -69,16 +69,16 @@ class Controller:
     ) -> None:
         self.url = url.rstrip("/")
         self._token_file = token_file
-        # a proxy of the environment's is for the way out, not for a controller
+        # a proxy in the environment is for other networks, not for a controller
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self.url, ca_file))
 
     def get(self, path: str, **params: object) -> Body:
-        """The answer to a GET below ``/sopa/v1``; of a list, the first page."""
+        """Return the answer to a GET below ``/sopa/v1``; of a list, the first page."""
         given = {name: str(value) for name, value in params.items() if value is not None}
         return _body(self._request("GET", f"{self.url}{ROOT}{path}", params=given))
 
     def listing(self, path: str, key: str) -> Body:
-        """The answer with a whole list in it, however many pages that takes.
+        """Return the answer with a whole list in it, read page by page.
 
         Parameters
         ----------
@@ -94,14 +94,14 @@ class Controller:
         return whole
 
     def get_if_changed(self, path: str, etag: str) -> tuple[Body | None, str]:
-        """The answer, unless it is the one that had this ETag, and the ETag that it has."""
+        """Return the answer, or None if it still has the given ETag, and its ETag."""
         response = self._request("GET", f"{self.url}{ROOT}{path}", headers={"If-None-Match": etag} if etag else {})
         if response.status_code == httpx.codes.NOT_MODIFIED:
             return None, etag
         return _body(response), response.headers.get("ETag", "")
 
     def change(self, method: str, path: str, name: str) -> Body:
-        """The answer to a PUT or DELETE of a thing of that name, with the token."""
+        """Return the answer to a PUT or DELETE of the resource ``name``, with the token."""
         headers = {}
         token = self._token()
         if token is not None:
@@ -134,7 +134,7 @@ class Controller:
             return response
         detail = _detail(response)
         if detail is None:
-            raise NoAnswer(f"{self.url} is no SOPA controller: it answers {response.status_code}")
+            raise NoAnswer(f"{self.url} is not a SOPA controller: it answers {response.status_code}")
         if response.status_code == httpx.codes.UNAUTHORIZED:
             detail = self._unauthorized(detail)
         raise Refused(detail, response.status_code)
@@ -143,30 +143,30 @@ class Controller:
         said = str(error) or type(error).__name__
         hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
         if "WRONG_VERSION_NUMBER" in said:
-            hint = "It does not speak TLS there: then its URL begins http://"
+            hint = "The controller does not use TLS there: write http:// instead of https://"
         if "Server disconnected" in said and urlsplit(self.url).scheme == "http":
-            hint = "Does it speak TLS there? Then its URL begins https://"
+            hint = "If the controller uses TLS there, write https:// instead of http://"
         return f"no answer from {self.url}: {said}. {hint}"
 
     def _token(self) -> str | None:
-        """The token; None if nobody has named a file and the usual one cannot be read."""
+        """Return the token; None if no file is given and the default one cannot be read."""
         file = self._token_file or DEFAULT_TOKEN_FILE
         if self._token_file is None and not os.access(file, os.R_OK):
             return None
         try:
             token = file.read_text(encoding="ascii").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it has other characters than a token's"
+            why = error.strerror if isinstance(error, OSError) else "it contains characters that no token has"
             fail(f"the token cannot be read from {file}: {why} (--token-file FILE, or SOPA_TOKEN_FILE)")
         if not token:
-            fail(f"{file} is empty: it should have the controller's token")
+            fail(f"{file} is empty: copy the controller's token to it")
         return token
 
     def _unauthorized(self, detail: str) -> str:
         if self._token_file is not None or os.access(DEFAULT_TOKEN_FILE, os.R_OK):
             sent = f"the token in {self._token_file or DEFAULT_TOKEN_FILE} is not this controller's"
         else:
-            sent = "no token was sent: name its file by --token-file FILE, or SOPA_TOKEN_FILE"
+            sent = "no token was sent: give its file by --token-file FILE, or SOPA_TOKEN_FILE"
             if DEFAULT_TOKEN_FILE.parent.exists() and os.geteuid() != 0:
                 sent += f", or use sudo (root can read {DEFAULT_TOKEN_FILE})"
         return f"{sent}. The controller says: {detail}"
@@ -182,7 +182,7 @@ def _authorities(url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
 
 
 def _detail(response: httpx.Response) -> str | None:
-    """What a problem document says; None if it is none."""
+    """Return the detail of a problem document; None if the answer is not one."""
     try:
         return str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
@@ -195,7 +195,9 @@ def _body(response: httpx.Response) -> Body:
     except ValueError:
         body = None
     if not isinstance(body, dict):
-        raise NoAnswer(f"{response.url.copy_with(query=None)} is no SOPA controller's: it answers no JSON object")
+        raise NoAnswer(
+            f"{response.url.copy_with(query=None)} is not a SOPA controller's: the answer is not a JSON object"
+        )
     return body
 
 
@@ -206,24 +208,24 @@ def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     except ValueError:
         right = False
     if not right:
-        raise click.BadParameter(f"{value!r} is no controller's URL: write it as in http://192.0.2.1:8080")
+        raise click.BadParameter(f"{value!r} is not a controller's URL, such as http://192.0.2.1:8080")
     return value
 
 
 _URL_OPTION = click.option("--controller", "url", default=DEFAULT_URL, show_default=True, envvar="SOPA_CONTROLLER",
-                           show_envvar=True, metavar="URL", callback=_url, help="Where the controller is.")  # fmt: skip
+                           show_envvar=True, metavar="URL", callback=_url, help="The controller's address.")  # fmt: skip
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
-                             help="The operators' token, which changes need: a copy of the file token in the controller's "
-                             f"--sopa-state-dir. {DEFAULT_TOKEN_FILE} if it can be read.")  # fmt: skip
+                             help="The operator token, which drain and restore require: a copy of the file token in the "
+                             f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
 _CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=_FILE, metavar="FILE",
-                          help="The authorities, in PEM, that may have signed the certificate of an https URL. "
+                          help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
                           "The system's by default.")  # fmt: skip
-json_option = click.option("--json", "as_json", is_flag=True, help="For programs: the controller's answer as it is.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the controller's answer as JSON.")
 
 
 def with_controller(command: Command) -> Command:
-    """Give a command the options that say where the controller is, and the `Controller` as its first argument."""
+    """Add the options that locate the controller to a command, and pass the `Controller` as its first argument."""
 
     @functools.wraps(command)
     def connected(url: str, token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
@@ -235,5 +237,5 @@ def with_controller(command: Command) -> Command:
 
 
 def print_json(body: Body) -> None:
-    """One line of JSON."""
+    """Print an answer as one line of JSON."""
     click.echo(json.dumps(body))

@@ -1,4 +1,4 @@
-"""What several commands of ``sopa`` share: options, error messages, and the lab's namespaces."""
+"""Options and error messages that several commands of ``sopa`` share."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ POLICIES = tuple(policy.name.lower().replace("_", "-") for policy in Policy)
 
 
 class FatTreeSize(click.ParamType[int]):
-    """A size that `FatTree` takes, refused with its own words."""
+    """A size that `FatTree` accepts."""
 
     name = "K"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number, or a usage error."""
+        """Return the number, or end with a usage error."""
         with contextlib.suppress(ValueError):
             value = int(value)
         try:
@@ -40,7 +40,7 @@ carrier_option = click.option(
     type=click.Choice([str(carrier) for carrier in Carrier]),
     default=str(Carrier.MAC),
     show_default=True,
-    help="Where a packet carries its path: the sender's Ethernet source address, or an IPv4 option.",
+    help="Where a packet carries its label: in the Ethernet source address, or in an IPv4 option.",
 )
 k_option = click.option(
     "--k", type=FatTreeSize(), default=4, show_default=True, help="Ports of every switch: even, 2 to 128."
@@ -50,8 +50,8 @@ policy_option = click.option(
     type=click.Choice(POLICIES),
     default="round-robin",
     show_default=True,
-    help="How each packet's path is chosen: in turn, at random, one per flow, the one that has carried least, or another one after "
-    "a gap (flowlet) or after so many bytes (flowcell) of the flow.",
+    help="Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or the "
+    "next path after a gap in the flow (flowlet) or after a number of bytes (flowcell).",
 )
 threshold_option = click.option(
     "--fr-threshold",
@@ -64,14 +64,14 @@ rate_option = click.option(
     "--rate",
     type=click.FloatRange(0.1, 10_000),
     metavar="MBIT",
-    help="Rate of every link in Mbit/s. The default follows from k, so that this machine's processor keeps idle time.",
+    help="Rate of every link in Mbit/s. The default depends on k and leaves this machine's processor idle time.",
 )
 seed_option = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Decides everything random."
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Seed of everything random."
 )
 
 
 def need_root(command: str) -> None:
-    """End with a clear message unless this is root."""
+    """End with an error message unless the user is root."""
     if os.geteuid() != 0:
         fail(f"{command} needs root (network namespaces, BPF, sysctls): run it with sudo")

@@ -1,4 +1,4 @@
-"""``sopa completion``: the script that makes a shell complete commands, options and the fabric's names."""
+"""``sopa completion``: the script by which a shell completes commands, options and the fabric's names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ SHELLS = ("bash", "zsh", "fish")
 @click.command()
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(shell: str) -> None:
-    """Print the script that makes a shell complete sopa's commands, options and names.
+    """Print the script by which a shell completes commands, options and names.
 
-    The names of switches, links and hosts are those of the controller (--controller, or SOPA_CONTROLLER). If it does not answer
-    at once, they are those of a fat-tree of SOPA_K ports, 4 by default.
+    Names of switches, links and hosts come from the controller (--controller, or SOPA_CONTROLLER). If it does not answer within
+    half a second, they are those of a fat-tree with k = SOPA_K, 4 by default.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""``sopa drain`` and ``sopa restore``: links and switches out of the candidate paths, and back."""
+"""``sopa drain`` and ``sopa restore``: exclude links and switches from the candidate paths, and include them again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.1
 _names_of_all = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=elements)
 _names_of_drained = click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=drained)
 _wait = click.option("--wait", type=click.FloatRange(0), default=WAIT_SECONDS, show_default=True, metavar="SECONDS",
-                     help="How long to wait until it is in force everywhere; 0: not at all.")  # fmt: skip
+                     help="Time to wait until the change is in force everywhere; 0: do not wait.")  # fmt: skip
 
 
 @click.command()
@@ -27,25 +27,25 @@ _wait = click.option("--wait", type=click.FloatRange(0), default=WAIT_SECONDS, s
 @with_controller
 @json_option
 def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: bool) -> None:
-    """Take links or switches out of the candidate paths, for maintenance.
+    """Exclude links or switches from the candidate paths, for maintenance.
 
-    It ends once every agent and switch has that in force: from then on no packet is sent that way, except to where there is no
-    other (a rack behind its only switch is not cut off by a drain). Drains outlive the controller; sopa failures lists them.
-    It needs the operators' token.
+    The command ends when the change is in force at every agent and switch. From then on no packet takes a drained element, except
+    packets that have no other path: a drain never disconnects a rack. Drains survive a restart of the controller; sopa failures
+    lists them. This command requires the operator token.
 
     \b
     Examples:
       sopa drain c0_0                        a switch
       sopa drain e0_0-a0_1 a0_0-c0_1         two links
-      sudo sopa drain c0_0                   on the controller's machine, where root can read the token
-      sopa restore c0_0                      back
+      sudo sopa drain c0_0                   on the controller's host, where root can read the token
+      sopa restore c0_0                      include it again
 
     \b
     Exit status:
       0   done, and in force everywhere
-      1   not all was done: no answer, no token, no such link or switch
+      1   not done for every name: no answer, no token, no such link or switch
       2   wrong usage
-      3   done, but some agent or switch has not confirmed it in time
+      3   done, but an agent or switch has not confirmed it in time
     """
     _change(controller, "PUT", names, "drained", wait, as_json)
 
@@ -56,9 +56,9 @@ def drain(controller: Controller, names: tuple[str, ...], wait: float, as_json: 
 @with_controller
 @json_option
 def restore(controller: Controller, names: tuple[str, ...], wait: float, as_json: bool) -> None:
-    """Take drained links or switches back into use.
+    """Restore drained links or switches.
 
-    What has failed meanwhile stays out for that reason. It needs the operators' token.
+    An element that has failed meanwhile remains excluded until it heals. This command requires the operator token.
 
     \b
     Examples:
@@ -68,22 +68,22 @@ def restore(controller: Controller, names: tuple[str, ...], wait: float, as_json
     \b
     Exit status:
       0   done, and in force everywhere
-      1   not all was done: no answer, no token, no such link or switch
+      1   not done for every name: no answer, no token, no such link or switch
       2   wrong usage
-      3   done, but some agent or switch has not confirmed it in time
+      3   done, but an agent or switch has not confirmed it in time
     """
     _change(controller, "DELETE", names, "back in use", wait, as_json)
 
 
 def _change(controller: Controller, method: str, names: Sequence[str], done: str, wait: float, as_json: bool) -> None:
-    """Do it for every name, also behind one that cannot be; the errors come last, as one."""
+    """Change every name, even after one was rejected; report all errors at the end."""
     problems: list[str] = []
     body: Body | None = None
     for name in dict.fromkeys(names):
         try:
             body = controller.change(method, "/drains", name)
         except Refused as error:
-            if error.status == 401:  # it will be no other for the next
+            if error.status == 401:  # the token is the same for the other names
                 raise
             problems.append(error.message)
         else:
@@ -112,8 +112,8 @@ def _in_force(controller: Controller, version: int, seconds: float, quiet: bool)
             return True
         if time.monotonic() > deadline:
             late = [f"{behind} agents (sopa agents)"] if behind else []
-            late += [] if installed else ["some switch (the controller's log)"]
-            click.echo(f"version {version}: after {seconds:g} s not in force yet at {' and '.join(late)}", err=True)
+            late += [] if installed else ["a switch (see the controller's log)"]
+            click.echo(f"version {version}: not in force after {seconds:g} s at {' and '.join(late)}", err=True)
             return False
         time.sleep(LOOK_SECONDS)
 
@@ -121,4 +121,4 @@ def _in_force(controller: Controller, version: int, seconds: float, quiet: bool)
 def _after(changes: Sequence[Body], version: int) -> str:
     this = next((change for change in changes if change["version"] == version), {})
     times = [this[what] for what in ("acknowledged_ms", "installed_ms") if this.get(what) is not None]
-    return f", {max(times):.0f} ms after it was known" if times else ""
+    return f", {max(times):.0f} ms after the request" if times else ""

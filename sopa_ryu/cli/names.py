@@ -1,4 +1,4 @@
-"""The names of a fabric's switches, links and hosts, for shell completion."""
+"""Shell completion of the names of switches, links and hosts."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from click.shell_completion import CompletionItem
 from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
 from topologies import FatTree, Level, TopologyError
 
-ANSWER_SECONDS = 0.5  # who presses Tab does not wait for a controller that is not there
+ANSWER_SECONDS = 0.5  # the Tab key must not block if the controller does not answer
 MAX_NAMES = 2000
 K_VARIABLE = "SOPA_K"
 
 
 def switches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Switches whose names begin so."""
+    """Complete a switch name."""
     tree = _tree(ctx)
     return _items((tree.name(switch) for switch in tree.switches()), incomplete)
 
 
 def elements(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Switches and links between them; links once a switch is named, since there are many."""
+    """Complete the name of a switch or of a link between switches; links are offered after a complete switch name."""
     tree = _tree(ctx)
     return _items(_elements(tree, incomplete), incomplete, _given(ctx))
 
 
 def drained(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What is drained now."""
+    """Complete the name of a drained element."""
     body = _ask(ctx, "/drains")
     return _items(body["drains"] if body else [], incomplete, _given(ctx))
 
 
 def hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Hosts, by name, or by address once a digit is there."""
+    """Complete a host's name, or its address if the text begins with a digit."""
     tree = _tree(ctx)
     by_address = incomplete[:1].isdigit()
     return _items((str(tree.ip(host)) if by_address else tree.name(host) for host in tree.hosts()), incomplete)

@@ -1,4 +1,4 @@
-"""Tables for people: as wide as the terminal, or as they need to be where there is none."""
+"""Tables on standard output: as wide as the terminal, or as wide as their contents without one."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from rich.table import Table
 from rich.text import Text
 
 PIPED_COLUMNS = 10_000
-"""Without a terminal nothing is cut or wrapped: a table is as wide as what is in it."""
+"""Without a terminal nothing is cut or wrapped."""
 
 BAD, PENDING, GOOD = "red", "yellow", "green"
 
 
 def new_table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] = ()) -> Table:
-    """An empty table.
+    """Return an empty table.
 
     Parameters
     ----------
     *columns : str
-        Their headings.
+        The headings.
     right : tuple of str
-        Those of numbers, which are flush right.
+        The headings of numeric columns, which are aligned right.
     wrap : tuple of str
-        Those of sentences, which may take several lines on a terminal that is too narrow.
+        The headings of columns that may be wrapped on a narrow terminal.
     """
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in columns:
@@ -33,19 +33,19 @@ def new_table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] 
 
 
 def add(table: Table, *cells: object, style: str | None = None) -> None:
-    """Add a row; a cell is shown as it is, whatever brackets it has, and None as a dash."""
+    """Add a row; brackets in cells have no special meaning, and None is shown as a dash."""
     table.add_row(*(cell if isinstance(cell, Text) else Text("-" if cell is None else str(cell)) for cell in cells),
                   style=style)  # fmt: skip
 
 
 def show(table: Table) -> None:
-    """Print it to stdout."""
+    """Print a table to standard output."""
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=PIPED_COLUMNS)
     with console.capture() as captured:
         console.print(table)
-    # rich pads every line to the table's width, and puts an empty one around
+    # rich pads every line to the table's width, and adds empty lines around it
     lines = [line.rstrip() for line in captured.get().splitlines()]
     console.file.write("\n".join(line for line in lines if line) + "\n")
     console.file.flush()

@@ -1,4 +1,4 @@
-"""``sopa status``, ``paths``, ``failures``, ``wiring`` and ``agents``: what a controller says over REST."""
+"""``sopa status``, ``paths``, ``failures``, ``wiring`` and ``agents``: queries of a controller over REST."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
 
-SHOWN = 8  # failures, or switches that are not here, in one line
+SHOWN = 8  # failures, or switches that are not connected, in one line
 PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 
 
@@ -19,7 +19,7 @@ PROTOCOLS = {"icmp": 1, "tcp": 6, "udp": 17}
 @with_controller
 @json_option
 def status(controller: Controller, as_json: bool) -> None:
-    """Show what the controller holds and what has failed.
+    """Show the state of the fabric and what has failed.
 
     \b
     Examples:
@@ -33,7 +33,7 @@ def status(controller: Controller, as_json: bool) -> None:
       0   every switch is connected, and nothing has failed or is drained
       1   no answer
       2   wrong usage
-      3   something is not so
+      3   otherwise
     """
     body = controller.get("/fabric")
     failures, missing = body["failures"], body["missing"]
@@ -43,15 +43,15 @@ def status(controller: Controller, as_json: bool) -> None:
         total = sum(body["switches"].values())
         click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
         click.echo(f"connected     {body['connected']} of {total} switches")
-        waits = "" if body["settled"] else " (waits for switches before it says what has failed)"
+        waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
         click.echo(f"version       {body['version']}{waits}")
         named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in failures]
         click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
         click.echo(f"BFD           {body['bfd']['detail']}")
         if missing:
-            click.echo(f"not here      {_some(missing, len(missing), 'sopa status --json')}")
+            click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
         for rejected in body["rejected"]:
-            click.echo(f"left alone    {rejected['dpid']}: {rejected['reason']}")
+            click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
     sys.exit(NOT_RIGHT if failures or missing or body["rejected"] else 0)
 
 
@@ -66,7 +66,7 @@ def _protocol(_ctx: click.Context, _param: click.Parameter, value: str | None) -
     if value.lower() in PROTOCOLS:
         return PROTOCOLS[value.lower()]
     if not (value.isascii() and value.isdigit()) or int(value) > 255:
-        raise click.BadParameter(f"{value!r} is no protocol: {', '.join(PROTOCOLS)}, or a number from 0 to 255")
+        raise click.BadParameter(f"{value!r} is not a protocol: {', '.join(PROTOCOLS)}, or a number from 0 to 255")
     return int(value)
 
 
@@ -74,15 +74,18 @@ def _protocol(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 @click.argument("src", shell_complete=hosts)
 @click.argument("dst", shell_complete=hosts)
 @click.option(
-    "--packets", type=click.IntRange(1, 10_000), metavar="N", help="Show which path each of a flow's N packets takes."
+    "--packets",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    help="Show the path of each of the first N packets of a flow.",
 )
 @click.option("--protocol", metavar="P", callback=_protocol,
               help="The flow's protocol: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
 @click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT",
-              help="Its source port. Without ports the first packet takes the first path.")  # fmt: skip
-@click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="Its destination port.")
+              help="The flow's source port. Without ports, the first packet takes the first path.")  # fmt: skip
+@click.option("--dport", type=click.IntRange(0, 65535), metavar="PORT", help="The flow's destination port.")
 @click.option("--seed", type=click.IntRange(0, 2**32 - 1), metavar="N",
-              help="The --seed of the sending host's agent. 1 by default, as there.")  # fmt: skip
+              help="The --seed of the sending host's agent. 1 by default, like the agent's.")  # fmt: skip
 @with_controller
 @json_option
 def paths(
@@ -96,7 +99,7 @@ def paths(
     seed: int | None,
     as_json: bool,
 ) -> None:
-    """Show the candidate paths between two hosts, by name or address, in the order in which packets take them.
+    """Show the candidate paths between two hosts, given by name or address, in round-robin order.
 
     \b
     Examples:
@@ -106,15 +109,15 @@ def paths(
 
     \b
     Exit status:
-      0   every path can be used
+      0   no path is excluded
       1   no answer, or no such host
       2   wrong usage
-      3   a path is excluded: something has failed, or is drained
+      3   a path is excluded: an element on it has failed or is drained
     """
     flow = {"protocol": protocol, "sport": sport, "dport": dport, "seed": seed}
     if packets is None and any(value is not None for value in flow.values()):
         raise click.UsageError(
-            "--protocol, --sport, --dport and --seed say of which flow the --packets are: give that, too"
+            "--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too"
         )
     body = controller.get("/paths", src=src, dst=dst, packets=packets, **flow)
     if as_json:
@@ -127,7 +130,7 @@ def paths(
 
 
 def _candidates(body: Body) -> Any:
-    table = new_table("turn", "up", "option word", "way", right=("turn",), wrap=("way",))
+    table = new_table("path", "up", "label", "switches", right=("path",), wrap=("switches",))
     for turn, path in enumerate(body["candidates"]):
         add(table, turn, _up(path), path["option"], " ".join(path["hops"]))
     for path in body["excluded"]:
@@ -136,7 +139,7 @@ def _candidates(body: Body) -> Any:
 
 
 def _packets(body: Body) -> Any:
-    table = new_table("packet", "turn", "up", "option word", "way", right=("packet", "turn"), wrap=("way",))
+    table = new_table("packet", "path", "up", "label", "switches", right=("packet", "path"), wrap=("switches",))
     for number, turn in enumerate(body["packets"], 1):
         path = body["candidates"][turn]
         add(table, number, turn, _up(path), path["option"], " ".join(path["hops"]))
@@ -151,7 +154,7 @@ def _up(path: Body) -> str:
 @with_controller
 @json_option
 def failures(controller: Controller, as_json: bool) -> None:
-    """List what has failed or is drained, and for how long what is back is still held down.
+    """List failed and drained elements, with the remaining hold-down of restored ones.
 
     \b
     Examples:
@@ -163,7 +166,7 @@ def failures(controller: Controller, as_json: bool) -> None:
       0   nothing has failed or is drained
       1   no answer
       2   wrong usage
-      3   something has, or is
+      3   something has failed or is drained
     """
     body = controller.listing("/failures", "failures")
     if as_json:
@@ -184,26 +187,27 @@ def failures(controller: Controller, as_json: bool) -> None:
 @with_controller
 @json_option
 def wiring(controller: Controller, as_json: bool) -> None:
-    """List every link that is not where the fat-tree wants it.
+    """List the links whose cabling differs from the plan.
 
-    LLDP probes find cables that are exchanged (swapped), lead out of the plan (foreign), or tell nothing (missing).
+    LLDP probes detect cables that lead to another port of the fabric (swapped), to an unknown device (foreign), or nowhere
+    (missing).
 
     \b
     Exit status:
-      0   no link is known to be wrong
+      0   no link is known to differ
       1   no answer
       2   wrong usage
-      3   some are
+      3   a link differs from the plan
     """
     body = controller.listing("/wiring", "problems")
     if as_json:
         print_json(body)
     else:
-        click.echo(f"{body['right']} of {body['links']} links are right, {body['unchecked']} are not checked yet")
+        click.echo(f"{body['right']} of {body['links']} links are as planned, {body['unchecked']} are not checked yet")
         if body["refused"]:
-            click.echo(f"{body['refused']} probes were refused: they were not this controller's")
+            click.echo(f"links came up with a wrong neighbour {body['refused']} times")
         if body["problems"]:
-            table = new_table("link", "is", "found", wrap=("found",))
+            table = new_table("link", "problem", "found", wrap=("found",))
             for problem in body["problems"]:
                 add(table, problem["link"], problem["kind"], problem["detail"], style=BAD)
             show(table)
@@ -211,13 +215,13 @@ def wiring(controller: Controller, as_json: bool) -> None:
 
 
 @click.command()
-@click.option("--missing", is_flag=True, help="List the hosts that have no agent instead.")
+@click.option("--missing", is_flag=True, help="List the hosts without an agent instead.")
 @with_controller
 @json_option
 def agents(controller: Controller, missing: bool, as_json: bool) -> None:
-    """List the connected agents: what each has in force, and how far it is behind.
+    """List the connected agents, with the version that each has in force and its lag.
 
-    A host without an agent is connected all the same: its packets are hashed per flow. --missing lists such hosts.
+    Packets of a host without an agent are hashed per flow. --missing lists such hosts.
 
     \b
     Examples:
@@ -227,10 +231,10 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
 
     \b
     Exit status:
-      0   every agent has the present version in force (--missing: every host has one)
+      0   every agent has the current version in force (--missing: every host has an agent)
       1   no answer
       2   wrong usage
-      3   some are behind, or write paths by another carrier than the fabric's (--missing: some hosts have none)
+      3   an agent is behind, or uses another carrier than the fabric's (--missing: a host has no agent)
     """
     if missing:
         _hosts_without(controller, as_json)
@@ -245,24 +249,24 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
         )
         if any(body["refused"].values()):
             counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)
-            click.echo(f"refused: {counts} (the controller's log says which)")
+            click.echo(f"rejected: {counts} (see the controller's log)")
         if body["agents"]:
             show(_agents(body, fabric["carrier"]))
     sys.exit(NOT_RIGHT if body["behind"] or others else 0)
 
 
 def _agents(body: Body, carrier: str) -> Any:
-    numbers = ("version", "behind by", "told after", "last heard")
+    numbers = ("version", "behind by", "acknowledged after", "last contact")
     table = new_table("host", "address", "from", "carrier", *numbers, "", right=numbers)
     for agent in body["agents"]:
-        told = agent["acknowledged_ms"]
+        took = agent["acknowledged_ms"]
         wrong = agent["carrier"] not in (None, carrier)
         behind = f"{agent['lag']} for {_seconds(agent['lag_seconds'])}" if agent["lag"] else "0"
         notes = [f"the fabric's carrier is {carrier}"] if wrong else []
-        notes += [f"{agent['refused']} of its messages were refused"] if agent["refused"] else []
-        notes += [f"it has refused {agent['refuses']} messages"] if agent["refuses"] else []
+        notes += [f"{agent['refused']} of its messages were rejected"] if agent["refused"] else []
+        notes += [f"it has rejected {agent['refuses']} messages"] if agent["refuses"] else []
         add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent["version"], behind,
-            None if told is None else f"{told:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
+            None if took is None else f"{took:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
             style=BAD if wrong or agent["lag"] else None)  # fmt: skip
     return table
 

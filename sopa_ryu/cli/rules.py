@@ -1,4 +1,4 @@
-"""``sopa rules``: what a switch is meant to hold beside what it holds."""
+"""``sopa rules``: the intended and the installed rules of a switch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sopa_ryu.cli.names import switches
 from sopa_ryu.cli.output import BAD, GOOD, add, new_table, show
 
 ETHERTYPES = {0x0800: "ip", 0x0806: "arp", 0x88CC: "lldp"}
-# of an entry's or group's state: is it intended, is it installed
+# by the state of an entry or group: is it intended, is it installed
 STATES = {
     "installed": ("yes", "yes"),
     "missing": ("yes", "NO"),
@@ -26,14 +26,14 @@ RIGHT = ("installed", "learned")
 
 @click.command()
 @click.argument("switch", shell_complete=switches)
-@click.option("--differences", is_flag=True, help="Only what is missing, stale or different.")
+@click.option("--differences", is_flag=True, help="Show only missing, stale and different rules.")
 @with_controller
 @json_option
 def rules(controller: Controller, switch: str, differences: bool, as_json: bool) -> None:
-    """Show the entries and groups that a switch is meant to hold beside those that it holds, with packet counts.
+    """Show the intended and the installed flow entries and groups of a switch, with packet counts.
 
-    The switch is asked now. An entry that is intended but not installed is missing; one that is installed but not intended is
-    stale. Both are in red, with a NO. What a switch has learned from its hosts' ARP is right.
+    The controller reads them from the switch. An entry that is intended but not installed is missing; one that is installed but
+    not intended is stale. Both are shown in red, with a NO. Entries learned from the hosts' ARP are not a difference.
 
     \b
     Examples:
@@ -44,11 +44,11 @@ def rules(controller: Controller, switch: str, differences: bool, as_json: bool)
     \b
     Exit status:
       0   exactly what is intended is installed
-      1   no answer, no such switch, or it is not connected
+      1   no answer, no such switch, or the switch is not connected
       2   wrong usage
-      3   something is missing, stale or different
+      3   a rule is missing, stale or different
     """
-    # slashes and dots of a wrong name are no path
+    # a name with slashes or dots must not become another path
     body = controller.get(f"/switches/{switch}/rules") if switch.isidentifier() else _no_switch(switch)
     if as_json:
         print_json(body)
@@ -58,7 +58,7 @@ def rules(controller: Controller, switch: str, differences: bool, as_json: bool)
 
 
 def _no_switch(name: str) -> Body:
-    raise click.BadParameter(f"{name!r} is no switch's name, such as e0_0", param_hint="SWITCH")
+    raise click.BadParameter(f"{name!r} is not a switch name, such as e0_0", param_hint="SWITCH")
 
 
 def _show(body: Body, differences: bool) -> None:
@@ -71,14 +71,14 @@ def _show(body: Body, differences: bool) -> None:
         f"{f'{wrong} differ from what is intended' if wrong else 'all as intended'}"
     )
     if entries:
-        table = new_table("meant", "held", "table", "priority", "match", "does", "packets", "for",
-                          right=("table", "priority", "packets"), wrap=("match", "does", "for"))  # fmt: skip
+        table = new_table("intended", "installed", "table", "priority", "match", "actions", "packets", "purpose",
+                          right=("table", "priority", "packets"), wrap=("match", "actions", "purpose"))  # fmt: skip
         for entry in entries:
             row = (entry["table"], entry["priority"], match_text(entry["match"]), "; ".join(entry["does"]))
             add(table, *STATES[entry["state"]], *row, entry["packets"], entry["purpose"], style=_style(entry["state"]))
         show(table)
     if groups:
-        table = new_table("meant", "held", "group", "first port alive of", right=("group",))
+        table = new_table("intended", "installed", "group", "first live port of", right=("group",))
         for group in groups:
             ports = ", ".join(map(str, group["ports"]))
             add(table, *STATES[group["state"]], group["id"], ports, style=_style(group["state"]))
@@ -90,7 +90,7 @@ def _style(state: str) -> str | None:
 
 
 def match_text(match: dict[str, Any]) -> str:
-    """A match as people write it: ``ip, in_port=1, ipv4_src=10.0.0.0/24``."""
+    """Return a match in the form ``ip, in_port=1, ipv4_src=10.0.0.0/24``."""
     parts: list[str] = []
     for field, value in match.items():
         if field == "eth_type":

@@ -1,4 +1,4 @@
-"""``sopa watch``: what fails and heals, as it happens."""
+"""``sopa watch``: failures and recoveries as they happen."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from sopa_ryu.cli.output import BAD, GOOD, PENDING
 
 EVERY_SECONDS = 1.0
 CONFIRM_SECONDS = 3.0
-"""How long a version's line waits for agents and switches to confirm it."""
+"""How long the line of a version waits for the confirmation of agents and switches."""
 ABOUT = ("epoch", "settled", "connected", "missing", "rejected", "bfd")
-"""What is told of the fabric when it changes; the rest is in the versions."""
+"""Fields of the fabric whose change makes a line; the others change with the version."""
 
 
 @click.command()
 @click.option("--last", type=click.IntRange(0), default=10, show_default=True, metavar="N",
               help="Begin with the last N versions.")  # fmt: skip
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @with_controller
 def watch(controller: Controller, last: int, as_json: bool) -> None:
-    """Follow what fails and heals, a line for each version of the fabric, until Ctrl-C.
+    """Follow failures and recoveries, a line for each version of the fabric, until Ctrl-C.
 
-    A line says what failed and what healed, and after how many milliseconds every agent (told) and every switch (installed) had it
-    in force. It goes on through a restart of the controller, and through times without an answer.
+    A line has what failed and what healed, and the milliseconds until the last agent acknowledged the version and until the last
+    switch confirmed its rules (installed). The command continues across restarts of the controller and times without an answer.
 
     With --json each line has an "event": "fabric" has the body of GET /sopa/v1/fabric, "change" an item of GET /sopa/v1/changes
     with the "epoch" of the controller that made it, "unreachable" has a "detail".
@@ -56,15 +56,15 @@ def watch(controller: Controller, last: int, as_json: bool) -> None:
 
 
 class Follower:
-    """What has been told of a controller, and what is new there.
+    """The events of a controller: compares each answer with the one before.
 
     Parameters
     ----------
     controller : Controller
     tell : callable
-        Told each event: its name and its body.
+        Called with each event: its name and its body.
     last : int
-        How many of the first versions are told, of those that are there already.
+        The number of earlier versions with which it begins.
     """
 
     def __init__(self, controller: Controller, tell: Callable[[str, Body], None], last: int) -> None:
@@ -79,7 +79,7 @@ class Follower:
         self._reachable = True
 
     def look(self) -> None:
-        """Tell what is new; `NoAnswer` if nobody answers."""
+        """Report what is new; raise `NoAnswer` without an answer."""
         fabric, changes = self._ask("/fabric"), self._ask("/changes")
         if changes is not None:
             self._changes = changes
@@ -94,7 +94,7 @@ class Follower:
         self._reachable = True
 
     def look_again(self) -> None:
-        """As `look`, but say it once if nobody answers, and when somebody does again."""
+        """Report what is new, or once that there is no answer, or that there is an answer again."""
         try:
             self.look()
         except (NoAnswer, Refused) as error:
@@ -111,7 +111,7 @@ class Follower:
         if self._told is None:
             changes = changes[len(changes) - min(self._last, len(changes)) :]
             self._told = (epoch, changes[0]["version"] - 1 if changes else body["version"])
-        if self._told[0] != epoch:  # another start of the controller counts versions anew
+        if self._told[0] != epoch:  # the controller was restarted: versions begin at 1 again
             self._told = (epoch, 0)
             self._waiting.clear()
         for change in changes:
@@ -119,7 +119,7 @@ class Follower:
             if version <= self._told[1]:
                 continue
             if not self._confirmed(change):
-                return  # the later ones wait, too: lines are in order
+                return  # the later ones wait too: lines are in order
             self._tell("change", {**change, "epoch": epoch})
             self._told = (epoch, version)
             self._waiting.pop(version, None)
@@ -146,24 +146,24 @@ def _print_line(event: str, body: Body) -> None:
 
 
 def change_line(change: Body) -> str:
-    """One version in one line."""
+    """Return one line about a version."""
     parts = [click.style(f"{name} {reason}", fg=PENDING if reason == "drained" else BAD)
              for name, reason in change["failed"].items()]  # fmt: skip
     parts += [click.style(f"{name} healed", fg=GOOD) for name in change["healed"]]
-    told = "no agents" if not change["agents"] else f"told {_ms(change['acknowledged_ms'])}"
+    agents = "no agents" if not change["agents"] else f"acknowledged {_ms(change['acknowledged_ms'])}"
     return (
         f"{_clock(change['at'])}  version {change['version']}: {', '.join(parts) or 'no change'}; "
-        f"{told}, installed {_ms(change['installed_ms'])}"
+        f"{agents}, installed {_ms(change['installed_ms'])}"
     )
 
 
 def fabric_text(body: Body) -> str:
-    """What the whole fabric is like, in one line."""
+    """Return one line about the whole fabric."""
     total = sum(body["switches"].values())
     failed = body["failures_total"]
     text = f"k={body['k']}, version {body['version']}: {body['connected']} of {total} switches connected, "
     text += f"{failed} failed or drained" if failed else "nothing has failed"
-    return text if body["settled"] else f"{text}; the controller waits for switches before it says what has failed"
+    return text if body["settled"] else f"{text}; the controller waits for switches before it reports failures"
 
 
 def _clock(at: float) -> str:

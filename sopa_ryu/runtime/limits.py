@@ -1,4 +1,4 @@
-"""This process's own limits."""
+"""Resource limits of this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 
 
 def allow_files() -> int:
-    """Raise the limit of open files to what this process may have at most, and return it: every connection is one."""
+    """Raise the limit of open files to the hard limit and return it: each connection is an open file."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

@@ -1,4 +1,4 @@
-"""What this process holds, for whoever suspects that it leaks."""
+"""Memory, open files and green threads of this process, to diagnose leaks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import greenlet
 
 
 def process() -> dict[str, Any]:
-    """The body of ``GET /sopa/v1/process``.
+    """Return the body of ``GET /sopa/v1/process``.
 
     Returns
     -------
     dict
-        ``pid``, ``memory_mib`` (resident), ``open_files`` and ``greenlets`` (those that have not ended). It looks at every object
-        that there is: some 10 ms, and 0.1 s with thousands of agents.
+        ``pid``, ``memory_mib`` (resident), ``open_files`` and ``greenlets`` (those that have not ended). It examines every object:
+        some 10 ms, and 0.1 s with thousands of agents.
     """
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    gc.unfreeze()  # what `pauses` has put out of the collector's sight is looked at, too
+    gc.unfreeze()  # include the objects that `collector` has frozen
     greenlets = sum(1 for each in gc.get_objects() if isinstance(each, greenlet.greenlet) and not each.dead)
     gc.freeze()
     return {

@@ -1,8 +1,8 @@
-"""BFD on a fabric that the lab did not build: find its switches in their databases, and watch the links between them.
+"""Configuration of BFD on the links between switches, through the switches' databases.
 
-It runs in the controller and on its own, and needs no Ryu. Switching BFD on takes a running link out for about a second: its
-ports are not LIVE until both ends have met, so fast failover and hashing avoid it, while a plain output still sends. Hence
-`rollout`, which does it to one uplink index after the other.
+It needs no Ryu. Enabling BFD interrupts a link for about a second: its ports are not LIVE until both ends have exchanged
+packets, so that fast failover and hashing avoid it, while a plain output still sends. Hence `rollout`, which enables it on one
+uplink index after the other.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _KEYS = ("enable", "min_tx", "min_rx")
 
 
 class End(NamedTuple):
-    """One end of a link between switches: where it is configured, and whether BFD is enabled there."""
+    """One end of a link between switches: its row in a database, and whether BFD is enabled there."""
 
     address: str
     uuid: str
@@ -29,27 +29,27 @@ class End(NamedTuple):
 
     @property
     def uplink(self) -> int:
-        """The uplink index of the link, which is its upper end's index."""
+        """The uplink index of the link, which is the index of its upper end."""
         return max(self.switch, self.neighbour).index
 
 
 @dataclass
 class Report:
-    """What was found and done.
+    """The outcome of `enable`.
 
     Attributes
     ----------
     switches : set of Switch
-        Found in the databases.
+        The switches found in the databases.
     had : int
-        Ends of links, of those asked for, on which BFD was enabled already; they are left as they are.
+        The number of requested ends of links on which BFD was enabled already; they are unchanged.
     enabled : int
-        Ends on which it was switched on.
+        The number of ends on which it was enabled.
     single : list of End
-        Ends left without BFD because their other end was not found: a link with BFD at one end only is down.
+        Ends without BFD because their other end was not found: a link with BFD at one end only is down.
     problems : dict of str to str
-        From the address of a database that failed to what it said. If it had answered before, links to its switches may have BFD
-        at their other ends only: call again.
+        From the address of a database that failed to its error. If it failed at the second request, links to its switches may
+        have BFD at their other ends only: call again.
     """
 
     switches: set[Switch] = field(default_factory=set)
@@ -68,25 +68,23 @@ def enable(
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
 ) -> Report:
-    """Enable BFD at both ends of the links between a fat-tree's switches, where it is not enabled yet.
+    """Enable BFD at both ends of the links between a fat-tree's switches where it is not enabled.
 
-    Bridges are known by their datapath ids, ports by their OpenFlow numbers. A database that fails does not keep the others
-    from being dealt with.
+    Bridges are identified by their datapath ids, ports by their OpenFlow numbers. A database that fails does not affect the others.
 
     Parameters
     ----------
     addresses : iterable of str
-        The switches' databases, such as ``tcp:192.0.2.1:6640``; one can have many switches.
+        The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
     tree : FatTree
     interval_ms : int
-        How often each end sends; three missing packets take the link down.
+        The transmit interval in ms; three missing packets take the link down.
     dpids : collection of int, optional
-        Leave out the links of other switches than these.
+        Restricts it to links between these switches.
     uplink : int, optional
-        Leave out other links than those of this uplink index, ``up1`` between edge and aggregation, ``up2`` between
-        aggregation and core.
+        Restricts it to links of this uplink index: ``up1`` between edge and aggregation, ``up2`` between aggregation and core.
     timeout : float
-        Seconds for one request to one database.
+        Seconds for each request to a database.
     tls : SSLContext, optional
         For ``ssl:`` addresses, see `topologies.ovsdb.transact`.
 
@@ -128,17 +126,17 @@ def rollout(
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Report]:
-    """Enable BFD on one uplink index after the other, so that every switch always has other uplinks to use.
+    """Enable BFD on one uplink index after the other, so that every switch always has other live uplinks.
 
-    Each step is an `enable`, made when it is asked for. The waiting is the caller's: until every port that was LIVE is LIVE
-    again, about a second. Where ports do not come back, going on would take the next uplinks out too.
+    Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE
+    is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too.
     """
     for uplink in range(tree.half):
         yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls)
 
 
 def _rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
-    """Every bridge, port and interface of a database."""
+    """Return every bridge, port and interface of a database."""
     columns = {
         "Bridge": ["datapath_id", "ports"],
         "Port": ["_uuid", "interfaces"],
@@ -149,14 +147,14 @@ def _rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list
 
 
 def _bridges(rows: list[list[dict[str, Any]]], tree: FatTree) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
-    """The bridges that are switches of the fat-tree, with their interfaces by OpenFlow port."""
+    """Yield the bridges that are switches of the fat-tree, with their interfaces by OpenFlow port."""
     bridges, ports, interfaces = rows
     of_port = {port["_uuid"][1]: elements(port["interfaces"]) for port in ports}
     by_uuid = {interface["_uuid"][1]: interface for interface in interfaces}
     for bridge in bridges:
         try:
             switch = tree.switch_by_dpid(int(elements(bridge["datapath_id"])[0], 16))
-        except (IndexError, TopologyError):  # no datapath yet, or another network's
+        except (IndexError, TopologyError):  # no datapath yet, or a bridge of another network
             continue
         found = [by_uuid[uuid] for _, port in elements(bridge["ports"]) for _, uuid in of_port[port]]
         yield switch, {number: interface for interface in found for number in elements(interface["ofport"])}
@@ -171,7 +169,7 @@ def _ends(address: str, tree: FatTree, switch: Switch, ports: dict[int, dict[str
 
 
 def _switch_on(uuid: str, interval_ms: int) -> dict[str, Any]:
-    """Enable BFD on an interface; other settings of its BFD stay."""
+    """Return the operation that enables BFD on an interface and keeps its other BFD settings."""
     settings = mapping(dict(zip(_KEYS, ("true", str(interval_ms), str(interval_ms)), strict=True)))
     return {
         "op": "mutate",

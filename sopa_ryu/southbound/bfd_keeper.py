@@ -1,4 +1,4 @@
-"""Keeps BFD switched on at both ends of every link between switches, where the controller is told their databases."""
+"""Keeps BFD enabled at both ends of every link between switches whose databases the controller is given."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from topologies import Reason, Switch
 LOG = logging.getLogger("sopa.bfd")
 
 LOOK_SECONDS = 60.0
-# Links are out for about a second when BFD is switched on; more than this is no coincidence.
+# Enabling BFD interrupts a link for about a second; a longer interruption has another cause.
 BACK_SECONDS = 10.0
 OWN_ADDRESS = "*"
 
@@ -25,18 +25,18 @@ OFF = "silent and one-way loss is not found: give Open vSwitch's database by --s
 
 
 class BfdKeeper:
-    """Switches BFD on, one uplink index after the other, and says in the fabric's state how far that went.
+    """A worker that enables BFD, one uplink index after the other, and writes the result to the fabric's state.
 
     Parameters
     ----------
     state : FabricState
     connections : mapping
-        The connected switches.
+        The sessions of the connected switches.
     addresses : sequence of str
-        OVSDB addresses; ``*`` as the host stands for the address that each switch connects from.
+        OVSDB addresses; ``*`` as the host means the address from which each switch connects.
     interval_ms : int
     tls : SSLContext, optional
-        For ``ssl:`` addresses; by default the system's authorities and no certificate of one's own.
+        For ``ssl:`` addresses; by default the system's authorities and no client certificate.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class BfdKeeper:
         self._say(False, OFF if not addresses else "no switch is connected yet")
 
     def look(self) -> None:
-        """A switch has come: see to its links soon."""
+        """Schedule a check of all links soon, after a switch has connected."""
         self._wake.set()
 
     def watch(self) -> None:
-        """For ever: see to it that BFD is on wherever both ends of a link are found."""
+        """Run until killed: enable BFD wherever both ends of a link are found."""
         while True:
             self._wake.wait(LOOK_SECONDS)
-            hub.sleep(1)  # others may come at the same time
-            if self._state.settled:  # otherwise whoever has come is still to be seen to
+            hub.sleep(1)  # other switches may connect at the same time
+            if self._state.settled:  # otherwise the check stays due
                 self._wake.clear()
                 self._round()
 
@@ -80,16 +80,16 @@ class BfdKeeper:
             problems |= report.problems
             if report.enabled and not self._links_come_back():
                 problems["links"] = (
-                    f"links did not come back within {BACK_SECONDS:g} s after BFD was switched on; no more are"
+                    f"links stayed down for {BACK_SECONDS:g} s after BFD was enabled; it is not enabled on further links"
                 )
                 break
         tree = self._state.tree
         total = tree.k * tree.switch_count - tree.host_count
         if enabled:
-            LOG.info("BFD is switched on at %d ends of links, every %d ms", enabled, self._interval_ms)
+            LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, self._interval_ms)
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
-            detail += f"; {single} ends are left without, as their other ends were not found"
+            detail += f"; not on at {single} ends whose other ends were not found"
         detail += "".join(f"; {problem}" for problem in problems.values())
         self._say(had + enabled > 0, detail)
 

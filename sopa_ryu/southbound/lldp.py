@@ -1,4 +1,4 @@
-"""LLDP frames (IEEE 802.1AB): the probes that find out where each cable leads, and what other neighbours call themselves."""
+"""LLDP frames (IEEE 802.1AB): the probes of link discovery, and the names of other neighbours."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
 from topologies.structure import GATEWAY_MAC
 
 SECONDS_VALID = 120
-# A neighbour that speaks LLDP shows this; it also tells our probes from those of other controllers, some of which write a datapath
-# id the same way.
+# Shown by neighbours that support LLDP. It also distinguishes the probes from those of other controllers, some of which encode a
+# datapath id in the same way.
 MARK = b"SOPA wiring probe"
 
 _ETHERNET_SIZE = 14
@@ -24,29 +24,29 @@ _PORT = re.compile(rb"\x07([1-9][0-9]{0,9})")
 _UNPRINTABLE = re.compile(rb"[^ -~]")
 _MANDATORY = (lldp.LLDP_TLV_CHASSIS_ID, lldp.LLDP_TLV_PORT_ID, lldp.LLDP_TLV_TTL)
 _FIELDS = ("chassis id", "port id", "time to live")
-# three of these and what joins them stay under 80 characters
+# three of these with their separators have fewer than 80 characters
 _CLIP = 23
 
 
 class Probe(NamedTuple):
-    """What an LLDP frame tells: our own probe's sender, or for anybody else's frame none, but what it calls itself."""
+    """A received LLDP frame: the sender's datapath id and port if it is a probe, otherwise None and the sender's name."""
 
     dpid: int | None
     port: int | None
     text: str
 
 
-# More than a k=48 fabric has cabled switch ports: each round of probes sends the same ones.
+# More than the ports between switches at k=48: each round sends the same probes.
 @lru_cache(maxsize=1 << 17)
 def frame(dpid: int, port: int) -> bytes:
-    """The probe that a switch sends out of one of its ports.
+    """Return the probe that a switch sends out of one of its ports.
 
     Parameters
     ----------
     dpid : int
-        The sending switch's datapath id.
+        The switch's datapath id.
     port : int
-        The port that it leaves by.
+        The port's OpenFlow number.
 
     Returns
     -------
@@ -68,7 +68,7 @@ def frame(dpid: int, port: int) -> bytes:
 
 
 def parse(data: bytes) -> Probe:
-    """Read an LLDP frame, whoever sent it.
+    """Parse an LLDP frame of any sender.
 
     Parameters
     ----------
@@ -78,27 +78,27 @@ def parse(data: bytes) -> Probe:
     Returns
     -------
     Probe
-        Of one of our own probes the sender's datapath id and port; of any other LLDP frame ``None`` for both and, in at most 80
-        printable ASCII characters, its system name, chassis id and port id.
+        For a probe the sender's datapath id and port. For another LLDP frame None for both, and its system name, chassis id and
+        port id in at most 80 printable ASCII characters.
 
     Raises
     ------
     ValueError
-        If ``data`` is no LLDP frame, or a malformed one.
+        If ``data`` is not an LLDP frame, or is malformed.
     """
     if len(data) < _ETHERNET_SIZE:
-        raise ValueError(f"no Ethernet frame: {len(data)} bytes")
+        raise ValueError(f"not an Ethernet frame: {len(data)} bytes")
     ethertype = int.from_bytes(data[12:_ETHERNET_SIZE], "big")
     if ethertype != ETH_TYPE_LLDP:
-        raise ValueError(f"no LLDP frame: ethertype {ethertype:#06x}")
+        raise ValueError(f"not an LLDP frame: ethertype {ethertype:#06x}")
     tlvs = list(_tlvs(data))
     for (kind, value), wanted, field in zip(tlvs, _MANDATORY, _FIELDS, strict=False):
         if kind != wanted:
-            raise ValueError(f"malformed LLDP frame: TLV type {kind} where the {field} belongs")
+            raise ValueError(f"malformed LLDP frame: TLV type {kind} instead of the {field}")
         if len(value) < 2:
             raise ValueError(f"malformed LLDP frame: {field} of {len(value)} bytes")
     if len(tlvs) < len(_MANDATORY):
-        raise ValueError(f"malformed LLDP frame: it ends before the {_FIELDS[len(tlvs)]}")
+        raise ValueError(f"malformed LLDP frame: the {_FIELDS[len(tlvs)]} is missing")
     chassis_id, port_id = tlvs[0][1], tlvs[1][1]
     if (lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK) in tlvs:
         chassis, port = _CHASSIS.fullmatch(chassis_id), _PORT.fullmatch(port_id)
@@ -115,14 +115,14 @@ def parse(data: bytes) -> Probe:
 
 
 def _tlvs(data: bytes) -> Iterator[tuple[int, bytes]]:
-    # Ryu's own parser drops the whole frame for one TLV that it does not know or finds odd, and a vendor's frames have such.
+    # Ryu's parser rejects the whole frame for one TLV that it does not know, and vendors' frames contain such TLVs.
     offset = _ETHERNET_SIZE
     while offset < len(data):
         head = int.from_bytes(data[offset : offset + lldp.LLDP_TLV_SIZE], "big")
         kind, start = head >> lldp.LLDP_TLV_TYPE_SHIFT, offset + lldp.LLDP_TLV_SIZE
         offset = start + (head & lldp.LLDP_TLV_LENGTH_MASK)
         if start > len(data) or offset > len(data):
-            raise ValueError(f"malformed LLDP frame: cut off at {len(data)} bytes")
+            raise ValueError(f"malformed LLDP frame: truncated at {len(data)} bytes")
         if kind == lldp.LLDP_TLV_END:
             return
         yield kind, data[start:offset]
@@ -133,7 +133,7 @@ def _identifier(value: bytes, mac_subtype: int, network_subtype: int) -> str:
     if subtype == mac_subtype and len(content) == 6:
         return content.hex(":")
     if subtype == network_subtype:
-        # the first byte is IANA's number of the address family
+        # the first byte is IANA's address family number
         if content[0] == 1 and len(content) == 5:
             return str(IPv4Address(content[1:]))
         if content[0] == 2 and len(content) == 17:

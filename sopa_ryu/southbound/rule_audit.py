@@ -1,4 +1,4 @@
-"""What a switch is meant to hold beside what it says it holds, entry by entry with its counters."""
+"""Comparison of a switch's intended rules with the installed ones, entry by entry with counters."""
 
 from __future__ import annotations
 
@@ -41,20 +41,20 @@ def rules(
     flows: Iterable[Any],
     groups: dict[int, tuple[int, ...]],
 ) -> dict[str, Any]:
-    """The body of ``GET /sopa/v1/switches/{name}/rules``.
+    """Return the body of ``GET /sopa/v1/switches/{name}/rules``.
 
     Parameters
     ----------
     name : str
-        The switch's.
+        The switch's name.
     wanted : SwitchRules
-        What it is meant to hold at the fabric's version.
+        The intended rules at the fabric's version.
     version, rules_version : int
-        The fabric's version, and the one whose rules the switch was given last.
+        The fabric's version, and the version of the rules that the switch was sent last.
     flows : iterable
-        Bodies of its flow statistics.
+        Bodies of the switch's flow statistics.
     groups : dict
-        Its groups: each one's ports.
+        From the id of each of the switch's groups to its ports.
     """
     missing = rule_changes.identities(wanted)
     entries = []

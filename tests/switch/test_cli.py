@@ -153,7 +153,7 @@ def test_what_is_wrong_is_said_with_what_to_do(healthy: Fabric, tmp_path: Path) 
             "No such file or directory (--token-file FILE, or SOPA_TOKEN_FILE)",
         ),
         ({"SOPA_CONTROLLER": "http://127.0.0.1:9"}, "Is the controller running there?"),
-        ({"SOPA_CONTROLLER": its.url.replace("http", "https")}, "It does not speak TLS there"),
+        ({"SOPA_CONTROLLER": its.url.replace("http", "https")}, "The controller does not use TLS there"),
     ):
         done = sopa(its, "drain", "c0_0", **more)
         assert done.returncode == 1
@@ -181,7 +181,8 @@ def test_tls_and_the_authority_that_signed_it(tmp_path: Path) -> None:
         assert unknown.returncode == 1
         assert "--ca-file FILE, or SOPA_CA_FILE" in unknown.stderr
         assert (
-            "Does it speak TLS there?" in sopa(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
+            "If the controller uses TLS there"
+            in sopa(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
         )
         assert "cannot be read from /nowhere" in sopa(its, "status", SOPA_CA_FILE="/nowhere").stderr
 

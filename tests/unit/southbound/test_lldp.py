@@ -132,15 +132,15 @@ def test_a_tlv_that_ryu_cannot_read_does_not_hide_the_sender() -> None:
     [
         (b"", "no Ethernet frame: 0 bytes"),
         (bytes(13), "no Ethernet frame: 13 bytes"),
-        (bytes(60), "no LLDP frame: ethertype 0x0000"),
-        (raw(), "it ends before the chassis id"),
-        (raw(END), "it ends before the chassis id"),
-        (raw(CHASSIS, PORT, END), "it ends before the time to live"),
-        (raw(PORT, CHASSIS, TTL, END), "TLV type 2 where the chassis id belongs"),
+        (bytes(60), "not an LLDP frame: ethertype 0x0000"),
+        (raw(), "the chassis id is missing"),
+        (raw(END), "the chassis id is missing"),
+        (raw(CHASSIS, PORT, END), "the time to live is missing"),
+        (raw(PORT, CHASSIS, TTL, END), "TLV type 2 instead of the chassis id"),
         (raw(CHASSIS, tlv(2, b"\x07"), TTL, END), "port id of 1 bytes"),
         (raw(CHASSIS, PORT, tlv(3, b""), END), "time to live of 0 bytes"),
-        (raw(CHASSIS, PORT, TTL, b"\x0c"), "cut off at 35 bytes"),
-        (raw(CHASSIS, PORT, TTL, tlv(6, b"long")[:-1]), "cut off at 39 bytes"),
+        (raw(CHASSIS, PORT, TTL, b"\x0c"), "truncated at 35 bytes"),
+        (raw(CHASSIS, PORT, TTL, tlv(6, b"long")[:-1]), "truncated at 39 bytes"),
     ],
 )
 def test_what_is_malformed_is_refused_with_the_reason(data: bytes, reason: str) -> None:
