@@ -13,8 +13,6 @@ import pytest
 
 from tests.contract import fabric, plain, values
 
-SHOWN = 100
-
 
 def compare(name: str, now: Any) -> None:
     """Fail with every difference between a part's recorded and present answers."""
@@ -23,8 +21,7 @@ def compare(name: str, now: Any) -> None:
     if name in fabric.WITH_SITUATIONS:
         recorded, now = values.expand(recorded), values.expand(now)
     found = values.differences(recorded, now, "")
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    assert not found, "\n".join([f"{name}: {len(found)} differences", *found[:SHOWN], *more])
+    assert not found, "\n".join([f"{name}: {len(found)} differences", *values.summary(found)])
 
 
 @pytest.mark.parametrize("name", plain.PARTS)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.contract import values
-from tests.contract.values import AS_HEALTHY, NUMBER, TEXT, compact, differences, expand, masked
+from tests.contract.values import AS_HEALTHY, NUMBER, TEXT, compact, differences, expand, masked, summary
 
 BODY = {"k": 4, "failures": [{"name": "c0_0", "reason": "down"}]}
 FABRIC = {"GET /fabric": {"status": 200, "body": BODY}}
@@ -53,6 +53,17 @@ def test_the_same_has_no_difference_and_the_order_of_a_list_counts() -> None:
 def test_a_situation_stands_before_the_request() -> None:
     now = {"a link is down": changed(k=6)}
     assert differences({"a link is down": FABRIC}, now, "") == ["a link is down: GET /fabric body.k: recorded 4, now 6"]
+
+
+def test_differences_that_are_alike_are_shown_once() -> None:
+    lines = [
+        "healthy: GET /links body.links[0].up: recorded 1, now 2",
+        "other: GET /links body.links[7].up: recorded 1, now 2",
+    ]
+    assert summary([*lines, "GET /fabric body.k: recorded 4, now 6"]) == [
+        f"{lines[0]} (and 1 more like it)",
+        "GET /fabric body.k: recorded 4, now 6",
+    ]
 
 
 def test_what_differs_from_run_to_run_is_masked_by_its_type_and_null_is_not() -> None:

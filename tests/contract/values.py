@@ -97,7 +97,7 @@ def differences(recorded: Any, now: Any, path: str) -> list[str]:
             else:
                 # behind a request's address a space, behind a sentence a colon
                 deeper = isinstance(recorded[name], Mapping) and isinstance(now[name], Mapping)
-                joint = " " if "/" in name else ": " if " " in name else "."
+                joint = " " if "/" in name else ": " if " " in name or name == HEALTHY else "."
                 found += differences(recorded[name], now[name], where + joint if deeper else where)
         return found
     if isinstance(recorded, list) and isinstance(now, list):
@@ -121,6 +121,14 @@ def _first_difference(recorded: list[Any], now: list[Any]) -> str:
             return f"; [{number}] recorded {_shown(one)}, now {_shown(other)}"
     rest = recorded[len(now) :] or now[len(recorded) :]
     return f"; from [{min(len(recorded), len(now))}] on {_shown(rest)}"
+
+
+def summary(found: list[str]) -> list[str]:
+    """Return differences with those left out that are like an earlier one, in another item or situation."""
+    alike: dict[str, list[str]] = {}
+    for line in found:
+        alike.setdefault(re.sub(r"\[\d+\]", "[]", re.sub(r"^[^/:]+: ", "", line)), []).append(line)
+    return [lines[0] + (f" (and {len(lines) - 1} more like it)" if len(lines) > 1 else "") for lines in alike.values()]
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,212 @@
+"""A controller with real switches of the dummy datapath, asked and changed from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from experiments.emulation.processes import ControllerProcess, free_ports
+from sopa_ryu.southbound import lldp
+from tests.contract.questions import ROOT, STATE
+from tests.contract.values import TEXT, masked
+from tests.helpers.waiting import eventually
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+UNCHECKED_HEADERS = {"connection", "content-length", "date"}
+"""Headers of the HTTP server, or that follow from the body."""
+SETTINGS = ("--sopa-hold-down=0", "--sopa-hold-down-max=0", "--sopa-lldp-interval=600", "--sopa-stats-interval=0.5")
+"""Nothing is held down, so that healing is immediate; cabling is `unchecked` all the time, as no packet flows."""
+
+
+class Answer(NamedTuple):
+    """An HTTP answer: status, headers by lower-case name, body."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+class Running:
+    """A controller and its switches, asked from outside."""
+
+    def __init__(
+        self, tree: FatTree, controller: ControllerProcess, ovs: PrivateOvs, dummy: DummyFabric | None
+    ) -> None:
+        self.tree = tree
+        self.controller = controller
+        self.ovs = ovs
+        self.dummy = dummy
+        self.version = 1
+
+    # -- questions ----------------------------------------------------------------------------------------------------
+
+    def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
+        """Send one request as it is written."""
+        connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=20)
+        try:
+            connection.request(method, path, headers=dict(headers or {}))
+            answered = connection.getresponse()
+            named = {name.lower(): value for name, value in answered.getheaders()}
+            return Answer(answered.status, named, answered.read())
+        finally:
+            connection.close()
+
+    def body(self, path: str) -> Any:
+        """The body of a GET below ``/sopa/v1``."""
+        return json.loads(self.request("GET", ROOT + path).body)
+
+    def answer(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """A whole answer, masked."""
+        given = self.request(method, path, headers)
+        kept = {name: value for name, value in given.headers.items() if name not in UNCHECKED_HEADERS}
+        kind = kept.get("content-type", "")
+        if "json" in kind:
+            body = masked(json.loads(given.body), self.version) if given.body else None
+        else:
+            body = TEXT if given.body else None
+        return {"status": given.status, "headers": masked(kept), "body": body}
+
+    def state(self) -> dict[str, Any]:
+        """What is asked in every situation, and what queries of it end with."""
+        self.settled()
+        told = {f"GET {path}": self.answer("GET", ROOT + path) for path in STATE}
+        for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
+            told[f"sopa {words}"] = self.sopa(*words.split())["exit"]
+        return told
+
+    def settled(self) -> None:
+        """Wait until the last version is in force at every switch that is connected."""
+
+        def confirmed(changes: list[dict[str, Any]]) -> bool:
+            return not changes or changes[0]["installed_ms"] is not None
+
+        eventually(lambda: self.body("/changes?limit=1")["changes"], confirmed)
+
+    def rated(self) -> None:
+        """Wait until the rates of all links are known: from the second poll of each switch on."""
+
+        def known(links: list[dict[str, Any]]) -> bool:
+            return all(link["up_bits_per_second"] is not None for link in links)
+
+        eventually(lambda: self.body("/links")["links"], known)
+
+    def failing(self, *names: str) -> None:
+        """Wait until exactly these links and switches have failed or are drained."""
+        eventually(lambda: sorted(failure["name"] for failure in self.body("/failures")["failures"]), sorted(names))
+
+    @cached_property
+    def operator(self) -> dict[str, str]:
+        """The header that carries the operators' token."""
+        return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
+
+    @cached_property
+    def agent(self) -> dict[str, str]:
+        """The header that carries the agents' token."""
+        return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
+
+    def sopa(self, *words: str) -> dict[str, Any]:
+        """What a command answers: exit status, and of its output JSON, or whether there is any."""
+        assert self._commands.stdin
+        assert self._commands.stdout
+        self._commands.stdin.write(json.dumps(words) + "\n")
+        self._commands.stdin.flush()
+        line = self._commands.stdout.readline()
+        assert line, f"sopa {' '.join(words)} has failed: see the output"
+        done = json.loads(line)
+        return {**done, "stdout": self._output(done["stdout"]), "stderr": TEXT if done["stderr"] else ""}
+
+    @cached_property
+    def _commands(self) -> subprocess.Popen[str]:
+        """A process that runs commands."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
+        own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
+        command = [sys.executable, "-m", "tests.contract.worker"]
+        pipe = subprocess.PIPE
+        here = Path(__file__).parents[2]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=here)
+
+    def close(self) -> None:
+        """End what was started to ask."""
+        self._commands.communicate(timeout=20)
+
+    def _output(self, text: str) -> Any:
+        try:
+            return masked([json.loads(line) for line in text.splitlines()], self.version) if text else ""
+        except ValueError:
+            return TEXT
+
+    def flows(self) -> dict[str, list[str]]:
+        """Each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
+        self.settled()
+        found = {}
+        for switch in self.tree.switches():
+            name = self.tree.name(switch)
+            lines = self.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
+            lines += self.ovs.ofctl("dump-groups", name).splitlines()
+            unversioned = (
+                re.sub(r"(cookie=0x[0-9a-f]{1,8})[0-9a-f]{8}\b", r"\1<version>", line.strip()) for line in lines
+            )
+            found[name] = sorted(line for line in unversioned if "actions=" in line or "group_id=" in line)
+        return found
+
+    # -- acts ---------------------------------------------------------------------------------------------------------
+
+    def port(self, name: str) -> tuple[Any, int]:
+        """The lower end of a link between switches: the switch, and its port."""
+        lower, upper = (self.tree.switch(end) for end in name.split("-"))
+        return lower, self.tree.port(lower, upper)
+
+    def connect_to_controller(self, *switches: str) -> None:
+        """Have switches connect, all at the same moment."""
+        commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
+        self.ovs.vsctl(*(word for command in commands for word in command))
+
+    def set_link(self, name: str, up: bool) -> None:
+        """Pull or plug a cable."""
+        assert self.dummy
+        self.dummy.set_port(*self.port(name), up)
+
+    def set_live(self, name: str, live: bool) -> None:
+        """Have BFD find a link dead behind its carrier, or alive."""
+        assert self.dummy
+        self.dummy.set_live(*self.port(name), live)
+
+    def drain(self, method: str, name: str) -> dict[str, Any]:
+        """Drain or restore, with the operators' token."""
+        return self.answer(method, f"{ROOT}/drains/{name}", self.operator)
+
+    def hear(self, at: str, port: int, dpid: int, sender_port: int) -> None:
+        """Have a probe of a datapath's port arrive at a switch's port."""
+        frame = lldp.frame(dpid, sender_port)
+        self.ovs.appctl("netdev-dummy/receive", f"{at}-eth{port}", frame.hex())
+
+
+@contextmanager
+def running(k: int, directory: Path, *options: str, connect_switches: bool = True) -> Iterator[Running]:
+    """A controller; with it every switch of a fat-tree, connected and with its rules unless it is said otherwise."""
+    tree = FatTree(k)
+    openflow, rest = free_ports(2)
+    directory.mkdir(parents=True, exist_ok=True)
+    with (
+        ControllerProcess(k, directory / "controller.log", openflow, rest, options=[*SETTINGS, *options]) as controller,
+        PrivateOvs(directory / "ovs", dummy=True) as ovs,
+    ):
+        dummy = DummyFabric(tree, ovs, controller.openflow if connect_switches else None)
+        its = Running(tree, controller, ovs, dummy)
+        if connect_switches:
+            controller.wait_connected(tree.switch_count)
+            its.version = its.body("/fabric")["version"]
+        with contextlib.closing(its):
+            yield its

@@ -1,0 +1,113 @@
+"""The contracts of the WebSockets: the agents' push channel, and the page's feed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from tests.contract.questions import ROOT
+from tests.contract.running import Running
+from tests.contract.values import NUMBER, TEXT, masked
+from tests.helpers.waiting import eventually
+
+
+def channel(its: Running) -> list[dict[str, Any]]:
+    """A model agent's talk with the controller: each message in order, and how wrong ones end."""
+    its.settled()
+    its.failing()
+    its.version = its.body("/fabric")["version"]
+    log: list[dict[str, Any]] = []
+    where = f"{its.controller.url.replace('http', 'ws')}{ROOT}/agents/"
+
+    def opened(host: str = "10.0.0.2") -> ClientConnection:
+        return connect(where + host, additional_headers=its.agent, proxy=None, ping_interval=None)
+
+    def heard(talk: ClientConnection, why: str) -> dict[str, Any]:
+        while (message := json.loads(talk.recv(timeout=10)))["type"] == "ping":
+            pass
+        log.append({"after": why, "controller sends": masked(message, its.version)})
+        found: dict[str, Any] = message
+        return found
+
+    def said(talk: ClientConnection, message: dict[str, Any]) -> None:
+        talk.send(json.dumps(message))
+
+    def agents(why: str, wanted: Callable[[Any], bool]) -> None:
+        body = eventually(lambda: its.body("/agents"), wanted)
+        log.append({"after": why, "GET /agents": masked(body, its.version)})
+
+    with opened() as talk:
+        first = heard(talk, "connect")
+        ack = {"type": "ack", "epoch": first["epoch"], "refused": 0}
+        agents("snapshot, not acknowledged", lambda body: body["total"] == 1)
+        said(talk, {**ack, "version": first["version"]})
+        agents("snapshot acknowledged", lambda body: body["behind"] == 0)
+        its.drain("PUT", "c0_0")
+        said(talk, {**ack, "version": heard(talk, "drain")["version"]})
+        its.drain("PUT", "a0_0-c0_1")
+        last = heard(talk, "another drain")
+        agents("not acknowledged", lambda body: body["agents"][0]["lag"] == 1)
+        said(talk, {**ack, "version": last["version"], "refused": 2})
+        agents("acknowledged, with refused messages", lambda body: body["behind"] == 0)
+        log.append({"GET /hosts": masked(its.body("/hosts?limit=2"), its.version)})
+        its.settled()
+        changes = eventually(
+            lambda: its.body("/changes?limit=2"), lambda body: body["changes"][0]["acknowledged_ms"] is not None
+        )
+        log.append({"GET /changes": masked(changes, its.version)})
+        said(talk, {"type": "resync"})
+        said(talk, {**ack, "version": heard(talk, "resync")["version"], "refused": 2})
+        with opened("h1_0_2") as other:
+            heard(other, "another host's agent, by name")
+            agents("two agents", lambda body: body["total"] == 2)
+        agents("it has left", lambda body: body["total"] == 1)
+        with ThreadPoolExecutor() as second:
+            claim = second.submit(opened)
+            # the controller asks the first agent whether it is still there
+            log.append({"after": "another claims its place", "controller sends": json.loads(talk.recv(timeout=10))})
+            said(talk, {**ack, "version": last["version"], "refused": 2})
+            refused = claim.exception(timeout=10)
+        assert isinstance(refused, InvalidStatus)
+        body = masked(json.loads(refused.response.body))
+        log.append({"a second agent of one host": refused.response.status_code, "body": body})
+        agents("claim rejected", lambda body: body["refused"]["claims"] == 1)
+        its.drain("DELETE", "c0_0")
+        its.drain("DELETE", "a0_0-c0_1")
+        heard(talk, "restore")
+        heard(talk, "restored, too")
+    agents("no agent", lambda body: body["total"] == 0)
+    for name, text in (
+        ("no JSON", "{"),
+        ("no object", "[]"),
+        ("an unknown type", '{"type": "later"}'),
+        ("a version that does not exist yet", json.dumps({**ack, "version": 1 << 40})),
+        ("a field missing", '{"type": "ack"}'),
+        ("another epoch", json.dumps({**ack, "epoch": 1, "version": 1})),
+    ):
+        with opened() as talk:
+            heard(talk, f"connect, to send {name}")
+            talk.send(text)
+            said(talk, {"type": "resync"})
+            try:
+                after = json.loads(talk.recv(timeout=10))["type"]
+                log.append({name: "goes on", "then": after, "refused": its.body("/agents")["refused"]})
+            except ConnectionClosed as closed:
+                received = closed.rcvd
+                log.append({name: "closed", "code": received and received.code, "reason": TEXT if received else None})
+        eventually(lambda: its.body("/agents")["total"], 0)
+    return log
+
+
+def live(its: Running) -> Any:
+    """The first message of the page's feed."""
+    its.failing()
+    its.version = its.body("/fabric")["version"]
+    with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:
+        message = json.loads(feed.recv(timeout=10))
+    message["links"] = [[rate if rate is None else NUMBER for rate in link] for link in message["links"]]
+    return masked(message, its.version)
