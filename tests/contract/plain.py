@@ -21,6 +21,7 @@ from oslo_config import cfg
 import topologies
 from flowrules.switch_rules import fabric_rules
 from sopa_ryu import options
+from sopa_ryu.agent.agent_metrics import AgentMetrics
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
@@ -281,6 +282,14 @@ def _received(message: Any, view: Any, address: IPv4Address) -> Any:
     return {"epoch": after.epoch, "version": after.version, "failures": dict(after.failures)}
 
 
+def agent_metrics() -> Any:
+    """The metrics of ``sopa agent --metrics-port``: names and types."""
+    return {
+        family.name: {"type": family.type, "help": TEXT if family.documentation else ""}
+        for family in AgentMetrics([]).collect()
+    }
+
+
 PARTS: dict[str, Callable[[], Any]] = {
     "commands": commands,
     "listed": listed,
@@ -289,4 +298,5 @@ PARTS: dict[str, Callable[[], Any]] = {
     "rules": rules,
     "paths": paths,
     "messages": messages,
+    "agent-metrics": agent_metrics,
 }
