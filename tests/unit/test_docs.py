@@ -138,13 +138,13 @@ def likeness(message: list[str], shown: list[str]) -> float:
             return -math.inf
         if message[at] == "\0" and at + 1 == len(message):
             nested = total > VARIABLE * at and len(shown) - at > 3
-            return total + max([VARIABLE, *(likeness(other, shown[at:]) for other in told() if nested)])
+            return total + max([VARIABLE, *(likeness(other, shown[at:]) for other in sentences() if nested)])
         total += VARIABLE if "\0" in message[at] else 1
     return total
 
 
 @cache
-def told() -> list[list[str]]:
+def sentences() -> list[list[str]]:
     """Return the words of every message."""
     return [words(message) for message in messages()]
 
@@ -153,7 +153,11 @@ def is_message(text: str) -> bool:
     """Tell whether the source has a message that reads like ``text``, in which ``...`` stands for anything."""
     pieces = [words(piece) for piece in text.split("...") if len(piece.strip()) >= 6]
     return all(
-        any(likeness(message[at:], piece) > VARIABLE * len(piece) for message in told() for at in range(len(message)))
+        any(
+            reads(word, piece[0]) and likeness(message[at:], piece) > VARIABLE * len(piece)
+            for message in sentences()
+            for at, word in enumerate(message)
+        )
         for piece in pieces
     )
 
