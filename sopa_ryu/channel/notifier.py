@@ -306,8 +306,7 @@ class Notifier:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
         self._effects.append(Cut(session))
-        if self.sessions.get(session.host) is session:
-            del self.sessions[session.host]
+        del self.sessions[session.host]
         self._tracker.left(session)
         self._effects += [Accept(claim.claimant) for claim in self._take_claims(session)]
 

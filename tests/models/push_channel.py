@@ -1,0 +1,301 @@
+"""The push channel in memory, with a virtual clock: the controller's real notifier, connections that block, and agents.
+
+`PushChannel` does what `sopa_ryu.channel.websocket` does on eventlet: it carries out effects and runs writers, and checks meanwhile
+what must hold at every moment. `Agent` answers as the host agent does, by the same functions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.notifier import (
+    CLAIM_SECONDS,
+    Accept,
+    ClaimError,
+    Completed,
+    Cut,
+    Effect,
+    Notifier,
+    Reject,
+    Wake,
+)
+from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.fabric.view import View
+from topologies import Failures, FatTree, Host
+
+TREE = FatTree(4)
+
+
+@dataclass(eq=False)
+class Connection:
+    """One connection: a writer blocks while ``window`` messages are unread; an agent's message arrives by `PushChannel.hear`."""
+
+    window: int = 1
+    open: bool = True
+    to_agent: deque[str] = field(default_factory=deque)
+    to_controller: deque[str | bytes] = field(default_factory=deque)
+
+
+@dataclass(eq=False)
+class Claim:
+    """A claim that has been made, and what was decided."""
+
+    agent: Agent
+    peer: str
+    deadline: float
+    accepted: bool = False
+    error: ClaimError | None = None
+
+    @property
+    def decided(self) -> bool:
+        return self.accepted or self.error is not None
+
+
+@dataclass(eq=False)
+class Agent:
+    """An agent process of a host.
+
+    Attributes
+    ----------
+    view : View or None
+        What it has in force.
+    refused : int
+        Messages that it rejected.
+    kinds : list of str
+        The messages that it read, pings not counted.
+    failed : bool
+        Whether it could not load a message since the last snapshot: only then it may meet a gap.
+    connection : Connection or None
+    """
+
+    host: Host
+    view: View | None = None
+    refused: int = 0
+    kinds: list[str] = field(default_factory=list)
+    failed: bool = False
+    connection: Connection | None = None
+
+    def read(self, loads: bool = True) -> bool:
+        """Read one message and answer it, as the host agent does; return whether there was one.
+
+        Parameters
+        ----------
+        loads : bool
+            False if the kernel refuses the path sets of this message.
+        """
+        its = self.connection
+        if its is None or not its.to_agent:
+            return False
+        text = its.to_agent.popleft()
+        kind = json.loads(text)["type"]
+        if kind != "ping":
+            self.kinds.append(kind)
+        try:
+            view = protocol.receive(text, self.view, TREE.ip(self.host))
+        except GapError:
+            assert self.failed, "a delta follows what was sent before"
+            its.to_controller.append(protocol.RESYNC)
+            return True
+        except ProtocolError:
+            self.refused += 1
+        else:
+            if not loads and view is not self.view:
+                self.failed = True
+                its.to_controller.append(protocol.RESYNC)
+                return True
+            self.view = view
+            self.failed = self.failed and kind != "snapshot"
+        its.to_controller.append(protocol.ack(self.view, self.refused))
+        return True
+
+
+class PushChannel:
+    """A controller with its notifier, and the connections of its agents.
+
+    Attributes
+    ----------
+    now : float
+        The virtual clock, monotonic seconds.
+    view : View
+        What has failed; not known to the notifier before `settle`.
+    history : dict
+        The failures of each epoch and version.
+    sessions : dict of AgentSession to Agent
+        The sessions that the controller has not closed.
+    awaited : dict of int to set of AgentSession
+        By version: the agents that have to acknowledge it before it is completed.
+    completed : list of int
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.history: dict[tuple[int, int], dict[str, str]] = {}
+        self.view = View(0, 0, Failures(TREE))
+        self.start()
+
+    def start(self) -> None:
+        """Start a controller, after an end of the one before: its connections are gone, and it knows nothing yet."""
+        for agent in getattr(self, "sessions", {}).values():
+            agent.connection = None
+        self.settled = False
+        self.notifier = Notifier(TREE, lambda: self.view if self.settled else None)
+        self.sessions: dict[AgentSession, Agent] = {}
+        self.awaited: dict[int, set[AgentSession]] = {}
+        self.completed: list[int] = []
+        self.claims: list[Claim] = []
+        self._writers: dict[AgentSession, str | None] = {}  # with the message for which the connection has no room
+        self._acknowledged: dict[AgentSession, int] = {}
+        self._set(View(self.view.epoch + 1, 1, Failures(TREE)))
+
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def settle(self) -> int:
+        """Let the controller know what has failed; return how many agents are awaited."""
+        self.settled = True
+        return self._broadcast()
+
+    def change(self, **failures: str) -> int:
+        """Make a version in which exactly these have failed (``a0_0__c0_1`` is a link)."""
+        return self.fail({name.replace("__", "-"): reason for name, reason in failures.items()})
+
+    def fail(self, reasons: dict[str, str]) -> int:
+        """Make a version in which exactly these have failed; return how many agents are awaited."""
+        self._set(View(self.view.epoch, self.view.version + 1, Failures(TREE, reasons)))
+        return self._broadcast()
+
+    def _set(self, view: View) -> None:
+        self.view = view
+        self.history[view.epoch, view.version] = dict(view.failures)
+
+    def _broadcast(self) -> int:
+        if self.settled and self.sessions:
+            self.awaited[self.view.version] = set(self.sessions)
+        count, effects = self.notifier.broadcast()
+        assert count == (len(self.sessions) if self.settled else 0)
+        self.carry_out(effects)
+        return count
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    def claim(self, agent: Agent, peer: str | None = None) -> Claim:
+        """Let an agent claim its host, from its address or another; connect it if that is accepted."""
+        claim = Claim(agent, peer or str(TREE.ip(agent.host)), self.now + CLAIM_SECONDS)
+        self.claims.append(claim)
+        self.carry_out(self.notifier.claim(agent.host, claim.peer, claim, self.now))
+        return claim
+
+    def hear(self, agent: Agent) -> bool:
+        """Let one message of an agent arrive; return whether there was one."""
+        session = self.session(agent)
+        if session is None or not session.connection.to_controller:
+            return False
+        text = session.connection.to_controller.popleft()
+        self._note(session, text)
+        self.carry_out(self.notifier.received(session, text, self.now))
+        return True
+
+    def leave(self, agent: Agent) -> None:
+        """Let an agent close its connection."""
+        session = self.session(agent)
+        assert session is not None
+        agent.connection = None
+        session.connection.open = False
+        self.carry_out(self.notifier.closed(session))
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; ticks come when the notifier and the claims want them."""
+        until = self.now + seconds
+        while self.now < until:
+            moments = [claim.deadline for claim in self.claims if not claim.decided and claim.deadline > self.now]
+            self.now = min([until, max(self.now, self.notifier.next_tick), *moments])
+            self.carry_out(self.notifier.tick(self.now))
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def session(self, agent: Agent) -> AgentSession | None:
+        """The session of an agent, while neither side has closed it."""
+        return next((each for each in self.sessions if each.connection is agent.connection), None)
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects in their order, then let writers write."""
+        accepted: list[Claim] = []
+        for effect in effects:
+            match effect:
+                case Wake(session):
+                    assert session.phase is Phase.WRITING
+                    assert session not in self._writers, "a session has one writer"
+                    self._writers[session] = None
+                case Cut(session):
+                    self._cut(session)
+                case Accept(claim):
+                    assert not claim.decided, "a claim is decided once"
+                    claim.accepted = True
+                    accepted.append(claim)
+                case Reject(claim, error):
+                    assert not claim.decided, "a claim is decided once"
+                    claim.error = error
+                case Completed(version):
+                    assert self.missing(version) == [], "a version is completed when nobody is awaited"
+                    del self.awaited[version]
+                    self.completed.append(version)
+        self._run_writers()
+        for claim in accepted:
+            self._connect(claim)
+
+    def waiting(self, session: AgentSession) -> bool:
+        """Whether a session's writer has a message for which the connection has no room."""
+        return self._writers.get(session) is not None
+
+    def missing(self, version: int) -> list[AgentSession]:
+        """The sessions that have neither ended nor acknowledged a version that is on its way."""
+        return [
+            each
+            for each in self.awaited[version]
+            if each in self.sessions and self._acknowledged.get(each, 0) < version
+        ]
+
+    def _connect(self, claim: Claim) -> None:
+        agent = claim.agent
+        agent.connection = Connection()
+        session, effects = self.notifier.connected(agent.host, claim.peer, None, agent.connection, self.now)
+        self.sessions[session] = agent
+        self.carry_out(effects)
+
+    def _cut(self, session: AgentSession) -> None:
+        assert session.phase is Phase.CLOSED
+        session.connection.open = False
+        agent = self.sessions.pop(session)  # a second cut fails here
+        if agent.connection is session.connection:
+            agent.connection = None
+
+    def _note(self, session: AgentSession, text: str | bytes) -> None:
+        with contextlib.suppress(ProtocolError):
+            ack = protocol.answer(text, self.view)
+            if ack is not None and ack.epoch == self.view.epoch and self.settled:
+                self._acknowledged[session] = max(ack.version, self._acknowledged.get(session, 0))
+
+    def _run_writers(self) -> None:
+        for session in list(self._writers):
+            its: Connection = session.connection
+            while session in self._writers:
+                text = self._writers[session]
+                if text is None:
+                    text = self.notifier.due(session, self.now)
+                    if text is None:
+                        del self._writers[session]
+                        break
+                if not its.open:
+                    del self._writers[session]
+                    self.carry_out(self.notifier.closed(session))
+                    break
+                self._writers[session] = text
+                if len(its.to_agent) >= its.window:
+                    break
+                its.to_agent.append(text)
+                self._writers[session] = None
