@@ -1,1 +1,1 @@
-"""Measurements of the product itself."""
+"""Benchmarks of the product."""

@@ -1,4 +1,4 @@
-"""``make bench``: every measurement, with the machine that it was made on."""
+"""``make bench``: all measurements, and a description of the machine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from rich.table import Table
 from experiments.core.machine import CpuIdle, describe
 
 MEASUREMENTS = {
-    "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), beside an empty one",
-    "option": "the option carrier's programs, ns per golden packet, beside empty ones",
-    "paths": "all candidate paths of one pair at k=48, beside a search",
+    "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), with an empty program as baseline",
+    "option": "the programs of the option carrier, ns per golden packet, with empty programs as baseline",
+    "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
-    "cold_start": "cold start of 320 switches (k=16, dummy datapath), beside encoding alone",
-    "failures": "a failure in the k=4 lab: until every agent knows, and what a stream loses",
-    "push": "a failure told to 3,456 simulated agents (k=24), beside a bare WebSocket server",
-    "rest": "candidate paths asked over REST at k=24, and a failure's way beside stuck and bad clients",
+    "cold_start": "cold start of 320 switches (k=16, dummy datapath), with encoding alone as baseline",
+    "failures": "a failure in the k=4 lab: time until it is in force at all agents, and losses of a stream",
+    "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
+    "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
     "lab": "the k=8 lab with 128 agents",
-    "simulator": "the simulator, packet-hops a second, beside ns-3's own event list (make install-ns3)",
+    "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",
 }
 
 
@@ -33,10 +33,10 @@ MEASUREMENTS = {
     "json_file",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Write it to FILE, too.",
+    help="Also write results to FILE.",
 )
 def main(names: tuple[str, ...], json_file: Path | None) -> None:
-    """Measure NAMES (all of them by default): run it on an idle machine, as root."""
+    """Run the measurements NAMES (default: all). Use an idle machine, as root."""
     out, progress = Console(highlight=False), Console(stderr=True, highlight=False)
     report: dict[str, object] = {"machine": describe()}
     out.print("  ".join(f"{name} {value}" for name, value in describe().items()), soft_wrap=True)

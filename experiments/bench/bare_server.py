@@ -1,4 +1,4 @@
-"""The baseline of `push`: an eventlet WebSocket server that sends a text to all and counts the answers. It knows nothing."""
+"""The baseline of `push`: an eventlet WebSocket server that sends a text to all clients and counts the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The golden packets of the ``option`` carrier, for the tests to compare and for the benchmark to time."""
+"""The golden packets of the ``option`` carrier, which tests compare and the benchmark times."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FABRIC_MTU = 1500
 TABLE = PathTable(
     IPv4Network("10.0.0.0/8"), 2, (((0xFF, 0xFF),), ((1, 0xFF),), ((1, 0),)), (0, 1, 2, 2, 2, 2, -1, -1), seed=1
 )
-"""What the golden packets' host, 10.0.0.2 at k=4, labels by: one path to each destination, and none to pod 3."""
+"""The path table of the host of the golden packets, 10.0.0.2 at k=4: one path per destination, none to pod 3."""
 
 
 class Golden(NamedTuple):
-    """One packet: what a program makes of it, in a sentence and in bytes.
+    """One packet: the effect of a program on it, as a sentence and as bytes.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class Golden(NamedTuple):
     program : str
         ``write``, ``strip`` or ``parse``.
     counted : str
-        The counter that it adds to; empty if it adds to none.
+        The counter that it increments; empty for none.
     frame, result : bytes
-        The frame that goes in, and the one that comes out.
+        Input and output frame.
     """
 
     sentence: str
@@ -39,7 +39,7 @@ class Golden(NamedTuple):
 
 
 def golden_packets() -> Iterator[Golden]:
-    """All of them, in the file's order."""
+    """Yield all golden packets in the order of the file."""
     for block in FILE.read_text().split("\n\n")[1:]:
         sentence, what, entering, leaving = block.strip().splitlines()
         program, counted = what.split()
@@ -49,7 +49,7 @@ def golden_packets() -> Iterator[Golden]:
 
 
 def _bytes(text: str) -> bytes:
-    """Bytes in hexadecimal; ``78x100`` is 100 times the same."""
+    """Parse hexadecimal bytes. ``78x100`` is a byte repeated 100 times."""
     return b"".join(
         bytes.fromhex(part) if "x" not in part else bytes.fromhex(part[:2]) * int(part[3:]) for part in text.split()
     )

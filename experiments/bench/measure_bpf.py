@@ -1,7 +1,7 @@
-"""What labelling costs: nanoseconds per packet of the egress program, beside an empty program in the same run.
+"""The cost of labelling: nanoseconds per packet of the egress program, with an empty program as baseline.
 
-Run as root: ``make bench ARGS=bpf``. The kernel's BPF_PROG_TEST_RUN repeats a program on one frame; rounds of the two
-programs alternate, so that a change of the machine's clock or load falls on both.
+Run as root: ``make bench ARGS=bpf``. BPF_PROG_TEST_RUN repeats a program on one frame. Rounds of the two programs
+alternate, so that changes of clock rate or load affect both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPEAT = 500_000
 
 
 def fabric_table(k: int, policy: Policy = Policy.ROUND_ROBIN) -> PathTable:
-    """What the host 10.0.0.2 of a healthy k-ary fat-tree holds: interleaved sets for its rack, its pod and beyond."""
+    """Return the path table of host 10.0.0.2 in a healthy k-ary fat-tree: path sets for its rack, its pod and other pods."""
     half = k // 2
     rack, pod = ((0xFF, 0xFF),), tuple((up1, 0xFF) for up1 in range(half))
     beyond = tuple((up1, up2) for up2 in range(half) for up1 in range(half))
@@ -34,7 +34,7 @@ def fabric_table(k: int, policy: Policy = Policy.ROUND_ROBIN) -> PathTable:
 
 
 def tcp_frame(src: str, dst: str, size: int = 1514) -> bytes:
-    """A TCP segment in an Ethernet frame of that many bytes."""
+    """Return a TCP segment in an Ethernet frame of ``size`` bytes."""
     ethernet = bytes.fromhex("020000000001" + "02000a000002") + struct.pack("!H", 0x0800)
     addresses = IPv4Address(src).packed + IPv4Address(dst).packed
     ip = struct.pack("!BBHHHBBH", 0x45, 0, size - 14, 1, 0x4000, 64, 6, 0) + addresses
@@ -42,13 +42,13 @@ def tcp_frame(src: str, dst: str, size: int = 1514) -> bytes:
 
 
 def measure() -> dict[str, Any]:
-    """Measure both programs on an inter-pod packet of a known flow, with the 576 paths of a healthy k=48 fabric.
+    """Measure both programs on an inter-pod packet of a known flow, with the 576 candidate paths of a healthy k=48 fabric.
 
     Returns
     -------
     dict
         ``egress_ns`` and ``empty_ns``, medians over ``rounds`` rounds of ``repeat`` packets; ``added_ns``, the median of
-        the rounds' differences, with the least and the most; the same of the other policies; and the conditions.
+        the differences, with minimum and maximum; likewise of the other policies; and the conditions.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""How fast a controller fills a whole k=16 fabric of real Open vSwitch (dummy datapath), from the last connect on."""
+"""The time in which a controller installs a k=16 fabric on Open vSwitch (dummy datapath)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ _SUMMARY = re.compile(
 
 
 def measure() -> dict[str, Any]:
-    """Start the controller, then all switches, and read from its log when the last barrier was answered.
+    """Start the controller, then all switches, and read the time of the last barrier reply from its log.
 
     Returns
     -------
     dict
-        ``seconds`` from the last connect to the last barrier, the ``messages`` and how many of them there were in a second
-        from the first connect on; and beside it
-        ``encode_per_second``: how many of the same messages Ryu builds and serialises in a second without any switch.
+        ``seconds`` from the last connect to the last barrier, the number of ``messages``, and their rate since the first connect.
+        ``encode_per_second`` is the baseline: the rate at which Ryu builds and serialises these messages without a switch.
     """
     tree = FatTree(K)
     with tempfile.TemporaryDirectory() as directory:
         openflow, rest = free_ports(2)
         controller = ControllerProcess(K, Path(directory) / "controller.log", openflow, rest)
-        # the controller first: then all switches connect at once, instead of at their own retry times
+        # the controller first, so that switches connect immediately instead of after their retry intervals
         with controller, PrivateOvs(Path(directory) / "ovs", dummy=True) as ovs:
             started = time.monotonic()
             DummyFabric(tree, ovs, controller.openflow)
@@ -61,7 +60,7 @@ def _encode_rate(tree: FatTree) -> int:
     from sopa_ryu.southbound import openflow
 
     class Datapath:
-        """What Ryu's message classes need to be serialised."""
+        """The attributes that messages of Ryu need for serialisation."""
 
         ofproto = openflow.OPENFLOW
         ofproto_parser = openflow.PARSER

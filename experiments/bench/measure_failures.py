@@ -1,4 +1,4 @@
-"""How fast a failure is told to every agent in the k=4 lab, and what a steady stream loses by it."""
+"""The time until a failure is in force at every agent of the k=4 lab, and the losses of a steady stream."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from experiments.bench.lab_measurement import measured_inside
+from experiments.bench.measuring import measured_in_lab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from topologies import FatTree
@@ -20,25 +20,23 @@ SEED = 1
 CUTS = 30
 SILENCES = 10
 STREAMS = 5
-PATIENCE_SECONDS = 20.0
-# After it has come up, BFD keeps its slow interval of 1 s for a moment (RFC 5880, section 6.8.3).
+# A new BFD session uses its slow interval of 1 s at first (RFC 5880, section 6.8.3).
 SLOW_START_SECONDS = 1.5
 HOLD_DOWN = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 
 
 def measure() -> dict[str, Any]:
-    """Cut and silence links of an idle lab, then under a stream of 1,000 datagrams a second over the link.
+    """Cut and silence links of an idle lab, then under a stream of 1,000 datagrams per second over the link.
 
     Returns
     -------
     dict
-        ``told_*_ms``: from PORT_STATUS at the controller until the last of the 16 agents' maps was swapped; ``cut_told_*_ms``:
-        the same from before the cable was cut. ``silent_*_ms``: from the loss until BFD's detection made a version.
-        ``uplink_lost`` and ``remote_lost``: datagrams lost by cutting an uplink of the source's edge switch, and a link of the
-        destination's pod; ``lost_after_told``: those of them that were sent after the last agent had acknowledged.
-        ``baseline_lost``: what as many seconds of the same stream lose without a failure.
+        ``told_*_ms``: from PORT_STATUS at the controller until the last of 16 agents has swapped its maps; ``cut_told_*_ms``: from
+        the failure until then. ``silent_*_ms``: from silent loss until the version of its detection by BFD. ``uplink_lost`` and
+        ``remote_lost``: datagrams lost when an uplink of the source's edge switch, or a link of the destination's pod, goes down;
+        ``lost_after_told``: those sent after the last acknowledgement. ``baseline_lost``: losses without a failure.
     """
-    return measured_inside(_inside)
+    return measured_in_lab(_inside)
 
 
 def _inside() -> dict[str, Any]:
@@ -91,30 +89,22 @@ def _cut(its: SopaLab, name: str) -> tuple[float, dict[str, Any]]:
 
 
 def _fail(its: SopaLab, name: str, fail: Callable[[], None], heal: Callable[[], None]) -> tuple[float, dict[str, Any]]:
-    """Let a link fail and heal again; when it failed, and the change that told it."""
+    """Let a link fail and heal. Return the time of the failure and the resulting change."""
     since = its.controller.fabric()["version"]
     started = time.time()
     fail()
-    change = _change(its, since, lambda change: name in change["failed"])
+    change = its.controller.wait_acknowledged(since, lambda change: name in change["failed"])
     heal()
-    _change(its, since, lambda change: name in change["healed"])
+    its.controller.wait_acknowledged(since, lambda change: name in change["healed"])
     while its.controller.fabric()["failures"]:
         time.sleep(0.05)
     return started, change
 
 
-def _change(its: SopaLab, since: int, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while time.monotonic() < deadline:
-        for change in reversed(its.controller.get("/changes").json()["changes"]):
-            if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
-                return dict(change)
-        time.sleep(0.02)
-    raise RuntimeError("the controller has not told the change to every agent in time")
-
-
 def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
-    """Datagrams that a stream loses while a link is cut (if one is named), and those sent after every agent knew."""
+    """Return the datagrams that a stream loses while a link is down (if named), and those lost after all agents had
+    acknowledged.
+    """
     src, dst = its.tree.host("h0_0_2"), its.tree.host("h2_0_2")
     since = its.controller.fabric()["version"]
     told = float("inf")
@@ -122,13 +112,13 @@ def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
         time.sleep(1)
         if name is not None:
             its.lab.set_link(name, False)
-            change = _change(its, since, lambda change: name in change["failed"])
+            change = its.controller.wait_acknowledged(since, lambda change: name in change["failed"])
             told = change["at"] + change["acknowledged_ms"] / 1000
         time.sleep(1)
         cut_ends = time.time()
     if name is not None:
         its.lab.set_link(name, True)
-        _change(its, since, lambda change: name in change["healed"])
-    # the first datagrams of all waited for ARP
+        its.controller.wait_acknowledged(since, lambda change: name in change["healed"])
+    # the first datagrams were delayed by ARP
     lost = stream.lost(first=stream.sent_at[0] + 0.5, last=cut_ends)
     return len(lost), sum(moment > told for moment in lost)

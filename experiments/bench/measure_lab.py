@@ -1,4 +1,4 @@
-"""How long the k=8 lab takes to come up, and how much memory it holds: 80 switches, 128 hosts, 128 agents."""
+"""Start time and memory of the k=8 lab: 80 switches, 128 hosts, 128 agents."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.lab_measurement import measured_inside
+from experiments.bench.measuring import measured_in_lab
 from experiments.emulation.sopa_lab import SopaLab
 from topologies import FatTree
 from topologies.lab.network import default_rate
@@ -15,15 +15,14 @@ K = 8
 
 
 def measure() -> dict[str, Any]:
-    """Start the lab with controller and agents, in namespaces of its own, and stop it.
+    """Start the lab with controller and agents in namespaces of its own, and stop it.
 
     Returns
     -------
     dict
-        ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: what the machine's available memory
-        fell by meanwhile.
+        ``up_seconds`` until every agent has acknowledged, ``down_seconds``, and ``mib``: the decrease of the available memory.
     """
-    return measured_inside(_inside)
+    return measured_in_lab(_inside)
 
 
 def _inside() -> dict[str, Any]:

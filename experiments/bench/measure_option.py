@@ -1,4 +1,4 @@
-"""What the ``option`` carrier costs: nanoseconds per golden packet to write, to parse and to strip, beside empty programs."""
+"""The cost of the ``option`` carrier: nanoseconds per golden packet to write, parse and strip, with empty programs as baseline."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from sopa_ryu.agent.labeller import Labeller
 
 ROUNDS = 15
 REPEAT = 200_000
-# A program that changes its packet's length is not repeated on the same packet for ever: as often as there is room for words.
+# A program that changes the length of a packet can be repeated on it only until the header is full or empty of options.
 FRESH_PACKETS = 1_000
 LIMITS = {"write": 200, "strip": 150, "parse": 30}
-MAX_WORDS = 15
+MAX_HEADER_WORDS = 15
 
 Run = Callable[[int, bytes, int], int]
 
 
 def measure() -> dict[str, Any]:
-    """Time every golden packet that is labelled, stripped or believed, and those that pass as they are.
+    """Time every golden packet.
 
     Returns
     -------
     dict
-        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median over the golden packets of what the program adds to an
-        empty one, ``*_worst_ns`` with the sentence of that packet, and the same of packets that it leaves as they are.
+        For each of ``write``, ``strip`` and ``parse``: ``*_ns``, the median of the time added to that of an empty program over the
+        packets that it changes, ``*_worst_ns`` with the sentence of that packet, and ``*_left_ns`` for unchanged packets.
 
     Raises
     ------
@@ -74,22 +74,21 @@ def measure() -> dict[str, Any]:
 
 
 def _prepared(golden: Golden, labeller: Labeller) -> tuple[bytes, int]:
-    """The frame to time, and how often in a row: what grows or shrinks has a full header at one end and as few options as it has at
-    the other."""
+    """Return the frame to time and the number of repetitions, which the changing length of the packet limits."""
     if golden.counted not in ("labelled", "stripped"):
         return golden.frame, REPEAT
     short = golden.frame if golden.program == "write" else golden.result
     at = 18 if short[12:14] == b"\x81\x00" else 14
-    room = MAX_WORDS - (short[at] & 15)
+    room = MAX_HEADER_WORDS - (short[at] & 15)
     if at == 18:
-        room = 1  # the tag is in the frame only once
+        room = 1  # the VLAN tag is in the frame only once
     fits = (FABRIC_MTU - int.from_bytes(short[at + 2 : at + 4])) // 4
     room = min(room, fits)
     return (short if golden.program == "write" else labeller.run(short, repeat=room).data), room
 
 
 def _added(program: int, nothing: int, frame: bytes, repeat: int) -> float:
-    """Nanoseconds that a program needs more than an empty one: the median of rounds, in which the two take turns."""
+    """Return the additional nanoseconds of a program over an empty one: the median of alternating rounds."""
     runs = 1 if repeat == REPEAT else FRESH_PACKETS // ROUNDS
 
     def once(which: int) -> float:

@@ -1,4 +1,4 @@
-"""How long the candidate paths of one pair take at k=48, beside a shortest-path search over the same graph."""
+"""The time to compute the candidate paths of one pair at k=48, with a shortest-path search over the graph as baseline."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 50
 
 
 def measure() -> dict[str, Any]:
-    """Seconds for all 576 candidate paths of one inter-pod pair, from the structure and by networkx's search.
+    """Compute all 576 candidate paths of one inter-pod pair from the structure, and by a search of networkx.
 
     Returns
     -------

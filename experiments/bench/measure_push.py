@@ -1,4 +1,4 @@
-"""A failure told to every agent of a k=24 fabric: 3,456 of them, simulated, on one controller; beside a bare WebSocket server."""
+"""The time until 3,456 simulated agents of a k=24 fabric acknowledge a failure, with a bare WebSocket server as baseline."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import statistics
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from experiments.bench.measuring import peak_mib
 from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
 from sopa_ryu.runtime.limits import allow_files
 from topologies import FatTree
@@ -29,14 +29,13 @@ _SERVER = Path(__file__).with_name("bare_server.py")
 
 
 def measure() -> dict[str, Any]:
-    """Connect an agent for every host, then drain and undrain a link, which is told as any failure is.
+    """Connect an agent per host, then drain and restore a link repeatedly. Agents are informed as of a failure.
 
     Returns
     -------
     dict
-        Milliseconds from the request to the last agent's acknowledgement (of ``ROUNDS`` twice): the ``first`` one, the median and
-        the worst; the same for a bare eventlet WebSocket server that sends the same text (``bare_*``); and the memory that each
-        process held at most, in MiB.
+        Milliseconds from the request to the last acknowledgement, over twice ``ROUNDS``: the ``first`` one, median and maximum;
+        likewise for a bare eventlet WebSocket server with messages of the same size (``bare_*``); and peak memory in MiB.
     """
     tree = FatTree(K)
     allow_files()
@@ -45,7 +44,7 @@ def measure() -> dict[str, Any]:
         directory = Path(name)
         options = ["--sopa-settle=1", "--sopa-lldp-interval=0"]
         controller = ControllerProcess(K, directory / "controller.log", openflow, rest, options=options)
-        # one real switch is enough: the others count as failed, which makes the controller's work more
+        # one real switch is enough: the others count as failed, which adds work for the controller
         with controller, PrivateOvs(directory / "ovs", dummy=True) as ovs:
             _one_switch(tree, ovs, controller.openflow)
             controller.wait_connected(1)
@@ -55,7 +54,7 @@ def measure() -> dict[str, Any]:
                 controller.wait_agents(len(paths))
                 told = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
                 size = crowd.last_bytes
-            memory = _peak_mib(controller.pid)
+            memory = peak_mib(controller.pid)
         bare, bare_memory = _bare(directory, paths, size)
     return {
         "k": K,
@@ -85,18 +84,14 @@ def _one_switch(tree: FatTree, ovs: PrivateOvs, controller: str) -> None:
 
 
 def _drain(controller: ControllerProcess, turn: int) -> float:
-    """Milliseconds until every agent has acknowledged, as the controller saw it."""
+    """Return the milliseconds until every agent has acknowledged, as measured by the controller."""
     method = "DELETE" if turn % 2 else "PUT"
     version = controller.change(method, f"/drains/{DRAINED}").raise_for_status().json()["version"]
-    while True:
-        latest = controller.get("/changes").json()["changes"][0]
-        if latest["version"] == version and latest["acknowledged_ms"] is not None:
-            return float(latest["acknowledged_ms"])
-        time.sleep(0.1)
+    return float(controller.wait_acknowledged(version - 1, pause=0.1)["acknowledged_ms"])
 
 
 def _bare(directory: Path, paths: Sequence[str], size: int) -> tuple[list[float], float]:
-    """The same number of clients on a server that does nothing but send and count answers."""
+    """Measure a server that only sends and counts answers, with the same number of clients."""
     (port,) = free_ports(1)
     command = [sys.executable, str(_SERVER), str(port), str(len(paths)), str(size), str(2 * ROUNDS)]
     with ChildProcess(command, directory / "bare.log") as server:
@@ -105,11 +100,11 @@ def _bare(directory: Path, paths: Sequence[str], size: int) -> tuple[list[float]
             crowd.connect()
             server.wait_until(lambda: "done" in server.log_tail(), "all rounds were done", 120)
         lines = server.log.read_text().split("listening")[1].split()
-        return [float(word) for word in lines[: 2 * ROUNDS]], _peak_mib(server.pid)
+        return [float(word) for word in lines[: 2 * ROUNDS]], peak_mib(server.pid)
 
 
 class Crowd:
-    """Simulated agents: raw sockets in one thread, that acknowledge what they are sent. It costs some 10 µs a message."""
+    """Simulated agents: raw sockets in one thread that acknowledge every message, at some 10 µs per message."""
 
     def __init__(self, port: int, paths: Sequence[str], token: str = "") -> None:
         self.last_bytes = 0
@@ -135,7 +130,7 @@ class Crowd:
         self._selector.close()
 
     def connect(self) -> None:
-        """Open every channel, then begin to answer."""
+        """Open every channel, then start to acknowledge."""
         for path in self._paths:
             channel = socket.create_connection(("127.0.0.1", self._port))
             channel.sendall(
@@ -184,7 +179,7 @@ def _reader(channel: socket.socket, crowd: Crowd) -> Callable[[], None]:
 
 
 def _frame(buffer: bytearray) -> bytes | None:
-    """Take one frame's payload (RFC 6455, section 5.2) off the buffer, if it is all there."""
+    """Remove one complete frame (RFC 6455, section 5.2) from the buffer and return its payload, else None."""
     if len(buffer) < 2:
         return None
     length, at = buffer[1], 2
@@ -196,8 +191,3 @@ def _frame(buffer: bytearray) -> bytes | None:
     payload = bytes(buffer[at : at + length])
     del buffer[: at + length]
     return payload
-
-
-def _peak_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return round(next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 1)

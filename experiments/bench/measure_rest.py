@@ -1,4 +1,4 @@
-"""How fast REST answers beside normal work, and how little slow, stuck and bad clients delay a failure's way to the agents."""
+"""Latency of REST during normal work, and the delay of failure handling by slow, stuck and bad clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHANGES = 20
 STUCK_CLIENTS = 100
 BAD_A_SECOND, BAD_CONNECTIONS = 1000, 4
 SEED = 1
-# What clients of all kinds get wrong.
+# Requests that are rejected for different reasons.
 BAD = (
     b"GET /sopa/v1/paths?src=nowhere&dst=10.0.0.2 HTTP/1.1\r\nHost: x\r\n\r\n",
     b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
@@ -38,14 +38,14 @@ BAD = (
 
 
 def measure() -> dict[str, Any]:
-    """Ask for candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
+    """Request candidate paths of a k=24 fabric, and cut ports of a k=4 fabric with and without a crowd of bad clients.
 
     Returns
     -------
     dict
-        ``paths_*_ms``: from sending a request until its answer is here, at a steady rate whatever the answers take, the controller
-        on one processor. ``told_*_ms``: from before a port is cut until the last of 16 agents has acknowledged, alone and
-        (``crowded_*``) beside stuck clients and bad requests; ``bad_a_second``: how many of those were answered.
+        ``paths_*_ms``: from the due time of a request to its answer, at a constant rate, with the controller on one processor.
+        ``told_*_ms``: from cutting a port to the acknowledgement of the last of 16 agents, alone and (``crowded_*``) with stuck
+        clients and bad requests; ``bad_a_second``: the rate of answers to bad requests.
     """
     allow_files()
     with tempfile.TemporaryDirectory() as name:
@@ -59,7 +59,7 @@ def _paths(directory: Path) -> dict[str, Any]:
     directory.mkdir()
     openflow, rest = free_ports(2)
     tree = FatTree(LARGE_K)
-    # nobody is connected, and nothing is said to have failed: every answer has all its 144 paths
+    # without switches and before settling nothing counts as failed: every answer has all 144 paths
     options = ["--sopa-settle=3600"]
     with (
         ControllerProcess(LARGE_K, directory / "log", openflow, rest, options=options) as controller,
@@ -74,7 +74,7 @@ def _paths(directory: Path) -> dict[str, Any]:
         token = controller.agent_token_file.read_text().strip()
         crowd = stack.enter_context(Crowd(rest, [f"/sopa/v1/agents/{tree.ip(host)}" for host in tree.hosts()], token))
         crowd.connect()
-        # a process of its own: the agents' thread would hold up the clock
+        # a separate process: the thread of the agents would delay it
         with multiprocessing.get_context("fork").Pool(1) as pool:
             taken = pool.apply(_latencies, (tree, rest))
     return {
@@ -91,7 +91,7 @@ def _paths(directory: Path) -> dict[str, Any]:
 
 
 def _latencies(tree: FatTree, port: int) -> list[float]:
-    """Milliseconds from when a request was due until its answer is there, so that one slow answer counts for all behind it."""
+    """Return the milliseconds from the due time of each request to its answer: a slow answer also delays those behind it."""
     draw, hosts = random.Random(f"{SEED} bench rest"), list(tree.hosts())
     taken = []
     with socket.create_connection(("127.0.0.1", port)) as connection, connection.makefile("rb") as answers:
@@ -111,7 +111,7 @@ def _latencies(tree: FatTree, port: int) -> list[float]:
 
 
 def _read_answer(answers: Any) -> int:
-    """Read one answer off a connection; its status."""
+    """Read one answer from a connection and return its status."""
     status = int(answers.readline().split()[1])
     length = 0
     while (line := answers.readline().strip().lower()) != b"":
@@ -167,18 +167,14 @@ def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
             version = controller.fabric()["version"]
             started = time.time()
             dummy.set_port(switch, port, up)
-            while True:
-                latest = controller.get("/changes", limit="1").json()["changes"]
-                if latest and latest[0]["version"] > version and latest[0]["acknowledged_ms"] is not None:
-                    told.append(1000 * (latest[0]["at"] - started) + latest[0]["acknowledged_ms"])
-                    break
-                time.sleep(0.01)
+            change = controller.wait_acknowledged(version)
+            told.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
     return told
 
 
 @contextmanager
 def _stuck(port: int) -> Iterator[None]:
-    """Clients that begin a request and never end it, and such that ask for a long answer and do not read it."""
+    """Run clients that never complete a request, and clients that do not read a long answer."""
     with ExitStack() as stack:
         for number in range(STUCK_CLIENTS):
             each = stack.enter_context(socket.socket())
@@ -193,7 +189,7 @@ def _stuck(port: int) -> Iterator[None]:
 
 @contextmanager
 def _bad(port: int) -> Iterator[list[int]]:
-    """Clients that send bad requests, one after the other; how many each has had answered."""
+    """Run clients that send bad requests in sequence. Yields the number of answers per client."""
     answered = [0] * BAD_CONNECTIONS
     ended = threading.Event()
 
@@ -204,7 +200,7 @@ def _bad(port: int) -> Iterator[list[int]]:
             while not ended.is_set():
                 connection.sendall(BAD[answered[number] % len(BAD)])
                 if _read_answer(answers) < 400:
-                    raise RuntimeError("a bad request was taken for a good one")
+                    raise RuntimeError("a bad request was accepted")
                 answered[number] += 1
                 due += pause
                 time.sleep(max(0.0, due - time.monotonic()))

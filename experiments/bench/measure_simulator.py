@@ -1,4 +1,4 @@
-"""The simulator's speed in packet-hops a second, with its own event list and with ns-3's heap, run by run in turns."""
+"""Speed of the simulator in packet-hops per second, with its own event list and with the heap of ns-3 in alternation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from experiments.workloads.pairs import inter_pod_permutation
 from topologies import FatTree
 
 SIZES = {4: 10_000_000, 8: 2_000_000, 16: 300_000}
-"""Bytes of each flow of a permutation, by k: about as many hops for each."""
+"""Bytes per flow of a permutation, by k: about the same number of hops for each."""
 ROUNDS = 3
 SCALE = Scale(1000.0, 1.0)
 
@@ -28,8 +28,8 @@ def measure() -> dict[str, Any]:
     Returns
     -------
     dict
-        For each k the hops, ``hops_per_second`` of both event lists, and ``ratio``; ``most_mib`` of all runs. Why there is nothing,
-        where ns-3 is not installed.
+        For each k the hops, ``hops_per_second`` of both event lists, and ``ratio``; ``most_mib`` of all runs. Without ns-3, the
+        reason why nothing was measured.
     """
     try:
         program = str(build())

@@ -24,6 +24,7 @@ from sopa_ryu.rest.access import AGENTS, OPERATORS
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 15.0
+CHANGE_SECONDS = 20.0
 
 
 class ProcessError(RuntimeError):
@@ -217,6 +218,34 @@ class ControllerProcess(ChildProcess):
         """Return True if exactly that many agents have acknowledged the current version."""
         body = self.get("/agents", limit="1").json()
         return bool(body["total"] == agents and not body["behind"])
+
+    def wait_acknowledged(
+        self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02
+    ) -> dict[str, Any]:
+        """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
+
+        Parameters
+        ----------
+        since : int
+        wanted : callable
+            Selects changes; default: any.
+        pause : float
+            Seconds between requests.
+
+        Raises
+        ------
+        ProcessError
+            After 20 s.
+        """
+        deadline = time.monotonic() + CHANGE_SECONDS
+        while time.monotonic() < deadline:
+            for change in reversed(self.get("/changes").json()["changes"]):
+                if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
+                    return dict(change)
+            time.sleep(pause)
+        raise ProcessError(
+            f"no expected change after version {since} was acknowledged by all agents in {CHANGE_SECONDS:g} s"
+        )
 
     def _answers(self) -> bool:
         try:

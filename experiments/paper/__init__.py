@@ -1,1 +1,1 @@
-"""The papers' evaluation as runs in the simulator: ``sopa experiment paper``, with tables "paper, here, ratio"."""
+"""The evaluations of the papers as runs in the simulator: ``sopa experiment paper``, with tables "paper, here, ratio"."""

@@ -1,4 +1,4 @@
-"""The SOPA paper's figures of a few flows in a small fabric: 3, 5, 7 to 10, and the sweep of section 3.1. Pure."""
+"""Figures of the SOPA paper with few flows in a small fabric: 3, 5, 7 to 10, and the ratios of section 3.1. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ NO_SACK = "rps+sack=off"
 
 
 def oversubscription() -> Figure:
-    """Section 3.1 and figure 3."""
+    """Return section 3.1 and figure 3."""
     papers = {"1:1": 986.06, "4:3": 966.31, "2:1": 578.42, "4:1": 296.03}
     workloads = {ratio: "single-flow" if ratio == "1:1" else f"single-flow-{ratio}" for ratio in papers}
     names = {ratio: workload.replace(":", "-") for ratio, workload in workloads.items()}
@@ -19,13 +19,13 @@ def oversubscription() -> Figure:
     rows += [Row(f"sopa, {ratio}, Mbit/s", name, "sopa", "mean") for ratio, name in names.items()]
     rows += [
         Row("rps, 4:1, fast retransmits", "single-flow-4-1", "rps", "fast_retransmits", 347),
-        Row("rps, 4:1, sent again", "single-flow-4-1", "rps", "retransmits", 2406),
+        Row("rps, 4:1, retransmitted packets", "single-flow-4-1", "rps", "retransmits", 2406),
         *(
             Row(f"rps without SACK, {ratio}, Mbit/s", names[ratio], NO_SACK, "mean", paper)
             for ratio, paper in papers.items()
         ),
         Row("rps without SACK, 4:1, fast retransmits", "single-flow-4-1", NO_SACK, "fast_retransmits", 347),
-        Row("rps without SACK, 4:1, sent again", "single-flow-4-1", NO_SACK, "retransmits", 2406),
+        Row("rps without SACK, 4:1, retransmitted packets", "single-flow-4-1", NO_SACK, "retransmits", 2406),
     ]
     return Figure(
         "oversubscription",
@@ -35,22 +35,24 @@ def oversubscription() -> Figure:
         BOTH,
         (
             "The paper's rate at 1:1 is above what 1460 of 1500 bytes allow (973.3 Mbit/s): it seems to count TCP's header.",
-            "ns-3 had no selective acknowledgements until 3.26; what it does without them has changed since. The TCP of "
-            "then never has them.",
+            "ns-3 has selective acknowledgements since 3.26; its behaviour without them has changed since. Legacy TCP never "
+            "uses them.",
             "2,406 are 3.35% of 71,820 packets of 1460 bytes: the paper's 100 MB are 104,857,600 bytes, here 100,000,000.",
         ),
     )
 
 
 def paths() -> Figure:
-    """Figure 5."""
+    """Return figure 5."""
     part = Part("single-flow", "single-flow", 4, ("rps", "sopa"), 1.6, 5)
     whole = {"0.0": 24.89, "0.1": 25.10, "1.0": 25.01, "1.1": 25.00}
     rows = [
-        Row("rps, most from the average in 500 of the first 2000 packets, %", part.name, "rps", "deviation", 13.6),
-        Row("sopa, the same", part.name, "sopa", "deviation"),
+        part.row(
+            "rps, largest deviation from the average per 500 of the first 2000 packets, %", "rps", "deviation", 13.6
+        ),
+        part.row("sopa, the same", "sopa", "deviation"),
         *(
-            Row(f"rps, packets of the whole flow on path {path}, %", part.name, "rps", f"path {path}", found)
+            part.row(f"rps, packets of the whole flow on path {path}, %", "rps", f"path {path}", found)
             for path, found in whole.items()
         ),
     ]
@@ -60,17 +62,17 @@ def paths() -> Figure:
 
 
 def failed_link() -> Figure:
-    """Figures 7 and 8."""
+    """Return figures 7 and 8."""
     part = Part("asymmetric", "asymmetric", 4, ("sopa", "rps"), 0.16, 5)
     rows = [
-        Row("sopa, flow 0 to 4, Mbit/s", part.name, "sopa", "flow 0"),
-        Row("sopa, flow 8 to 5, Mbit/s", part.name, "sopa", "flow 1"),
-        Row("sopa, delay on paths that overlap, us", part.name, "sopa", "overlapping_delay"),
-        Row("sopa, delay on the others, us", part.name, "sopa", "other_delay"),
-        Row("sopa, flow 8 to 5, reordered %", part.name, "sopa", "flow 1 reordered_percent"),
-        Row("sopa, fast retransmits", part.name, "sopa", "fast_retransmits"),
-        Row("rps, flow 0 to 4, Mbit/s", part.name, "rps", "flow 0"),
-        Row("rps, flow 8 to 5, Mbit/s", part.name, "rps", "flow 1"),
+        part.row("sopa, flow 0 to 4, Mbit/s", "sopa", "flow 0"),
+        part.row("sopa, flow 8 to 5, Mbit/s", "sopa", "flow 1"),
+        part.row("sopa, delay on shared paths, us", "sopa", "overlapping_delay"),
+        part.row("sopa, delay on other paths, us", "sopa", "other_delay"),
+        part.row("sopa, flow 8 to 5, reordered %", "sopa", "flow 1 reordered_percent"),
+        part.row("sopa, fast retransmits", "sopa", "fast_retransmits"),
+        part.row("rps, flow 0 to 4, Mbit/s", "rps", "flow 0"),
+        part.row("rps, flow 8 to 5, Mbit/s", "rps", "flow 1"),
     ]
     return Figure(
         "failed-link",
@@ -78,29 +80,29 @@ def failed_link() -> Figure:
         (part,),
         tuple(rows),
         BOTH,
-        ("The paper does not say how much the flows send: 10 MB each. Delays are of the time when both send.",),
+        ("The paper does not specify the size of the flows: here 10 MB each. Delays are those while both send.",),
     )
 
 
 def four_flows() -> Figure:
-    """Figures 9 and 10."""
+    """Return figures 9 and 10."""
     part = Part("four-flows", "four-flows", 4, ("sopa", "rps", NO_SACK), 0.2, 5)
     rows = [
-        Row("sopa, mean Mbit/s", part.name, "sopa", "mean", 475.0),
-        Row("rps, mean Mbit/s", part.name, "rps", "mean", 378.30),
-        Row("rps without SACK, mean Mbit/s", part.name, NO_SACK, "mean", 378.30),
-        Row("rps, slowest", part.name, "rps", "minimum", 360.55),
-        Row("rps, fastest", part.name, "rps", "maximum", 404.27),
-        Row("rps, fast retransmits of a flow", part.name, "rps", "fast_retransmits_of_a_flow", 25.25),
-        Row("sopa, fast retransmits of a flow", part.name, "sopa", "fast_retransmits_of_a_flow", 0.0),
-        Row("rps, reordered %", part.name, "rps", "reordered_percent", 14.92),
-        Row("sopa, reordered %", part.name, "sopa", "reordered_percent", 0.4),
-        Row("rps, longest delay, us", part.name, "rps", "delay_most", 687.4),
-        Row("sopa, longest delay, us", part.name, "sopa", "delay_most", 366.27),
-        Row("rps, shortest delay, us", part.name, "rps", "delay_least", 211.0),
-        Row("sopa, shortest delay, us", part.name, "sopa", "delay_least", 187.0),
-        Row("rps, longest queue, packets", part.name, "rps", "queue_most"),
-        Row("sopa, longest queue, packets", part.name, "sopa", "queue_most"),
+        part.row("sopa, mean Mbit/s", "sopa", "mean", 475.0),
+        part.row("rps, mean Mbit/s", "rps", "mean", 378.30),
+        part.row("rps without SACK, mean Mbit/s", NO_SACK, "mean", 378.30),
+        part.row("rps, slowest", "rps", "minimum", 360.55),
+        part.row("rps, fastest", "rps", "maximum", 404.27),
+        part.row("rps, fast retransmits of a flow", "rps", "fast_retransmits_of_a_flow", 25.25),
+        part.row("sopa, fast retransmits of a flow", "sopa", "fast_retransmits_of_a_flow", 0.0),
+        part.row("rps, reordered %", "rps", "reordered_percent", 14.92),
+        part.row("sopa, reordered %", "sopa", "reordered_percent", 0.4),
+        part.row("rps, longest delay, us", "rps", "delay_most", 687.4),
+        part.row("sopa, longest delay, us", "sopa", "delay_most", 366.27),
+        part.row("rps, shortest delay, us", "rps", "delay_least", 211.0),
+        part.row("sopa, shortest delay, us", "sopa", "delay_least", 187.0),
+        part.row("rps, longest queue, packets", "rps", "queue_most"),
+        part.row("sopa, longest queue, packets", "sopa", "queue_most"),
     ]
     return Figure(
         "four-flows",

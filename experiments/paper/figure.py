@@ -1,4 +1,4 @@
-"""What the papers' figures and numbers are made of here: runs, and which of their measures belongs beside which number. Pure."""
+"""Figures of the papers: their runs, and the measure for each number of the papers. Pure."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass, field, replace
 
 @dataclass(frozen=True)
 class Part:
-    """Runs of one workload, in one fabric: what one ``sopa experiment run --backend ns3`` does.
+    """Runs of one workload in one fabric, as of one ``sopa experiment run --backend ns3``.
 
     Attributes
     ----------
     name : str
-        Of its directory.
+        Name of its directory.
     workload : str
     k : int
     schemes : tuple of str
     seconds : float
-        The time that decides the workload's sizes.
+        Scale of the workload; see `Scale.seconds`.
     seeds : int
     options : tuple of str
-        The simulator's, ``NAME=VALUE``.
+        Options of the simulator, ``NAME=VALUE``.
     """
 
     name: str
@@ -32,20 +32,24 @@ class Part:
     seeds: int = 1
     options: tuple[str, ...] = ()
 
+    def row(self, title: str, scheme: str, measure: str, paper: float | None = None) -> Row:
+        """Return a row with a measure of these runs."""
+        return Row(title, self.name, scheme, measure, paper)
+
 
 @dataclass(frozen=True)
 class Row:
-    """One number.
+    """A row of a table: one number of a paper, or a measure without one.
 
     Attributes
     ----------
     title : str
     part, scheme : str
-        Which runs.
+        The runs.
     measure : str
-        Which of `measures.measure`'s; the mean over seeds is told.
+        Name in `measures.measure`; the table has the mean over seeds.
     paper : float or None
-        The paper's number; None where it has none.
+        Number in the paper, if any.
     """
 
     title: str
@@ -57,14 +61,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Variant:
-    """What else is set in the simulator, for all parts of a figure.
+    """Further options of the simulator for all parts of a figure.
 
     Attributes
     ----------
     name : str
-        At the end of its parts' directories; empty for the first one.
+        Suffix of the directories of its parts; empty for the first one.
     title : str
-        Of its column.
+        Title of its column.
     options : tuple of str
         ``NAME=VALUE``.
     """
@@ -74,7 +78,7 @@ class Variant:
     options: tuple[str, ...] = ()
 
     def of(self, part: Part) -> Part:
-        """A part with these options, too."""
+        """Return a part with these options added."""
         name = f"{part.name}-{self.name}" if self.name else part.name
         return replace(part, name=name, options=(*self.options, *part.options))
 
@@ -86,15 +90,15 @@ class Figure:
     Attributes
     ----------
     name : str
-        On the command line.
+        Name on the command line.
     source : str
-        Where the paper has it.
+        Its place in the paper.
     parts : tuple of Part
     rows : tuple of Row
     variants : tuple of Variant
-        Each has every part, and a column in the table.
+        Each has all parts, and a column in the table.
     notes : tuple of str
-        What the paper leaves unsaid, and what was chosen.
+        What the paper leaves open, and the choices made.
     """
 
     name: str
@@ -105,21 +109,21 @@ class Figure:
     notes: tuple[str, ...] = ()
 
     def runs(self) -> Iterator[Part]:
-        """Every part in each variant."""
+        """Yield every part in each variant."""
         for variant in self.variants:
             yield from map(variant.of, self.parts)
 
 
 @dataclass(frozen=True)
 class TableCell:
-    """What was measured for a row.
+    """The measured value of a row in one variant.
 
     Attributes
     ----------
     here : float
-        The mean over seeds.
+        Mean over seeds.
     spread : float or None
-        Half of the 95% interval; None for one seed.
+        Half width of the 95% interval; None for one seed.
     seeds : int
     """
 
@@ -130,18 +134,18 @@ class TableCell:
 
 @dataclass(frozen=True)
 class RunData:
-    """What is kept of a run when all of it would be too much: enough for every table.
+    """The data that are kept of a run: enough for every table, without its traces.
 
     Attributes
     ----------
     scheme : str
     seed : int
     measures : mapping
-        By name; see `measures.measure`.
+        Measures by name; see `measures.measure`.
     mbit : tuple of float
-        Each flow's throughput, in the order of the plan; with one decimal.
+        Throughput of each flow in the order of the plan, with one decimal.
     record : mapping
-        Command, options, program, hops and seconds of the processor.
+        Command, options, digest of the program, and packet-hops.
     """
 
     scheme: str

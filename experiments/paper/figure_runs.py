@@ -1,4 +1,4 @@
-"""Does the papers' experiments in the simulator, and writes their tables, figures and data."""
+"""Runs the experiments of the papers in the simulator, and writes tables, figures and data."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from topologies import FatTree
 QUEUE_PACKETS = 100
 PACKET_BYTES, HEADER_BYTES = 1500, 40
 MIN_SPREAD = 1e-6
-"""Less of it, as a share of the mean, is what adding up floating-point numbers leaves."""
+"""Smaller intervals, as a share of the mean, are rounding errors."""
 FAILED = "asymmetric"
-"""The workload whose first two flows are those of the SOPA paper's figure 7."""
+"""Workload whose first two flows are those of figure 7 of the SOPA paper."""
 
 
 def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
-    """The same figure in another fabric, or with other seeds.
+    """Return a figure with another fabric or number of seeds.
 
     Raises
     ------
     WorkloadError
-        If a workload of it cannot be done there.
+        If a workload is impossible in the fabric.
     """
     parts = tuple(replace(part, k=k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
     for part in parts:
@@ -45,12 +45,12 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
 
 
 def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
-    """What is to be done for some figures; what several have in common, once for each directory.
+    """Return the campaigns of some figures. Parts that figures share occur once.
 
     Raises
     ------
     ResultsError
-        If a directory holds something else.
+        If a directory contains something else.
     """
     found = []
     for part in _parts(figures):
@@ -79,19 +79,19 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
 
 
 def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
-    """What is kept of a part's runs.
+    """Return the data of the runs of a part.
 
     Parameters
     ----------
     part : Part
     out : Path
     partial : bool
-        Whether some, or all, may be missing.
+        Accept missing runs.
 
     Raises
     ------
     ResultsError
-        If one is missing or damaged.
+        If a run is missing or damaged.
     """
     results = Results(out / part.name)
     payload = ns3.DEFAULT_MBIT * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
@@ -111,7 +111,7 @@ def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
 
 
 def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Sequence[RunData]]) -> TableCell | None:
-    """What was measured for one of a figure's rows; None if no run has it.
+    """Return the measured value of a row in a variant; None if no run has it.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Se
     row : Row
     variant : Variant
     kept : mapping
-        From the name of each part, in its variant, to what is kept of its runs.
+        From the name of each part, in its variant, to the data of its runs.
     """
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
     its = [run for run in kept.get(part.name, ()) if run.scheme == row.scheme and run.seed <= part.seeds]
@@ -132,22 +132,22 @@ def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Se
 
 
 def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], partial: bool = False) -> None:
-    """Tables, figures and data of what has been run.
+    """Write tables, figures and data of the complete runs.
 
     Parameters
     ----------
     figures : sequence of Figure
     out : Path
-        Gets ``tables.md``, and ``data/PART.json`` for each part; each part's directory gets its report.
+        Directory of ``tables.md``, and of ``data/PART.json`` per part. The report of a part is written to its directory.
     say : callable
-        Given a table for a terminal of each figure.
+        Receives the table of each figure for a terminal.
     partial : bool
-        Whether runs may be missing: those are left out, and figures of which there is nothing.
+        Accept missing runs, and omit figures without any run.
 
     Raises
     ------
     ResultsError
-        If a run is missing or damaged, or something cannot be written.
+        If a run is missing or damaged, or a file cannot be written.
     """
     kept = {}
     for part in _parts(figures):
@@ -156,7 +156,7 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
             report(out / part.name, say=lambda _text: None)
     figures = [figure for figure in figures if any(part.name in kept for part in figure.runs())]
     if not kept:
-        raise ResultsError(f"{out} has no run of these figures yet")
+        raise ResultsError(f"{out} contains no run of these figures")
     for figure in figures:
         say(terminal(figure, kept))
     try:
@@ -169,28 +169,28 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
 
 
 def compact(runs: Sequence[RunData]) -> str:
-    """JSON with a line for each run."""
+    """Return runs as JSON with one line per run."""
     return "[\n" + ",\n".join(json.dumps(asdict(run), separators=(",", ":")) for run in runs) + "\n]\n"
 
 
 def read(text: str) -> list[RunData]:
-    """What `compact` wrote; `ResultsError` if it is damaged."""
+    """Parse the output of `compact`. Raises `ResultsError` if it is damaged."""
     try:
         found = json.loads(text)
         if not isinstance(found, list):
-            raise ResultsError("data of runs are damaged: they are no list")
+            raise ResultsError("data of runs are damaged: not a list")
         return [RunData(**{**one, "mbit": tuple(one["mbit"])}) for one in found]
     except (ValueError, TypeError, KeyError) as error:
         raise ResultsError(f"data of runs are damaged: {error}") from error
 
 
 def tables(figures: Iterable[Figure], kept: Mapping[str, Sequence[RunData]]) -> str:
-    """The tables of figures, without rows that no run has measured yet."""
+    """Return the tables of figures, without rows that no run has measured."""
     return "\n".join(markdown(figure, kept) for figure in figures)
 
 
 def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
-    """A figure's table for a text."""
+    """Return the table of a figure in Markdown."""
     titles = _titles(figure)
     lines = [f"## {figure.name}", "", f"{figure.source}.", "", _line(titles), "|---|" + "---:|" * (len(titles) - 1)]
     lines += [_line(cells) for cells in _rows(figure, kept)]
@@ -199,7 +199,7 @@ def markdown(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> str:
 
 
 def terminal(figure: Figure, kept: Mapping[str, Sequence[RunData]]) -> Table:
-    """The same for a terminal."""
+    """Return the table of a figure for a terminal."""
     table = Table(title=figure.source, title_justify="left", box=None)
     for number, title in enumerate(_titles(figure)):
         table.add_column(title, justify="right" if number else "left")
@@ -243,7 +243,7 @@ def _number(value: float) -> str:
 
 
 def _parts(figures: Iterable[Figure]) -> list[Part]:
-    """Each directory's part once, with every scheme and seed that a figure wants of it."""
+    """Return the part of each directory once, with all schemes and seeds that any figure needs."""
     found: dict[str, Part] = {}
     for part in (part for figure in figures for part in figure.runs()):
         before = found.get(part.name, part)

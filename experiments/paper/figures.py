@@ -1,4 +1,4 @@
-"""Every figure, example and number of the SOPA paper's sections 3 and 4, and the PLTS paper's experiment, by name. Pure."""
+"""All figures by name: those and the examples and numbers of sections 3 and 4 of the SOPA paper, and the PLTS paper's. Pure."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
         )
     }
 )
-"""By name, those that take longest last."""
+"""All figures by name; those with the longest runs are last."""

@@ -1,4 +1,4 @@
-"""What the papers do not have: fabrics of all sizes, and what the slowest flow depends on. Pure."""
+"""Figures that the papers lack: fabrics of all sizes, and the factors that the slowest flow depends on. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from experiments.paper.common import (
     permutation_part,
     production_part,
 )
-from experiments.paper.figure import Figure, Row, Variant
+from experiments.paper.figure import Figure, Variant
 
 
 def sizes() -> Figure:
-    """The permutation with every scheme."""
+    """Return the permutation in fabrics of all sizes with every scheme."""
     parts = tuple(
         permutation_part(k, tuple(one for one in ALL if k <= SEVERAL_SEEDS_UP_TO or one != "plts-rnd"), _seeds_of(k))
         for k in SIZES
     )
     rows = tuple(
-        Row(f"k={part.k}, {scheme}, {what}", part.name, scheme, measure)
+        part.row(f"k={part.k}, {scheme}, {what}", scheme, measure)
         for part in parts
         for scheme in part.schemes
         for what, measure in (("mean Mbit/s", "mean"), ("slowest", "minimum"))
@@ -39,7 +39,7 @@ def sizes() -> Figure:
         parts,
         rows,
         (WRITTEN,),
-        (f"plts-rnd is rps in the simulator, packet for packet, and is left out above k={SEVERAL_SEEDS_UP_TO}.",),
+        (f"plts-rnd is identical to rps in the simulator and omitted above k={SEVERAL_SEEDS_UP_TO}.",),
     )
 
 
@@ -48,7 +48,7 @@ def _seeds_of(k: int) -> int:
 
 
 def starts() -> Figure:
-    """What the slowest flow depends on."""
+    """Return the factors that the slowest flow of SOPA depends on."""
     variants = (
         WRITTEN,
         PACED,
@@ -60,7 +60,7 @@ def starts() -> Figure:
     )
     part = permutation_part(K, ("sopa",))
     rows = tuple(
-        Row(what, part.name, "sopa", measure, paper)
+        part.row(what, "sopa", measure, paper)
         for what, measure, paper in (
             ("mean Mbit/s", "mean", 925.13),
             ("slowest", "minimum", 910.0),
@@ -70,7 +70,7 @@ def starts() -> Figure:
     )
     return Figure(
         "starts",
-        "what SOPA's slowest flow depends on if every host sends and receives, k=24",
+        "factors of the slowest flow of SOPA if every host sends and receives, k=24",
         (part,),
         rows,
         variants,
@@ -78,56 +78,56 @@ def starts() -> Figure:
 
 
 def hedera_period() -> Figure:
-    """What Hedera depends on."""
+    """Return the influence of the polling interval of Hedera."""
     part = pairs_part(K, ("hedera",))
     variants = (
         replace(WRITTEN, title="every 10 ms"),
         *(Variant(f"hedera-{ms}ms", f"every {ms} ms", (f"hedera-period={ms}ms",)) for ms in (20, 50, 80)),
     )
     rows = (
-        Row("mean Mbit/s (the abstract)", part.name, "hedera", "mean", 615.1),
-        Row("slowest", part.name, "hedera", "minimum"),
+        part.row("mean Mbit/s (the abstract)", "hedera", "mean", 615.1),
+        part.row("slowest", "hedera", "minimum"),
     )
     return Figure(
         "hedera-period",
-        "how often Hedera's controller looks, in the runs of figure 11, k=24",
+        "polling interval of the Hedera controller, in the runs of figure 11, k=24",
         (part,),
         rows,
         variants,
         (
-            "A flow that has a link for itself takes 83 ms here: a controller that looks less often finds only those that others "
-            "have slowed down.",
+            "A flow that has a link for itself takes 83 ms here: with a longer interval the controller finds only flows that "
+            "others have slowed down.",
         ),
     )
 
 
 def hashing() -> Figure:
-    """What ECMP depends on, and Hedera where its flows are too short for it."""
+    """Return the influence of hash functions on ECMP, and on Hedera with flows that are too short for it."""
     pairs, production = pairs_part(K, ("ecmp", "hedera")), production_part("production", ("ecmp", "hedera"))
     rows = (
-        Row("section 4.3, ecmp, mean Mbit/s", pairs.name, "ecmp", "mean", 217.6),
-        Row("ecmp, mean Mbit/s (the abstract)", pairs.name, "ecmp", "mean", 520.5),
-        Row("section 4.3, hedera, mean Mbit/s", pairs.name, "hedera", "mean", 229.3),
-        Row("hedera, mean Mbit/s (the abstract)", pairs.name, "hedera", "mean", 615.1),
-        Row("section 4.4, ecmp, a host's mean, Mbit/s", production.name, "ecmp", "host_mean", 103.849),
-        Row("section 4.4, hedera, a host's mean, Mbit/s", production.name, "hedera", "host_mean", 105.005),
+        pairs.row("section 4.3, ecmp, mean Mbit/s", "ecmp", "mean", 217.6),
+        pairs.row("ecmp, mean Mbit/s (the abstract)", "ecmp", "mean", 520.5),
+        pairs.row("section 4.3, hedera, mean Mbit/s", "hedera", "mean", 229.3),
+        pairs.row("hedera, mean Mbit/s (the abstract)", "hedera", "mean", 615.1),
+        production.row("section 4.4, ecmp, a host's mean, Mbit/s", "ecmp", "host_mean", 103.849),
+        production.row("section 4.4, hedera, a host's mean, Mbit/s", "hedera", "host_mean", 105.005),
     )
-    alike = Variant(f"{LEGACY.name}-alike", "all alike", (*LEGACY.options, "hash=same"))
+    alike = Variant(f"{LEGACY.name}-alike", "the same in all", (*LEGACY.options, "hash=same"))
     return Figure(
         "hashing",
-        "how switches hash flows, in the runs of figure 11 and section 4.4, 20 us a link, TCP of then, k=24",
+        "hash functions of switches, in the runs of figure 11 and section 4.4, 20 us per link, legacy TCP, k=24",
         (pairs, production),
         rows,
-        (replace(LEGACY, title="each in its own way"), alike),
+        (replace(LEGACY, title="one per switch"), alike),
         (
-            "Where all switches hash alike, flows that an aggregation switch gets have the same hash already: 12 of the 144 paths "
-            "between two pods are used.",
+            "If all switches use the same hash, the flows of an aggregation switch already have equal hashes: 12 of the 144 "
+            "paths between two pods are used.",
         ),
     )
 
 
 def first_path() -> Figure:
-    """Where the paper's hosts began."""
+    """Return the influence of the first path of each flow."""
     part = pairs_part(K, ("sopa+fr=3", "sopa"))
     variants = tuple(
         Variant(name, title, (*LEGACY.options, *options))
@@ -138,7 +138,7 @@ def first_path() -> Figure:
         )
     )
     rows = tuple(
-        Row(what, part.name, scheme, measure, paper)
+        part.row(what, scheme, measure, paper)
         for what, scheme, measure, paper in (
             ("threshold 3, fast retransmits", "sopa+fr=3", "fast_retransmits", 2_728),
             ("threshold 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
@@ -151,9 +151,9 @@ def first_path() -> Figure:
     )
     return Figure(
         "first-path",
-        "on which of its candidate paths each flow of figure 6 begins, 20 us a link, TCP of then, k=24",
+        "first candidate path of each flow of figure 6, 20 us per link, legacy TCP, k=24",
         (part,),
         rows,
         variants,
-        ("The paper does not say where flows begin.",),
+        ("The paper does not specify the first path of a flow.",),
     )

@@ -1,4 +1,4 @@
-"""What is told of one run: numbers by name, from its records. Pure."""
+"""Measures of one run by name, from its records. Pure."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from experiments.paper.figure import RunData
 from experiments.report.statistics import largest_deviation, losses, path_windows
 
 WINDOWS = 4
-"""Of 500 packets, as in the SOPA paper's figure 5."""
+"""Number of windows of 500 packets, as in figure 5 of the SOPA paper."""
 MIN_PACKETS = 50
-"""So many have to have taken a path for its delay to say something."""
+"""Minimum number of packets for a mean delay of a path."""
 
 
 def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> dict[str, float]:
-    """Numbers by their names.
+    """Return the measures of a run by name.
 
     Parameters
     ----------
     run : RunRecord
     flows : sequence of FlowRecord
     payload : float
-        What a link carries of it, in Mbit/s.
+        Maximum payload rate of a link in Mbit/s.
     failed : bool
-        Whether flows 0 and 1 are those of the SOPA paper's figure 7, of which the first has half of the paths.
+        Flows 0 and 1 are those of figure 7 of the SOPA paper, of which the first has half of the paths.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
 
 
 def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> RunData:
-    """What is kept of a run."""
+    """Return the data that are kept of a run."""
     record = {
         "command": run.command,
         "options": dict(run.options),
@@ -79,7 +79,7 @@ def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bo
 
 
 def host_mbit(flows: Sequence[FlowRecord]) -> list[float]:
-    """What each sending host got through, all its flows together, from the start of the first to the end of the last."""
+    """Return the throughput of each sending host: all its flows, from the start of the first to the end of the last."""
     by_host: dict[str, list[FlowRecord]] = {}
     for flow in flows:
         by_host.setdefault(flow.src, []).append(flow)
@@ -112,7 +112,9 @@ def _of_traces(run: RunRecord) -> dict[str, float]:
 
 
 def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
-    """Of the SOPA paper's figure 7: the second flow's packets on the first one's paths, and on the others, while both send."""
+    """Return the measures of figure 7 of the SOPA paper: delays of the second flow on paths of the first and on others,
+    while both send.
+    """
     both = sorted(flows, key=lambda flow: flow.flow)
     found = {}
     for flow in both:
@@ -129,5 +131,5 @@ def _of_two(run: RunRecord, flows: Sequence[FlowRecord]) -> dict[str, float]:
 
 
 def _short(value: float) -> float:
-    """To six significant digits: what is kept has to be small."""
+    """Round to six significant digits, to keep files small."""
     return float(f"{value:.6g}")

@@ -1,54 +1,41 @@
-"""The SOPA paper's figures of 3,456 hosts: 4, 6, 11 and 12, example 2, section 4.4; and the PLTS paper's of 54. Pure."""
+"""Figures of the SOPA paper with 3,456 hosts: 4, 6, 11, 12, example 2, section 4.4; and that of the PLTS paper with 54. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from experiments.paper.common import BOTH, LEGACY, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
-from experiments.paper.figure import Figure, Part, Row
+from experiments.paper.figure import Figure, Part
 
 
 def thresholds() -> Figure:
-    """Example 1, figures 4 and 6."""
+    """Return example 1, figures 4 and 6."""
     schemes = tuple(with_threshold(base, threshold) for base in ("rps", "sopa") for threshold in THRESHOLDS)
     part = pairs_part(K, schemes)
     paper = dict(zip(THRESHOLDS, (28_708, 6_753, 516, 62, 3), strict=True))
     means = {10: 896.24, 15: 919.82, 20: 921.16}
     rows = [
-        Row(
-            f"rps, {threshold}, fast retransmits",
-            part.name,
-            with_threshold("rps", threshold),
-            "fast_retransmits",
-            found,
-        )
+        part.row(f"rps, {threshold}, fast retransmits", with_threshold("rps", threshold), "fast_retransmits", found)
         for threshold, found in paper.items()
     ]
     rows += [
-        Row(f"rps, {threshold}, mean Mbit/s", part.name, with_threshold("rps", threshold), "mean", means.get(threshold))
+        part.row(f"rps, {threshold}, mean Mbit/s", with_threshold("rps", threshold), "mean", means.get(threshold))
         for threshold in THRESHOLDS
     ]
     rows += [
-        Row(f"rps, {threshold}, slowest", part.name, with_threshold("rps", threshold), "minimum")
-        for threshold in THRESHOLDS
+        part.row(f"rps, {threshold}, slowest", with_threshold("rps", threshold), "minimum") for threshold in THRESHOLDS
     ]
     rows += [
-        Row("rps, 3, reordered %", part.name, "rps", "reordered_percent", 10.96),
-        Row("sopa, 3, reordered %", part.name, "sopa+fr=3", "reordered_percent", 2.83),
+        part.row("rps, 3, reordered %", "rps", "reordered_percent", 10.96),
+        part.row("sopa, 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
     ]
     known = {3: 2_728}
     for threshold in THRESHOLDS:
         scheme = with_threshold("sopa", threshold)
         rows += [
-            Row(
-                f"sopa, {threshold}, fast retransmits",
-                part.name,
-                scheme,
-                "fast_retransmits",
-                known.get(threshold),
-            ),
-            Row(f"sopa, {threshold}, mean Mbit/s", part.name, scheme, "mean"),
-            Row(f"sopa, {threshold}, slowest", part.name, scheme, "minimum"),
+            part.row(f"sopa, {threshold}, fast retransmits", scheme, "fast_retransmits", known.get(threshold)),
+            part.row(f"sopa, {threshold}, mean Mbit/s", scheme, "mean"),
+            part.row(f"sopa, {threshold}, slowest", scheme, "minimum"),
         ]
     return Figure(
         "thresholds",
@@ -57,14 +44,14 @@ def thresholds() -> Figure:
         tuple(rows),
         BOTH,
         (
-            "Example 1 says that each server is a sender or a receiver: 1,728 flows. How much each sends it does not: 10 MB, as in "
+            "In example 1 each server is a sender or a receiver: 1,728 flows. It does not specify their size: here 10 MB, as in "
             "section 4.3.",
         ),
     )
 
 
 def short_flow() -> Figure:
-    """Example 2."""
+    """Return example 2."""
     part = Part(
         "short-flow",
         "short-flow-beside-incast",
@@ -75,22 +62,11 @@ def short_flow() -> Figure:
     )
     paper = dict(zip(THRESHOLDS, (53.16, 61.14, 57.84, 2.41, 2.42), strict=True))
     rows = [
-        Row(
-            f"rps, {threshold}, the short flow, Mbit/s",
-            part.name,
-            with_threshold("rps", threshold),
-            "short_mean",
-            found,
-        )
+        part.row(f"rps, {threshold}, the short flow, Mbit/s", with_threshold("rps", threshold), "short_mean", found)
         for threshold, found in paper.items()
     ]
     rows += [
-        Row(
-            f"rps, {threshold}, timeouts of the short flow",
-            part.name,
-            with_threshold("rps", threshold),
-            "short_timeouts",
-        )
+        part.row(f"rps, {threshold}, timeouts of the short flow", with_threshold("rps", threshold), "short_timeouts")
         for threshold in THRESHOLDS
     ]
     return Figure(
@@ -99,20 +75,20 @@ def short_flow() -> Figure:
         (part,),
         tuple(rows),
         BOTH,
-        ("The paper has one run, and does not say who sends to whom nor when: here hosts are drawn from each seed.",),
+        ("The paper has one run, and does not specify hosts and times: here hosts are drawn from each seed.",),
     )
 
 
 def permutations() -> Figure:
-    """Figure 11."""
+    """Return figure 11."""
     part = pairs_part(K, ("sopa", "rps", "hedera", "ecmp", "drb"))
     rows = [
-        Row("sopa, mean Mbit/s", part.name, "sopa", "mean", 925.13),
-        Row("sopa, slowest", part.name, "sopa", "minimum", 910.0),
-        Row("sopa, fast retransmits", part.name, "sopa", "fast_retransmits"),
-        Row("sopa, reordered %", part.name, "sopa", "reordered_percent"),
+        part.row("sopa, mean Mbit/s", "sopa", "mean", 925.13),
+        part.row("sopa, slowest", "sopa", "minimum", 910.0),
+        part.row("sopa, fast retransmits", "sopa", "fast_retransmits"),
+        part.row("sopa, reordered %", "sopa", "reordered_percent"),
         *(
-            Row(f"{scheme}, mean Mbit/s ({where})", part.name, scheme, "mean", round(paper, 1))
+            part.row(f"{scheme}, mean Mbit/s ({where})", scheme, "mean", round(paper, 1))
             for scheme, abstract, less in (
                 ("rps", 29.87, 47.47),
                 ("hedera", 50.41, 75.21),
@@ -123,9 +99,9 @@ def permutations() -> Figure:
                 (f"section 4.3: {less}% below SOPA", 925.13 * (1 - less / 100)),
             )
         ),
-        *(Row(f"{scheme}, slowest", part.name, scheme, "minimum") for scheme in ("rps", "hedera", "ecmp")),
-        Row("drb, mean Mbit/s", part.name, "drb", "mean"),
-        Row("drb, slowest", part.name, "drb", "minimum"),
+        *(part.row(f"{scheme}, slowest", scheme, "minimum") for scheme in ("rps", "hedera", "ecmp")),
+        part.row("drb, mean Mbit/s", "drb", "mean"),
+        part.row("drb, slowest", "drb", "minimum"),
     ]
     return Figure(
         "permutation",
@@ -134,12 +110,12 @@ def permutations() -> Figure:
         tuple(rows),
         BOTH,
         (
-            "Senders and receivers are picked at random, half of the hosts each, as in example 1. The figure sizes has the "
+            "Senders and receivers are drawn at random, half of the hosts each, as in example 1. The figure sizes has the "
             "permutation in which every host does both.",
             "925.13 is 970.07 in units of 2^20 bit/s, and a link carries 970.7 Mbit/s of payload beside the option.",
             "The paper contradicts itself: the abstract's gains and section 4.3's losses are of different means.",
-            "A mean is of flows' own throughputs, each from its start to its last byte.",
-            "Hedera's controller looks every 10 ms. With the 5 s of its own paper no flow here would live to see it: that is ECMP.",
+            "A mean is that of the throughputs of flows, each from its start to its last byte.",
+            "Hedera polls every 10 ms. With the 5 s of its paper every flow here would end before: that is ECMP.",
         ),
     )
 
@@ -148,16 +124,11 @@ HOST_MEASURES = (("slowest host", "host_minimum"), ("timeouts", "timeouts"), ("p
 
 
 def production() -> Figure:
-    """Section 4.4."""
+    """Return section 4.4."""
     part = production_part("production", ("sopa", "rps", "hedera", "ecmp"))
     paper = {"sopa": 465.5, "rps": 302.96, "hedera": 105.005, "ecmp": 103.849}
-    rows = [
-        Row(f"{scheme}, a host's mean, Mbit/s", part.name, scheme, "host_mean", found)
-        for scheme, found in paper.items()
-    ]
-    rows += [
-        Row(f"{scheme}, {what}", part.name, scheme, measure) for what, measure in HOST_MEASURES for scheme in paper
-    ]
+    rows = [part.row(f"{scheme}, a host's mean, Mbit/s", scheme, "host_mean", found) for scheme, found in paper.items()]
+    rows += [part.row(f"{scheme}, {what}", scheme, measure) for what, measure in HOST_MEASURES for scheme in paper]
     return Figure(
         "production",
         "SOPA paper, section 4.4: every host sends flow after flow to random hosts, 95% below 1 MB, k=24",
@@ -165,15 +136,15 @@ def production() -> Figure:
         tuple(rows),
         BOTH,
         (
-            "The paper gives two points of the sizes' distribution, and not how much hosts send: sizes are those of the workload "
-            "production, and each host sends 3.75 MB, and the rest of the flow with which it gets there. A host's throughput is of "
-            "all its flows together, from first byte to last.",
+            "The paper gives two points of the distribution of sizes, and not how much hosts send: sizes are those of the workload "
+            "production, and each host sends at least 3.75 MB, up to the end of a flow. The throughput of a host is that of all "
+            "its flows together, from the first byte to the last.",
         ),
     )
 
 
 def failed_switch() -> Figure:
-    """Figure 12."""
+    """Return figure 12."""
     healthy, broken = (production_part(workload, ("sopa", "rps")) for workload in ("production", "failure"))
     rows = []
     for part, word, values in (
@@ -182,11 +153,11 @@ def failed_switch() -> Figure:
     ):
         for scheme, (slowest, fastest, timeouts, dropped) in values.items():
             rows += [
-                Row(f"{scheme}, {word}, slowest host, Mbit/s", part.name, scheme, "host_minimum", slowest),
-                Row(f"{scheme}, {word}, fastest host", part.name, scheme, "host_maximum", fastest),
-                Row(f"{scheme}, {word}, mean", part.name, scheme, "host_mean"),
-                Row(f"{scheme}, {word}, timeouts", part.name, scheme, "timeouts", timeouts),
-                Row(f"{scheme}, {word}, packets dropped", part.name, scheme, "dropped", dropped),
+                part.row(f"{scheme}, {word}, slowest host, Mbit/s", scheme, "host_minimum", slowest),
+                part.row(f"{scheme}, {word}, fastest host", scheme, "host_maximum", fastest),
+                part.row(f"{scheme}, {word}, mean", scheme, "host_mean"),
+                part.row(f"{scheme}, {word}, timeouts", scheme, "timeouts", timeouts),
+                part.row(f"{scheme}, {word}, packets dropped", scheme, "dropped", dropped),
             ]
     return Figure(
         "failed-switch",
@@ -194,23 +165,23 @@ def failed_switch() -> Figure:
         (healthy, broken),
         tuple(rows),
         (LEGACY,),
-        ("The paper does not say when the switch fails, nor when others know: here after 10 ms, and at once.",),
+        (
+            "The paper does not specify when the switch fails and when the failure is in force: here after 10 ms, immediately.",
+        ),
     )
 
 
 def ftp() -> Figure:
-    """The PLTS paper's figure 1."""
+    """Return figure 1 of the PLTS paper."""
     part = Part("ftp", "ftp", 6, ("plts-rr", "plts-cnt", "plts-rnd", "ecmp", "sopa"), 0.5, 5)
     paper: Mapping[str, float] = {"plts-rr": 92.0, "plts-cnt": 81.0}
     rows = [
-        Row(f"{scheme}, % of a link's payload", part.name, scheme, "link_percent", paper.get(scheme))
+        part.row(f"{scheme}, % of a link's payload", scheme, "link_percent", paper.get(scheme))
         for scheme in part.schemes
     ]
-    rows += [
-        Row(f"{scheme}, slowest flow, Mbit/s", part.name, scheme, "minimum") for scheme in ("plts-rr", "ecmp", "sopa")
-    ]
-    rows += [Row(f"{scheme}, fastest flow", part.name, scheme, "maximum") for scheme in ("plts-rr", "ecmp", "sopa")]
-    rows += [Row(f"{scheme}, delay, 99th percentile, us", part.name, scheme, "delay_p99") for scheme in part.schemes]
+    rows += [part.row(f"{scheme}, slowest flow, Mbit/s", scheme, "minimum") for scheme in ("plts-rr", "ecmp", "sopa")]
+    rows += [part.row(f"{scheme}, fastest flow", scheme, "maximum") for scheme in ("plts-rr", "ecmp", "sopa")]
+    rows += [part.row(f"{scheme}, delay, 99th percentile, us", scheme, "delay_p99") for scheme in part.schemes]
     return Figure(
         "ftp",
         "PLTS paper, section 3, figure 1: 27 FTPs between 54 hosts drawn at random, k=6",
@@ -218,7 +189,7 @@ def ftp() -> Figure:
         tuple(rows),
         (WRITTEN,),
         (
-            "The paper's are from QualNet, with links, queues and a TCP that it does not tell. ECMP is without RED and ECN here.",
-            "The figure's other numbers are only drawn. Delays are of one flow between pods.",
+            "The paper used QualNet, with unspecified links, queues and TCP. ECMP is without RED and ECN here.",
+            "The other numbers of the figure are drawn only. Delays are those of one flow between pods.",
         ),
     )

@@ -1,4 +1,4 @@
-"""What results say: statistics, tables and figures of a directory that `experiments.core.records` wrote."""
+"""Reports: statistics, tables and figures of a directory of results."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ __all__ = ["report"]
 
 
 def report(directory: Path, base: str = "sopa", say: Callable[[str], object] = print) -> Path:
-    """Write ``DIRECTORY/report``: a page with tables and figures, and all figures for programs.
+    """Write ``DIRECTORY/report``: a page with tables and figures, and all numbers as CSV and JSON.
 
     Parameters
     ----------
     directory : Path
     base : str
-        The scheme to compare with. If it has no valid run, the one with the best mean is taken instead.
+        Scheme to compare with. Without a valid run of it, the scheme with the best mean is used.
     say : callable
-        Gets the tables and notes as text.
+        Receives tables and notes as text.
 
     Returns
     -------
     Path
-        The folder that was written.
+        The folder of the report.
 
     Raises
     ------
     ResultsError
-        If there are no results, none that are valid, or damaged ones, or if nothing can be written there.
+        If results are missing, damaged or all invalid, or if the report cannot be written.
     """
-    # Here, as drawing takes a second to load: commands that only run experiments do without.
+    # Imported here because matplotlib takes a second to load.
     from experiments.report import page, plots, tables
     from experiments.report.collect import collect
     from experiments.report.summary import summarize

@@ -1,4 +1,4 @@
-"""A directory of results, read and checked once for everything that is told of it."""
+"""Reads and checks a directory of results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from experiments.report.recovery import Recovery, recovery
 
 @dataclass(frozen=True)
 class Excluded:
-    """A run that is in no figure.
+    """A run that is excluded from the report.
 
     Attributes
     ----------
@@ -30,7 +30,7 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Collected:
-    """What a directory of results holds.
+    """The contents of a directory of results.
 
     Attributes
     ----------
@@ -39,9 +39,9 @@ class Collected:
         From scheme and seed to the flows of each valid run.
     excluded : sequence of Excluded
     shown : dict
-        From each scheme to the run whose course over time is drawn: the valid one with the lowest seed.
+        From each scheme to the run that is drawn over time: the valid run with the lowest seed.
     recoveries : dict
-        From each scheme to how its valid runs got over a failure, of those that had one.
+        From each scheme to the recoveries of its valid runs with a failure.
     """
 
     settings: Settings
@@ -51,11 +51,11 @@ class Collected:
     recoveries: dict[str, list[Recovery]]
 
     def schemes(self) -> list[str]:
-        """Those with a valid run, by name."""
+        """Return the schemes with a valid run, by name."""
         return sorted({scheme for scheme, _ in self.runs})
 
     def flows(self, scheme: str) -> list[FlowRecord]:
-        """All flows of a scheme's valid runs."""
+        """Return all flows of the valid runs of a scheme."""
         return [flow for (name, _), flows in sorted(self.runs.items()) if name == scheme for flow in flows]
 
 
@@ -65,7 +65,7 @@ def collect(directory: Path) -> Collected:
     Raises
     ------
     ResultsError
-        If it has no results, none that is valid, or damaged ones; the text says what to do.
+        If results are missing, damaged or all invalid. The message says what to do.
     """
     results = Results(directory)
     settings = results.settings()
@@ -91,12 +91,12 @@ def collect(directory: Path) -> Collected:
         run = results.run(scheme, seed)
         if run.valid and all(flow.valid for flow in of_run):
             runs[scheme, seed] = of_run
-            # Series and traces are large: one run's for each scheme is all that is drawn.
+            # Series and traces are large; one run per scheme is drawn.
             shown.setdefault(scheme, run)
             if found := recovery(run):
                 recoveries.setdefault(scheme, []).append(found)
         else:
-            why = f"the processor was busy ({run.cpu_idle_percent:.0f}% idle): its figures show the machine"
+            why = f"the processors were busy ({run.cpu_idle_percent:.0f}% idle)"
             excluded.append(Excluded(scheme, seed, why))
     if not flows and not empty:
         raise ResultsError(f"{directory} has no complete run yet: run the experiment first")
@@ -109,18 +109,18 @@ def collect(directory: Path) -> Collected:
 
 
 def _check(flow: FlowRecord, directory: Path) -> None:
-    """Refuse what JSON can say and a flow cannot be."""
+    """Raise `ResultsError` for numbers that JSON can express but a flow cannot have."""
     numbers: list[Any] = [flow.mbit, flow.seconds, flow.start, flow.rtt_ms, flow.bytes, flow.packets, flow.reordered]
     numbers += [flow.retransmits, flow.spurious, flow.fast_retransmits, flow.timeouts, flow.size or 0, flow.seed]
     if not all(isinstance(one, int | float) and math.isfinite(one) and one >= 0 for one in numbers):
         file = directory / f"{flow.scheme}-{flow.seed}.jsonl"
         raise ResultsError(
-            f"{file} is damaged (flow {flow.flow} has an impossible number): delete the file and run again"
+            f"{file} is damaged (flow {flow.flow} has an impossible value): delete the file and run again"
         )
 
 
 def _ordered(run: RunRecord) -> RunRecord:
-    """A run with flows in the order of their numbers: JSON has them as texts, where 10 comes before 2."""
+    """Return a run with flows in numerical order: JSON has their numbers as text, in which 10 precedes 2."""
     return replace(
         run,
         cwnd=dict(sorted(run.cwnd.items(), key=lambda item: int(item[0]))),

@@ -1,4 +1,4 @@
-"""The report's files."""
+"""The files of a report."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ FILES = ("schemes.csv", "kinds.csv", "excluded.csv", "summary.json")
 
 
 def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
-    """Write, or write again, all of the report; what somebody else put into the folder stays.
+    """Write or replace all files of a report. Other files in the folder are unchanged.
 
     Raises
     ------
     OSError
-        If it cannot be written.
+        If a file cannot be written.
     """
     folder.mkdir(exist_ok=True)
     figures = {plot.name: plot.numbers for plot in drawn}
@@ -32,16 +32,16 @@ def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
         _write(folder / f"{plot.name}.svg", plot.svg)
     for name, text in zip(FILES, (*texts, tables.as_json(summary, figures)), strict=True):
         _write(folder / name, text.encode())
-    # Last, as it names all others.
+    # Last, because it refers to all other files.
     _write(folder / PAGE, page(summary, drawn).encode())
     for name in DRAWN.keys() - {plot.name for plot in drawn}:
-        # An earlier report had data for it.
+        # left by an earlier report
         (folder / f"{name}.png").unlink(missing_ok=True)
         (folder / f"{name}.svg").unlink(missing_ok=True)
 
 
 def page(summary: Summary, drawn: Sequence[Plot]) -> str:
-    """The page that shows everything."""
+    """Return the page of the report in Markdown."""
     its = summary.settings
     names = ", ".join(scheme.scheme for scheme in summary.schemes)
     lines = [
@@ -57,9 +57,9 @@ def page(summary: Summary, drawn: Sequence[Plot]) -> str:
     for grid in tables.grids(summary):
         lines += [tables.markdown(grid)]
     lines += [
-        "Means, percentiles and the standard deviation are over all flows of all valid runs. ± is the interval at 95% by Student's "
-        f"t over runs, which takes two. The ratio to {summary.base} is the mean of the ratios under each common seed, with the "
-        "interval over those. Fairness is Jain's index, the mean over runs.",
+        "Means, percentiles and the standard deviation are over all flows of all valid runs. ± is the 95% interval by Student's "
+        f"t over at least two runs. The ratio to {summary.base} is the mean of the ratios for each common seed, with its interval. "
+        "Fairness is the mean of Jain's index over runs.",
         "",
         "All digits: " + ", ".join(f"[{name}]({name})" for name in FILES) + ".",
     ]
@@ -69,7 +69,7 @@ def page(summary: Summary, drawn: Sequence[Plot]) -> str:
 
 
 def _write(file: Path, content: bytes) -> None:
-    """In one step, so that nobody sees half of it."""
+    """Write a file atomically."""
     part = file.with_name(f".{file.name}.part")
     try:
         part.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Figures of all flows: how throughput and completion times are spread."""
+"""Figures of all flows: distributions of throughput and completion times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from experiments.report.style import COLOURS, Plot, figure, finish, legend_below
 from experiments.report.summary import Summary
 
 FEW_FLOWS = 8
-"""So many flows have room for their names under a figure."""
+"""Maximum number of flows whose names fit below a figure."""
 
 
 def plots(collected: Collected, summary: Summary) -> Iterator[Plot]:
-    """Every figure for which there is data; one after the other, as each takes a second."""
+    """Yield every figure for which data exist, one by one because each takes a second."""
     order = [scheme.scheme for scheme in summary.schemes]
     for draw in DRAWN.values():
         with styled():
@@ -30,7 +30,7 @@ def plots(collected: Collected, summary: Summary) -> Iterator[Plot]:
 
 
 def throughput_cdf(collected: Collected, order: Sequence[str]) -> Plot:
-    """What share of flows got no more than so much (SOPA paper, figure 11)."""
+    """Draw the cumulative distribution of throughput (SOPA paper, figure 11)."""
     made = figure(3.6)
     panel = made.subplots()
     for index, scheme in enumerate(order):
@@ -42,12 +42,12 @@ def throughput_cdf(collected: Collected, order: Sequence[str]) -> Plot:
         made,
         "throughput-cdf",
         "Throughput of flows",
-        "Share of all flows of all valid runs that reached no more than so much: further right is better, steeper is fairer.",
+        "Share of the flows of all valid runs up to a throughput: further right is better, steeper is fairer.",
     )
 
 
 def candlesticks(collected: Collected, order: Sequence[str]) -> Plot:
-    """As in the SOPA paper's figures 4, 6 and 12."""
+    """Draw throughput by scheme as in figures 4, 6 and 12 of the SOPA paper."""
     made = figure(3.8)
     panel = made.subplots()
     for place, scheme in enumerate(order):
@@ -77,7 +77,7 @@ def candlesticks(collected: Collected, order: Sequence[str]) -> Plot:
 
 
 def flow_bars(collected: Collected, order: Sequence[str]) -> Plot:
-    """What each flow of one run got (SOPA paper, figure 9)."""
+    """Draw the throughput of each flow of one run (SOPA paper, figure 9)."""
     seeds = [{seed for name, seed in collected.runs if name == scheme} for scheme in order]
     common = set.intersection(*seeds)
     runs = [(scheme, min(common or of_scheme)) for scheme, of_scheme in zip(order, seeds, strict=True)]
@@ -99,12 +99,12 @@ def flow_bars(collected: Collected, order: Sequence[str]) -> Plot:
         made, [Patch(color=COLOURS[0]), Line2D([], [], color=COLOURS[1], linestyle="--")], ["flow", "mean of the flows"]
     )
     return finish(
-        made, "flows", "Each flow of one run", "Flows have the same numbers under each scheme with the same seed."
+        made, "flows", "Each flow of one run", "A flow has the same number under all schemes with the same seed."
     )
 
 
 def completion_cdf(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """How long transfers took, by kind."""
+    """Draw the cumulative distribution of completion times by kind of transfer."""
     sized = {scheme: [flow for flow in collected.flows(scheme) if flow.size is not None] for scheme in order}
     kinds = sorted({flow.kind for flows in sized.values() for flow in flows if flow.completed})
     if not kinds:
@@ -117,7 +117,7 @@ def completion_cdf(collected: Collected, order: Sequence[str]) -> Plot | None:
             flows = [flow for flow in sized[scheme] if flow.kind == kind]
             times = sorted(1000 * flow.seconds for flow in flows if flow.completed)
             if times:
-                # Those that did not end in time are in the total: then the line ends below 1.
+                # The total includes transfers that did not end in time: the line then ends below 1.
                 shares = np.arange(1, len(times) + 1) / len(flows)
                 (handles[scheme],) = panel.step([times[0], *times], [0, *shares], where="post", **line_style(index))
         _completion_axes(panel, kind)
@@ -127,13 +127,13 @@ def completion_cdf(collected: Collected, order: Sequence[str]) -> Plot | None:
         made,
         "completion-cdf",
         "Completion times of transfers",
-        "A line further left is better; one that ends below 1 has transfers that did not end in time.",
+        "Further left is better. A line that ends below 1 has transfers that did not end in time.",
     )
 
 
 def _completion_axes(panel: Axes, kind: str) -> None:
     low, high = panel.dataLim.intervalx
-    # Linear where all are of one order of magnitude: ticks are easier to read.
+    # Linear within one order of magnitude, where ticks are easier to read.
     if low > 0 and high / low > 10:
         panel.set_xscale("log")
         logarithmic(panel.xaxis)

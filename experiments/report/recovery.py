@@ -1,4 +1,4 @@
-"""How flows get over a failure, from what arrived in short intervals. Pure."""
+"""Recovery of flows after a failure, computed from throughput in short intervals. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from itertools import accumulate
 from experiments.core.records import RunRecord
 
 FULL = 0.9
-"""Of a flow's later rate: less than TCP's own ups and downs would never be told from them."""
+"""Share of the later rate of a flow. A higher one could not be distinguished from the variation of TCP."""
 WINDOW_SECONDS = 1.0
 LATER = 1 / 3
-"""Of the time after the failure: its last part, in which nothing changes any more."""
+"""Share of the time after the failure, at its end, in which the rate is considered final."""
 
 
 @dataclass(frozen=True)
 class Recovery:
-    """How one run's flows got over a failure, in seconds; those that get nothing later are not among them.
+    """The recovery of the flows of one run, in seconds. Flows without traffic at the end are excluded.
 
     Attributes
     ----------
     flows : int
     silence : float
-        The longest time in which any of them got nothing.
+        Longest time in which any flow received nothing.
     mean, longest : float
-        From the failure until a flow's rate over the next second is at least 90% of what it is later: over all flows, and of the
-        one that takes longest.
+        Time from the failure until the rate of a flow over the next second is at least 90% of its later rate: mean and maximum
+        over all flows.
     """
 
     flows: int
@@ -38,15 +38,15 @@ class Recovery:
 
 @dataclass(frozen=True)
 class Recoveries:
-    """The same over a scheme's runs.
+    """The recoveries of all runs of a scheme.
 
     Attributes
     ----------
     runs : int
     silence, mean, longest : float
-        Mean over runs.
+        Means over runs.
     worst_silence, worst : float
-        Of all runs.
+        Maxima over runs.
     """
 
     runs: int
@@ -58,7 +58,7 @@ class Recoveries:
 
 
 def recovery(run: RunRecord) -> Recovery | None:
-    """How a run's flows got over its failure; None if it had none, or ended with it."""
+    """Return the recovery of the flows of a run; None without a failure, or if the run ended with it."""
     if run.failed_at is None or not run.series_ms:
         return None
     seconds = run.series_ms / 1000
@@ -81,7 +81,7 @@ def recovery(run: RunRecord) -> Recovery | None:
 
 
 def over_runs(found: Sequence[Recovery]) -> Recoveries | None:
-    """The same over several runs; None for no run."""
+    """Return the summary of several runs; None for no run."""
     if not found:
         return None
     count = len(found)
@@ -104,7 +104,7 @@ def _longest_silence(series: Sequence[float]) -> int:
 
 
 def _until(series: Sequence[float], rate: float, window: int) -> int:
-    """How many intervals pass until the next ``window`` ones reach a mean rate; all of them if none do."""
+    """Return the number of intervals until the next ``window`` intervals reach a mean rate; all if they never do."""
     sums = [0.0, *accumulate(series)]
     starts = range(len(series) - window + 1)
     return next((start for start in starts if sums[start + window] - sums[start] >= rate * window), len(series))

@@ -1,4 +1,4 @@
-"""Figures of merit from flows. Pure: no files, no drawing."""
+"""Statistics of flows. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from experiments.core.records import FlowRecord
 
 CONFIDENCE = 0.95
 WINDOW = 500
-"""Packets that are counted together (SOPA paper, figure 5)."""
+"""Packets per window (SOPA paper, figure 5)."""
 
 UpPath = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Distribution:
-    """How values are spread.
+    """The distribution of values.
 
     Attributes
     ----------
@@ -29,7 +29,7 @@ class Distribution:
     mean, minimum, p1, p5, p50, p95, p99, maximum : float
         Percentiles with linear interpolation.
     deviation : float or None
-        Standard deviation of a sample; None for a single value.
+        Sample standard deviation; None for a single value.
     """
 
     count: int
@@ -46,7 +46,7 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the mean is with a probability of 95%."""
+    """The 95% confidence interval of a mean."""
 
     low: float
     high: float
@@ -54,14 +54,14 @@ class Interval:
 
 @dataclass(frozen=True)
 class Ratio:
-    """One scheme's mean over another's.
+    """The ratio of the mean of one scheme to that of another.
 
     Attributes
     ----------
     value : float
-        Mean of the ratios of the means under each seed that both have: the same seed is the same traffic.
+        Mean of the ratios for each common seed: the same seed means the same traffic.
     interval : Interval or None
-        Of those ratios; None for one seed.
+        Interval of those ratios; None for one seed.
     seeds : int
     """
 
@@ -72,16 +72,16 @@ class Ratio:
 
 @dataclass(frozen=True)
 class Completion:
-    """How long transfers of a size took, in seconds.
+    """Completion times of transfers with a size, in seconds.
 
     Attributes
     ----------
     count, completed : int
-        All transfers, and those that ended in time.
+        Number of transfers, and of those that ended in time.
     mean : float or None
-        Of those that ended.
+        Of the transfers that ended in time.
     median, p99 : float or None
-        Of all transfers; None where that one did not end in time.
+        Of all transfers; None if that transfer did not end in time.
     """
 
     count: int
@@ -93,13 +93,13 @@ class Completion:
 
 @dataclass(frozen=True)
 class Losses:
-    """What TCP sent again, and why, summed over flows.
+    """Reordering and retransmission, summed over flows.
 
     Attributes
     ----------
     packets, reordered, retransmits, fast_retransmits, timeouts, spurious : int
     reordered_share, retransmitted_share : float or None
-        Of the packets; None if there were none.
+        As a share of the packets; None without packets.
     """
 
     packets: int
@@ -113,7 +113,7 @@ class Losses:
 
 
 def distribution(values: Sequence[float]) -> Distribution:
-    """How one or more values are spread."""
+    """Return the distribution of one or more values."""
     minimum, p1, p5, p50, p95, p99, maximum = (float(one) for one in np.percentile(values, [0, 1, 5, 50, 95, 99, 100]))
     deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
     mean = math.fsum(values) / len(values)
@@ -121,7 +121,7 @@ def distribution(values: Sequence[float]) -> Distribution:
 
 
 def mean_interval(values: Sequence[float]) -> Interval | None:
-    """Where the mean of the population is that independent values are from (Student's t); None for fewer than two values."""
+    """Return the confidence interval of the mean of independent values (Student's t); None for fewer than two values."""
     if len(values) < 2:
         return None
     half = float(stdtrit(len(values) - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1)) / math.sqrt(len(values))
@@ -130,7 +130,7 @@ def mean_interval(values: Sequence[float]) -> Interval | None:
 
 
 def ratio(means: dict[int, float], base: dict[int, float]) -> Ratio | None:
-    """A scheme's means against another's, both by seed; None if they share no seed under which the base's is above zero."""
+    """Return the ratio of means by seed; None without a common seed for which the mean of the base is above zero."""
     ratios = [mean / base[seed] for seed, mean in sorted(means.items()) if base.get(seed, 0) > 0]
     if not ratios:
         return None
@@ -138,17 +138,17 @@ def ratio(means: dict[int, float], base: dict[int, float]) -> Ratio | None:
 
 
 def fairness(values: Sequence[float]) -> float | None:
-    """Jain's index: 1 if all get the same, 1/n if one gets all; None if nobody gets anything."""
+    """Return Jain's index: 1 if all values are equal, 1/n if all but one are zero; None if all are zero."""
     squares = math.fsum(value * value for value in values)
     return math.fsum(values) ** 2 / (len(values) * squares) if squares else None
 
 
 def completion(flows: Sequence[FlowRecord]) -> Completion:
-    """How long transfers took, all of which have a size."""
+    """Return the completion times of transfers, all with a size."""
     times = sorted(flow.seconds for flow in flows if flow.completed)
 
     def percentile(percent: float) -> float | None:
-        # Those that did not end took longer than any that did, so the order of all is known, if not its tail.
+        # Transfers that did not end took longer than all others: the order is known except for the tail.
         position = (len(flows) - 1) * percent / 100
         return float(np.interp(position, np.arange(len(times)), times)) if position <= len(times) - 1 else None
 
@@ -157,7 +157,7 @@ def completion(flows: Sequence[FlowRecord]) -> Completion:
 
 
 def losses(flows: Sequence[FlowRecord]) -> Losses:
-    """What TCP sent again, and why."""
+    """Return reordering and retransmission of flows."""
     packets, reordered = sum(flow.packets for flow in flows), sum(flow.reordered for flow in flows)
     retransmits = sum(flow.retransmits for flow in flows)
     return Losses(
@@ -173,7 +173,7 @@ def losses(flows: Sequence[FlowRecord]) -> Losses:
 
 
 def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> list[Counter[UpPath]]:
-    """How many packets took each path, for every so many that were sent one after the other; an incomplete rest is left out.
+    """Return the number of packets per path for each window of packets in sending order. An incomplete last window is omitted.
 
     Parameters
     ----------
@@ -186,7 +186,7 @@ def path_windows(arrivals: Sequence[Sequence[float]], size: int = WINDOW) -> lis
 
 
 def largest_deviation(windows: Sequence[Counter[UpPath]], paths: int) -> float | None:
-    """The largest difference from an even share in any window, in percent of that share; None without windows."""
+    """Return the largest deviation from an equal share in any window, in percent of that share; None without windows."""
     if not windows or not paths:
         return None
     shares = [(window.total() / paths, [*window.values()] + [0] * (paths - len(window))) for window in windows]

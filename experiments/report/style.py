@@ -1,4 +1,4 @@
-"""How figures look, and how they become files that are the same each time."""
+"""The style of figures, and reproducible image files."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 WIDTH = 7.0
-"""Inches: a page's text."""
+"""Width of a figure in inches."""
 PIXELS_PER_INCH = 150
 
-# Okabe and Ito's colours, which readers with any colour vision can tell apart, without their yellow, which paper swallows.
+# Colours of Okabe and Ito, distinguishable with any colour vision, without yellow, which is too light for paper.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00")
-# Four and seven have no common divisor, so that 28 lines differ, and print in grey still tells most of them apart.
+# Four and seven are coprime, so 28 lines differ, most of them also in greyscale.
 LINES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (6, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#8C8C8C"
 RASTER_POINTS = 2000
-"""From so many marks on, an SVG has them as an image: browsers take long to draw thousands of shapes."""
+"""Number of marks above which they are an image within the SVG: browsers draw thousands of shapes slowly."""
 
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -46,23 +46,23 @@ _SETTINGS: dict[Any, Any] = {
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
     "figure.constrained_layout.use": True,
-    # Otherwise identifiers in an SVG are random.
+    # makes identifiers in an SVG deterministic
     "svg.hashsalt": "sopa",
 }
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A figure in its two forms.
+    """A figure as PNG and SVG.
 
     Attributes
     ----------
     name : str
-        Of its files, without suffix.
+        Name of its files, without suffix.
     title, caption : str
     png, svg : bytes
     numbers : mapping
-        What it says beyond the tables.
+        Numbers of the figure that the tables lack.
     """
 
     name: str
@@ -75,7 +75,7 @@ class Plot:
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Figures made and saved within look as these do, whatever the reader's matplotlibrc has."""
+    """Apply the style to figures made and saved in the context, independently of matplotlibrc."""
     with rc_context():
         rcdefaults()
         rcParams.update(_SETTINGS)
@@ -83,7 +83,7 @@ def styled() -> Iterator[None]:
 
 
 def figure(height: float) -> Figure:
-    """An empty one."""
+    """Return an empty figure of a height in inches."""
     made = Figure(figsize=(WIDTH, height), dpi=PIXELS_PER_INCH)
     FigureCanvasAgg(made)
     return made
@@ -92,15 +92,15 @@ def figure(height: float) -> Figure:
 def stack(
     titles: Sequence[str], across: str, up: str, height: float = 1.6, columns: int = 1
 ) -> tuple[Figure, list[Axes]]:
-    """A panel for each title, with the same axes: what differs between panels is the data.
+    """Return a figure with a panel per title. All panels have the same axes.
 
     Parameters
     ----------
     titles : sequence of str
     across, up : str
-        What the axes show.
+        Labels of the axes.
     height : float
-        Of a panel, in inches.
+        Height of a panel in inches.
     columns : int
     """
     columns = min(columns, len(titles))
@@ -112,7 +112,7 @@ def stack(
         panel.set_title(title)
     for left_over in panels[len(titles) :]:
         left_over.remove()
-    # The last of each column: one column may have a panel less.
+    # The last panel of each column; columns may differ by one panel.
     for panel in panels[len(titles) - columns : len(titles)]:
         panel.tick_params(labelbottom=True)
         panel.set_xlabel(across)
@@ -121,35 +121,35 @@ def stack(
 
 
 def from_zero(panels: Sequence[Axes]) -> None:
-    """Begin both axes at zero. To be called when all is drawn: axes with a fixed limit do not grow with what comes later."""
+    """Start both axes at zero. Call it after drawing: a fixed limit does not adapt to later data."""
     panels[0].set_xlim(left=0)
     panels[0].set_ylim(bottom=0)
 
 
 def logarithmic(axis: Axis) -> None:
-    """A scale of powers of ten with numbers as people write them, at 1, 2 and 5."""
+    """Set a logarithmic scale with plain numbers at 1, 2 and 5."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
 def line_style(index: int) -> dict[str, Any]:
-    """Colour and dashes of the line with that number."""
+    """Return colour and dashes of a line by its index."""
     return {"color": COLOURS[index % len(COLOURS)], "linestyle": LINES[index % len(LINES)]}
 
 
 def legend_below(made: Figure, handles: Iterable[Artist], labels: Sequence[str], columns: int = 4) -> None:
-    """Outside the axes, where it hides nothing."""
+    """Add a legend below the axes."""
     made.legend(list(handles), list(labels), loc="outside lower center", ncols=min(columns, max(1, len(labels))))
 
 
 def legend_right(panel: Axes) -> None:
-    """Beside one panel of a stack."""
+    """Add a legend to the right of one panel of a stack."""
     panel.legend(loc="upper left", bbox_to_anchor=(1.01, 1.05), borderaxespad=0, handlelength=1.8)
 
 
 def finish(made: Figure, name: str, title: str, caption: str, numbers: Mapping[str, Any] | None = None) -> Plot:
-    """The figure's two files, without dates and versions."""
+    """Return the figure as image files without dates and versions."""
     png, svg = io.BytesIO(), io.BytesIO()
     made.savefig(png, format="png", metadata={"Software": None})
     made.savefig(svg, format="svg", metadata={"Date": None, "Creator": None})

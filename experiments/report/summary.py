@@ -1,4 +1,4 @@
-"""What a directory of results says of each scheme."""
+"""The summary of a directory of results by scheme."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ class SchemeSummary:
     ----------
     scheme : str
     seeds : tuple of int
-        Of its valid runs.
+        Seeds of its valid runs.
     invalid_share : float
-        Share of its runs that were not.
+        Share of invalid runs.
     mbit : Distribution
-        Of flows' throughput.
+        Throughput of flows in Mbit/s.
     interval : Interval or None
-        Of the mean of the runs' means; None for one run.
+        Interval of the mean of the means of runs; None for one run.
     ratio : Ratio or None
-        To the base scheme's mean.
+        Ratio to the mean of the base scheme.
     fairness : float or None
-        Mean of the runs' Jain indices: only flows that ran together had anything to share.
+        Mean of the Jain indices of runs: only concurrent flows share capacity.
     losses : Losses
     kinds : dict
-        From each kind of flow to its throughput.
+        Throughput by kind of flow.
     completion : dict
-        From each kind of transfer with a size to how long it took.
+        Completion times by kind of transfer with a size.
     recoveries : Recoveries or None
-        How flows got over a failure, if there was one.
+        Recovery of flows after a failure, if there was one.
     """
 
     scheme: str
@@ -67,19 +67,19 @@ class SchemeSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """All schemes of one directory.
+    """All schemes of a directory.
 
     Attributes
     ----------
     settings : Settings
     base : str
-        What the others are compared with.
+        Scheme that the others are compared with.
     schemes : sequence of SchemeSummary
-        The base first, then by mean, the best first.
+        The base scheme, then the others by descending mean.
     excluded : sequence of Excluded
-        Runs that are in none of the figures.
+        Runs that are excluded.
     notes : sequence of str
-        What a reader has to know beside the figures.
+        Remarks for the reader.
     """
 
     settings: Settings
@@ -90,28 +90,28 @@ class Summary:
 
 
 def summarize(collected: Collected, base: str = "sopa") -> Summary:
-    """All figures, compared with the base scheme, or the one with the best mean if that has no valid run."""
+    """Summarize results, compared with the base scheme, or with the best scheme if the base has no valid run."""
     means: dict[str, dict[int, float]] = {scheme: {} for scheme in collected.schemes()}
     for (scheme, seed), flows in collected.runs.items():
         means[scheme][seed] = _mean([flow.mbit for flow in flows])
     totals = {scheme: _mean([flow.mbit for flow in collected.flows(scheme)]) for scheme in means}
     order = sorted(means, key=lambda scheme: (-totals[scheme], scheme))
     notes = [
-        f"left out: {one.scheme} with seed {one.seed}: {one.why}"
+        f"excluded: {one.scheme} with seed {one.seed}: {one.why}"
         for one in sorted(collected.excluded, key=lambda one: (one.scheme, one.seed))
     ]
     if base not in means:
-        notes.append(f"there is no valid run of {base}: compared with {order[0]}, which has the best mean")
+        notes.append(f"no valid run of {base}: compared with {order[0]}, which has the best mean")
         base = order[0]
     seeds = {scheme: tuple(sorted(of_scheme)) for scheme, of_scheme in means.items()}
     if len(set(seeds.values())) > 1:
-        notes.append("schemes ran with different seeds: ratios are over those that a scheme shares with the base")
+        notes.append("schemes ran with different seeds: ratios use the seeds in common with the base")
     order.sort(key=lambda scheme: scheme != base)
     schemes = [_of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])) for scheme in order]
     late = sum(one.count - one.completed for scheme in schemes for one in scheme.completion.values())
     if late:
         notes.append(
-            f"{late} transfers did not end in time: they are in the median and 99th percentile, but cannot be in the mean"
+            f"{late} transfers did not end in time: they count in the median and 99th percentile, but not in the mean"
         )
     return Summary(collected.settings, base, schemes, collected.excluded, notes)
 

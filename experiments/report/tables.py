@@ -1,4 +1,4 @@
-"""The figures as tables: for a terminal, Markdown, CSV and JSON."""
+"""Results as tables: for a terminal, Markdown, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ CONSOLE_WIDTH = 120
 
 @dataclass(frozen=True)
 class Grid:
-    """A table before it has a form.
+    """A table independent of its format.
 
     Attributes
     ----------
     title : str
     labels : int
-        How many of the first columns are text; the others are numbers.
+        Number of text columns at the beginning; the others are numbers.
     columns : tuple of str
     rows : sequence of tuple of str
     """
@@ -39,13 +39,13 @@ class Grid:
 
 
 def heading(summary: Summary) -> str:
-    """What was run, in one line."""
+    """Return the settings of the experiment in one line."""
     its = summary.settings
     return f"{its.workload}, {its.backend}, k={its.k}, links of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
 
 
 def grids(summary: Summary) -> list[Grid]:
-    """Every table for which there is something."""
+    """Return every table for which data exist."""
     found = [
         Grid(
             "Mean throughput of flows in Mbit/s",
@@ -54,7 +54,7 @@ def grids(summary: Summary) -> list[Grid]:
             [_throughput(scheme) for scheme in summary.schemes],
         ),
         Grid(
-            "How flows' throughput is spread, in Mbit/s",
+            "Distribution of the throughput of flows in Mbit/s",
             1,
             ("scheme", "flows", *_SPREAD, "deviation"),
             [
@@ -96,7 +96,7 @@ def grids(summary: Summary) -> list[Grid]:
     if any(scheme.recoveries for scheme in summary.schemes):
         found.append(
             Grid(
-                "After the failure, in seconds: a flow's silence, and until it has 90% of its later rate",
+                "After the failure, in seconds: time without traffic, and time until 90% of the later rate",
                 1,
                 ("scheme", "runs", "silence", "worst", "full rate, mean", "last flow", "worst"),
                 [_recoveries(scheme) for scheme in summary.schemes],
@@ -104,7 +104,7 @@ def grids(summary: Summary) -> list[Grid]:
         )
     found.append(
         Grid(
-            "What TCP sent again",
+            "Retransmissions by TCP",
             1,
             ("scheme", "packets", "reordered", "retransmits", "of packets", "spurious", "fast retransmits", "timeouts"),
             [_losses(scheme) for scheme in summary.schemes],
@@ -114,7 +114,7 @@ def grids(summary: Summary) -> list[Grid]:
 
 
 def terminal(grid: Grid) -> Table:
-    """For the terminal."""
+    """Return a table for a terminal."""
     table = Table(title=grid.title, title_justify="left")
     for index, column in enumerate(grid.columns):
         table.add_column(column, justify="left" if index < grid.labels else "right", no_wrap=index == 0)
@@ -124,7 +124,7 @@ def terminal(grid: Grid) -> Table:
 
 
 def text(grid: Grid, width: int = CONSOLE_WIDTH) -> str:
-    """As `terminal`, without colours, for whoever prints text."""
+    """Return a table as plain text."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
         console.print(terminal(grid))
@@ -132,7 +132,7 @@ def text(grid: Grid, width: int = CONSOLE_WIDTH) -> str:
 
 
 def markdown(grid: Grid) -> str:
-    """For a page, with its title above."""
+    """Return a table in Markdown, below its title."""
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
@@ -142,12 +142,12 @@ def markdown(grid: Grid) -> str:
 
 
 def schemes_csv(summary: Summary) -> str:
-    """One line for each scheme, with every digit."""
+    """Return a line per scheme, with all digits."""
     return _csv(_flat_scheme(scheme) for scheme in summary.schemes)
 
 
 def kinds_csv(summary: Summary) -> str:
-    """One line for each scheme and kind of flow."""
+    """Return a line per scheme and kind of flow."""
     return _csv(
         {"scheme": scheme.scheme, "kind": kind, **_prefixed("mbit", asdict(one))}
         | _prefixed("completion_s", asdict(scheme.completion[kind]) if kind in scheme.completion else _NO_COMPLETION)
@@ -157,18 +157,18 @@ def kinds_csv(summary: Summary) -> str:
 
 
 def excluded_csv(summary: Summary) -> str:
-    """One line for each run that is in no figure."""
+    """Return a line per excluded run."""
     return _csv((asdict(one) for one in summary.excluded), ("scheme", "seed", "why"))
 
 
 def as_json(summary: Summary, figures: dict[str, Any]) -> str:
-    """Everything, for programs.
+    """Return everything as JSON.
 
     Parameters
     ----------
     summary : Summary
     figures : dict
-        What was drawn.
+        Numbers of the figures.
     """
     return json.dumps({**asdict(summary), "figures": figures}, indent=1, allow_nan=False) + "\n"
 
@@ -261,5 +261,5 @@ def _percent(share: float | None) -> str:
 
 
 def _half(interval: Interval | None, digits: int = 2) -> str:
-    """How far the interval goes to either side of its middle."""
+    """Return half of the width of an interval."""
     return _number((interval.high - interval.low) / 2 if interval else None, digits)

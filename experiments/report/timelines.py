@@ -1,4 +1,4 @@
-"""Figures of one run of each scheme over time: what arrives, congestion windows, queues."""
+"""Figures of one run per scheme over time: throughput, congestion windows, queues."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from experiments.report.style import (
 )
 
 QUEUE_POINTS = 120
-"""With as many samples as pixels, several queues would make one block of colour."""
+"""Points per line. With one sample per pixel, several queues would merge into a block of colour."""
 SERIES_STEP = 0.5
-"""Seconds; finer ones show when a receiver was woken, not what arrived."""
+"""Seconds per step. Shorter ones show wake-ups of the receiver instead of arrivals."""
 LINES_EACH = 4
-"""So many flows or ports in one panel can be told apart."""
+"""Maximum number of flows or ports that are distinguishable in a panel."""
 MAX_EVENTS = 12
 AT_ONCE, FEW = 0.05, 2
-"""Seconds, and how many events within them are worth a mark each: a scheduler places a dozen flows at once."""
+"""Events within so many seconds are merged if they are more than FEW: a scheduler places a dozen flows together."""
 SAME_EVENT = 1.0
-"""Seconds within which different runs' events with the same text are one mark."""
+"""Maximum distance in seconds of events of different runs with the same text that share a mark."""
 
 
 def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """The mean over flows in each half second, with what happened to the fabric."""
+    """Draw the mean throughput of flows in steps of half a second, and the changes of the fabric."""
     runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].series.values())]
     if not runs:
         return None
@@ -45,10 +45,10 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
     made = figure(3.6 + 0.17 * len(events[:MAX_EVENTS]))
     panel = made.subplots()
     for scheme, run in runs:
-        # A flow that has ended gets nothing: the mean is over all of the run's flows at any time.
+        # The mean is over all flows of the run at any time; flows that have ended count as 0.
         fine = [float(np.mean(values)) for values in zip_longest(*run.series.values(), fillvalue=0.0)]
         each = max(1, round(SERIES_STEP / (run.series_ms / 1000)))
-        # The last step may not be whole.
+        # An incomplete last step is omitted.
         mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
         style = line_style(order.index(scheme))
         places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
@@ -61,20 +61,20 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         made,
         "throughput-series",
         "Throughput over time",
-        "Mean over all flows of what arrived in each half second of one run. Dotted lines are what happened to the fabric.",
+        "Mean throughput of all flows of one run in steps of half a second. Dotted lines are changes of the fabric.",
         {"events": events},
     )
 
 
 def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
-    """A line and a number for each event, and below the axes what they are."""
+    """Draw a line and a number for each event, and list the events below the axes."""
     events = together(events)
     low, high = panel.get_xlim()
     heights: list[float] = []
     lines = []
     for number, (second, text) in enumerate(events[:MAX_EVENTS], 1):
         panel.axvline(second, color=GREY, linewidth=1, linestyle=":", zorder=1)
-        # Events are often closer together than their numbers are wide: those go one above the other.
+        # Numbers of close events are stacked.
         level = next((at for at, last in enumerate(heights) if second - last > (high - low) / 40), len(heights))
         heights[level : level + 1] = [second]
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
@@ -88,7 +88,7 @@ def _mark(panel: Axes, events: Sequence[tuple[float, str]]) -> None:
 
 
 def together(events: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
-    """The same with those that happen at once, and are many, as one."""
+    """Return the events with dense groups merged into one event."""
     groups: list[list[tuple[float, str]]] = []
     for event in events:
         if groups and event[0] - groups[-1][0][0] <= AT_ONCE:
@@ -105,7 +105,7 @@ def together(events: Sequence[tuple[float, str]]) -> list[tuple[float, str]]:
 
 
 def merged_events(runs: Sequence[RunRecord]) -> list[tuple[float, str]]:
-    """What happened in any of these runs, by time; what was done in each of them at about the same time, once."""
+    """Return the events of all runs by time. Events that occur in several runs at about the same time are merged."""
     merged: list[tuple[list[float], str]] = []
     for second, text in sorted((float(second), str(text)) for run in runs for second, text in run.events):
         same = next((times for times, other in merged if other == text and second - times[0] <= SAME_EVENT), None)
@@ -117,7 +117,7 @@ def merged_events(runs: Sequence[RunRecord]) -> list[tuple[float, str]]:
 
 
 def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """Congestion windows of the same few flows (SOPA paper, figures 10a and 10e)."""
+    """Draw the congestion windows of a few flows (SOPA paper, figures 10a and 10e)."""
     runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].cwnd.values())]
     if not runs:
         return None
@@ -139,7 +139,7 @@ def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
 
 
 def queues(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """Queue lengths of each run's busiest ports (SOPA paper, figures 10c, 10d, 10g and 10h)."""
+    """Draw the queues of the busiest ports of each run (SOPA paper, figures 10c, 10d, 10g and 10h)."""
     runs = [
         (scheme, collected.shown[scheme])
         for scheme in order
@@ -157,8 +157,8 @@ def queues(collected: Collected, order: Sequence[str]) -> Plot | None:
         made,
         "queues",
         "Queues of the busiest ports",
-        f"The {LINES_EACH} switch ports with the longest queues on average in one run of each scheme, so not everywhere the "
-        "same. Where there are many samples a line is the mean of some, and its shade goes from the least to the most of them.",
+        f"The {LINES_EACH} switch ports with the longest queues on average in one run of each scheme, so not always the "
+        "same. With many samples a line shows means of groups of them, and the shaded area their range.",
         {"longest_mean": {scheme: {port: _mean(run.queues[port]) for port in busiest(run)} for scheme, run in runs}},
     )
 
@@ -178,7 +178,7 @@ def _queue(panel: Axes, index: int, port: str, run: RunRecord) -> None:
 
 
 def busiest(run: RunRecord, count: int = LINES_EACH) -> list[str]:
-    """The ports with the longest mean queues, in the order of their names."""
+    """Return the ports with the longest mean queues, ordered by name."""
     by_length = sorted(run.queues, key=lambda port: (-_mean(run.queues[port]), port))
     return sorted(by_length[:count])
 

@@ -1,4 +1,4 @@
-"""Figures of one traced flow's packets: the order they arrive in, the paths they take, how long they are under way."""
+"""Figures of the packets of one traced flow: order of arrival, paths, delays."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from experiments.report.style import (
 FIRST_PACKETS = 100
 WINDOWS_SHOWN = 4
 DELAYS_SHOWN = 5000
-"""More packets than that are one block of colour."""
+"""More packets would merge into a block of colour."""
 MAX_LINEAR = 20
-"""Where the longest delay is more times the shortest, the scale is logarithmic."""
+"""Ratio of the longest to the shortest delay above which the scale is logarithmic."""
 NO_PATH = (255, 255)
-"""What a packet without a path in it has: there the switches chose."""
+"""Path of an unlabelled packet, which is selected by switches."""
 
 
 @dataclass(frozen=True)
 class Trace:
-    """A flow that was recorded packet by packet.
+    """The packets of one traced flow.
 
     Attributes
     ----------
     scheme : str
     title : str
     packets : numpy.ndarray
-        A row for each in the order of arrival: seconds, number by sequence, two uplinks, delay in ms.
+        A row per packet in order of arrival: seconds, number by sequence, two uplinks, delay in ms.
     """
 
     scheme: str
@@ -52,13 +52,13 @@ class Trace:
     packets: np.ndarray
 
     def paths(self) -> set[UpPath]:
-        """Those that its packets carried."""
+        """Return the paths of its packets."""
         found = {(int(up1), int(up2)) for up1, up2 in np.unique(self.packets[:, 2:4], axis=0)}
         return found - {NO_PATH}
 
 
 def traces(collected: Collected, order: Sequence[str]) -> list[Trace]:
-    """For each scheme that has one the first flow that all have, or its own first."""
+    """Return a trace per scheme: of the first flow that all schemes have traced, or of its own first."""
     runs = {scheme: collected.shown[scheme] for scheme in order}
     traced = {scheme: [flow for flow, rows in run.arrivals.items() if rows] for scheme, run in runs.items()}
     traced = {scheme: flows for scheme, flows in traced.items() if flows}
@@ -74,7 +74,7 @@ def traces(collected: Collected, order: Sequence[str]) -> list[Trace]:
 
 
 def arrival_sequence(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """The first packets by the order of arrival (SOPA paper, figure 3)."""
+    """Draw the first packets in order of arrival (SOPA paper, figure 3)."""
     found = traces(collected, order)
     if not found:
         return None
@@ -91,23 +91,23 @@ def arrival_sequence(collected: Collected, order: Sequence[str]) -> Plot | None:
         Line2D([], [], color=COLOURS[0], marker="o", markersize=4, linestyle=""),
         Line2D([], [], color=COLOURS[1], marker="^", markersize=5, linestyle=""),
     ]
-    legend_below(made, handles, ["in order", "after a later one"])
+    legend_below(made, handles, ["in order", "after a later packet"])
     return finish(
         made,
         "arrivals",
         f"Arrival sequence of the first {FIRST_PACKETS} packets",
-        "A packet below one to its left was overtaken or sent again.",
+        "A packet below one to its left was overtaken or retransmitted.",
         {"after_a_later_one": late_of},
     )
 
 
 def path_shares(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """How evenly each few hundred packets are spread over paths (SOPA paper, figure 5)."""
+    """Draw the packets per path in windows (SOPA paper, figure 5)."""
     found = [(trace, path_windows(trace.packets.tolist())) for trace in traces(collected, order) if trace.paths()]
     found = [(trace, counts) for trace, counts in found if counts]
     if not found:
         return None
-    # A scheme that never takes one of the paths has it nevertheless.
+    # includes paths that a scheme never uses
     paths = sorted(set.union(*(trace.paths() for trace, _ in found)))
     deviations = {trace.scheme: largest_deviation(counts[:WINDOWS_SHOWN], len(paths)) for trace, counts in found}
     overall = {trace.scheme: largest_deviation(counts, len(paths)) for trace, counts in found}
@@ -139,12 +139,12 @@ def path_shares(collected: Collected, order: Sequence[str]) -> Plot | None:
 
 
 def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """How long each packet was under way, by its path (SOPA paper, figures 8, 10b and 10f)."""
+    """Draw the one-way delay of each packet by path (SOPA paper, figures 8, 10b and 10f)."""
     found = [trace for trace in traces(collected, order) if np.isfinite(trace.packets[:DELAYS_SHOWN, 4]).any()]
     if not found:
         return None
     paths = sorted(set.union(*(trace.paths() for trace in found)))
-    # With many paths it is the first hop that is told apart.
+    # With many paths only the first hop is distinguished.
     many = len(paths) > len(COLOURS)
     groups: list[tuple[str, set[UpPath]]] = [(_path_name(path), {path}) for path in paths]
     if many:
@@ -169,7 +169,7 @@ def delays(collected: Collected, order: Sequence[str]) -> Plot | None:
                 handles[name] = Line2D([], [], marker=marker, markersize=5, linestyle="", **style)
     shown = np.concatenate([trace.packets[:DELAYS_SHOWN, 4] for trace in found])
     from_zero(panels)
-    # On a linear scale the longest queue of one scheme would flatten what the others' paths differ in.
+    # On a linear scale a long queue of one scheme would hide the differences of the others.
     if 0 < MAX_LINEAR * np.nanmin(shown) < np.nanmax(shown):
         panels[0].set_yscale("log")
         panels[0].set_ylim(np.nanmin(shown) / 1.3, np.nanmax(shown) * 1.3)

@@ -1,4 +1,4 @@
-"""Elephants to paths by Simulated Annealing over one core switch for each destination (Hedera, NSDI 2010, section 5.2). Pure."""
+"""Placement of elephants by Simulated Annealing over one core switch per destination (Hedera, NSDI 2010, section 5.2). Pure."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from experiments.schemes.hedera.placement import Elephant, Hop, Up, links
 from topologies import Failures, FatTree, Host
 
 FIRST_TEMPERATURE = 1000
-"""It falls by one each step, so that there are as many steps."""
+"""Initial temperature, and number of steps: it decreases by one per step."""
 SMALL_HOSTS = 16
 SMALL_COOLING, LARGE_COOLING = 0.5 * FIRST_TEMPERATURE, 1000.0 * FIRST_TEMPERATURE
-"""The paper's factor c: for its testbed of 16 hosts, and for what is larger."""
+"""Factor c of the paper: for its testbed of 16 hosts, and for larger fabrics."""
 LONGEST = 4  # links between switches on a path
 ENOUGH = 1e-9
 
 
 class Annealing:
-    """Searches for core switches that avoid overload, each time from what it found last.
+    """Searches for core switches without overload, each time from the last result.
 
-    A state gives every destination host a core switch, by which all elephants to it go; those from within its pod go by the
-    aggregation switch that leads to that core switch. In each pod every core switch serves one host. A step swaps those of two
-    hosts of a pod, of an edge switch, or of the hosts of a pod that are reached through the same aggregation switch, each kind
-    as likely. The energy is what exceeds the capacity, over all links.
+    A state assigns a core switch to every destination host. All elephants to a host pass its core switch; those from
+    within its pod pass the aggregation switch below that core switch. In each pod every core switch serves one host. A
+    step swaps the core switches of two hosts of a pod, of an edge switch, or of the hosts of a pod behind the same
+    aggregation switch, with equal probability. The energy is the load above the capacity, summed over all links.
 
     Parameters
     ----------
     tree : FatTree
     seed : int
-        Of the random steps.
+        Seed of the random steps.
     """
 
     def __init__(self, tree: FatTree, seed: int) -> None:
@@ -48,9 +48,9 @@ class Annealing:
         self._cooling = SMALL_COOLING if tree.host_count <= SMALL_HOSTS else LARGE_COOLING
 
     def place(self, failures: Failures, elephants: Sequence[Elephant]) -> list[Up | None]:
-        """Give each elephant the path by its destination's core switch, or None where that way has failed."""
+        """Return the path of each elephant through the core switch of its destination, or None if it contains a failed link."""
         loads = _Loads(failures, elephants, self.cores)
-        # only swaps that touch a destination of elephants change anything
+        # only swaps of destinations of elephants have an effect
         busy = sorted({elephant.dst for elephant in elephants})
         best, best_energy = dict(self.cores), loads.energy
         for temperature in range(FIRST_TEMPERATURE, 0, -1):
@@ -68,7 +68,7 @@ class Annealing:
         return [_path(failures, elephant, best[elephant.dst]) for elephant in elephants]
 
     def _pair(self, one: Host, cores: dict[Host, Up]) -> tuple[Host, Host]:
-        """A host to swap core switches with: one of the same pod, edge switch, or aggregation switch on the way down."""
+        """Return two hosts to swap: of one pod, of one edge switch, or behind one aggregation switch."""
         kind = self._random.randrange(3)
         others = [
             other
@@ -81,7 +81,7 @@ class Annealing:
 
 
 class _Loads:
-    """What every link carries in a state, and the state's energy, kept up swap by swap."""
+    """The load of every link and the energy of a state, updated with each swap."""
 
     def __init__(self, failures: Failures, elephants: Iterable[Elephant], cores: dict[Host, Up]) -> None:
         self.cores = dict(cores)
@@ -89,14 +89,14 @@ class _Loads:
         self._failures = failures
         self._loads: defaultdict[Hop, float] = defaultdict(float)
         self._to: defaultdict[Host, list[Elephant]] = defaultdict(list)
-        self._ways: dict[tuple[Elephant, Up], tuple[Hop, ...] | None] = {}
+        self._hops: dict[tuple[Elephant, Up], tuple[Hop, ...] | None] = {}
         for elephant in elephants:
             self._to[elephant.dst].append(elephant)
         for host in list(self._to):
             self._carry(host, 1)
 
     def swap(self, one: Host, other: Host) -> None:
-        """Exchange the core switches of two hosts."""
+        """Swap the core switches of two hosts."""
         for host in {one, other}:
             self._carry(host, -1)
         self.cores[one], self.cores[other] = self.cores[other], self.cores[one]
@@ -105,27 +105,27 @@ class _Loads:
 
     def _carry(self, host: Host, sign: int) -> None:
         for elephant in self._to.get(host, ()):
-            way = self._way(elephant)
-            if way is None:
-                self.energy += sign * LONGEST * elephant.demand  # a failed way has no capacity at all
+            hops = self._hops_of(elephant)
+            if hops is None:
+                self.energy += sign * LONGEST * elephant.demand  # a failed path has no capacity
                 continue
-            for hop in way:
+            for hop in hops:
                 before = self._loads[hop]
                 after = self._loads[hop] = before + sign * elephant.demand
                 self.energy += max(0.0, after - 1) - max(0.0, before - 1)
 
-    def _way(self, elephant: Elephant) -> tuple[Hop, ...] | None:
+    def _hops_of(self, elephant: Elephant) -> tuple[Hop, ...] | None:
         key = elephant, self.cores[elephant.dst]
-        if key not in self._ways:
+        if key not in self._hops:
             up = _path(self._failures, *key)
             within_rack = self._failures.tree.kind(elephant.src, elephant.dst) == "intra-rack"
-            way = () if up is None else links(self._failures.tree, elephant.src, elephant.dst, up)
-            self._ways[key] = None if up is None and not within_rack else way
-        return self._ways[key]
+            hops = () if up is None else links(self._failures.tree, elephant.src, elephant.dst, up)
+            self._hops[key] = None if up is None and not within_rack else hops
+        return self._hops[key]
 
 
 def _path(failures: Failures, elephant: Elephant, core: Up) -> Up | None:
-    """The path of an elephant whose destination has that core switch; None within a rack, or if it has failed."""
+    """Return the path of an elephant through a core switch; None within a rack, or if the path contains a failed link."""
     kind = failures.tree.kind(elephant.src, elephant.dst)
     up = core if kind == "inter-pod" else core[:1]
     if kind == "intra-rack" or failures.on_way(elephant.src, elephant.dst, up) is not None:

@@ -1,8 +1,8 @@
-"""Hedera beside the SOPA controller, in the same process: ``ryu-manager sopa_ryu.app experiments.schemes.hedera.app``.
+"""Hedera in the process of the SOPA controller: ``ryu-manager sopa_ryu.app experiments.schemes.hedera.app``.
 
-SOPA keeps the switches' connections, rules and failures. This application asks the edge switches for their flows' counters, and
-gives elephants paths by entries of its own. Whatever takes those entries away (a switch that restarts, SOPA's reconciliation of one
-that has reconnected) only leaves the flows to the hash until the next round, which finds them again.
+SOPA manages connections, rules and failures. This application polls the flow counters of edge switches, and places
+elephants by flow entries of its own. If these entries are lost (a switch restarts, or SOPA reconciles it after a
+reconnect), flows are hashed until the next round installs the entries again.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ LOG = logging.getLogger(__name__)
 
 SOPA = "SopaController"
 TEND_SECONDS = 0.5
-"""How soon a switch that has connected is given the entries that count."""
+"""Maximum delay until a connected switch gets the counting entries."""
 MIN_IDLE_SECONDS = 5
 MEGA = 1_000_000.0
 
 
 class Hedera(app_manager.RyuApp):
-    """Finds elephants and places them, round by round."""
+    """Detects and places elephants periodically."""
 
-    OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - Ryu's own way to declare it
+    OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - declared as Ryu requires
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.settings = hedera_options.settings(cfg.CONF)
-        # two rounds see an entry before it expires
+        # an entry lasts for at least two rounds
         self.idle = max(MIN_IDLE_SECONDS, math.ceil(2 * self.settings.interval))
         self._workers: list[Any] = []
 
     def start(self) -> Any:
-        """Start the rounds beside Ryu's own event loop."""
+        """Start the rounds in addition to the event loop of Ryu."""
         self._workers = [hub.spawn(self._run)]
         return super().start()
 
     def stop(self) -> None:
-        """Stop; the entries in force expire with their flows."""
+        """Stop. Installed entries expire with their flows."""
         for worker in self._workers:
             hub.kill(worker)
         super().stop()
@@ -81,19 +81,19 @@ class Hedera(app_manager.RyuApp):
                 else:
                     rounds.tend()
             except Exception:
-                LOG.critical("a round has failed: the next one is tried", exc_info=True)
+                LOG.critical("a round of Hedera failed: continuing with the next round", exc_info=True)
             hub.sleep(max(0.0, min(TEND_SECONDS, due - time.monotonic())))
 
 
 class Rounds:
-    """The scheduler's hands and eyes: the connections that the SOPA controller keeps.
+    """Executes the rounds of the scheduler over the switch connections of the SOPA controller.
 
     Parameters
     ----------
     sopa : SopaController
     scheduler : Scheduler
     idle : int
-        Seconds after which an entry expires whose flow sends nothing.
+        Idle timeout of entries in seconds.
     """
 
     def __init__(self, sopa: Any, scheduler: Scheduler, idle: int) -> None:
@@ -103,10 +103,10 @@ class Rounds:
         self._idle = idle
         self._rates = Rates()
         self._equipped: dict[Switch, Connection] = {}
-        self._complained = False
+        self._warned = False
 
     def tend(self) -> None:
-        """Give the entries that count to switches that have connected, and forget those that have gone."""
+        """Install counting entries on newly connected switches, and forget disconnected ones."""
         connections = self._connections()
         for edge, connection in connections.items():
             if self._equipped.get(edge) is not connection:
@@ -116,10 +116,10 @@ class Rounds:
             self._rates.forget(edge)
 
     def round(self) -> None:
-        """Ask, decide, and carry out."""
+        """Poll the switches, run the scheduler, and carry out its moves."""
         self.tend()
         reports: list[Report] = []
-        # side by side: a switch that hangs costs the others no more than its time to be given up, once
+        # concurrently: a switch that hangs delays the round by one timeout only
         asking = [hub.spawn(self._ask, edge, connection, reports) for edge, connection in self._connections().items()]
         hub.joinall(asking)
         rates: dict[TcpFlow, float] = {}
@@ -128,16 +128,14 @@ class Rounds:
             rates |= report.rates
             placed |= report.placed
         shares = {flow: rate / capacity for flow, rate in rates.items() if (capacity := self._capacity(flow))}
-        if len(shares) < len(rates) and not self._complained:
-            self._complained = True
-            LOG.warning(
-                "some ports do not tell their rate, so that no flow is an elephant there: give --sopa-link-mbit"
-            )
+        if len(shares) < len(rates) and not self._warned:
+            self._warned = True
+            LOG.warning("some ports do not report their rate: their flows are never elephants; set --sopa-link-mbit")
         for move in self._scheduler.round(self._sopa.state.failures, shares, placed):
             self._carry_out(move, rates.get(move.flow, 0.0))
 
     def _connections(self) -> dict[Switch, Connection]:
-        """Those of the edge switches that SOPA has taken in: one that is still being reconciled would lose our entries again."""
+        """Return the connections of admitted edge switches. A switch during admission would lose entries again."""
         connections = self._sopa.connections
         return {
             edge: connections[edge]
@@ -155,10 +153,10 @@ class Rounds:
         try:
             bodies = connection.ask(entries.request(connection.datapath))
         except SwitchError as error:
-            LOG.warning("%s does not tell its flows: %s", self._tree.name(edge), error)
+            LOG.warning("flow counters of %s are missing in this round: %s", self._tree.name(edge), error)
             return
         if sum(map(entries.is_standing, bodies)) != entries.standing_count(self._tree):
-            self._equip(edge, connection)  # it was reconciled
+            self._equip(edge, connection)  # reconciliation has removed entries
         reports.append(self._rates.take(edge, entries.readings(self._tree, bodies), time.monotonic()))
 
     def _capacity(self, flow: TcpFlow) -> float | None:
@@ -170,7 +168,7 @@ class Rounds:
         flow, tree = move.flow, self._tree
         connection = self._connections().get(tree.edge_of(flow.src))
         if connection is None:
-            return  # it has gone meanwhile, and its flow with it
+            return  # disconnected, together with its flow
         if move.up is None:
             message = entries.release(connection.datapath, tree, flow)
         else:
@@ -180,7 +178,7 @@ class Rounds:
                 "elephant %s at %.1f Mbit/s %s (was %s)",
                 flow.text(tree),
                 rate / MEGA,
-                "left to the hash" if move.up is None else f"placed on {_text(move.up)}",
+                "released to the hash" if move.up is None else f"placed on {_text(move.up)}",
                 "hashed" if move.was is None else _text(move.was),
             )
 

@@ -1,4 +1,4 @@
-"""What elephants would send if only their hosts' interfaces held them back (Hedera, NSDI 2010, section 4.2). Pure."""
+"""Natural demands of elephants: their rates if only host interfaces were limited (Hedera, NSDI 2010, section 4.2). Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ class _Flow:
 
 
 def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
-    """Each flow's natural demand as a share of the hosts' interface rate, from 0 to 1.
+    """Return the natural demand of each flow as a share of the interface rate of hosts, from 0 to 1.
 
-    Senders share what they have evenly among the flows that no receiver limits; receivers that are offered too much limit the
-    larger of their flows evenly; until nothing changes (the paper's figure 3: ESTIMATE-DEMANDS, EST-SRC and EST-DST).
+    Senders share their rate equally among the flows that no receiver limits. Overloaded receivers limit the larger of
+    their flows equally. This is repeated until nothing changes (figure 3 of the paper: ESTIMATE-DEMANDS, EST-SRC and
+    EST-DST).
 
     Parameters
     ----------
@@ -54,14 +55,14 @@ def estimate(flows: Sequence[tuple[Host, Host]]) -> list[float]:
 
 
 def _same(before: Sequence[float], flows: Sequence[_Flow]) -> bool:
-    """Whether a round has changed nothing; not so before the first."""
+    """Return True if the last round has changed nothing."""
     return len(before) == len(flows) and all(
         abs(old - flow.demand) <= TOLERANCE for old, flow in zip(before, flows, strict=True)
     )
 
 
 def _share_at_sender(flows: Iterable[_Flow]) -> None:
-    """EST-SRC: what the converged flows leave is for the others, evenly."""
+    """EST-SRC: share the rate that converged flows leave equally among the others."""
     flows = list(flows)
     others = [flow for flow in flows if not flow.converged]
     left = max(0.0, 1.0 - sum(flow.demand for flow in flows if flow.converged))
@@ -70,7 +71,7 @@ def _share_at_sender(flows: Iterable[_Flow]) -> None:
 
 
 def _limit_at_receiver(flows: Iterable[_Flow]) -> None:
-    """EST-DST: if they are too many, those that send more than an equal share get an equal share of what the others leave."""
+    """EST-DST: limit flows above an equal share to equal shares of the rate that the smaller flows leave."""
     limited = list(flows)
     if sum(flow.demand for flow in limited) <= 1.0 + TOLERANCE:
         return

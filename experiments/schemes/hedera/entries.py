@@ -1,16 +1,16 @@
-"""Hedera's flow entries at the edge switches, as messages and back.
+"""The flow entries of Hedera at edge switches: messages that install them, and their statistics.
 
 =========  ========  ===========================================================================================
 table      priority
 =========  ========  ===========================================================================================
-INGRESS    34        a host's own packet with a word: as without Hedera
-INGRESS    33        a placed flow: write its word into ``eth_src``, go to DOWN; expires
-INGRESS    31        a host's TCP: learn an entry that counts the flow, consult `COUNTING`, go to DOWN
-COUNTING   1         a flow: nothing but a counter; expires
+INGRESS    34        labelled packet of a host: as without Hedera
+INGRESS    33        placed flow: write its label into ``eth_src``, go to DOWN; expires
+INGRESS    31        TCP of a host: learn an entry that counts the flow, consult `COUNTING`, go to DOWN
+COUNTING   1         flow: counter only; expires
 =========  ========  ===========================================================================================
 
-Beside them stand SOPA's own of INGRESS: 35 for hosts that may not choose paths, 30 for a host's own address. All of Hedera's
-carry a mark in their cookies, by which they are asked for.
+SOPA's entries in INGRESS have priority 35 for hosts that may not select paths, and 30 for the address of a host. The cookies of
+Hedera's entries contain a mark, by which statistics are requested.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONSULT_FROM = 0xFFF8  # resubmit with the port that the packet came in by (Open
 
 
 def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[Any]:
-    """The messages that install what an edge switch always holds.
+    """Return the messages that install the permanent entries of an edge switch.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[A
     tree : FatTree
     edge : Switch
     seconds : int
-        A flow that has sent nothing for so long is no longer counted.
+        Idle timeout of the entries that count flows.
     """
     messages = []
     for host in tree.hosts_of(edge):
@@ -61,34 +61,34 @@ def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[A
 
 
 def standing_count(tree: FatTree) -> int:
-    """How many entries an edge switch always holds."""
+    """Return the number of permanent entries of an edge switch."""
     return 2 * tree.half
 
 
 def place(datapath: Any, tree: FatTree, flow: TcpFlow, up: Up, seconds: int) -> Any:
-    """The message that gives a flow a path, until it has sent nothing for ``seconds``."""
+    """Return the message that places a flow on a path until it has been idle for ``seconds``."""
     up1, up2 = label.hop_bytes(up)
     actions = [PARSER.OFPActionSetField(eth_src=label.carrier_mac(up))]
     return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
 
 
 def release(datapath: Any, tree: FatTree, flow: TcpFlow) -> Any:
-    """The message that leaves a flow to the switches' hash again."""
+    """Return the message that releases a flow to the hash of switches."""
     return openflow.flow_delete(datapath, Installed(Table.INGRESS, PLACED_PRIORITY, 0, _five(tree, flow)))
 
 
 def request(datapath: Any) -> Any:
-    """The message that asks a switch for Hedera's entries."""
+    """Return the request for the statistics of Hedera's entries."""
     return PARSER.OFPFlowStatsRequest(datapath, cookie=MARK, cookie_mask=MARK_MASK)
 
 
 def is_standing(body: Any) -> bool:
-    """Whether flow statistics are of an entry that is always held."""
+    """Return True for statistics of a permanent entry."""
     return bool(body.cookie & KIND_MASK == STANDING)
 
 
 def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
-    """What flow statistics say of flows between hosts of the fabric."""
+    """Yield the counters of flows between hosts of the fabric."""
     for body in bodies:
         kind = body.cookie & KIND_MASK
         if kind in (COUNT, PLACED):
@@ -96,7 +96,7 @@ def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
             try:
                 src, dst = tree.host_by_ip(match["ipv4_src"]), tree.host_by_ip(match["ipv4_dst"])
             except TopologyError:
-                continue  # to outside: there is no way to place it on
+                continue  # to outside of the fabric: no candidate paths
             flow = TcpFlow(src, match["tcp_src"], dst, match["tcp_dst"])
             seconds = body.duration_sec + body.duration_nsec / 1e9
             yield Reading(flow, body.byte_count, seconds, _up(body.cookie) if kind == PLACED else None)

@@ -1,4 +1,4 @@
-"""TCP flows and what their counters say of their rates. Pure."""
+"""TCP flows, and their rates from counters. Pure."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class TcpFlow(NamedTuple):
     dst_port: int
 
     def text(self, tree: FatTree) -> str:
-        """As ``h0_0_2:40001 -> h2_1_3:5201``."""
+        """Return the flow as ``h0_0_2:40001 -> h2_1_3:5201``."""
         return f"{tree.name(self.src)}:{self.src_port} -> {tree.name(self.dst)}:{self.dst_port}"
 
 
 class Reading(NamedTuple):
-    """What an entry has counted of a flow: ``up`` is the path that the entry gives it, None for one that only counts."""
+    """The counter of an entry for a flow. ``up`` is the path set by the entry; None for an entry that only counts."""
 
     flow: TcpFlow
     octets: int
@@ -32,24 +32,24 @@ class Reading(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What an edge switch tells in a round: its flows' rates in bits per second, and the paths that it holds for some."""
+    """Rates of the flows of an edge switch in bits per second, and the paths of its placed flows."""
 
     rates: dict[TcpFlow, float]
     placed: dict[TcpFlow, Up]
 
 
 class Rates:
-    """Turns counters into rates, switch by switch.
+    """Converts counters to rates, switch by switch.
 
-    A flow that is placed is counted by another entry than before; what both have counted since the last round is the flow's. An
-    entry whose counter went back is a new one. Before a switch has been read twice, the entries' own age has to do.
+    A placed flow is counted by another entry than before; the bytes of both since the last round add up. A counter that
+    decreased belongs to a new entry. Without an earlier reading of the switch, the age of the entry is the interval.
     """
 
     def __init__(self) -> None:
         self._before: dict[Switch, tuple[float, dict[tuple[TcpFlow, bool], int]]] = {}
 
     def take(self, switch: Switch, readings: Iterable[Reading], now: float) -> Report:
-        """Take in what a switch has counted until ``now``, in seconds on any clock that only goes forward."""
+        """Process the counters of a switch at time ``now``, in seconds of a monotonic clock."""
         then, before = self._before.get(switch, (None, {}))
         counted: dict[tuple[TcpFlow, bool], int] = {}
         report = Report({}, {})
@@ -68,5 +68,5 @@ class Rates:
         return report
 
     def forget(self, switch: Switch) -> None:
-        """The switch is gone: when it comes back, its counters begin anew."""
+        """Forget a disconnected switch, whose counters restart."""
         self._before.pop(switch, None)

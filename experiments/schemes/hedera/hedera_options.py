@@ -1,6 +1,6 @@
-"""Hedera's options: oslo.config's group `hedera`, as in --hedera-interval, or [hedera] in a --config-file.
+"""Options of Hedera: the group `hedera` of oslo.config, as in --hedera-interval or [hedera] of a --config-file.
 
-Ryu reads the command line before it loads an application. ``--user-flags FILE`` has it load this file first.
+Ryu parses the command line before it loads an application. ``--user-flags FILE`` loads this file earlier.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ GROUP = "hedera"
 
 
 class Algorithm(StrEnum):
-    """How elephants are given their paths."""
+    """Placement algorithms."""
 
     GLOBAL_FIRST_FIT = "global-first-fit"
     SIMULATED_ANNEALING = "simulated-annealing"
@@ -24,7 +24,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class Settings:
-    """The options of group `hedera` with their defaults: the paper's (sections 3 and 6)."""
+    """The options with their defaults, which are those of the paper (sections 3 and 6)."""
 
     interval: float = 5.0
     threshold: float = 0.1
@@ -39,7 +39,7 @@ _OPTIONS = [
         default=Settings.interval,
         min=0.1,
         metavar="SECONDS",
-        help=f"how often the edge switches are asked for their flows' counters (default {Settings.interval:g})",
+        help=f"polling interval of the flow counters of edge switches (default {Settings.interval:g})",
     ),
     cfg.FloatOpt(
         "threshold",
@@ -47,37 +47,37 @@ _OPTIONS = [
         min=0.0,
         max=1.0,
         metavar="SHARE",
-        help=f"a flow above this share of its host's link is an elephant (default {Settings.threshold:g})",
+        help=f"share of a host link above which a flow is an elephant (default {Settings.threshold:g})",
     ),
     cfg.StrOpt(
         "placement",
         default=str(Settings.placement),
         choices=[str(algorithm) for algorithm in Algorithm],
         metavar="ALGORITHM",
-        help=f"how elephants are given their paths: {' or '.join(Algorithm)} (default {Settings.placement})",
+        help=f"placement of elephants: {' or '.join(Algorithm)} (default {Settings.placement})",
     ),
     cfg.IntOpt(
         "seed",
         default=Settings.seed,
         metavar="SEED",
-        help=f"of the random steps of simulated annealing (default {Settings.seed})",
+        help=f"seed of simulated annealing (default {Settings.seed})",
     ),
 ]
 
 
 def register(conf: cfg.ConfigOpts) -> None:
-    """Make the group known to `conf`."""
+    """Register the group with `conf`."""
     register_group(conf, _GROUP, _OPTIONS)
 
 
 def settings(conf: cfg.ConfigOpts) -> Settings:
-    """The options as they were given."""
+    """Return the values of the options."""
     register(conf)
     group = conf[GROUP]
     return Settings(group.interval, group.threshold, Algorithm(group.placement), group.seed)
 
 
-if not __package__:  # loaded by its path, as --user-flags does
+if not __package__:  # loaded as a file by --user-flags
     from ryu.cfg import CONF
 
     register(CONF)

@@ -1,4 +1,4 @@
-"""Elephants to paths on which they fit: Global First Fit (Hedera, NSDI 2010, section 5.1). Pure."""
+"""Placement of elephants on paths with room: Global First Fit (Hedera, NSDI 2010, section 5.1). Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from topologies import Failures, FatTree, Host, Switch
 
 TOLERANCE = 1e-6
-"""Shares that add up to a link's rate within this fit."""
+"""Rounding tolerance for demands that add up to the rate of a link."""
 
 Up = tuple[int, ...]
 Hop = tuple[Switch, Switch]
@@ -19,7 +19,7 @@ Hop = tuple[Switch, Switch]
 
 
 class Elephant(NamedTuple):
-    """A flow to be placed: its ends, its natural demand as a share of a link, and the path that it was given, if any."""
+    """A flow to be placed: its ends, its natural demand as a share of a link, and its present path, if any."""
 
     src: Host
     dst: Host
@@ -28,38 +28,38 @@ class Elephant(NamedTuple):
 
 
 Placement = Callable[[Failures, Sequence[Elephant]], list[Up | None]]
-"""Failures and elephants in, a path for each out, or None for those that are left to the switches' hash."""
+"""Maps failures and elephants to a path per elephant; None releases it to the hash of switches."""
 
 
 @lru_cache(maxsize=1 << 16)
 def links(tree: FatTree, src: Host, dst: Host, up: Up) -> tuple[Hop, ...]:
-    """The links between switches on a path, each in the direction of the flow."""
+    """Return the links between switches on a path, in the direction of the flow."""
     return tuple(pairwise(tree.hops(src, dst, up)))
 
 
 def usable(failures: Failures, elephant: Elephant) -> list[Up]:
-    """The paths that an elephant may be given: none within a rack, where there is nothing to choose."""
+    """Return the paths that an elephant may use: none within a rack."""
     src, dst = elephant.src, elephant.dst
     choices = failures.tree.choices(failures.tree.kind(src, dst))
     return [up for up in choices if up and failures.on_way(src, dst, up) is None]
 
 
 def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[Up | None]:
-    """Give each elephant the first path all of whose links have room for its demand.
+    """Return the first path for each elephant all of whose links have room for its demand.
 
-    Those that have a path come first, in the order given, and keep it as long as it fits. One that fits nowhere any more stays
-    where it is while that way works: it is no better off elsewhere. A new one that fits nowhere is left to the hash.
+    Elephants with a path are placed first, in the given order, and keep their path while it fits. One that fits nowhere
+    keeps a working path, because no other is better. A new one that fits nowhere is hashed.
 
     Parameters
     ----------
     failures : Failures
-        Paths with a failure on them are not used.
+        Paths that contain a failure are not used.
     elephants : sequence of Elephant
 
     Returns
     -------
     list of tuple of int or None
-        Each one's uplink choices, in the order of ``elephants``.
+        Uplinks of each path, in the order of ``elephants``.
     """
     loads: defaultdict[Hop, float] = defaultdict(float)
     placed: list[Up | None] = [None] * len(elephants)

@@ -1,4 +1,4 @@
-"""One round of Hedera's scheduler (NSDI 2010, section 3.2): which flows are elephants, and which of them go elsewhere now. Pure."""
+"""One round of the scheduler of Hedera (NSDI 2010, section 3.2): detection of elephants and their moves. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topologies import Failures
 
 
 class Move(NamedTuple):
-    """An elephant that is to leave the path ``was`` for the path ``up``; None stands for the switches' hash."""
+    """An elephant that moves from the path ``was`` to the path ``up``; None is the hash of switches."""
 
     flow: TcpFlow
     up: Up | None
@@ -20,15 +20,15 @@ class Move(NamedTuple):
 
 
 class Scheduler:
-    """Decides round by round.
+    """Detects and places elephants, round by round.
 
     Parameters
     ----------
     placement : callable
-        Gives elephants their paths.
+        Placement algorithm.
     threshold : float
-        The share of a host's link above which a flow is an elephant. One that has been placed stays one until its entry expires:
-        it may be slow only because others are in its way.
+        Share of a host link above which a flow is an elephant. A placed flow remains one until its entry expires: other flows
+        may slow it down.
     """
 
     def __init__(self, placement: Placement, threshold: float) -> None:
@@ -37,20 +37,20 @@ class Scheduler:
         self._known: dict[TcpFlow, None] = {}
 
     def round(self, failures: Failures, shares: Mapping[TcpFlow, float], placed: Mapping[TcpFlow, Up]) -> list[Move]:
-        """What is to change.
+        """Return the moves of a round.
 
         Parameters
         ----------
         failures : Failures
         shares : mapping
-            Each flow's rate as a share of its host's link.
+            Rate of each flow as a share of its host link.
         placed : mapping
-            The paths that the edge switches hold for flows.
+            Paths of the flows that are placed at edge switches.
 
         Returns
         -------
         list of Move
-            In the order in which the elephants were found.
+            Ordered by detection of the elephants.
         """
         flows = self._elephants(shares, placed)
         demands = estimate([(flow.src, flow.dst) for flow in flows])
@@ -62,7 +62,7 @@ class Scheduler:
         return [move for move in moves if move.up != move.was]
 
     def _elephants(self, shares: Mapping[TcpFlow, float], placed: Iterable[TcpFlow]) -> list[TcpFlow]:
-        """In the order of the rounds that found them, and of their names: who came first keeps its place."""
+        """Return the elephants, ordered by the round that detected them and by name."""
         now = {*placed, *(flow for flow, share in shares.items() if share > self._threshold)}
         self._known = {flow: None for flow in (*self._known, *sorted(now)) if flow in now}
         return list(self._known)

@@ -1,0 +1,39 @@
+"""Helpers of several measurements."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from topologies.lab.isolation import isolated
+
+
+def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Return the results of a function that runs in the namespaces of a lab, in a child process.
+
+    Raises
+    ------
+    RuntimeError
+        If the function fails. The traceback is on standard error.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        answer = Path(directory) / "answer.json"
+
+        def main() -> int:
+            answer.write_text(json.dumps(measure()))
+            return 0
+
+        status = isolated(main)
+        if status:
+            raise RuntimeError(f"the measurement in the lab failed with status {status}")
+        found: dict[str, Any] = json.loads(answer.read_text())
+    return found
+
+
+def peak_mib(process: int | str = "self") -> float:
+    """Return the peak memory of a process in MiB (VmHWM of proc(5)). getrusage() would include the parent before exec."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return round(next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), 1)
