@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import struct
@@ -20,29 +19,10 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller, table_in_force
-from tests.bpf.conftest import Pair, veth_pair
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
+from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, veth_pair
 
 ROOT = Path(__file__).parents[2]
-IPV4, ALL = 0x0800, 0x0003
-
-
-def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
-    with inside(netns):
-        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
-        opened.bind((interface, protocol))
-    opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
-    return opened
-
-
-def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
-    """All frames that came in, until none does for a while."""
-    taken = []
-    while select.select([capture], [], [], wait)[0]:
-        data, address = capture.recvfrom(65536)
-        if address[2] != socket.PACKET_OUTGOING:
-            taken.append(data)
-    return taken
 
 
 def send_datagrams(pair: Pair, count: int) -> None:
@@ -60,7 +40,7 @@ def egress_filters(pair: Pair) -> str:
     return pair.on_host("tc filter show dev host0 egress")
 
 
-def test_datagrams_arrive_with_their_words_in_turn_and_arp_with_the_hosts_mac(pair: Pair) -> None:
+def test_datagrams_carry_labels_in_turn_and_arp_has_the_hosts_mac(pair: Pair) -> None:
     with raw_socket(pair.peer, "peer0", ALL) as capture, Labeller("host0", netns=pair.host) as labeller:
         labeller.swap(table())
         labeller.attach()
@@ -235,9 +215,7 @@ def kill(agent: subprocess.Popen[str]) -> None:
     agent.communicate()
 
 
-def test_after_sigkill_the_successor_takes_over_without_a_gap_and_restores_the_originals(
-    pair: Pair, tmp_path: Path
-) -> None:
+def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: Pair, tmp_path: Path) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
     pair.on_host("ip link set host0 gso_max_segs 44")
     for _ in range(2):  # killed twice: the second must not take the first one's values for originals
@@ -350,7 +328,7 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
         assert cookie() not in (home, there)
 
 
-def test_anybody_can_read_the_table_in_force_also_after_its_agent_was_killed(pair: Pair) -> None:
+def test_the_table_in_force_can_be_read_after_its_agent_was_killed(pair: Pair) -> None:
     assert table_in_force("host0", pair.host) is None
     with Labeller("host0", netns=pair.host) as labeller:
         labeller.attach()

@@ -322,7 +322,7 @@ def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
         assert labeller.read_table() == swapped
 
 
-def test_after_settling_a_table_of_the_same_size_or_less_is_swapped_in_without_waiting(labeller: Labeller) -> None:
+def test_a_table_of_at_most_the_same_size_is_swapped_in_without_waiting(labeller: Labeller) -> None:
     ready: list[bool] = []
     few, many = ((1, 1), (1, 2)), tuple((up1, up2) for up2 in range(24) for up1 in range(24))
     for candidates in (few, many, few, many, few):
@@ -379,7 +379,7 @@ def test_no_packet_sees_parts_of_two_tables(labeller: Labeller) -> None:
     assert set(counters.values()) == {0}
 
 
-def test_a_table_that_was_in_force_is_filled_anew_only_after_the_kernel_has_waited_for_its_readers(
+def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(
     labeller: Labeller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # No test can make a packet last long enough to be caught reading it, so what is seen here are the calls to the kernel: every

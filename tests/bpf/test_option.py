@@ -68,7 +68,7 @@ def test_every_room_in_the_header_is_used() -> None:
         assert labeller.counters()["stripped"] == 10
 
 
-def test_a_flow_takes_its_paths_in_turn_and_a_packet_that_cannot_be_labelled_takes_no_turn() -> None:
+def test_a_packet_that_cannot_be_labelled_takes_no_turn_of_its_flow() -> None:
     with Labeller("lo", carrier=Carrier.OPTION) as labeller:
         labeller.swap(table())
         words = []
@@ -89,7 +89,7 @@ def test_the_words_are_those_of_the_mac_carrier() -> None:
                 assert option.run(frame).data[34:38] == mac.run(frame).data[8:12]
 
 
-def test_thousands_of_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
+def test_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
     done = fuzz(packets=20_000, seed=1)
     assert done.packets == 20_000
     # a fuzz that reaches only refusals proves nothing

@@ -23,11 +23,10 @@ from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
-from tests.bpf.conftest import Pair, veth_pair
 from tests.bpf.reference import checksum
-from tests.bpf.test_attach import ALL, frames, raw_socket
-from tests.bpf.test_settings import leave_behind
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
+from tests.helpers.killed_agent import leave_behind
+from tests.helpers.veth import ALL, Pair, frames, raw_socket, veth_pair
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
@@ -222,7 +221,7 @@ def test_what_would_not_fit_is_refused_as_linux_refuses_it(pair: Pair, ends: End
         assert ends.host.counters()["too_big"] == 0
 
 
-def test_a_packet_that_is_sent_by_way_of_the_host_is_told_to_be_fragmented(pair: Pair, ends: Ends) -> None:
+def test_a_relayed_packet_is_answered_with_fragmentation_needed(pair: Pair, ends: Ends) -> None:
     pair.on_host("sysctl -qw net.ipv4.ip_forward=1")
     pair.on_host("ip link add guest0 type veth peer name guest1")
     pair.on_host("ip address add 10.0.0.129/25 dev guest0")
@@ -276,9 +275,7 @@ def test_an_mtu_that_somebody_else_changed_meanwhile_stays(pair: Pair, tmp_path:
 
 
 @pytest.mark.parametrize("successor", Carrier)
-def test_after_sigkill_the_successor_knows_the_first_mtu_whatever_its_carrier(
-    pair: Pair, tmp_path: Path, successor: Carrier
-) -> None:
+def test_the_successor_of_a_killed_agent_restores_the_mtu(pair: Pair, tmp_path: Path, successor: Carrier) -> None:
     for _ in range(2):
         leave_behind(HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4))
         killed = Labeller("host0", netns=pair.host, carrier=Carrier.OPTION)
@@ -339,7 +336,7 @@ def test_a_host_cannot_write_a_word_into_its_address_itself(pair: Pair, mode: Mo
     assert status.counters["forged"] == 1
 
 
-def test_attaching_again_replaces_it_and_another_mode_too_and_detaching_leaves_nothing(pair: Pair) -> None:
+def test_attaching_again_replaces_the_parser_and_detaching_leaves_nothing(pair: Pair) -> None:
     port = Interface("peer0", pair.peer)
     before = pair.on_peer("ip -d link show peer0")
     seen = []

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from sopa_ryu.cli.parser import parser
-from tests.bpf.conftest import Pair
+from tests.helpers.veth import Pair
 
 
 def sopa_parser(*words: str) -> subprocess.CompletedProcess[str]:

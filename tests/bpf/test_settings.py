@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
-from tests.bpf.conftest import Pair, run
+from tests.helpers.killed_agent import abandon, leave_behind
+from tests.helpers.veth import Pair, run
 
 Make = Callable[..., HostSettings]
 
@@ -110,18 +111,7 @@ def test_an_interface_that_has_gone_does_not_keep_the_threshold(pair: Pair, make
     assert reordering(pair) == 3
 
 
-def leave_behind(settings: HostSettings) -> None:
-    """What SIGKILL leaves: the changes and the state file, and a lock that nobody holds."""
-    settings.apply()
-    abandon(settings)
-
-
-def abandon(settings: HostSettings) -> None:
-    assert settings._originals is not None
-    settings._originals.release()
-
-
-def test_a_killed_agents_originals_are_not_those_of_a_new_interface_of_its_name(pair: Pair, make: Make) -> None:
+def test_saved_settings_do_not_apply_to_a_new_interface_of_the_same_name(pair: Pair, make: Make) -> None:
     pair.on_host("ip link add host1 type veth peer name host2")
     pair.on_host("ip link set host1 gso_max_segs 50")
     killed = make("host1")
@@ -167,7 +157,7 @@ def test_whether_clsact_is_ours_outlives_the_agent(make: Make) -> None:
         assert not settings.clsact_added
 
 
-def test_a_state_directory_that_cannot_be_made_stops_the_agent_before_any_change(pair: Pair, tmp_path: Path) -> None:
+def test_an_unusable_state_directory_stops_the_agent_before_any_change(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SettingsError, match="Nothing was changed"):
         HostSettings("host0", state_dir=tmp_path / "file" / "state", netns=pair.host).apply()

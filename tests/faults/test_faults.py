@@ -54,5 +54,5 @@ def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1])
-def test_after_every_fault_exactly_what_the_oracle_calls_connected_is_connected(seed: int) -> None:
+def test_after_every_fault_the_fabric_connects_what_the_oracle_says(seed: int) -> None:
     assert isolated(lambda: run(4, list(plan(FatTree(4), seed, 50)), f"seed {seed}")) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,14 +41,6 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert not check or done.returncode == 0, f"{host}: {' '.join(words)}: {done.stdout}"
     return done.stdout
-
-
-def until(true: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, *options: str) -> int:

@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import AgentProcess, ProcessError, free_ports
 from experiments.emulation.sopa_lab import SopaLab
-from tests.helpers.sopa_lab import agent_of, datagrams, host_settings, in_lab, until
+from tests.helpers.sopa_lab import agent_of, datagrams, host_settings, in_lab
+from tests.helpers.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -52,9 +53,9 @@ def test_packets_are_counted_by_path_and_by_why_they_have_none() -> None:
             assert after["sopa_agent_version"][()] == lab.controller.fabric()["version"]
             assert (after["sopa_agent_connected"][()], after["sopa_agent_swaps_total"][()]) == (1, 1)
             lab.lab.set_link("a0_0-c0_1", up=False)
-            until(lambda: scrape(url)["sopa_agent_swaps_total"][()] == 2)
+            eventually(lambda: scrape(url)["sopa_agent_swaps_total"][()], 2)
             lab.controller.stop(signal.SIGKILL)
-            until(lambda: scrape(url)["sopa_agent_connected"][()] == 0)
+            eventually(lambda: scrape(url)["sopa_agent_connected"][()], 0)
             assert scrape(url)["sopa_agent_version"][()] > after["sopa_agent_version"][()]
 
     in_lab(body, agents=False)

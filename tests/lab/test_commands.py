@@ -18,7 +18,7 @@ def sopa(*words: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*SOPA, *words], capture_output=True, text=True, timeout=seconds, check=False)
 
 
-def test_a_script_runs_in_the_lab_and_a_second_lab_beside_it_does_not_disturb(tmp_path: Path) -> None:
+def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(
         "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nh0_0_2 sopa status\nsh sopa restore c0_0\n"

@@ -279,7 +279,7 @@ def test_what_cannot_be_run_is_said_before_anything_is_started(words: list[str],
     assert not (tmp_path / "out").exists()
 
 
-def test_a_matrix_with_a_foreign_host_and_a_directory_of_something_else_are_refused(tmp_path: Path) -> None:
+def test_a_matrix_with_a_foreign_host_and_a_used_directory_are_rejected(tmp_path: Path) -> None:
     matrix = tmp_path / "mine.csv"
     matrix.write_text("src,dst,bytes\nh0_0_2,h9_0_2,1000\n")
     done = sopa("run", str(matrix), "--out", str(tmp_path / "out"))

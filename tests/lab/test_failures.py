@@ -12,7 +12,8 @@ import pytest
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import Stream
-from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost, until
+from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost
+from tests.helpers.waiting import Containing, eventually
 from topologies.lab.faults import set_silent
 
 pytestmark = pytest.mark.lab
@@ -27,13 +28,15 @@ def carried(lab: SopaLab, core: str) -> int:
 
 
 @pytest.mark.parametrize("agents", [True, False], ids=["labelled", "unlabelled"])
-def test_a_controller_that_dies_and_returns_while_something_has_failed_costs_no_packet(agents: bool) -> None:
+def test_a_controller_restart_during_a_failure_costs_no_packet(agents: bool) -> None:
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
         lab.lab.set_link("a2_0-c0_1", up=False)
         lab.lab.set_link("e0_0-a0_1", up=False)
-        until(lambda: len(lab.controller.fabric()["failures"]) == 2)
-        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        eventually(lambda: len(lab.controller.fabric()["failures"]), 2)
+        eventually(
+            lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"], lambda value: value is not None
+        )
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
         with Stream(lab.lab, src, dst, per_second=500) as stream:
             time.sleep(1)
@@ -58,23 +61,26 @@ def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
     """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
     before = lab.controller.fabric()["version"]
     with Stream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
-        until(lambda: len(stream.arrived) > SENT)
+        eventually(lambda: len(stream.arrived), lambda value: value > SENT)
         lab.lab.set_link(link, up=False)
-        until(lambda: lab.controller.fabric()["failures"] != [])
-        until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
+        eventually(lambda: lab.controller.fabric()["failures"])
+        eventually(
+            lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"],
+            lambda value: value is not None,
+        )
         change = lab.controller.get("/changes").json()["changes"][0]
         told = change["at"] + change["acknowledged_ms"] / 1000
         enough = len(stream.sent_at) + SENT
-        until(lambda: len(stream.sent_at) > enough)
+        eventually(lambda: len(stream.sent_at), lambda value: value > enough)
         end = time.time()
     since = [one for one in lab.controller.get("/changes").json()["changes"] if one["version"] > before]
     alone = {name for one in since for name in (*one["failed"], *one["healed"])} == {link}
     lab.lab.set_link(link, up=True)
-    until(lambda: lab.controller.fabric()["failures"] == [])
+    eventually(lambda: lab.controller.fabric()["failures"], [])
     return stream.lost(first=told, last=end) if alone else None
 
 
-def test_after_the_last_agent_has_acknowledged_no_packet_is_lost_to_a_cut_link() -> None:
+def test_no_packet_is_lost_to_a_cut_link_after_the_last_acknowledgement() -> None:
     def body(lab: SopaLab) -> None:
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
         for link in ("e0_0-a0_0", "a0_1-c1_0", "a2_0-c0_1", "e2_0-a2_1"):
@@ -84,7 +90,7 @@ def test_after_the_last_agent_has_acknowledged_no_packet_is_lost_to_a_cut_link()
     in_lab(body, controller_options=QUICK)
 
 
-def test_a_host_whose_agent_was_killed_goes_on_through_a_failure_that_it_never_hears_of() -> None:
+def test_a_host_whose_agent_was_killed_survives_a_failure() -> None:
     def body(lab: SopaLab) -> None:
         host = lab.tree.host("h0_0_2")
         agent = agent_of(lab, host)
@@ -92,8 +98,10 @@ def test_a_host_whose_agent_was_killed_goes_on_through_a_failure_that_it_never_h
         lab.controller.wait_agents(1)
         agent.stop(signal.SIGKILL)
         lab.lab.set_link("a2_0-c0_1", up=False)
-        until(lambda: lab.controller.fabric()["failures"] != [])
-        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        eventually(lambda: lab.controller.fabric()["failures"])
+        eventually(
+            lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"], lambda value: value is not None
+        )
         # it still names the dead path, and a switch that knows better takes another
         assert (0, 1) in datagrams(lab, "h0_0_2", "h2_0_2", 8, 7001)
         assert lost(lab, "h0_0_2", "h2_0_2", 12) == 0
@@ -101,7 +109,7 @@ def test_a_host_whose_agent_was_killed_goes_on_through_a_failure_that_it_never_h
     in_lab(body, agents=False)
 
 
-def test_a_rack_without_any_path_is_said_and_its_packets_go_unlabelled_until_there_is_one_again() -> None:
+def test_packets_to_a_rack_without_any_path_go_unlabelled() -> None:
     def body(lab: SopaLab) -> None:
         assert lab.agent is not None
         for link in ("e2_0-a2_0", "e2_0-a2_1"):
@@ -114,7 +122,7 @@ def test_a_rack_without_any_path_is_said_and_its_packets_go_unlabelled_until_the
         assert None not in datagrams(lab, "h0_0_2", "h2_1_2", 4, 7001)
         for link in ("e2_0-a2_0", "e2_0-a2_1"):
             lab.lab.set_link(link, up=True)
-        until(lambda: lab.controller.fabric()["failures"] == [])
+        eventually(lambda: lab.controller.fabric()["failures"], [])
         lab.controller.wait_agents(lab.tree.host_count)
         assert "there are paths to every rack again" in lab.agent.log.read_text()
         assert None not in datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)
@@ -126,8 +134,13 @@ def test_a_drained_switch_carries_nothing_and_cuts_nobody_off() -> None:
     def body(lab: SopaLab) -> None:
         for name in ("c0_0", "e2_0"):
             lab.controller.change("PUT", f"/drains/{name}").raise_for_status()
-        until(lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is not None)
-        until(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+        eventually(
+            lambda: lab.controller.get("/changes").json()["changes"][0]["acknowledged_ms"],
+            lambda value: value is not None,
+        )
+        eventually(
+            lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"], lambda value: value is not None
+        )
         before = carried(lab, "c0_0")
         assert lost(lab, "h0_0_2", "h1_0_2", 12) == 0
         assert carried(lab, "c0_0") == before
@@ -139,21 +152,25 @@ def test_a_drained_switch_carries_nothing_and_cuts_nobody_off() -> None:
     in_lab(body)
 
 
-def test_the_controller_switches_bfd_on_without_taking_a_switch_its_last_uplink() -> None:
+def test_enabling_bfd_never_takes_a_switchs_last_uplink() -> None:
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
         with Stream(lab.lab, src, dst) as stream:
-            until(lambda: lab.controller.fabric()["bfd"]["detail"].startswith("on at 64 of 64 ends"), 40)
-            until(lambda: lab.controller.fabric()["failures"] == [])
+            eventually(
+                lambda: lab.controller.fabric()["bfd"]["detail"],
+                Containing("on at 64 of 64 ends"),
+                seconds=40,
+            )
+            eventually(lambda: lab.controller.fabric()["failures"], [])
         assert lab.controller.fabric()["bfd"]["enabled"] is True
         assert len(lab.lab.bfd_up()) == 64
         # fast failover and the agents go around each link in turn
         assert len(stream.lost()) < 0.02 * len(stream.sent_at)
         set_silent(lab.lab, "a0_0-c0_1", "c0_1", True)
-        until(lambda: dict(name_and_reason(lab)) == {"a0_0-c0_1": "silent"})
+        eventually(lambda: dict(name_and_reason(lab)), {"a0_0-c0_1": "silent"})
         set_silent(lab.lab, "a0_0-c0_1", "c0_1", False)
-        until(lambda: lab.controller.fabric()["failures"] == [])
+        eventually(lambda: lab.controller.fabric()["failures"], [])
 
     in_lab(body, bfd=False, controller_options=QUICK)
 
@@ -162,7 +179,7 @@ def name_and_reason(lab: SopaLab) -> list[tuple[str, str]]:
     return [(failure["name"], failure["reason"]) for failure in lab.controller.fabric()["failures"]]
 
 
-def test_without_a_database_the_controller_says_that_silent_loss_is_not_found(tmp_path: Path) -> None:
+def test_without_ovsdb_the_controller_says_that_silent_loss_is_not_found(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     with ControllerProcess(4, tmp_path / "controller.log", openflow, rest) as controller:
         assert controller.fabric()["bfd"]["enabled"] is False

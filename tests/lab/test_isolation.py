@@ -11,11 +11,11 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.lab.conftest import ROOT, Script, eventually, running
+from tests.helpers.scripts import ROOT, Script, running
+from tests.helpers.waiting import Containing, eventually
 from topologies.lab import isolation
 
 pytestmark = pytest.mark.lab
@@ -52,12 +52,12 @@ def busy(start: Start, ending: str) -> tuple[Script, str]:
     marker = f"1000.{secrets.randbelow(10**9):09d}"
     lab = start(BUSY.replace("MARKER", marker).replace("ENDING", ending))
     assert lab.line() == "ready"
-    assert eventually(lambda: len(running(marker)) == 1)
+    eventually(lambda: len(running(marker)), 1)
     return lab, marker
 
 
 def nothing_left(marker: str) -> None:
-    assert eventually(lambda: running(marker) == [])
+    eventually(lambda: running(marker), [])
     assert not Path("/sys/class/net/sopatest0").exists()
     assert not Path("/run/sopatest").exists()
 
@@ -236,31 +236,26 @@ class Terminal:
         """Read until the text has come, and forget everything up to its end."""
         os.set_blocking(self.fd, False)
 
-        def come() -> bool:
+        def read() -> str:
             with contextlib.suppress(OSError):
                 self.seen += os.read(self.fd, 4096).decode(errors="replace")
-            return text in self.seen
+            return self.seen
 
-        assert eventually(come, seconds), f"{text!r} has not come: {self.seen!r}"
+        eventually(read, Containing(text), seconds=seconds)
         self.seen = self.seen.partition(text)[2]
 
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
     def end(self) -> int:
-        result: list[Any] = []
-
-        def ended() -> bool:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            result.append(os.waitstatus_to_exitcode(status))
-            return pid == self.pid
-
-        if not eventually(ended):
+        try:
+            _, status = eventually(lambda: os.waitpid(self.pid, os.WNOHANG), lambda ended: ended[0] == self.pid)
+        except AssertionError:
             os.kill(self.pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
-            raise AssertionError(f"it did not end: {self.seen!r}")
+            raise AssertionError(f"it did not end: {self.seen!r}") from None
         os.close(self.fd)
-        return int(result[-1])
+        return os.waitstatus_to_exitcode(status)
 
 
 def test_ctrl_c_is_mains_to_decide() -> None:

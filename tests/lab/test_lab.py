@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lab.conftest import Script, eventually, running
+from tests.helpers.scripts import Script, running
+from tests.helpers.waiting import eventually
 
 pytestmark = pytest.mark.lab
 
@@ -195,7 +196,7 @@ def body(Lab, tell):
         assert one.line() == "waits"
     labs[0].process.kill()
     labs[0].process.wait()
-    assert eventually(lambda: running("1000.001917") == [])
+    eventually(lambda: running("1000.001917"), [])
     assert len(running("1000.002917")) == 1
     assert labs[1].end()[0] == 0
     assert running("1000.002917") == []

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from sopa_ryu.southbound import bfd
-from tests.lab.conftest import eventually
+from tests.helpers.waiting import eventually, throughout
 from topologies import FatTree, Host, Level, TopologyError, ovsdb
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 from topologies.lab.isolation import isolated
@@ -50,17 +50,22 @@ def ends(lab: Lab, link: str = LINK) -> tuple[str, str]:
     return lab.interface(lower, lab.tree.port(lower, upper)), lab.interface(upper, lab.tree.port(upper, lower))
 
 
-def bfd_is(lab: Lab, up: bool, link: str = LINK) -> bool:
-    """Whether both ends of a link say so."""
+def bfd_of(lab: Lab, link: str = LINK) -> list[bool | None]:
+    """Whether BFD is up at each end of a link; None where an end has none."""
     state = lab.bfd_up()
-    return all(state.get(end) == up for end in ends(lab, link))
+    return [state.get(end) for end in ends(lab, link)]
 
 
-def healthy(lab: Lab) -> bool:
-    """Whether every session is up, and as fast as it should be: it starts slowly (RFC 5880, section 6.8.3)."""
+UP, DOWN = [True, True], [False, False]  # of `bfd_of`
+
+
+def unsettled(lab: Lab) -> set[str]:
+    """Sessions that are not up, or not as fast as they should be: they start slowly (RFC 5880, section 6.8.3)."""
     state, shown = lab.bfd_up(), lab.ovs.appctl("bfd/show")
-    fast = shown.count(f"RX Interval: Approx {bfd_interval_ms(lab.tree)}ms")
-    return len(state) == fast == lab.tree.k**3 and all(state.values())
+    fast = f"RX Interval: Approx {bfd_interval_ms(lab.tree)}ms"
+    sessions = re.findall(r"^---- (\S+) ----\n(.*?)(?=^----|\Z)", shown, re.MULTILINE | re.DOTALL)
+    settled = {name for name, text in sessions if fast in text and state.get(name)}
+    return {interface for interface, _ in lab.fabric_interfaces()} - settled
 
 
 def states(lab: Lab, switch: str) -> dict[str, str]:
@@ -88,16 +93,17 @@ def count_frames(lab: Lab, *switches: str) -> None:
         lab.ovs.ofctl("add-flows", switch, "-", stdin="\n".join(entries))
 
 
-def arrives(lab: Lab, link: str) -> tuple[bool, bool]:
-    """Whether a link carries frames up, and down; its switches have no entries but `count_frames`."""
+def carries(lab: Lab, link: str, up: bool, down: bool) -> None:
+    """Check that a link carries frames up, or down, or not; its switches have no entries but those of `count_frames`."""
     lower, upper = (lab.tree.switch(name) for name in link.split("-"))
-    found = []
-    for one, other in ((lower, upper), (upper, lower)):
+    for one, other, carried in ((lower, upper, up), (upper, lower, down)):
         there, port = lab.tree.name(other), lab.tree.port(other, one)
         count_frames(lab, there)
         sent(lab, lab.tree.name(one), lab.tree.port(one, other))
-        found.append(eventually(lambda there=there, port=port: received(lab, there) == {port: 1}, 0.5))
-    return found[0], found[1]
+        if carried:
+            eventually(lambda there=there: received(lab, there), {port: 1})
+        else:
+            throughout(lambda there=there: received(lab, there), {}, seconds=0.5)
 
 
 def settings(lab: Lab) -> dict[str, list[Any]]:
@@ -129,7 +135,7 @@ def test_bfd_is_up_on_every_link_between_switches_and_on_no_other() -> None:
             ports = states(lab, lab.tree.name(switch))
             assert {ports[str(port)] for port in lab.tree.ports(switch)} == {"LIVE"}
         assert lab.ovs.vsctl("get", "Interface", "e0_0-eth1", "bfd") == "{}\n"
-        assert eventually(lambda: healthy(lab))
+        eventually(lambda: unsettled(lab), set())
 
     in_lab(body)
 
@@ -173,7 +179,7 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue() -> None:
 
         def flood() -> subprocess.Popen[bytes]:
             flooding = subprocess.Popen([*enter, sys.executable, "-c", code])
-            assert eventually(lambda: backlog() > 80)
+            eventually(backlog, lambda value: value > 80)
             return flooding
 
         def backlog() -> int:
@@ -181,23 +187,19 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue() -> None:
             return int(found[1]) if found else 0
 
         flooding = flood()
-        worst, deadline, flaps = 100, time.monotonic() + 3, _flaps(lab)
-        while time.monotonic() < deadline:
-            worst = min(worst, backlog())
-            assert bfd_is(lab, True, link)
-            time.sleep(0.05)
-        assert worst > 80
+        flaps = _flaps(lab)
+        throughout(lambda: (backlog() > 80, bfd_of(lab, link)), (True, UP), seconds=3)
         assert _flaps(lab) == flaps
         before = time.monotonic()
         sent(lab, "e0_0", 3, LLDP)
-        assert eventually(lambda: received(lab, "a0_0").get(1, 0) > 0)
+        eventually(lambda: received(lab, "a0_0").get(1, 0), lambda value: value > 0)
         assert time.monotonic() - before < 0.25
         # in the queue, BFD comes late and then not at all
         run("tc", "filter", "del", "dev", lower, "egress")
-        assert eventually(lambda: bfd_is(lab, False, link), 5)
+        eventually(lambda: bfd_of(lab, link), DOWN)
         flooding.kill()
         flooding.wait()
-        assert eventually(lambda: bfd_is(lab, True, link))
+        eventually(lambda: bfd_of(lab, link), UP)
 
     in_lab(body, rate_mbit=2)
 
@@ -212,32 +214,32 @@ def _flaps(lab: Lab) -> dict[str, str]:
 @pytest.mark.parametrize("rate_mbit", [None, 4])
 def test_one_way_loss_is_silent_and_bfd_finds_it(rate_mbit: float | None) -> None:
     def body(lab: Lab) -> None:
-        assert arrives(lab, LINK) == (True, True)
-        assert eventually(lambda: healthy(lab))
+        carries(lab, LINK, True, True)
+        eventually(lambda: unsettled(lab), set())
         for towards, carried in (("c0_1", (False, True)), ("a0_0", (True, False))):
             before = time.monotonic()
             set_silent(lab, LINK, towards, True)
-            assert eventually(lambda: bfd_is(lab, False))
+            eventually(lambda: bfd_of(lab), DOWN)
             assert time.monotonic() - before < 1
             set_silent(lab, LINK, towards, True)
-            assert arrives(lab, LINK) == carried
+            carries(lab, LINK, *carried)
             assert [states(lab, "a0_0")["4"], states(lab, "c0_1")["1"]] == ["0", "0"]  # not LINK_DOWN
             assert run("ip", "-brief", "link", "show", "a0_0-eth4").split()[1] == "UP"
             errors = lab.ovs.ofctl("dump-ports", "a0_0", "4") + lab.ovs.ofctl("dump-ports", "c0_1", "1")
             assert set(re.findall(r"tx pkts=\d+, bytes=\d+, (.*)", errors)) == {"drop=0, errs=0, coll=0"}
             set_silent(lab, LINK, towards, False)
-            assert eventually(lambda: bfd_is(lab, True))
+            eventually(lambda: bfd_of(lab), UP)
             set_silent(lab, LINK, towards, False)
-            assert eventually(lambda: healthy(lab))
+            eventually(lambda: unsettled(lab), set())
         for towards in ("c0_1", "a0_0"):
             set_silent(lab, LINK, towards, True)
-        assert eventually(lambda: bfd_is(lab, False))
-        assert arrives(lab, LINK) == (False, False)
+        eventually(lambda: bfd_of(lab), DOWN)
+        carries(lab, LINK, False, False)
         set_silent(lab, LINK, "c0_1", False)
-        assert arrives(lab, LINK) == (True, False)
-        assert bfd_is(lab, False)
+        carries(lab, LINK, True, False)
+        assert bfd_of(lab) == DOWN
         set_silent(lab, LINK, "a0_0", False)
-        assert eventually(lambda: healthy(lab))
+        eventually(lambda: unsettled(lab), set())
 
     in_lab(body, rate_mbit=rate_mbit)
 
@@ -263,12 +265,14 @@ def test_faults_of_one_link_in_any_order_are_independent() -> None:
             for number, name in enumerate(names):
                 faults[name][1]()
                 if number == len(names) - 2:
-                    time.sleep(2.5)
-                    assert bfd_is(lab, True) == (names[-1] == "swap"), names
-            assert eventually(lambda: healthy(lab)), names
+                    if names[-1] == "swap":
+                        eventually(lambda: bfd_of(lab), UP)
+                    else:
+                        throughout(lambda: bfd_of(lab) == UP, False, seconds=2.5)
+            eventually(lambda: unsettled(lab), set())
             assert settings(lab) == before
             assert queues() == shaped
-            assert arrives(lab, LINK) == (True, True)
+            carries(lab, LINK, True, True)
 
     in_lab(body, rate_mbit=4)
 
@@ -286,13 +290,13 @@ def test_a_switch_dies_and_comes_back_empty_and_as_it_was() -> None:
             with pytest.raises(OvsError, match="not a bridge"):
                 lab.ovs.ofctl("show", name)
             facing = {lab.tree.name(node): str(lab.tree.port(node, switch)) for node in around}
-            assert eventually(lambda facing=facing: {states(lab, *to)[port] for *to, port in facing.items()} == {"0"})
+            eventually(lambda facing=facing: {states(lab, *to)[port] for *to, port in facing.items()}, {"0"})
             for port in lab.tree.ports(switch):
                 assert run("ip", "-brief", "link", "show", lab.interface(switch, port)).split()[1] == "UP"
             restore_switch(lab, name)
             assert "actions" not in lab.ovs.ofctl("dump-flows", name)
             assert f"dpid:{lab.tree.dpid(switch):016x}" in lab.ovs.ofctl("show", name)
-            assert eventually(lambda: healthy(lab))
+            eventually(lambda: unsettled(lab), set())
             assert settings(lab) == before
             assert queues() == shaped
             lab.ovs.ofctl("add-flow", name, "actions=drop")
@@ -304,9 +308,9 @@ def test_a_switch_dies_and_comes_back_empty_and_as_it_was() -> None:
         assert "a0_0" not in lab.ovs.vsctl("list-br").split()
         lab.net.get("a0_0").start(lab.net.controllers)
         lab.net.configLinkStatus("a0_0", "c0_0", "down")
-        assert eventually(lambda: states(lab, "a0_0")["3"] == "LINK_DOWN")
+        eventually(lambda: states(lab, "a0_0")["3"], "LINK_DOWN")
         lab.net.configLinkStatus("a0_0", "c0_0", "up")
-        assert eventually(lambda: healthy(lab))
+        eventually(lambda: unsettled(lab), set())
         assert settings(lab) == before
         assert queues() == shaped
 
@@ -318,8 +322,8 @@ def test_swapped_cables_lead_to_each_others_switches() -> None:
         """Which of those switches a port leads to."""
         count_frames(lab, *to)
         sent(lab, switch, port)
-        assert eventually(lambda: any(received(lab, name) for name in to), 2)
-        return next(name for name in to if received(lab, name))
+        [found] = eventually(lambda: [name for name in to if received(lab, name)])
+        return found
 
     def body(lab: Lab) -> None:
         before, shaped = settings(lab), queues()
@@ -335,14 +339,14 @@ def test_swapped_cables_lead_to_each_others_switches() -> None:
         assert way(lab, "a1_0", 1, "e1_0", "e1_1") == "e1_1"
         assert way(lab, "a1_0", 3, "c0_0", "c0_1") == "c0_1"
         assert way(lab, "c0_1", 2, "a1_0", "a0_0") == "a1_0"
-        assert eventually(lambda: healthy(lab))
+        eventually(lambda: unsettled(lab), set())
         # a name keeps meaning the same cable
         lab.set_link("a0_0-c0_1", False)
-        assert eventually(lambda: states(lab, "a0_0")["3"] == "LINK_DOWN")
+        eventually(lambda: states(lab, "a0_0")["3"], "LINK_DOWN")
         lab.set_link("a0_0-c0_1", True)
         for links in (("a1_0-c0_0", "a1_0-c0_1"), ("e1_0-a1_0", "e1_1-a1_0"), ("a0_0-c0_1", "a0_0-c0_0")):
             swap_cables(lab, *links)
-        assert eventually(lambda: healthy(lab))
+        eventually(lambda: unsettled(lab), set())
         assert settings(lab) == before
         assert queues() == shaped
         assert way(lab, "a0_0", 3, "c0_0", "c0_1") == "c0_0"
@@ -385,8 +389,8 @@ def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
                 ports = states(lab, lab.tree.name(switch))
                 others = set(range(lab.tree.half)) - {step}
                 assert {ports[str(lab.tree.uplink_port(index))] for index in others} == {"LIVE"}
-            assert eventually(lambda: len(lab.bfd_up()) > 0 and all(lab.bfd_up().values()), 5)
-        assert eventually(lambda: healthy(lab))
+            eventually(lambda: set(lab.bfd_up().values()), {True})
+        eventually(lambda: unsettled(lab), set())
         assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 64
         assert "TX Interval: Approx 100ms" in lab.ovs.appctl("bfd/show", "e0_0-eth3")
 
@@ -399,12 +403,12 @@ def test_a_port_without_bfd_up_is_avoided_but_can_be_sent_to() -> None:
         buckets = "bucket=watch_port:4,actions=output:4,bucket=watch_port:3,actions=output:3"
         lab.ovs.ofctl("add-group", "a0_0", f"group_id=1,type=ff,{buckets}")
         lab.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=true")
-        assert eventually(lambda: states(lab, "a0_0")["4"] == "0")
+        eventually(lambda: states(lab, "a0_0")["4"], "0")
         bundle = "bundle(eth_src,0,active_backup,ofport,members:4,3)"
         for actions, there in (("output:4", "c0_1"), ("group:1", "c0_0"), (bundle, "c0_0")):
             count_frames(lab, "c0_0", "c0_1")
             lab.ovs.ofctl("packet-out", "a0_0", f"in_port=controller packet={FRAME} actions={actions}")
-            assert eventually(lambda there=there: received(lab, there) == {1: 1}, 2), actions
+            eventually(lambda there=there: received(lab, there), {1: 1})
 
     in_lab(body, bfd=False)
 
@@ -413,8 +417,7 @@ def test_a_port_without_bfd_up_is_avoided_but_can_be_sent_to() -> None:
 def test_k8_is_stable_idle_and_under_load() -> None:
     def body(lab: Lab) -> None:
         flaps = _flaps(lab)
-        time.sleep(20)
-        assert _flaps(lab) == flaps
+        throughout(lambda: _flaps(lab), flaps, seconds=20, poll=1)
         # each host sends to its neighbour in the rack, by way of a core switch and back
         tree = lab.tree
         for edge in tree.switches(Level.EDGE):
@@ -442,13 +445,13 @@ def test_k8_is_stable_idle_and_under_load() -> None:
             )
             floods.append(subprocess.Popen([*enter, sys.executable, "-c", code]))
         before = lab.port_packets()
-        time.sleep(20)
+        throughout(lambda: _flaps(lab), flaps, seconds=20, poll=1)
         after = lab.port_packets()
         for flood in floods:
             flood.kill()
             flood.wait()
         assert all(after[name] - before[name] > 500 for name in after)
         assert _flaps(lab) == flaps
-        assert healthy(lab)
+        assert unsettled(lab) == set()
 
     in_lab(body, k=8, rate_mbit=0.5)

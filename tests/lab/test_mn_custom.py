@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.lab.conftest import Script
+from tests.helpers.scripts import Script
 from topologies.structure import FatTree
 
 pytestmark = pytest.mark.lab

@@ -15,7 +15,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, host_settings, in_lab, lost, run
-from tests.switch.conftest import until
+from tests.helpers.waiting import eventually
 from topologies import Failures
 
 OPTION = Carrier.OPTION
@@ -36,7 +36,7 @@ def hits(lab: SopaLab, switch: str, entry: str) -> int:
     return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))
 
 
-def test_tcpdump_sees_the_word_between_host_and_edge_and_the_receivers_socket_sees_no_option() -> None:
+def test_the_option_is_on_the_wire_and_the_receiving_socket_sees_none() -> None:
     def body(lab: SopaLab) -> None:
         dump = subprocess.Popen(
             ["tcpdump", "-c", "4", "-U", "-xx", "-n", "-i", "e0_0-eth1", f"udp dst port {UDP_PORT}"],
@@ -77,7 +77,7 @@ def test_packets_take_the_paths_that_they_name_over_every_core_switch() -> None:
         assert set(words) == set(table.candidates(lab.tree.ip(lab.tree.host("h3_0_2"))) or ())
         assert all(a[0] != b[0] for a, b in pairwise(words) if a and b)
         assert Counter(Counter(words).values()) == {16: 4}
-        until(lambda: seen_by(lab, "h0_0_2")["believed"] >= 64)
+        eventually(lambda: seen_by(lab, "h0_0_2")["believed"], lambda value: value >= 64)
         for name in ("a0_0", "a0_1"):  # each hands 16 to each of its core switches, by the word's second hop
             assert [
                 hits(lab, name, rf"dl_src=00:00:00:00:00:{up:02x}|dl_src=02:53:9e:04:00:{up:02x}") for up in (0, 1)
@@ -86,14 +86,14 @@ def test_packets_take_the_paths_that_they_name_over_every_core_switch() -> None:
     in_lab(body, carrier=OPTION)
 
 
-def test_every_kind_of_pair_is_connected_and_a_failed_path_is_no_candidate() -> None:
+def test_every_kind_of_pair_is_connected_and_failed_paths_are_excluded() -> None:
     def body(lab: SopaLab) -> None:
         for dst in ("h0_0_3", "h0_1_2", "h1_0_2", "h3_1_3"):
             assert lost(lab, "h0_0_2", dst, 3) == 0
             assert lost(lab, dst, "h0_0_2", 3) == 0
         version = lab.controller.fabric()["version"]
         lab.lab.set_link("a0_0-c0_0", False)
-        until(lambda: lab.controller.fabric()["version"] > version)
+        eventually(lambda: lab.controller.fabric()["version"], lambda value: value > version)
         lab.controller.wait_agents(16)
         assert set(datagrams(lab, "h0_0_2", "h3_0_2", 12, 7003)) == {(0, 1), (1, 0), (1, 1)}
         assert lost(lab, "h0_0_2", "h3_0_2", 8) == 0
@@ -101,7 +101,7 @@ def test_every_kind_of_pair_is_connected_and_a_failed_path_is_no_candidate() -> 
     in_lab(body, carrier=OPTION)
 
 
-def test_a_word_that_a_host_writes_into_its_address_is_none_and_is_counted() -> None:
+def test_a_label_that_a_host_forges_is_ignored_and_counted() -> None:
     def body(lab: SopaLab) -> None:
         assert lost(lab, "h0_0_2", "h2_0_2", 1) == 0
         header = bytes.fromhex("4500001c000700004011") + b"\0\0" + bytes([10, 0, 0, 2, 10, 2, 0, 2])
@@ -113,7 +113,7 @@ def test_a_word_that_a_host_writes_into_its_address_is_none_and_is_counted() -> 
             for port in range(8):  # the agent's program would write a right word: so it is taken off first
                 run(lab, "h0_0_2", "tc", "filter", "del", "dev", "h0_0_2-eth0", "egress", check=False)
                 raw.send(FORGED + header + (7000 + port).to_bytes(2, "big") + b"\x23\x28\x00\x08\x00\x00")
-        until(lambda: seen_by(lab, "h0_0_2")["forged"] == 8)
+        eventually(lambda: seen_by(lab, "h0_0_2")["forged"], 8)
         assert hits(lab, "a0_1", "dl_src=02:53:9e:04:00:01") == before
 
     in_lab(body, carrier=OPTION)
@@ -123,10 +123,10 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_chooses_no_path() -> Non
     def body(lab: SopaLab) -> None:
         assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0
         refused = r"priority=35,.*dl_src=02:53:9e:04:00:00"
-        until(lambda: hits(lab, "e0_0", refused) >= 4)
+        eventually(lambda: hits(lab, "e0_0", refused), lambda value: value >= 4)
         hashed = hits(lab, "e0_0", "bundle")
         datagrams(lab, "h0_0_2", "h2_0_2", 8, 7004)
-        until(lambda: hits(lab, "e0_0", "bundle") - hashed == 8)
+        eventually(lambda: hits(lab, "e0_0", "bundle") - hashed, 8)
         assert lost(lab, "h0_0_3", "h2_0_2", 4) == 0
 
     for carrier in Carrier:
@@ -138,7 +138,7 @@ def test_the_parser_survives_a_restart_of_the_switch() -> None:
         before = [edge_parser.status(port) for port in lab.host_ports()]
         lab.lab.ovs.restart()
         lab.controller.wait_connected(20)
-        until(lambda: lost(lab, "h0_0_2", "h2_0_2", 1) == 0)
+        eventually(lambda: lost(lab, "h0_0_2", "h2_0_2", 1), 0)
         for port, was in zip(lab.host_ports(), before, strict=True):
             now = edge_parser.status(port)
             assert now is not None
@@ -151,7 +151,7 @@ def test_the_parser_survives_a_restart_of_the_switch() -> None:
     in_lab(body, carrier=OPTION)
 
 
-def test_an_agent_of_the_other_carrier_is_a_warning_and_its_host_stays_connected() -> None:
+def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected() -> None:
     def body(lab: SopaLab) -> None:
         host = lab.tree.host("h0_0_2")
         before = host_settings(lab, host)

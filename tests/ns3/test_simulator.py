@@ -103,7 +103,7 @@ def test_a_paced_connection_sends_evenly_and_no_more_than_it_may() -> None:
     assert max(run.queues.get("e0_0-eth3", [0])) <= 1
 
 
-def test_newreno_of_then_sends_a_packet_again_for_a_fast_retransmit_and_one_for_each_partial_acknowledgement() -> None:
+def test_legacy_newreno_retransmits_once_per_partial_acknowledgement() -> None:
     """RFC 2582, section 3. What was only late arrives twice: so much and no more comes again, and nothing waits for a timer."""
     plan = workload_named("single-flow-4:1").build(FatTree(4), 1, Scale(1000.0, 0.3))
     _, [without_sack] = simulated(plan, "rps+sack=off")
@@ -134,7 +134,7 @@ def test_starts_are_spread_over_as_long_as_is_asked() -> None:
     assert {flow.start for flow in simulated(permutation())[1]} == {0.0}
 
 
-def test_a_connection_begins_with_its_first_window_and_ends_slow_start_where_it_is_told() -> None:
+def test_the_initial_window_and_the_slow_start_threshold_can_be_set() -> None:
     run, _ = simulated(alone(), "ecmp", initial_window=2, delay=1_000_000)
     first = [row[0] for row in run.arrivals["0"]]
     assert first[1] - first[0] < 0.001 < first[2] - first[1]  # two, and nothing more for a round trip
@@ -163,7 +163,7 @@ def test_transfers_follow_others_until_the_run_is_over_or_to_the_last() -> None:
         assert all(flow.completed for flow in flows)
 
 
-def test_queues_are_sampled_for_twice_the_time_however_long_transfers_take() -> None:
+def test_queues_are_sampled_for_twice_the_planned_time() -> None:
     plan = replace(alone(10 * MEGABYTE), seconds=0.01)
     run, [flow] = simulated(plan, "ecmp", patience=1000)
     assert flow.seconds > 8 * plan.seconds
@@ -206,7 +206,7 @@ def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: 
     assert scheme in ("sopa", "drb") or [flow.mbit for flow in other] != [flow.mbit for flow in flows]
 
 
-def test_sopa_goes_round_all_paths_in_the_interleaved_order_and_carries_them() -> None:
+def test_sopa_sends_packets_over_all_paths_in_the_interleaved_order() -> None:
     run, flows = simulated(permutation(traced=(0,)))
     choices = FatTree(4).choices("inter-pod")
     sent = [(up1, up2) for _, _, up1, up2, _ in sorted(run.arrivals["0"], key=lambda packet: packet[1])]

@@ -1,96 +1,11 @@
 """A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
 
-import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from experiments.emulation.processes import ControllerProcess, free_ports
-from topologies import FatTree, Switch
-from topologies.lab.private_ovs import DummyFabric, PrivateOvs
-
-
-def until(true: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
-
-
-@dataclass
-class Traced:
-    """What a switch does with a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
-
-    ports: list[int]
-    actions: str
-
-
-@dataclass
-class Fabric:
-    """A fat-tree of dummy switches, and the controller that holds it."""
-
-    tree: FatTree
-    controller: ControllerProcess
-    ovs: PrivateOvs
-    dummy: DummyFabric
-
-    @cached_property
-    def _names(self) -> dict[str, tuple[str, int]]:
-        """From the datapath's port number to (switch, OpenFlow port)."""
-        shown = re.findall(r"port (\d+): (\S+)-eth(\d+)", self.ovs.appctl("dpctl/show"))
-        return {number: (switch, int(port)) for number, switch, port in shown}
-
-    def trace(self, switch: Switch, flow: str) -> Traced:
-        """Ask Open vSwitch what it would do with a packet."""
-        said = self.dummy.trace(switch, flow)
-        actions = said.rpartition("Datapath actions: ")[2].partition("\n")[0]
-        outside = re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)", "", actions)
-        numbers = [part for part in outside.split(",") if part.isdigit()]
-        found = [self._names[number] for number in numbers]
-        assert all(name == self.tree.name(switch) for name, _ in found)
-        return Traced([port for _, port in found], actions)
-
-    def walk(self, src: str, flow: str) -> list[str]:
-        """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
-        came_from: object = self.tree.host(src)
-        here: object = self.tree.edge_of(came_from)  # type: ignore[arg-type]
-        way: list[str] = []
-        while isinstance(here, Switch):
-            way.append(self.tree.name(here))
-            in_port = self.tree.port(here, came_from)  # type: ignore[arg-type]
-            ports = self.trace(here, f"in_port={in_port},{flow}").ports
-            if not ports:
-                return way
-            assert len(ports) == 1
-            assert len(way) < 8
-            came_from, here = here, self.tree.neighbour(here, ports[0])
-        return [*way, self.tree.name(here)]  # type: ignore[arg-type]
-
-    def flows(self, switch: str) -> list[str]:
-        """A switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
-        lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
-        unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
-        return sorted(line.strip() for line in unversioned if "actions=" in line)
-
-
-@contextmanager
-def running(k: int, directory: Path, *options: str) -> Iterator[Fabric]:
-    """A controller with every switch of a fat-tree connected and holding its rules."""
-    tree = FatTree(k)
-    openflow, rest = free_ports(2)
-    with (
-        ControllerProcess(k, directory / "controller.log", openflow, rest, options=options) as controller,
-        PrivateOvs(directory / "ovs", dummy=True) as ovs,
-    ):
-        dummy = DummyFabric(tree, ovs, controller.openflow)
-        controller.wait_connected(tree.switch_count)
-        yield Fabric(tree, controller, ovs, dummy)
+from tests.helpers.fabrics import Fabric, running
 
 
 @pytest.fixture(scope="module", params=[4, 6, 8], ids="k={}".format)

@@ -16,7 +16,8 @@ import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.helpers.certificates import Authority
-from tests.switch.conftest import Fabric, running, until
+from tests.helpers.fabrics import Fabric, running
+from tests.helpers.waiting import eventually
 
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
 
@@ -116,7 +117,7 @@ def test_rules_that_differ_are_marked(fabric: Fabric) -> None:
     assert re.search(r"^ yes +NO +1 +0 +any +drop +- +outside the fabric", done.stdout, re.MULTILINE)
     assert done.stdout.count("\n") == 5
     fabric.ovs.vsctl("del-controller", "c0_0")
-    until(lambda: its.fabric()["connected"] == 19)
+    eventually(lambda: its.fabric()["connected"], 19)
     gone = sopa(its, "rules", "c0_0")
     assert gone.returncode == 1
     assert "it is not connected" in gone.stderr
@@ -198,21 +199,21 @@ def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabr
         command = [*SOPA, "watch", "--json", "--controller", its.url]
         watch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
     try:
-        until(lambda: len(events("fabric")) == 1)
+        eventually(lambda: len(events("fabric")), 1)
         [before] = events("change")
         assert before["failed"] == {"c1_1": "drained"}
         assert before["installed_ms"] is not None
         sopa(its, "restore", "c1_1")
-        until(lambda: len(events("change")) == 2)
+        eventually(lambda: len(events("change")), 2)
         assert events("change")[1]["healed"] == ["c1_1"]
         its.stop()
-        until(lambda: len(events("unreachable")) == 1)
+        eventually(lambda: len(events("unreachable")), 1)
         its.start()
         its.wait_connected(20)
-        until(lambda: events("fabric")[-1]["connected"] == 20, seconds=20)
+        eventually(lambda: events("fabric")[-1]["connected"], 20)
         assert events("fabric")[-1]["epoch"] != before["epoch"]
         sopa(its, "drain", "e0_0-a0_1")
-        until(lambda: events("change")[-1]["failed"] == {"e0_0-a0_1": "drained"})
+        eventually(lambda: events("change")[-1]["failed"], {"e0_0-a0_1": "drained"})
         assert len(events("unreachable")) == 1
         time.sleep(1.5)
         versions = [(event["epoch"], event["version"]) for event in events("change")]
@@ -231,7 +232,7 @@ def test_watch_in_words_begins_with_the_last_versions(healthy: Fabric, tmp_path:
     with file.open("w") as output:
         command = [*SOPA, "watch", "--last", "2", "--controller", its.url]
         watch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
-    until(lambda: file.read_text().count("\n") == 3)
+    eventually(lambda: file.read_text().count("\n"), 3)
     watch.send_signal(signal.SIGINT)
     assert watch.wait(10) == 0
     drained, healed, now = file.read_text().splitlines()[:3]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.switch.conftest import Fabric, until
-from tests.switch.test_traces import packet
+from tests.helpers.fabrics import Fabric, packet
+from tests.helpers.waiting import eventually
 from topologies.lab.private_ovs import PrivateOvs
 
 pytestmark = pytest.mark.switch
@@ -28,7 +28,7 @@ def test_a_port_that_goes_down_is_a_failure_until_it_comes_back(fabric: Fabric) 
     rules = {name: fabric.flows(name) for name in ("a0_0", "a1_0", "e0_0", "c0_1")}
     switch, port = fabric.tree.switch("a0_0"), fabric.tree.uplink_port(1)
     fabric.dummy.set_port(switch, port, up=False)
-    until(lambda: fabric.controller.fabric()["failures"] != [])
+    eventually(lambda: fabric.controller.fabric()["failures"])
     body = fabric.controller.fabric()
     assert body["failures"] == [{"name": "a0_0-c0_1", "kind": "link", "reason": "down"}]
     assert body["version"] > before
@@ -39,13 +39,16 @@ def test_a_port_that_goes_down_is_a_failure_until_it_comes_back(fabric: Fabric) 
     src, dst = fabric.tree.host("h0_0_2"), fabric.tree.host("h2_0_2")
     assert fabric.walk("h0_0_2", packet(fabric, src, dst, (0, 1))) == ["e0_0", "a0_0", "c0_0", "a2_0", "e2_0", "h2_0_2"]
     # unlabelled packets of other pods are steered around it
-    until(lambda: any("nw_dst=10.0.0.0/16" in flow for flow in fabric.flows("a1_0") if "table=3" in flow))
+    eventually(
+        lambda: fabric.flows("a1_0"),
+        lambda flows: any("table=3" in flow and "nw_dst=10.0.0.0/16" in flow for flow in flows),
+    )
     fabric.dummy.set_port(switch, port, up=True)
-    until(lambda: fabric.controller.fabric()["failures"] == [])
-    until(lambda: all(fabric.flows(name) == rules[name] for name in rules))
+    eventually(lambda: fabric.controller.fabric()["failures"], [])
+    eventually(lambda: {name: fabric.flows(name) for name in rules}, rules)
 
 
-def test_a_switch_that_reconnects_is_repaired_and_what_was_right_is_not_touched(fabric: Fabric) -> None:
+def test_a_reconnecting_switch_is_repaired_entry_by_entry(fabric: Fabric) -> None:
     healthy = fabric.flows("e0_0")
     fabric.ovs.appctl(
         "netdev-dummy/receive",
@@ -53,7 +56,10 @@ def test_a_switch_that_reconnects_is_repaired_and_what_was_right_is_not_touched(
         "in_port(1),eth(src=02:00:0a:00:00:02,dst=02:00:00:00:00:01),"
         "eth_type(0x0800),ipv4(src=10.0.0.2,dst=10.0.0.3,proto=17,tos=0,ttl=64,frag=no),udp(src=1,dst=2)",
     )
-    until(lambda: any("n_packets=1" in line and "in_port=1,nw_src" in line for line in counted(fabric, "e0_0")))
+    eventually(
+        lambda: [line for line in counted(fabric, "e0_0") if "in_port=1,nw_src" in line],
+        lambda lines: any("n_packets=1" in line for line in lines),
+    )
     fabric.controller.stop(signal.SIGKILL)
     fabric.ovs.ofctl("--strict", "del-flows", "e0_0", "table=1,priority=40,ip,nw_dst=10.0.0.2")
     fabric.ovs.ofctl("add-flow", "e0_0", "table=0,priority=99,udp,actions=drop")
@@ -75,7 +81,7 @@ def counted(fabric: Fabric, name: str) -> list[str]:
     return fabric.ovs.ofctl("dump-flows", name).splitlines()
 
 
-def test_a_hosts_other_address_is_learned_from_its_arp_and_outlives_the_controller(fabric: Fabric) -> None:
+def test_a_learned_host_mac_outlives_the_controller(fabric: Fabric) -> None:
     mac = "06:11:22:33:44:55"
     fabric.ovs.appctl(
         "netdev-dummy/receive",
@@ -83,7 +89,7 @@ def test_a_hosts_other_address_is_learned_from_its_arp_and_outlives_the_controll
         f"in_port(1),eth(src={mac},dst=ff:ff:ff:ff:ff:ff),eth_type(0x0806),"
         f"arp(sip=10.0.0.2,tip=10.0.0.1,op=1,sha={mac},tha=00:00:00:00:00:00)",
     )
-    until(lambda: any(line.startswith("cookie=0x50000000,") for line in fabric.flows("e0_0")))
+    eventually(lambda: fabric.flows("e0_0"), lambda flows: any(flow.startswith("cookie=0x50000000,") for flow in flows))
     fabric.controller.stop(signal.SIGKILL)
     fabric.controller.start()
     fabric.controller.wait_connected(20)
@@ -114,7 +120,7 @@ def bridge(fabric: Fabric, name: str, dpid: int, ports: int, ovs: PrivateOvs | N
 @pytest.mark.parametrize("dpid", [0x1, 0x010400, 0x040000, 0xFFFFFFFFFFFF])
 def test_a_switch_that_is_none_of_the_fabric_is_reported_and_left_alone(fabric: Fabric, dpid: int) -> None:
     bridge(fabric, "foreign", dpid, 4)
-    until(lambda: fabric.controller.fabric()["rejected"] != [])
+    eventually(lambda: fabric.controller.fabric()["rejected"])
     (rejected,) = fabric.controller.fabric()["rejected"]
     assert rejected["dpid"] == f"{dpid:016x}"
     assert "no switch of a k=4 fat-tree" in rejected["reason"]
@@ -122,42 +128,42 @@ def test_a_switch_that_is_none_of_the_fabric_is_reported_and_left_alone(fabric: 
     assert "ignored" in fabric.controller.log_tail()
 
 
-def test_a_switch_with_the_wrong_ports_is_reported_and_taken_in_once_they_are_right(fabric: Fabric) -> None:
+def test_a_switch_with_wrong_ports_is_reported_and_admitted_later(fabric: Fabric) -> None:
     fabric.ovs.vsctl("del-br", "c1_1")
-    until(lambda: fabric.controller.fabric()["connected"] == 19)
+    eventually(lambda: fabric.controller.fabric()["connected"], 19)
     bridge(fabric, "short", 0x030101, 3)
-    until(lambda: fabric.controller.fabric()["rejected"] != [])
+    eventually(lambda: fabric.controller.fabric()["rejected"])
     assert "has ports 1-3" in fabric.controller.fabric()["rejected"][0]["reason"]
     assert fabric.flows("short") == []
     fabric.ovs.vsctl(
         "add-port", "short", "shortp4", "--", "set", "interface", "shortp4", "type=dummy", "ofport_request=4"
     )
-    until(lambda: fabric.controller.fabric()["connected"] == 20)
+    eventually(lambda: fabric.controller.fabric()["connected"], 20)
     assert fabric.controller.fabric()["rejected"] == []
     assert len(fabric.flows("short")) == 7
 
 
-def test_a_switch_that_refuses_entries_is_reported_and_taken_in_once_it_can(fabric: Fabric) -> None:
+def test_a_switch_that_refuses_entries_is_reported_and_admitted_later(fabric: Fabric) -> None:
     healthy = fabric.flows("e0_0")
     fabric.controller.stop(signal.SIGKILL)
     fabric.ovs.ofctl("del-flows", "e0_0")
     limit = ["--id=@limit", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse"]
     fabric.ovs.vsctl(*limit, "--", "set", "bridge", "e0_0", "flow_tables:1=@limit")
     fabric.controller.start()
-    until(lambda: fabric.controller.fabric()["rejected"] != [])
-    until(lambda: fabric.controller.fabric()["missing"] == ["e0_0"])
+    eventually(lambda: fabric.controller.fabric()["rejected"])
+    eventually(lambda: fabric.controller.fabric()["missing"], ["e0_0"])
     assert {"name": "e0_0", "kind": "switch", "reason": "without its rules"} in fabric.controller.fabric()["failures"]
     assert "e0_0: flow mod failed" in fabric.controller.fabric()["rejected"][0]["reason"]
     fabric.ovs.vsctl("clear", "bridge", "e0_0", "flow_tables")
-    until(lambda: fabric.controller.fabric()["connected"] == 20, 20)
+    eventually(lambda: fabric.controller.fabric()["connected"], 20)
     assert fabric.controller.fabric()["rejected"] == []
-    until(lambda: fabric.controller.fabric()["failures"] == [])
-    until(lambda: fabric.flows("e0_0") == healthy)
+    eventually(lambda: fabric.controller.fabric()["failures"], [])
+    eventually(lambda: fabric.flows("e0_0"), healthy)
 
 
-def test_a_switch_whose_channel_is_lost_is_a_failure_and_its_paths_are_excluded(fabric: Fabric) -> None:
+def test_a_switch_that_loses_its_channel_is_excluded_from_candidate_paths(fabric: Fabric) -> None:
     fabric.ovs.vsctl("del-controller", "a2_0")
-    until(lambda: fabric.controller.fabric()["connected"] == 19)
+    eventually(lambda: fabric.controller.fabric()["connected"], 19)
     body = fabric.controller.fabric()
     assert body["missing"] == ["a2_0"]
     assert {"name": "a2_0", "kind": "switch", "reason": "down"} in body["failures"]
@@ -167,17 +173,17 @@ def test_a_switch_whose_channel_is_lost_is_a_failure_and_its_paths_are_excluded(
 
 def test_a_switch_that_hangs_is_given_up_though_its_channel_stays_open(fabric: Fabric, tmp_path: Path) -> None:
     fabric.ovs.vsctl("del-br", "c1_1")
-    until(lambda: fabric.controller.fabric()["missing"] == ["c1_1"])
+    eventually(lambda: fabric.controller.fabric()["missing"], ["c1_1"])
     with PrivateOvs(tmp_path / "other", dummy=True) as other:
         bridge(fabric, "c1_1", 0x030101, 4, other)
-        until(lambda: fabric.controller.fabric()["connected"] == 20 and fabric.controller.fabric()["failures"] == [])
+        eventually(fabric.controller.fabric, lambda body: body["connected"] == 20 and body["failures"] == [])
         os.kill(other.pid(), signal.SIGSTOP)
         try:
-            until(lambda: fabric.controller.fabric()["failures"] != [], 20)
+            eventually(lambda: fabric.controller.fabric()["failures"])
             assert fabric.controller.fabric()["failures"] == [{"name": "c1_1", "kind": "switch", "reason": "down"}]
         finally:
             os.kill(other.pid(), signal.SIGCONT)
-        until(lambda: fabric.controller.fabric()["failures"] == [], 20)
+        eventually(lambda: fabric.controller.fabric()["failures"], [])
 
 
 def test_of_two_controllers_the_later_one_is_master_and_the_other_says_so(fabric: Fabric, tmp_path: Path) -> None:
@@ -188,7 +194,7 @@ def test_of_two_controllers_the_later_one_is_master_and_the_other_says_so(fabric
             fabric.ovs.vsctl("set-controller", fabric.tree.name(switch), fabric.controller.openflow, second.openflow)
         second.wait_connected(20)
         assert fabric.flows("e0_0") == flows
-        until(lambda: len(fabric.controller.fabric()["rejected"]) == 20, 20)
+        eventually(lambda: len(fabric.controller.fabric()["rejected"]), 20)
         assert "another controller, started later" in fabric.controller.fabric()["rejected"][0]["reason"]
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from experiments.schemes.hedera import OPTIONS_FILE
 from flowrules import label
-from tests.switch.conftest import Fabric, running, until
-from tests.switch.test_traces import packet
+from tests.helpers.fabrics import Fabric, packet, running
+from tests.helpers.waiting import eventually
 from topologies import Host
 
 pytestmark = pytest.mark.switch
@@ -25,7 +25,7 @@ PLACED = re.compile(r"elephant (\S+ -> \S+) at [\d.]+ Mbit/s placed on ([\d,]+) 
 @pytest.fixture
 def hedera(tmp_path: Path) -> Iterator[Fabric]:
     with running(4, tmp_path, *OPTIONS, APPLICATION) as fabric:
-        until(lambda: all(len(entries(fabric, f"e{pod}_{i}", 1)) == 4 for pod in range(4) for i in range(2)))
+        eventually(lambda: all(len(entries(fabric, f"e{pod}_{i}", 1)) == 4 for pod in range(4) for i in range(2)))
         yield fabric
 
 
@@ -82,21 +82,27 @@ def await_placed(fabric: Fabric, src: Host = SRC, dst: Host = DST, src_port: int
         assert time.monotonic() < deadline, log(fabric)[-2000:]
         send(fabric, src, dst, src_port, 20)
         time.sleep(0.05)
-    until(lambda: any(f"tp_src={src_port}" in line for line in entries(fabric, tree.name(tree.edge_of(src)), 3)))
+    eventually(lambda: any(f"tp_src={src_port}" in line for line in entries(fabric, tree.name(tree.edge_of(src)), 3)))
     return tuple(int(index) for index in found[-1].split(","))
 
 
-def test_a_flow_is_counted_from_its_first_packets_and_forgotten_when_it_has_ended(hedera: Fabric) -> None:
+def test_a_flow_is_counted_from_its_first_packets_until_it_has_ended(hedera: Fabric) -> None:
     send(hedera, SRC, DST, 50001, 5, 100)
     send(hedera, SRC, DST, 50002, 3, 100)
-    until(lambda: counted([line for line in entries(hedera, "e0_0", 2) if "tp_src=50001" in line]) >= 4)
-    until(lambda: counted([line for line in entries(hedera, "e0_0", 2) if "tp_src=50002" in line]) >= 2)
+    eventually(
+        lambda: counted([line for line in entries(hedera, "e0_0", 2) if "tp_src=50001" in line]),
+        lambda value: value >= 4,
+    )
+    eventually(
+        lambda: counted([line for line in entries(hedera, "e0_0", 2) if "tp_src=50002" in line]),
+        lambda value: value >= 2,
+    )
     assert all("nw_src=10.0.0.2,nw_dst=10.2.1.3" in line for line in entries(hedera, "e0_0", 2))
-    until(lambda: entries(hedera, "e0_0", 2) == [], 20)
+    eventually(lambda: entries(hedera, "e0_0", 2), [])
     assert "elephant h" not in log(hedera)
 
 
-def test_an_elephant_goes_over_the_chosen_core_switch_and_the_others_stay_hashed(hedera: Fabric) -> None:
+def test_an_elephant_takes_the_chosen_core_switch_and_others_stay_hashed(hedera: Fabric) -> None:
     tree, others = hedera.tree, range(50000, 50016)
     ways = {port: walk(hedera, SRC, DST, port) for port in others}
     up = await_placed(hedera)
@@ -106,17 +112,17 @@ def test_an_elephant_goes_over_the_chosen_core_switch_and_the_others_stay_hashed
     assert len({way[2] for way in ways.values()}) > 1
     # the cached flow of the packets before is not obeyed any more
     send(hedera, SRC, DST, 40001, 5)
-    until(lambda: counted(entries(hedera, "e0_0", 3)) >= 5)
+    eventually(lambda: counted(entries(hedera, "e0_0", 3)), lambda value: value >= 5)
 
 
-def test_a_placed_entry_writes_the_word_and_is_let_go_when_the_flow_has_ended(hedera: Fabric) -> None:
+def test_a_placed_entry_writes_the_label_and_is_removed_with_its_flow(hedera: Fabric) -> None:
     up = await_placed(hedera)
     traced = hedera.trace(hedera.tree.switch("e0_0"), f"in_port=1,{tcp(hedera, SRC, DST, 40001)}")
     assert f"src={label.carrier_mac(up)}" in traced.actions
     (line,) = entries(hedera, "e0_0", 3)
     assert "idle_timeout=5" in line
     assert "priority=33" in line
-    until(lambda: entries(hedera, "e0_0", 3) == [], 20)
+    eventually(lambda: entries(hedera, "e0_0", 3), [])
     assert hedera.controller.fabric()["failures"] == []
 
 
@@ -135,14 +141,14 @@ def test_an_elephant_within_a_pod_is_given_an_aggregation_switch(hedera: Fabric)
     assert f"02:53:9e:04:{up[0]:02x}:ff" in entries(hedera, "e0_0", 3)[0]
 
 
-def test_a_change_of_the_fabric_leaves_the_entries_and_a_failure_on_the_path_moves_the_elephant(hedera: Fabric) -> None:
+def test_a_placed_elephant_moves_only_when_its_own_path_fails(hedera: Fabric) -> None:
     tree = hedera.tree
     up = await_placed(hedera)
     standing = entries(hedera, "e0_0", 1)
     # a failure elsewhere: new rules at the edge switches, and ours are still there
     elsewhere = tree.switch("a3_0")
     hedera.dummy.set_port(elsewhere, 1, up=False)
-    until(lambda: any("nw_dst=10.3." in flow for flow in hedera.flows("e0_0")))
+    eventually(lambda: any("nw_dst=10.3." in flow for flow in hedera.flows("e0_0")))
     assert len(entries(hedera, "e0_0", 1)) == len(standing)
     assert len(entries(hedera, "e0_0", 3)) == 1
     assert len(PLACED.findall(log(hedera))) == 1
@@ -163,12 +169,12 @@ def test_a_change_of_the_fabric_leaves_the_entries_and_a_failure_on_the_path_mov
 def test_a_switch_that_reconnects_counts_again_though_it_was_reconciled(hedera: Fabric) -> None:
     await_placed(hedera)
     hedera.ovs.vsctl("del-controller", "e0_0")
-    until(lambda: hedera.controller.fabric()["connected"] == 19)
+    eventually(lambda: hedera.controller.fabric()["connected"], 19)
     hedera.ovs.vsctl("set-controller", "e0_0", hedera.controller.openflow)
-    until(lambda: hedera.controller.fabric()["connected"] == 20)
-    until(lambda: len(entries(hedera, "e0_0", 1)) == 4)
+    eventually(lambda: hedera.controller.fabric()["connected"], 20)
+    eventually(lambda: len(entries(hedera, "e0_0", 1)), 4)
     hedera.ovs.ofctl("del-flows", "e0_0", "cookie=0x4801000000000000/0xffff000000000000")
-    until(lambda: len(entries(hedera, "e0_0", 1)) == 4)
+    eventually(lambda: len(entries(hedera, "e0_0", 1)), 4)
     before = len(PLACED.findall(log(hedera)))
     deadline = time.monotonic() + 15
     while len(PLACED.findall(log(hedera))) == before:

@@ -11,8 +11,9 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from sopa_ryu.agent.agent_metrics import AgentMetrics
+from tests.helpers.fabrics import Fabric
 from tests.helpers.prometheus_names import dashboard_expressions, metric_names
-from tests.switch.conftest import Fabric, until
+from tests.helpers.waiting import Containing, eventually
 from topologies import Switch
 
 RULES = Path(__file__).parents[2] / "deploy/prometheus/sopa.rules.yml"
@@ -37,16 +38,16 @@ def test_a_scrape_tells_what_rest_tells(fabric: Fabric) -> None:
     assert version == fabric.controller.fabric()["version"]
     before = fabric.tree.port(fabric.tree.switch("a0_0"), fabric.tree.switch("c0_1"))
     fabric.dummy.set_port(fabric.tree.switch("a0_0"), before, False)
-    until(lambda: bool(fabric.controller.fabric()["failures"]))
+    eventually(lambda: fabric.controller.fabric()["failures"])
     failures = {(labels["kind"], labels["reason"]): value for labels, value in scrape(fabric)["sopa_failures"] if value}
     assert failures == {("link", "down"): 1}
 
 
-def test_every_port_of_every_switch_is_there_once_the_meter_has_been_round(fabric: Fabric) -> None:
+def test_every_port_of_every_switch_has_metrics_after_one_poll(fabric: Fabric) -> None:
     def ports() -> list[dict[str, str]]:
         return [labels for labels, _ in scrape(fabric).get("sopa_port_receive_bytes_total", [])]
 
-    until(lambda: len(ports()) == 20 * 4, 20)
+    eventually(lambda: len(ports()), 20 * 4)
     switch: Switch = fabric.tree.switch("e0_0")
     assert {labels["port"] for labels in ports() if labels["dp_name"] == fabric.tree.name(switch)} == {
         "1",
@@ -64,7 +65,7 @@ def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(fabric:
 
 
 def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric: Fabric) -> None:
-    until(lambda: "sopa_port_receive_bytes_total" in scrape(fabric), 20)
+    eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))
     exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
     exported |= {family.name for family in AgentMetrics([]).collect()}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
@@ -82,7 +83,7 @@ def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric:
 
 
 def test_every_metric_of_the_dashboard_is_exported(fabric: Fabric) -> None:
-    until(lambda: "sopa_port_receive_bytes_total" in scrape(fabric), 20)
+    eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))
     exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
     exported |= {family.name for family in AgentMetrics([]).collect()}
     suffixes = re.compile(r"_(total|bucket|count|sum|info)$")

@@ -18,7 +18,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
-from tests.switch.conftest import Fabric, until
+from tests.helpers.fabrics import Fabric
+from tests.helpers.waiting import eventually
 
 pytestmark = pytest.mark.switch
 
@@ -82,14 +83,14 @@ def test_an_agent_gets_a_snapshot_and_then_a_delta_for_every_version(fabric: Fab
         view = its.follow()
         assert its.kinds == ["snapshot", "delta", "delta", "delta"]
         assert dict(view.failures) == {"a1_0-c0_1": "drained"}
-        until(lambda: told(fabric, "10.0.0.2")["lag"] == 0)
+        eventually(lambda: told(fabric, "10.0.0.2")["lag"], 0)
         latest = fabric.controller.get("/changes").json()["changes"][0]
         assert latest["agents"] == 1
         assert latest["acknowledged_ms"] > 0
-    until(lambda: fabric.controller.get("/agents").json()["agents"] == [])
+    eventually(lambda: fabric.controller.get("/agents").json()["agents"], [])
 
 
-def test_one_that_comes_late_or_again_ends_with_the_same_state_as_one_that_was_there(fabric: Fabric) -> None:
+def test_an_agent_that_connects_late_or_again_ends_in_the_same_state(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as first:
         first.follow()
         for name in ("c0_0", "a1_0-c0_1", "e2_0-a2_0"):
@@ -102,20 +103,20 @@ def test_one_that_comes_late_or_again_ends_with_the_same_state_as_one_that_was_t
         assert first.kinds[-1] == "snapshot"
 
 
-def test_who_does_not_acknowledge_lags_and_who_does_not_answer_either_is_cut_off(fabric: Fabric) -> None:
+def test_an_agent_that_does_not_acknowledge_lags_and_a_silent_one_is_cut(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as slow, agent(fabric, "10.0.0.3") as quick:
         slow.follow()
         quick.follow()
         version = drain(fabric, "c0_0")
         quick.follow()
-        until(lambda: told(fabric, "10.0.0.3")["version"] == version)
+        eventually(lambda: told(fabric, "10.0.0.3")["version"], version)
         behind = told(fabric, "10.0.0.2")
         assert (behind["lag"], behind["version"]) == (1, version - 1)
         assert behind["lag_seconds"] > 0
         assert fabric.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is None
 
 
-def test_a_stuck_agent_delays_no_other_and_gets_one_merged_delta_when_it_goes_on(fabric: Fabric) -> None:
+def test_a_stuck_agent_delays_no_other_and_then_gets_one_merged_delta(fabric: Fabric) -> None:
     stuck = socket.create_connection(("127.0.0.1", int(fabric.controller.url.rpartition(":")[2])))
     with stuck, agent(fabric, "10.0.0.3") as quick:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -124,7 +125,7 @@ def test_a_stuck_agent_delays_no_other_and_gets_one_merged_delta_when_it_goes_on
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
             + f"Authorization: {token(fabric)['Authorization']}\r\n\r\n".encode()
         )
-        until(lambda: bool(told(fabric, "10.0.0.2")))
+        eventually(lambda: told(fabric, "10.0.0.2"))
         quick.follow()
         names = [fabric.tree.name(link) for link in fabric.tree.links() if "h" not in fabric.tree.name(link)]
         for name in names:
@@ -148,7 +149,7 @@ def test_a_stuck_agent_delays_no_other_and_gets_one_merged_delta_when_it_goes_on
         assert told(fabric, "10.0.0.2")["lag"] >= 2 * len(names)
 
 
-def test_an_agent_that_claims_a_host_whose_agent_is_there_is_refused_and_counted(fabric: Fabric) -> None:
+def test_a_second_agent_for_the_same_host_is_rejected_and_counted(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as rightful:
         rightful.follow()
 
@@ -175,7 +176,7 @@ def test_an_agent_that_claims_a_host_whose_agent_is_there_is_refused_and_counted
 def test_the_place_of_an_agent_that_no_longer_answers_goes_to_the_next(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as dead, agent(fabric, "10.0.0.2") as heir:
         heir.follow()
-        until(lambda: told(fabric, "10.0.0.2").get("lag") == 0)
+        eventually(lambda: told(fabric, "10.0.0.2").get("lag"), 0)
         assert json.loads(dead.channel.recv(timeout=5))["type"] == "snapshot"
         assert json.loads(dead.channel.recv(timeout=5))["type"] == "ping"
         with pytest.raises(websockets.ConnectionClosed):
@@ -191,7 +192,7 @@ def test_a_message_that_is_none_is_refused_counted_and_harms_nobody(fabric: Fabr
         bad.follow()
         good.follow()
         bad.channel.send(message)
-        until(lambda: told(fabric, "10.0.0.2")["refused"] == 1)
+        eventually(lambda: told(fabric, "10.0.0.2")["refused"], 1)
         drain(fabric, "c0_0")
         assert dict(bad.follow().failures) == dict(good.follow().failures) == {"c0_0": "drained"}
         assert fabric.controller.get("/agents").json()["refused"]["messages"] == 1
@@ -200,9 +201,9 @@ def test_a_message_that_is_none_is_refused_counted_and_harms_nobody(fabric: Fabr
 def test_an_acknowledgement_from_the_future_is_refused(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as its:
         view = its.follow()
-        until(lambda: told(fabric, "10.0.0.2")["version"] == view.version)
+        eventually(lambda: told(fabric, "10.0.0.2")["version"], view.version)
         its.channel.send(protocol.ack(view._replace(version=view.version + 1), 0))
-        until(lambda: told(fabric, "10.0.0.2")["refused"] == 1)
+        eventually(lambda: told(fabric, "10.0.0.2")["refused"], 1)
         assert told(fabric, "10.0.0.2")["version"] == view.version
 
 
@@ -226,12 +227,12 @@ def test_who_sends_nothing_but_what_is_refused_is_cut_off(fabric: Fabric) -> Non
             bad.channel.recv(timeout=5)
 
 
-def test_drains_and_failures_are_as_they_were_after_a_restart_and_no_agent_is_told_otherwise_meanwhile(
+def test_drains_and_failures_survive_a_controller_restart_without_a_gap(
     fabric: Fabric,
 ) -> None:
     drain(fabric, "c0_0")
     fabric.dummy.set_port(fabric.tree.switch("a1_0"), 4, up=False)
-    until(lambda: len(fabric.controller.fabric()["failures"]) == 2)
+    eventually(lambda: len(fabric.controller.fabric()["failures"]), 2)
     expected = {"c0_0": "drained", "a1_0-c0_1": "down"}
     with agent(fabric, "10.0.0.2") as before:
         view = before.follow()
@@ -244,11 +245,11 @@ def test_drains_and_failures_are_as_they_were_after_a_restart_and_no_agent_is_to
         assert view.epoch == fabric.controller.fabric()["epoch"]
 
 
-def test_a_switch_that_stays_away_after_a_restart_has_failed_once_the_time_to_settle_is_over(fabric: Fabric) -> None:
+def test_a_switch_absent_after_a_restart_has_failed_after_the_settle_time(fabric: Fabric) -> None:
     fabric.controller.stop(signal.SIGKILL)
     fabric.ovs.vsctl("del-controller", "c1_1")
     fabric.controller.command.insert(-1, "--sopa-settle=2")
     fabric.controller.start()
-    until(lambda: fabric.controller.fabric()["connected"] == 0 or not fabric.controller.fabric()["settled"])
-    until(lambda: fabric.controller.fabric()["settled"])
+    eventually(fabric.controller.fabric, lambda body: body["connected"] == 0 or not body["settled"])
+    eventually(lambda: fabric.controller.fabric()["settled"])
     assert fabric.controller.fabric()["failures"] == [{"name": "c1_1", "kind": "switch", "reason": "not connected"}]

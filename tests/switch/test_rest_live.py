@@ -9,10 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.switch.conftest import Fabric, until
+from tests.helpers.fabrics import Fabric
+from tests.helpers.waiting import eventually
 
 
-def test_the_rules_of_every_switch_are_right_and_what_somebody_changes_there_is_seen(fabric: Fabric) -> None:
+def test_the_rules_of_every_switch_are_right_and_foreign_changes_are_seen(fabric: Fabric) -> None:
     for switch in fabric.tree.switches():
         body = fabric.controller.get(f"/switches/{fabric.tree.name(switch)}/rules").json()
         assert body["right"] is True
@@ -35,7 +36,7 @@ def test_the_rules_of_every_switch_are_right_and_what_somebody_changes_there_is_
 
 def test_a_switch_that_is_not_connected_cannot_be_asked_and_is_listed_so(fabric: Fabric) -> None:
     fabric.ovs.vsctl("del-controller", "c0_0")
-    until(lambda: fabric.controller.fabric()["connected"] == 19)
+    eventually(lambda: fabric.controller.fabric()["connected"], 19)
     answer = fabric.controller.get("/switches/c0_0/rules")
     assert answer.status_code == 503
     assert "it is not connected" in answer.json()["detail"]

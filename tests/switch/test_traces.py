@@ -1,22 +1,15 @@
 """Packets traced through the rules that the controller installed in real Open vSwitch."""
 
 import random
-import time
 from collections import Counter
 
 import pytest
 
-from flowrules import label
-from tests.switch.conftest import Fabric
+from tests.helpers.fabrics import Fabric, packet
+from tests.helpers.waiting import eventually
 from topologies import Host
 
 pytestmark = pytest.mark.switch
-
-
-def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
-    mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
-    ends = f"nw_src={fabric.tree.ip(src)},nw_dst={fabric.tree.ip(dst)},nw_ttl=64"
-    return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"
 
 
 def sampled_pairs(fabric: Fabric) -> list[tuple[Host, Host]]:
@@ -26,7 +19,7 @@ def sampled_pairs(fabric: Fabric) -> list[tuple[Host, Host]]:
     return pairs + [tuple(choose.sample(hosts, 2)) for _ in range(3)]  # type: ignore[misc]
 
 
-def test_every_candidate_path_is_walked_by_exactly_the_switches_that_paths_names(any_fabric: Fabric) -> None:
+def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(any_fabric: Fabric) -> None:
     tree = any_fabric.tree
     for src, dst in sampled_pairs(any_fabric):
         body = any_fabric.controller.get("/paths", src=str(tree.ip(src)), dst=str(tree.ip(dst))).json()
@@ -103,13 +96,10 @@ def test_the_edge_switch_answers_arp_by_itself(any_fabric: Fabric) -> None:
 
 def await_walk(fabric: Fabric, src: Host, flow: str, way: list[str]) -> None:
     """Wait until the switches hold the rules by which a packet goes that way."""
-    deadline = time.monotonic() + 10
-    while (found := fabric.walk(fabric.tree.name(src), flow)) != way:
-        assert time.monotonic() < deadline, f"it goes {found}"
-        time.sleep(0.02)
+    eventually(lambda: fabric.walk(fabric.tree.name(src), flow), way)
 
 
-def test_a_word_that_names_a_core_switch_with_no_way_down_is_not_obeyed_until_there_is_one(fabric: Fabric) -> None:
+def test_a_label_to_a_core_switch_without_a_way_down_is_ignored(fabric: Fabric) -> None:
     src, dst = Host(0, 0, 2), Host(2, 0, 2)
     named = {path.up: [*path.hops, "h2_0_2"] for path in fabric.tree.candidate_paths(src, dst)}
     fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(0), up=False)
@@ -120,7 +110,7 @@ def test_a_word_that_names_a_core_switch_with_no_way_down_is_not_obeyed_until_th
     await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 0])
 
 
-def test_a_word_that_names_an_aggregation_switch_cut_off_from_a_rack_is_not_obeyed_for_that_rack(
+def test_a_label_to_an_aggregation_switch_without_a_way_down_is_ignored(
     fabric: Fabric,
 ) -> None:
     src, cut, other = Host(0, 0, 2), Host(2, 0, 2), Host(2, 1, 2)

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
-from tests.bpf.conftest import veth_pair
-from tests.switch.conftest import until
+from tests.helpers.veth import veth_pair
+from tests.helpers.waiting import eventually
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
@@ -45,7 +45,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
         ovs.vsctl("set-manager", f"ptcp:{database}:127.0.0.1")
         DummyFabric(tree, ovs, its.openflow)
         its.wait_connected(tree.switch_count)
-        until(lambda: its.fabric()["bfd"]["enabled"], 40)
+        eventually(lambda: its.fabric()["bfd"]["enabled"], seconds=40)
         assert its.change("PUT", "/drains/c0_0").status_code == 200
         assert its.get("/switches/e0_0/rules").json()["right"] is True
         assert its.get("/process").json()["open_files"] > 20

@@ -29,9 +29,9 @@ from websocket import (
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import MAX_LISTED, Picture
+from tests.helpers.browser import Page
 from tests.helpers.stub_fabric import StubFabric
-from tests.switch.conftest import until
-from tests.web.conftest import Page
+from tests.helpers.waiting import Containing, eventually
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
 from topologies import Host
 
@@ -206,7 +206,9 @@ def test_many_changes_are_one_message(connect: Connect, small: tuple[str, Path])
 def test_one_page_too_many_is_told_so(connect: Connect, small: tuple[str, Path]) -> None:
     where, _ = small
     pages = []
-    until(lambda: pages.append(connect(where)) or pages[-1].recv_data()[0] == 1)  # those of the test before have left
+    eventually(
+        lambda: pages.append(connect(where)) or pages[-1].recv_data()[0] == 1
+    )  # those of the test before have left
     while len(pages) < 3 or pages[-1].recv_data()[0] == 1:
         pages.append(connect(where))
         assert len(pages) < 10
@@ -216,7 +218,7 @@ def test_one_page_too_many_is_told_so(connect: Connect, small: tuple[str, Path])
     assert int.from_bytes(data[:2], "big") == live_feed.TRY_AGAIN_LATER
     assert data[2:].decode() == "3 pages are open already: close one"
     pages[0].close()  # that makes room
-    until(lambda: connect(where).recv_data()[0] == 1)
+    eventually(lambda: connect(where).recv_data()[0], 1)
 
 
 def test_who_is_no_page_is_cut_off(connect: Connect, small: tuple[str, Path]) -> None:
@@ -274,7 +276,7 @@ def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter])
     assert len(feed) == 0
 
 
-def test_a_page_that_takes_nothing_gets_the_latest_later_and_delays_nobody(
+def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(
     counted: tuple[live_feed.Live, Counter],
 ) -> None:
     feed, counter = counted
@@ -329,7 +331,7 @@ def test_large_fabrics_are_shown_too(driver: Chrome, tmp_path: Path, k: int, sel
         assert len(page.driver.find_elements("css selector", selector)) == count
         page.one("#source").send_keys("h0_0_2")
         page.one("#destination").send_keys(f"10.{k - 1}.0.3", Keys.ENTER)
-        page.until(lambda: f"h0_0_2 to h{k - 1}_0_3" in page.text("#paths-summary"))
+        eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))
         assert len(page.names(".paths-list li", "key")) == k * k / 4
         page.size(375, 800)
         assert page.run("return document.documentElement.scrollWidth <= innerWidth")

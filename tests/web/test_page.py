@@ -12,8 +12,9 @@ from selenium.webdriver.common.keys import Keys
 from websockets.sync.client import connect
 
 from sopa_ryu.southbound import lldp
-from tests.switch.conftest import Fabric, running
-from tests.web.conftest import Page
+from tests.helpers.browser import Page
+from tests.helpers.fabrics import Fabric, running
+from tests.helpers.waiting import Containing, eventually
 
 pytestmark = pytest.mark.switch
 
@@ -52,7 +53,7 @@ def press(page: Page, text: str) -> None:
 def show_paths(page: Page, source: str, destination: str) -> None:
     page.one("#source").send_keys(source)
     page.one("#destination").send_keys(destination, Keys.ENTER)
-    page.until(lambda: f"{source} to {destination}" in page.text("#paths-summary"))
+    eventually(lambda: page.text("#paths-summary"), Containing(f"{source} to {destination}"))
 
 
 # -- what it shows ----------------------------------------------------------------------------------------------------
@@ -73,14 +74,14 @@ def test_every_switch_host_and_link_is_drawn_once(page: Page, fabric: Fabric) ->
 
 def test_a_cut_link_shows_at_once_and_its_healing_too(page: Page, fabric: Fabric) -> None:
     with cut(fabric, "a0_0", 3):
-        page.until(lambda: page.state("a0_0-c0_0") == "failed")
+        eventually(lambda: page.state("a0_0-c0_0"), "failed")
         assert page.names(".links [data-state=failed]", "link") == ["a0_0-c0_0"]
         assert page.names(".marks text", "key") == ["a0_0-c0_0"]
         assert page.text("#problem-lists h3") == "Failed (1)"
         assert page.text("#problem-lists li") == "a0_0-c0_0down"
         assert not page.one("#healthy").is_displayed()
-    page.until(lambda: page.state("a0_0-c0_0") == "ok")
-    page.until(lambda: page.one("#healthy").is_displayed())
+    eventually(lambda: page.state("a0_0-c0_0"), "ok")
+    eventually(lambda: page.one("#healthy").is_displayed())
     assert page.text("#problem-lists") == ""
     assert page.errors() == []
 
@@ -88,27 +89,27 @@ def test_a_cut_link_shows_at_once_and_its_healing_too(page: Page, fabric: Fabric
 def test_a_lost_switch_takes_its_links_with_it(page: Page, fabric: Fabric) -> None:
     fabric.ovs.vsctl("del-controller", "c1_0")
     try:
-        page.until(lambda: page.state("c1_0") == "failed")
+        eventually(lambda: page.state("c1_0"), "failed")
         links = [f"a{pod}_1-c1_0" for pod in range(4)]
         assert page.names(".links [data-state=failed]", "link") == links
         look_up(page, "a2_1-c1_0")
         assert "Its switch c1_0 is down" in page.text("#chosen p")
-        page.until(lambda: page.text("#fact-switches") == "19 of 20")
+        eventually(lambda: page.text("#fact-switches"), "19 of 20")
     finally:
         fabric.ovs.vsctl("set-controller", "c1_0", fabric.controller.openflow)
         fabric.controller.wait_connected(20)
-    page.until(lambda: page.state("c1_0") == "ok")
+    eventually(lambda: page.state("c1_0"), "ok")
 
 
 def test_a_swapped_cable_is_listed_with_where_it_leads(page: Page, fabric: Fabric) -> None:
     probe = lldp.frame(fabric.tree.dpid(fabric.tree.switch("c0_1")), 1)
     fabric.ovs.appctl("netdev-dummy/receive", "a0_0-eth3", probe.hex())  # where c0_0 should be
-    page.until(lambda: page.state("a0_0-c0_0") == "miswired")
+    eventually(lambda: page.state("a0_0-c0_0"), "miswired")
     assert page.text("#problem-lists h3") == "Wiring (1)"
     assert "a0_0 port 3 leads to c0_1 port 1, not to c0_0 port 1" in page.text("#problem-lists li")
     with cut(fabric, "a0_0", 3):
-        page.until(lambda: page.state("a0_0-c0_0") == "failed")
-    page.until(lambda: page.state("a0_0-c0_0") == "ok")
+        eventually(lambda: page.state("a0_0-c0_0"), "failed")
+    eventually(lambda: page.state("a0_0-c0_0"), "ok")
 
 
 def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: Fabric) -> None:
@@ -116,12 +117,12 @@ def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: 
     token = fabric.controller.agent_token_file.read_text().strip()
     with connect(url, additional_headers={"Authorization": f"Bearer {token}"}, proxy=None, ping_interval=None) as agent:
         agent.recv(timeout=10)
-        page.until(lambda: page.text("#problem-lists h3") == "Lagging agents (1)")
+        eventually(lambda: page.text("#problem-lists h3"), "Lagging agents (1)")
         assert page.text("#fact-agents") == "1 of 16, 1 behind"
         assert page.text("#problem-lists li").startswith("h0_0_2has version 0, ")
         assert page.names(".node[data-agent=yes]", "node") == ["h0_0_2"]
-    page.until(lambda: page.text("#fact-agents") == "0 of 16")
-    page.until(lambda: page.one("#healthy").is_displayed())
+    eventually(lambda: page.text("#fact-agents"), "0 of 16")
+    eventually(lambda: page.one("#healthy").is_displayed())
 
 
 # -- paths ------------------------------------------------------------------------------------------------------------
@@ -149,21 +150,21 @@ def test_two_hosts_picked_light_up_their_paths_with_words(page: Page, fabric: Fa
 def test_a_failure_moves_a_path_to_the_excluded_ones_with_its_reason(page: Page, fabric: Fabric) -> None:
     show_paths(page, "h0_0_2", "h2_0_3")
     with cut(fabric, "a0_0", 3):
-        page.until(lambda: "3 candidate paths of 4" in page.text("#paths-summary"))
+        eventually(lambda: page.text("#paths-summary"), Containing("3 candidate paths of 4"))
         assert "9e040000" not in page.text(".paths-list code")
         assert page.text(".path em").strip() == "link a0_0-c0_0 down"
         assert page.names(".halo.excluded", "key") == ["a0_0-c0_0", "a2_0-c0_0"]
-    page.until(lambda: "4 candidate paths of 4" in page.text("#paths-summary"))
+    eventually(lambda: page.text("#paths-summary"), Containing("4 candidate paths of 4"))
     assert page.errors() == []
 
 
 def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: Page) -> None:
     for name in ("h0_0_2", "h0_1_2"):
         page.one(f'[data-node="{name}"]').click()
-    page.until(lambda: "h0_0_2 to h0_1_2, inter-rack: 2 candidate paths of 2" in page.text("#paths-summary"))
+    eventually(lambda: page.text("#paths-summary"), Containing("h0_0_2 to h0_1_2, inter-rack: 2 candidate paths of 2"))
     page.one("#destination").clear()
     page.one("#destination").send_keys("h9_0_2", Keys.ENTER)
-    page.until(lambda: page.one("#paths-error").is_displayed())
+    eventually(lambda: page.one("#paths-error").is_displayed())
     assert "dst" in page.text("#paths-error")
 
 
@@ -174,12 +175,12 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     give_token(page, fabric.controller.token_file.read_text().strip())
     look_up(page, "a1_1-c1_0")
     press(page, "Drain a1_1-c1_0")
-    page.until(lambda: page.state("a1_1-c1_0") == "drained")
-    page.until(lambda: page.text("#outcome") == "a1_1-c1_0 is drained.")
+    eventually(lambda: page.state("a1_1-c1_0"), "drained")
+    eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
     assert drained(fabric) == ["a1_1-c1_0"]
     assert page.text("#problem-lists h3") == "Drained (1)"
     page.one("#problem-lists [aria-label='Restore a1_1-c1_0']").click()
-    page.until(lambda: page.state("a1_1-c1_0") == "ok")
+    eventually(lambda: page.state("a1_1-c1_0"), "ok")
     assert drained(fabric) == []
     assert page.one("#token").get_attribute("value") == ""
     kept = page.run("return [sessionStorage.length, localStorage.length, document.cookie]")
@@ -194,7 +195,7 @@ def test_a_wrong_token_and_what_cannot_be_drained_are_explained(page: Page, fabr
     assert page.text("#refusal") == "Type in the operator token first."
     give_token(page, "wrong")
     press(page, "Drain c0_0")
-    page.until(lambda: "Unauthorized" in page.text("#refusal"))
+    eventually(lambda: page.text("#refusal"), Containing("Unauthorized"))
     assert f"the token is in {fabric.controller.token_file}" in page.text("#refusal")
     assert drained(fabric) == []
     assert page.focused() == "token"
@@ -217,25 +218,28 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
     assert outline == "4px"
     assert page.run("return document.activeElement.getAttribute('aria-label')") == "aggregation switch a1_0: in use"
     page.type(Keys.ARROW_DOWN, Keys.ARROW_DOWN, Keys.HOME, Keys.ENTER, Keys.END, Keys.ENTER)
-    page.until(lambda: "h0_0_2 to h3_1_3" in page.text("#paths-summary"))
+    eventually(lambda: page.text("#paths-summary"), Containing("h0_0_2 to h3_1_3"))
     page.tab_to("token")
     page.type(fabric.controller.token_file.read_text().strip(), Keys.ENTER)
     look_up(page, "c0_1")
     page.tab_to("Drain c0_1")
     page.type(Keys.ENTER)
-    page.until(lambda: page.state("c0_1") == "drained")
-    page.until(lambda: page.focused() == "Restore c0_1")
+    eventually(lambda: page.state("c0_1"), "drained")
+    eventually(lambda: page.focused(), "Restore c0_1")
     page.type(Keys.SPACE)
-    page.until(lambda: page.state("c0_1") == "ok")
+    eventually(lambda: page.state("c0_1"), "ok")
 
 
 def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
     page.size(375, 812)
     show_paths(page, "h0_0_2", "h3_1_3")
-    page.until(lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width") < 375)
+    eventually(
+        lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width"),
+        lambda value: value < 375,
+    )
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
     page.size(320, 700)
-    page.until(lambda: page.run("return innerWidth") == 320)
+    eventually(lambda: page.run("return innerWidth"), 320)
     assert page.run("return document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -297,18 +301,18 @@ def test_nothing_is_asked_of_anybody_else(page: Page, fabric: Fabric) -> None:
 def test_a_killed_controller_is_said_and_its_return_seen(page: Page, fabric: Fabric) -> None:
     fabric.controller.stop(signal.SIGKILL)
     try:
-        page.until(lambda: page.one("#banner").is_displayed())
+        eventually(lambda: page.one("#banner").is_displayed())
         assert page.text("#banner").startswith("Connection lost, data from ")
         assert page.text("#connection") == "connection lost"
         assert len(page.names(".links [data-link]", "link")) == 48  # what was known stays
     finally:
         fabric.controller.start()
-    page.until(lambda: page.text("#connection").startswith("live"))
+    eventually(lambda: page.text("#connection"), lambda value: value.startswith("live"))
     assert not page.one("#banner").is_displayed()
     fabric.controller.wait_connected(20)
-    page.until(lambda: page.text("#fact-switches") == "20 of 20")
+    eventually(lambda: page.text("#fact-switches"), "20 of 20")
     with cut(fabric, "e0_0", 3):
-        page.until(lambda: page.state("e0_0-a0_0") == "failed")
+        eventually(lambda: page.state("e0_0-a0_0"), "failed")
 
 
 def test_first_paint_at_k_8(

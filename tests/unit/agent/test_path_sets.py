@@ -14,9 +14,7 @@ from topologies import Failures, FatTree, Switch
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
 @pytest.mark.parametrize("broken", [(), ("a0_0-c0_0",), ("a0_0", "e1_0-a1_0")])
-def test_the_table_holds_exactly_the_usable_candidate_paths_of_every_destination(
-    k: int, broken: tuple[str, ...]
-) -> None:
+def test_the_path_table_has_exactly_the_usable_candidate_paths(k: int, broken: tuple[str, ...]) -> None:
     tree = FatTree(k)
     failures = Failures(tree, dict.fromkeys(broken, "down"))
     src = next(tree.hosts())

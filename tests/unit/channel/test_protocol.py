@@ -53,7 +53,7 @@ def test_a_delta_says_what_has_changed_since_which_version() -> None:
     }
 
 
-def test_deltas_bring_an_agent_to_where_a_snapshot_does_however_many_versions_they_span() -> None:
+def test_deltas_over_any_number_of_versions_equal_a_snapshot() -> None:
     for seed in range(50):
         draw = random.Random(f"{seed} deltas")
         versions = [
@@ -94,7 +94,7 @@ def test_without_a_snapshot_no_delta_is_taken() -> None:
         protocol.receive(protocol.delta(view(1), view(2)), None, ADDRESS)
 
 
-def test_a_kind_of_message_from_a_later_controller_is_answered_by_asking_for_a_snapshot() -> None:
+def test_an_unknown_kind_of_message_is_answered_with_a_snapshot_request() -> None:
     with pytest.raises(GapError, match="not known here"):
         protocol.receive('{"type": "patch"}', HELD, ADDRESS)
 
@@ -139,7 +139,7 @@ DELTA: dict[str, Any] = json.loads(protocol.delta(HELD, view(4)))
         None,
     ],
 )
-def test_what_contradicts_itself_or_is_for_another_host_is_refused_with_a_reason(message: Any) -> None:
+def test_contradictory_or_misdirected_messages_are_rejected_with_a_reason(message: Any) -> None:
     with pytest.raises(ProtocolError) as refused:
         protocol.receive(json.dumps(message), HELD, ADDRESS)
     assert not isinstance(refused.value, GapError)

@@ -16,7 +16,7 @@ SWITCHES = [Switch(Level.CORE, 0, index) for index in range(8)]
 HOPS: list[Hop] = [(a, b) for a in SWITCHES[:3] for b in SWITCHES[3:5]]
 
 
-def test_flows_on_one_link_share_it_and_what_one_cannot_use_goes_to_the_others() -> None:
+def test_flows_share_a_link_and_get_what_another_cannot_use() -> None:
     a, b = HOPS[:2]
     assert max_min([[a], [a]]) == [0.5, 0.5]
     assert max_min([[a], [a], [a, b], [b]]) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3])
@@ -25,7 +25,7 @@ def test_flows_on_one_link_share_it_and_what_one_cannot_use_goes_to_the_others()
 
 
 @given(st.lists(st.sets(st.sampled_from(HOPS), min_size=1), min_size=1, max_size=12))
-def test_no_link_is_overfull_and_every_flow_has_a_full_link_on_which_nobody_has_more(ways: list[set[Hop]]) -> None:
+def test_every_flow_has_a_full_link_on_which_no_flow_has_more(ways: list[set[Hop]]) -> None:
     rates = max_min([list(way) for way in ways])
     loads: Counter[Hop] = Counter()
     most: dict[Hop, float] = {}

@@ -94,7 +94,7 @@ def test_who_was_found_first_is_placed_first() -> None:
     assert [move.flow for move in moves] == [TWO, ONE]
 
 
-def test_a_failure_on_the_way_moves_a_placed_flow_and_no_way_at_all_releases_it() -> None:
+def test_a_failure_moves_a_placed_flow_or_releases_it_without_any_path() -> None:
     scheduler = Scheduler(global_first_fit, 0.1)
     cut = Failures(TREE, {"a0_0-c0_0": "down"})
     assert scheduler.round(cut, {}, {ONE: (0, 0)}) == [Move(ONE, (1, 0), (0, 0))]
@@ -152,7 +152,7 @@ def test_hedera_stands_between_sopas_entries_of_the_same_table() -> None:
     assert entries.COUNTING not in set(Table)
 
 
-def test_statistics_of_hosts_outside_the_fabric_and_of_standing_entries_are_no_readings() -> None:
+def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> None:
     message = entries.place(Datapath, TREE, ONE, (0, 0), 10)
     message.match = Datapath.ofproto_parser.OFPMatch(
         eth_type=0x800, ipv4_src="10.0.0.2", ipv4_dst="192.0.2.1", ip_proto=6, tcp_src=1, tcp_dst=2

@@ -49,7 +49,7 @@ def drawn(seed: int) -> list[tuple[Host, Host]]:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_no_interface_is_given_more_than_it_has_and_every_flow_is_held_back_by_one(seed: int) -> None:
+def test_demands_exceed_no_interface_and_every_flow_is_limited_by_one(seed: int) -> None:
     flows = drawn(seed)
     demands = estimate(flows)
     sent: Counter[Host] = Counter()

@@ -61,7 +61,7 @@ def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_first_fit_overloads_nothing_leaves_out_what_fits_nowhere_and_keeps_its_own_decisions(seed: int) -> None:
+def test_first_fit_overloads_no_link_and_keeps_its_decisions(seed: int) -> None:
     failures, elephants = drawn(TREE, seed)
     placed = global_first_fit(failures, elephants)
     carried = loads(TREE, elephants, placed)
@@ -82,13 +82,13 @@ def test_first_fit_takes_the_first_path_with_room() -> None:
     assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.6), Elephant(other, dst, 0.5)]) == [(0, 0), (1, 0)]
 
 
-def test_what_is_placed_comes_first_and_stays_though_others_would_fit_better() -> None:
+def test_placed_flows_keep_their_paths_although_others_would_fit_better() -> None:
     src, dst = Host(0, 0, 2), Host(2, 0, 2)
     new, old = Elephant(src, dst, 0.6), Elephant(Host(0, 0, 3), Host(3, 0, 2), 0.6, (0, 0))
     assert global_first_fit(HEALTHY, [new, old]) == [(1, 0), (0, 0)]
 
 
-def test_what_fits_nowhere_any_more_stays_and_what_grows_out_of_its_place_moves() -> None:
+def test_a_flow_that_fits_nowhere_stays_and_one_that_grows_moves() -> None:
     first, second, third = Host(0, 0, 2), Host(0, 0, 3), Host(0, 0, 2)
     dst = Host(2, 0, 2)
     both = [Elephant(first, dst, 0.9, (0, 0)), Elephant(second, Host(3, 0, 2), 0.9, (0, 1))]

@@ -9,7 +9,7 @@ import pytest
 
 from experiments.core.records import ResultsError
 from experiments.report import report
-from tests.unit.experiments.test_records import a_flow, a_run, files_up_to, results_in
+from tests.helpers.records import a_flow, a_run, files_up_to, results_in
 
 
 def summary(directory: Path, base: str = "sopa") -> tuple[dict[str, Any], list[str]]:
@@ -114,7 +114,7 @@ def test_nothing_arrived_at_all(tmp_path: Path) -> None:
     assert [(one["mbit"]["mean"], one["ratio"], one["fairness"]) for one in found["schemes"]] == [(0.0, None, None)] * 2
 
 
-def test_a_base_that_is_not_there_is_replaced_by_the_best_and_that_is_said(tmp_path: Path) -> None:
+def test_an_absent_base_is_replaced_by_the_best_and_the_report_says_so(tmp_path: Path) -> None:
     two_schemes(tmp_path)
     found, said = summary(tmp_path, "sopp")
     assert found["base"] == "sopa"

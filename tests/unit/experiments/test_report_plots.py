@@ -15,7 +15,7 @@ from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
 from experiments.report.style import COLOURS, line_style
 from experiments.report.summary import summarize
-from tests.unit.experiments.test_records import a_flow, a_run, results_in
+from tests.helpers.records import a_flow, a_run, results_in
 
 ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
 SCHEMES = ("sopa", "rps", "ecmp", "plts-rnd")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments.report.recovery import Recovery, over_runs, recovery
-from tests.unit.experiments.test_records import a_run
+from tests.helpers.records import a_run
 
 TENTHS = 100.0
 
@@ -21,7 +21,7 @@ def test_a_flow_that_feels_nothing_is_back_at_once() -> None:
     assert told([4.0] * 100) == Recovery(1, 0.0, 0.0, 0.0)
 
 
-def test_a_silence_counts_from_the_failure_and_the_full_rate_from_the_second_that_has_it() -> None:
+def test_silence_counts_from_the_failure_and_recovery_from_its_second() -> None:
     before, silent, half, later = [4.0] * 20, [0.0] * 7, [1.0] * 10, [2.0] * 63
     found = told([*before, *silent, *half, *later], [*before, *[2.0] * 80])
     assert found is not None
@@ -36,7 +36,7 @@ def test_ups_and_downs_before_the_failure_are_no_part_of_it() -> None:
     assert told([0.0] * 20 + [3.0] * 80) == Recovery(1, 0.0, 0.0, 0.0)
 
 
-def test_who_gets_nothing_any_more_later_is_left_out_and_who_ends_early_was_silent() -> None:
+def test_flows_that_never_resume_are_left_out_of_the_recovery_times() -> None:
     found = told([4.0] * 25, [4.0] * 20 + [0.0] * 10 + [4.0] * 70)
     assert found is not None
     assert found.flows == 1

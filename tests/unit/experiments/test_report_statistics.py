@@ -17,7 +17,7 @@ from experiments.report.statistics import (
     path_windows,
     ratio,
 )
-from tests.unit.experiments.test_records import a_flow
+from tests.helpers.records import a_flow
 
 
 def test_a_distribution() -> None:

@@ -16,7 +16,7 @@ SIZES = [2, 4, 6, 8]
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_every_link_between_routers_is_one_session_told_alike_at_both_ends(k: int) -> None:
+def test_every_link_between_routers_is_one_session_with_equal_ends(k: int) -> None:
     tree = FatTree(k)
     its = sessions(tree)
     told = {(session.own, session.peer): router for router, of in its.items() for session in of}
@@ -29,7 +29,7 @@ def test_every_link_between_routers_is_one_session_told_alike_at_both_ends(k: in
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_ways_that_came_down_are_refused_going_up_by_their_autonomous_systems(k: int) -> None:
+def test_autonomous_system_numbers_make_routes_valley_free(k: int) -> None:
     tree = FatTree(k)
     cores = {autonomous_system(tree, core) for core in tree.switches(Level.CORE)}
     pods = [

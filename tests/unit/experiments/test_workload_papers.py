@@ -25,7 +25,7 @@ def pairs(plan: Plan) -> list[str]:
 
 @pytest.mark.parametrize("k", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_in_the_permutation_every_host_sends_all_the_time_and_receives_once(k: int, seed: int) -> None:
+def test_in_a_permutation_every_host_sends_always_and_receives_once(k: int, seed: int) -> None:
     hosts, plan = sorted(FatTree(k).hosts()), built("permutation", k, seed)
     assert sorted(transfer.src for transfer in plan.transfers) == hosts
     assert sorted(transfer.dst for transfer in plan.transfers) == hosts
@@ -91,7 +91,7 @@ def test_a_single_flow_has_the_same_size_at_every_oversubscription(name: str, co
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_a_failed_link_leaves_one_of_two_flows_fewer_paths_before_they_start(k: int) -> None:
+def test_a_failed_link_leaves_one_of_two_flows_fewer_paths(k: int) -> None:
     tree, plan = FatTree(k), built("asymmetric", k)
     assert pairs(plan) == ["h0_0_2 h1_0_2", "h2_0_2 h1_0_3"]
     assert (plan.failed, plan.fail_after, plan.traced) == (("e0_0-a0_0",), None, (0, 1))
@@ -130,7 +130,7 @@ def test_the_short_flow_keeps_its_size_at_every_rate(rate: float) -> None:
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 3.0])
-def test_where_the_long_flows_are_no_longer_than_the_short_one_it_says_how_long_they_are(rate: float) -> None:
+def test_long_flows_that_are_not_longer_than_the_short_one_are_reported(rate: float) -> None:
     with pytest.raises(WorkloadError, match="give --seconds") as raised:
         built("short-flow-beside-incast", scale=Scale(rate, 1.0))
     seconds = float(str(raised.value).split("--seconds ")[1].split()[0])

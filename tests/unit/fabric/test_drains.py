@@ -42,7 +42,7 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": ["x"]}', '{"k": 6, "drained": ["c0_0"]}', "\0"]
 )
-def test_a_file_that_is_not_understood_is_said_kept_aside_and_drains_nothing(
+def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_text(content)

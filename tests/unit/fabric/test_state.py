@@ -26,7 +26,7 @@ def connected(k: int = 4, hold: float = 0.0) -> FabricState:
     return state
 
 
-def test_a_controller_that_has_just_started_says_nothing_before_it_has_heard_all_switches_or_given_up_on_some() -> None:
+def test_no_version_is_announced_before_the_fabric_has_settled() -> None:
     state = FabricState(FatTree(4), epoch=1)
     *present, absent = state.tree.switches()
     for switch in present:
@@ -42,7 +42,7 @@ def test_a_controller_that_has_just_started_says_nothing_before_it_has_heard_all
     assert dict(state.failures) == {"a0_0-c0_0": DOWN}
 
 
-def test_a_controller_that_hears_no_switch_at_all_has_lost_its_own_network_and_changes_nothing() -> None:
+def test_a_controller_that_hears_no_switch_at_all_changes_nothing() -> None:
     state = connected()
     *others, last = state.tree.switches()
     for switch in others:
@@ -53,7 +53,7 @@ def test_a_controller_that_hears_no_switch_at_all_has_lost_its_own_network_and_c
     assert len(state.failures) == 19
 
 
-def test_both_ends_of_a_link_tell_of_one_failure_and_it_heals_when_both_are_up() -> None:
+def test_a_link_failure_ends_when_both_ends_are_up() -> None:
     state = connected()
     lower, upper = state.tree.switch("a1_0"), state.tree.switch("c0_1")
     assert state.port_changed(lower, 4, DOWN, 1)
@@ -66,7 +66,7 @@ def test_both_ends_of_a_link_tell_of_one_failure_and_it_heals_when_both_are_up()
     assert state.version == 3
 
 
-def test_of_a_link_that_is_silent_at_one_end_and_down_at_the_other_down_is_told() -> None:
+def test_down_outweighs_silent_at_the_other_end_of_a_link() -> None:
     state = connected()
     state.port_changed(state.tree.switch("a1_0"), 4, SILENT, 1)
     assert dict(state.failures) == {"a1_0-c0_1": SILENT}
@@ -115,7 +115,7 @@ def test_a_hosts_link_is_named_from_the_host() -> None:
     assert state.fabric()["failures"] == [{"name": "h0_0_2-e0_0", "kind": "link", "reason": "down"}]
 
 
-def test_a_drained_element_that_fails_is_down_and_afterwards_drained_still() -> None:
+def test_a_drained_element_that_fails_is_still_drained_afterwards() -> None:
     state = connected()
     assert state.drain(["a0_0-c0_1"], 1)
     assert dict(state.failures) == {"a0_0-c0_1": DRAINED}
@@ -163,7 +163,7 @@ def test_going_down_counts_at_once_and_coming_back_after_the_hold_down() -> None
     assert state.next_tick == float("inf")
 
 
-def test_a_link_that_flaps_costs_two_versions_and_waits_longer_each_time_up_to_a_bound() -> None:
+def test_the_hold_down_of_a_flapping_link_doubles_up_to_a_bound() -> None:
     state = connected(hold=2)
     port = state.tree.switch("a0_0"), 4
     waits = []
@@ -182,7 +182,7 @@ def test_a_link_that_flaps_costs_two_versions_and_waits_longer_each_time_up_to_a
     assert state.next_tick == 63
 
 
-def test_whatever_happens_what_has_failed_is_what_is_observed_and_every_change_is_one_version() -> None:
+def test_failures_are_what_is_observed_and_every_change_is_one_version() -> None:
     for seed in range(20):
         draw = random.Random(f"{seed} state")
         state = connected(k=draw.choice([2, 4, 6]))

@@ -89,7 +89,7 @@ def test_a_port_that_carries_nothing_has_a_rate_of_nothing() -> None:
     assert its.traffic.port_rates(EDGE) == {1: Rate(0, 0)}
 
 
-def test_a_sample_that_never_came_makes_the_next_rate_one_over_a_longer_time() -> None:
+def test_a_missing_sample_makes_the_next_rate_one_over_a_longer_time() -> None:
     its = Measured()
     its.tell(EDGE, {1: counted(0, 0)})
     its.tell(EDGE, {1: counted(5_000, 10_000)}, after=10)
@@ -97,7 +97,7 @@ def test_a_sample_that_never_came_makes_the_next_rate_one_over_a_longer_time() -
 
 
 @pytest.mark.parametrize("reset", [counted(99, 300), counted(300, 199), counted(0, 0)], ids=str)
-def test_a_counter_that_is_lower_than_before_is_no_rate_and_the_next_sample_gives_one_again(
+def test_a_counter_that_falls_gives_no_rate_until_the_next_sample(
     reset: PortCounters,
 ) -> None:
     its = Measured()
@@ -111,7 +111,7 @@ def test_a_counter_that_is_lower_than_before_is_no_rate_and_the_next_sample_give
     assert its.traffic.port_rates(EDGE) == {1: expected}
 
 
-def test_a_port_younger_than_before_is_no_rate_even_if_it_has_counted_more() -> None:
+def test_a_port_younger_than_before_gives_no_rate() -> None:
     its = Measured()
     its.tell(EDGE, {1: counted(100, 100, seconds=3.0)})
     its.tell(EDGE, {1: counted(900, 900, seconds=2.5)}, after=5)
@@ -120,7 +120,7 @@ def test_a_port_younger_than_before_is_no_rate_even_if_it_has_counted_more() -> 
     assert its.traffic.port_rates(EDGE) == {1: Rate(8 * 100 / 5, 8 * 200 / 5)}
 
 
-def test_a_port_made_anew_between_two_samples_is_no_rate_even_if_it_is_older_than_the_one_before_was() -> None:
+def test_a_port_recreated_between_two_samples_gives_no_rate() -> None:
     its = Measured()
     its.tell(EDGE, {1: counted(1000, 1000, seconds=2.0)})
     its.tell(EDGE, {1: counted(5_000_000, 5_000_000, seconds=3.9)}, after=5)
@@ -142,7 +142,7 @@ def test_a_port_that_was_set_back_leaves_the_others_alone() -> None:
     assert its.traffic.port_rates(EDGE) == {2: Rate(8 * 100, 8 * 200)}
 
 
-def test_a_new_port_waits_for_its_second_sample_and_one_that_is_gone_has_no_rate() -> None:
+def test_a_new_port_has_no_rate_before_its_second_sample() -> None:
     its = Measured()
     its.tell(EDGE, {1: counted(0, 0), 2: counted(0, 0)})
     its.tell(EDGE, {2: counted(100, 100), 3: counted(100, 100)}, after=1)
@@ -187,7 +187,7 @@ def test_totals_are_what_the_switch_told_last() -> None:
         assert its.traffic.totals(EDGE) == {1: port}
 
 
-def test_a_sample_is_believed_for_as_long_as_said_and_then_nothing_is_known() -> None:
+def test_a_sample_expires_after_its_time() -> None:
     its = Measured()
     its.carry(EDGE, {1: Rate(8, 8)})
     its.clock.now += FRESH_SECONDS
@@ -229,7 +229,7 @@ def test_forgetting_a_switch_that_never_told_anything_is_nothing() -> None:
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_the_ends_of_a_link_are_its_switches_the_lower_first_each_with_the_port_that_leads_to_the_other(k: int) -> None:
+def test_the_ends_of_a_link_are_its_switches_and_ports_the_lower_first(k: int) -> None:
     tree = FatTree(k)
     for link in tree.links():
         named = [(switch, tree.neighbour(switch, port)) for switch, port in ends(tree, link)]
@@ -258,7 +258,7 @@ def test_a_hosts_link_carries_up_what_its_edge_switch_receives(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_a_link_whose_lower_switch_tells_nothing_is_measured_at_the_other_end(k: int) -> None:
+def test_a_link_without_lower_statistics_is_measured_at_its_upper_end(k: int) -> None:
     its = Measured(k)
     for link in its.tree.links():
         if isinstance(link.lower, Switch):
@@ -326,7 +326,7 @@ def test_all_on_one_uplink_is_as_uneven_as_there_are_uplinks(k: int, level: Leve
 
 
 @given(st.sampled_from(SIZES).flatmap(lambda k: st.lists(st.integers(1, 1000), min_size=k // 2, max_size=k // 2)))
-def test_it_is_the_largest_rate_over_the_mean_and_so_between_one_and_the_number_of_uplinks(loads: list[int]) -> None:
+def test_unevenness_is_the_largest_rate_over_the_mean(loads: list[int]) -> None:
     its = Measured(2 * len(loads))
     its.send_up(EDGE, {index: load * RATE for index, load in enumerate(loads)})
     imbalance = its.imbalance(EDGE)
@@ -335,7 +335,7 @@ def test_it_is_the_largest_rate_over_the_mean_and_so_between_one_and_the_number_
     assert 1 <= imbalance <= len(loads)
 
 
-def test_neither_what_uplinks_receive_nor_what_other_ports_transmit_makes_it_uneven() -> None:
+def test_unevenness_counts_only_what_uplinks_transmit() -> None:
     its = Measured()
     rates = {1: Rate(0, 90 * RATE), 2: Rate(0, 0), 3: Rate(90 * RATE, 2 * RATE), 4: Rate(0, 2 * RATE)}
     its.carry(EDGE, rates)
@@ -386,7 +386,7 @@ def test_the_one_uplink_of_the_smallest_fabric_is_not_compared() -> None:
     assert its.imbalance(EDGE) is None
 
 
-def test_it_is_not_known_while_a_rate_is_missing_unless_that_uplink_has_failed() -> None:
+def test_unevenness_is_unknown_while_a_usable_uplink_has_no_rate() -> None:
     its = Measured(6)
     its.send_up(EDGE, {0: RATE, 2: RATE})
     assert its.imbalance(EDGE) is None

@@ -70,7 +70,7 @@ def test_unlabelled_flows_between_two_hosts_use_every_core_switch() -> None:
 
 
 @pytest.mark.parametrize("up", [(200, 0), (0, 200), (2, 7), (0xFE, 0xFE)])
-def test_a_word_whose_index_is_out_of_range_goes_unlabelled_and_is_counted(up: tuple[int, int]) -> None:
+def test_a_label_with_an_index_out_of_range_is_ignored_and_counted(up: tuple[int, int]) -> None:
     fabric = healthy(4)
     tree, src, dst = fabric.tree, Host(0, 0, 2), Host(2, 1, 3)
     way, _ = fabric.send(src, ipv4_packet(tree, src, dst, label.carrier_mac(up)))
@@ -101,7 +101,7 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_its_word_is_not(k: int) 
             assert way == [*path.hops, tree.name(dst)]
 
 
-def test_a_host_without_a_right_to_a_label_costs_one_entry_at_its_edge_switch_and_none_elsewhere() -> None:
+def test_a_host_without_the_right_to_label_costs_one_entry_at_its_edge() -> None:
     tree = FatTree(4)
     host = next(tree.hosts())
     for switch, rules in fabric_rules(tree, no_label=[host]):
@@ -184,13 +184,13 @@ def test_the_edge_switch_answers_arp_itself_with_the_gateways_address(target: st
     )
 
 
-def test_an_address_probe_gets_no_answer_so_that_a_host_may_use_its_own_address() -> None:
+def test_an_arp_probe_for_the_hosts_own_address_gets_no_answer() -> None:
     fabric = healthy(4)
     tree, src = fabric.tree, Host(0, 0, 2)
     assert fabric.switches[tree.edge_of(src)].receive(arp(tree, src, "10.0.0.2", sender="0.0.0.0"), 1) == []
 
 
-def test_a_host_with_another_mac_is_learned_from_its_arp_and_forgotten_when_it_is_back() -> None:
+def test_another_mac_of_a_host_is_learned_from_arp_and_forgotten_later() -> None:
     fabric = healthy(4)
     tree, src, dst = fabric.tree, Host(0, 0, 2), Host(1, 0, 2)
     edge = fabric.switches[tree.edge_of(dst)]
@@ -213,7 +213,7 @@ def test_a_host_that_lies_in_arp_misleads_nobody_else() -> None:
 
 
 @pytest.mark.parametrize("k", [4, 6])
-def test_a_labelled_packet_survives_a_dead_uplink_before_any_host_has_heard_of_it(k: int) -> None:
+def test_a_labelled_packet_survives_a_dead_uplink_before_agents_react(k: int) -> None:
     tree = FatTree(k)
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
     for dead in ("e0_0-a0_0", "a0_0-c0_1"):
@@ -224,7 +224,7 @@ def test_a_labelled_packet_survives_a_dead_uplink_before_any_host_has_heard_of_i
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_a_switch_hands_the_probes_of_its_neighbours_to_the_controller_and_those_of_hosts_to_nobody(k: int) -> None:
+def test_probes_from_switches_go_to_the_controller_and_from_hosts_nowhere(k: int) -> None:
     tree = FatTree(k)
     probe = {"eth_type": 0x88CC, "eth_src": "02:00:00:00:00:02", "eth_dst": "01:80:c2:00:00:0e"}
     for switch in tree.switches():
@@ -242,7 +242,7 @@ def test_a_digest_tells_entries_apart_and_is_the_same_in_every_process() -> None
     assert digest(Flow(Table.DOWN, 0, (), "x")) == 0x5BCE15 or digest(Flow(Table.DOWN, 0, (), "x")) < 1 << 24
 
 
-def test_whenever_a_switchs_upward_entries_change_the_bits_that_are_looked_at_do_too() -> None:
+def test_a_change_of_upward_entries_changes_the_mask_of_the_match() -> None:
     tree = FatTree(6)
     names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
     draw = random.Random("shapes")

@@ -133,9 +133,7 @@ def test_drains_alone_cut_nobody_off(k: int, seed: int, pairs: int) -> None:
 
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
-def test_what_has_failed_between_switches_carries_nothing_though_its_ports_seem_well(
-    k: int, seed: int, pairs: int
-) -> None:
+def test_failed_links_carry_nothing_although_their_ports_are_up(k: int, seed: int, pairs: int) -> None:
     scene = Scene(k, seed, pairs, UNNOTICED)
     broken = [name for name in scene.failures if not name.startswith("h")]
     for src, dst in scene.pairs:
@@ -190,20 +188,20 @@ def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason
     assert cost(8, {"e0_0-a0_0": reason}) == rack | peers
 
 
-def test_a_rack_that_nobody_reaches_costs_two_entries_and_one_that_is_drained_none() -> None:
+def test_an_unreachable_rack_costs_two_entries_and_a_drained_one_none() -> None:
     peers = [f"a{pod}_{index}" for pod in range(1, 8) for index in range(4)]
     assert cost(8, {"e0_0": "down"}) == {"e0_0": WORD} | dict.fromkeys([*RACKS[1:], *peers], BOTH)
     assert cost(8, {"e0_0": DRAINED}) == cost(8, {"h0_0_2-e0_0": "down"}) == {}
 
 
-def test_of_as_many_racks_with_a_way_as_without_it_is_the_latter_that_cost_entries() -> None:
+def test_of_equally_many_racks_the_unreachable_ones_cost_the_entries() -> None:
     assert cost(4, {"e2_0-a2_0": "down"}) == (
         {"e2_0": WORD}
         | dict.fromkeys(["e0_0", "e0_1", "e1_0", "e1_1", "e2_1", "e3_0", "e3_1", "a0_0", "a1_0", "a3_0"], BOTH)
     )
 
 
-def test_a_pod_with_few_ways_in_costs_the_words_to_obey_and_one_entry_for_all_others() -> None:
+def test_a_pod_with_few_ways_in_costs_one_entry_per_usable_label_and_one() -> None:
     failures = Failures(FatTree(12), {f"a0_{index}": "down" for index in range(4)})
     assert cost(12, dict(failures))["e1_0"] == (3, 1)
     its, src, dst = fabric(failures), Host(1, 0, 2), Host(0, 0, 2)

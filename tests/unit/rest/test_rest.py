@@ -258,7 +258,7 @@ def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
 # -- access -------------------------------------------------------------------------------------------------------------
 
 
-def test_tokens_are_made_at_the_first_start_for_their_owner_alone_and_kept(tmp_path: Path) -> None:
+def test_tokens_are_made_at_the_first_start_readable_by_the_owner_only(tmp_path: Path) -> None:
     Tokens(tmp_path)
     kept = {name: (tmp_path / name).read_text() for name in ("token", "agent-token")}
     assert len({*kept.values()}) == 2
@@ -426,7 +426,7 @@ def test_switches_links_and_hosts_are_those_of_the_plan(rest: RestApplication, s
     }
 
 
-def test_rules_of_a_switch_that_holds_none_are_all_missing_and_one_that_is_not_there_cannot_be_asked(
+def test_an_empty_switch_misses_all_rules_and_an_absent_one_is_an_error(
     rest: RestApplication,
 ) -> None:
     body = get(rest, "/sopa/v1/switches/e0_0/rules").json

@@ -19,6 +19,7 @@ from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
+from tests.helpers.waiting import eventually
 from topologies import FatTree, Level, Link, Switch
 
 INTERVAL = 5.0
@@ -149,7 +150,7 @@ def test_each_switch_is_asked_once_an_interval(clock: Time, k: int, interval: fl
 
 
 @pytest.mark.parametrize("k", SIZES)
-def test_the_questions_are_spread_evenly_over_the_interval_in_the_order_of_switches(clock: Time, k: int) -> None:
+def test_requests_are_spread_evenly_over_the_interval_in_switch_order(clock: Time, k: int) -> None:
     fabric = Fabric(clock, k)
     clock.run(3 * INTERVAL)
     times = [at for at, _ in fabric.questions()]
@@ -165,7 +166,7 @@ def test_nobody_is_asked_at_once_when_the_controller_starts(clock: Time) -> None
     assert fabric.meter.asked == 0
 
 
-def test_a_switch_that_waits_for_its_rules_is_not_asked_until_it_holds_them(clock: Time) -> None:
+def test_a_switch_is_not_polled_before_its_rules_are_installed(clock: Time) -> None:
     fabric = Fabric(clock)
     fabric.state.connected.discard(EDGE)
     clock.run(3 * INTERVAL)
@@ -202,7 +203,7 @@ def test_who_comes_back_is_asked_at_its_old_place_in_the_round(clock: Time) -> N
     assert asked[begin:] + asked[:begin] == list(fabric.tree.switches())
 
 
-def test_a_switch_that_goes_in_the_middle_of_a_round_is_not_asked_and_the_others_are(clock: Time) -> None:
+def test_a_switch_that_disconnects_during_a_round_is_not_polled(clock: Time) -> None:
     fabric = Fabric(clock)
     clock.run(INTERVAL + 0.01)
     before = fabric.meter.asked
@@ -229,7 +230,7 @@ def test_a_controller_that_was_held_up_does_not_catch_up_in_a_burst(clock: Time)
 # -- who does not answer ----------------------------------------------------------------------------------------------
 
 
-def test_a_switch_that_has_not_answered_is_not_asked_again_and_delays_no_other(clock: Time) -> None:
+def test_a_switch_with_an_open_request_is_not_polled_and_delays_no_other(clock: Time) -> None:
     fabric = Fabric(clock)
     silent = fabric.sessions[EDGE]
     silent.answer_seconds = FOR_EVER
@@ -287,7 +288,7 @@ def test_a_switch_that_went_meanwhile_has_its_answer_ignored_too(clock: Time) ->
     assert fabric.meter.traffic.totals(EDGE) == {}
 
 
-def test_what_its_old_connection_never_answered_does_not_keep_a_switch_from_being_asked(clock: Time) -> None:
+def test_a_request_lost_with_the_old_connection_blocks_no_new_one(clock: Time) -> None:
     fabric = Fabric(clock)
     fabric.sessions[EDGE].answer_seconds = FOR_EVER
     clock.run(3 * INTERVAL)
@@ -335,9 +336,7 @@ def test_a_slow_answer_is_of_the_moment_when_it_came(clock: Time) -> None:
 
 
 @pytest.mark.parametrize("interval", [0.5, 1.0, INTERVAL, 60.0])
-def test_what_a_switch_told_is_believed_for_some_intervals_and_some_seconds_at_least(
-    clock: Time, interval: float
-) -> None:
+def test_port_statistics_stay_fresh_for_some_intervals_and_a_minimum_time(clock: Time, interval: float) -> None:
     fabric = Fabric(clock, interval=interval)
     session = fabric.sessions[EDGE]
     while not session.asked:
@@ -377,7 +376,7 @@ def test_otherwise_it_carries_what_the_port_says_at_which_it_is_measured(clock: 
         assert fabric.meter.port_capacity(at, fabric.tree.port(at, other)) == 1000.0 * kilobits
 
 
-def test_nobody_knows_the_capacity_at_a_switch_that_is_away_or_does_not_say(clock: Time) -> None:
+def test_capacity_is_unknown_for_a_switch_that_is_away_or_does_not_say(clock: Time) -> None:
     fabric = Fabric(clock)
     above = fabric.tree.uplink(EDGE, 0)
     fabric.connect(above, dict.fromkeys(range(1, 5), 10_000_000))
@@ -393,7 +392,7 @@ def test_nobody_knows_the_capacity_at_a_switch_that_is_away_or_does_not_say(cloc
 # -- with the threads that it has in a controller -----------------------------------------------------------------------
 
 
-def test_with_real_threads_too_a_switch_that_does_not_answer_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_switch_delays_no_other_with_real_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=lambda: 0.0))  # what is told stays fresh
     tree = FatTree(4)
     state = FabricState(tree, 1)
@@ -415,16 +414,13 @@ def test_with_real_threads_too_a_switch_that_does_not_answer_holds_up_nobody(mon
     others = [session for session in sessions.values() if session.switch != EDGE]
     thread = hub.spawn(meter.rounds)
     try:
-        with hub.Timeout(60):
-            while any(len(session.asked) < 4 for session in others):
-                hub.sleep(0.01)
-            assert meter.asked == 1 + sum(len(session.asked) for session in others)
+        eventually(lambda: min(len(session.asked) for session in others), lambda least: least >= 4, sleep=hub.sleep)
+        assert meter.asked == 1 + sum(len(session.asked) for session in others)
     finally:
         hub.kill(thread)
         test_is_over.set()
-        with hub.Timeout(60):
-            while meter.asked != sum(len(session.asked) for session in sessions.values()) or meter._waiting:
-                hub.sleep(0.01)
+        asked = sum(len(session.asked) for session in sessions.values())
+        eventually(lambda: (meter.asked, len(meter._waiting)), (asked, 0), sleep=hub.sleep)
     assert len(sessions[EDGE].asked) == 1
     refusing = [session for session in others if session.switch.level is Level.CORE]
     assert meter.unanswered == 1 + sum(len(session.asked) for session in refusing)

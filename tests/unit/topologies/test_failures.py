@@ -124,7 +124,7 @@ def test_a_change_affects_no_more_pods_than_it_can(changed: list[str], affected:
     assert Failures(tree).pods_affected(tree.switch("e1_0"), changed) == affected
 
 
-def test_every_single_failure_is_felt_in_every_pod_that_it_is_said_to_affect() -> None:
+def test_the_pods_affected_by_a_failure_are_those_that_lose_paths() -> None:
     tree = FatTree(4)
     healthy = Failures(tree)
     for name in [tree.name(link) for link in tree.links()] + [tree.name(switch) for switch in tree.switches()]:

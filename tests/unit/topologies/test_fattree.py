@@ -145,7 +145,7 @@ def test_candidate_paths_are_exactly_the_graphs_shortest_paths(k: int) -> None:
 
 
 @pytest.mark.parametrize("k", EVERY_K)
-def test_the_order_is_interleaved_the_aggregation_switch_changes_on_every_packet(k: int) -> None:
+def test_interleaving_changes_the_aggregation_switch_on_every_packet(k: int) -> None:
     tree, half = FatTree(k), k // 2
     order = tree.choices("inter-pod")
     assert len(set(order)) == len(order) == half * half

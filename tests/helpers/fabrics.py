@@ -1,0 +1,90 @@
+"""A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from experiments.emulation.processes import ControllerProcess, free_ports
+from flowrules import label
+from topologies import FatTree, Host, Switch
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+
+@dataclass
+class Traced:
+    """What a switch does with a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
+
+    ports: list[int]
+    actions: str
+
+
+@dataclass
+class Fabric:
+    """A fat-tree of dummy switches, and the controller that holds it."""
+
+    tree: FatTree
+    controller: ControllerProcess
+    ovs: PrivateOvs
+    dummy: DummyFabric
+
+    @cached_property
+    def _names(self) -> dict[str, tuple[str, int]]:
+        """From the datapath's port number to (switch, OpenFlow port)."""
+        shown = re.findall(r"port (\d+): (\S+)-eth(\d+)", self.ovs.appctl("dpctl/show"))
+        return {number: (switch, int(port)) for number, switch, port in shown}
+
+    def trace(self, switch: Switch, flow: str) -> Traced:
+        """Ask Open vSwitch what it would do with a packet."""
+        said = self.dummy.trace(switch, flow)
+        actions = said.rpartition("Datapath actions: ")[2].partition("\n")[0]
+        outside = re.sub(r"\([^()]*(\([^()]*\)[^()]*)*\)", "", actions)
+        numbers = [part for part in outside.split(",") if part.isdigit()]
+        found = [self._names[number] for number in numbers]
+        assert all(name == self.tree.name(switch) for name, _ in found)
+        return Traced([port for _, port in found], actions)
+
+    def walk(self, src: str, flow: str) -> list[str]:
+        """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
+        came_from: object = self.tree.host(src)
+        here: object = self.tree.edge_of(came_from)  # type: ignore[arg-type]
+        way: list[str] = []
+        while isinstance(here, Switch):
+            way.append(self.tree.name(here))
+            in_port = self.tree.port(here, came_from)  # type: ignore[arg-type]
+            ports = self.trace(here, f"in_port={in_port},{flow}").ports
+            if not ports:
+                return way
+            assert len(ports) == 1
+            assert len(way) < 8
+            came_from, here = here, self.tree.neighbour(here, ports[0])
+        return [*way, self.tree.name(here)]  # type: ignore[arg-type]
+
+    def flows(self, switch: str) -> list[str]:
+        """A switch's flow entries, sorted, without counters and the version that they came with (the cookie's low half)."""
+        lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
+        unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
+        return sorted(line.strip() for line in unversioned if "actions=" in line)
+
+
+@contextmanager
+def running(k: int, directory: Path, *options: str) -> Iterator[Fabric]:
+    """A controller with every switch of a fat-tree connected and holding its rules."""
+    tree = FatTree(k)
+    openflow, rest = free_ports(2)
+    with (
+        ControllerProcess(k, directory / "controller.log", openflow, rest, options=options) as controller,
+        PrivateOvs(directory / "ovs", dummy=True) as ovs,
+    ):
+        dummy = DummyFabric(tree, ovs, controller.openflow)
+        controller.wait_connected(tree.switch_count)
+        yield Fabric(tree, controller, ovs, dummy)
+
+
+def packet(fabric: Fabric, src: Host, dst: Host, up: tuple[int, ...] | None = None, rest: str = "tcp") -> str:
+    """Return a packet for `Fabric.trace`: without a label, or with one for the candidate path ``up``."""
+    mac = fabric.tree.mac(src) if up is None else label.carrier_mac(up)
+    ends = f"nw_src={fabric.tree.ip(src)},nw_dst={fabric.tree.ip(dst)},nw_ttl=64"
+    return f"{rest},dl_src={mac},dl_dst=02:00:00:00:00:01,{ends}"

@@ -1,0 +1,66 @@
+"""Records of runs and flows, and directories of results, for tests of what is made of them."""
+
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.core.records import FlowRecord, Results, RunRecord, Settings
+
+THESE = Settings("permutation", "emulation", 4, 20.0, 10.0, {"queue": 100})
+
+
+def a_flow(scheme: str = "sopa", seed: int = 1, flow: int = 0, mbit: float = 10.0, **others: Any) -> FlowRecord:
+    """A flow of a run; what is not given is of no interest."""
+    made = FlowRecord(
+        workload=THESE.workload,
+        backend=THESE.backend,
+        scheme=scheme,
+        k=THESE.k,
+        seed=seed,
+        rate_mbit=THESE.rate_mbit,
+        flow=flow,
+        kind="",
+        src=f"h0_{flow}",
+        dst=f"h1_{flow}",
+        bytes=int(mbit * 1.25e6),
+        seconds=10.0,
+        mbit=mbit,
+        size=None,
+        completed=True,
+        start=0.0,
+        packets=1000,
+        reordered=0,
+        retransmits=0,
+        spurious=0,
+        fast_retransmits=0,
+        timeouts=0,
+        rtt_ms=2.0,
+        valid=True,
+    )
+    return replace(made, **others)
+
+
+def a_run(scheme: str = "sopa", seed: int = 1, **others: Any) -> RunRecord:
+    """What concerns a run as a whole; what is not given is empty."""
+    return replace(RunRecord(scheme, seed, True, 60.0, {}, "sopa experiment", {}, {}, {}), **others)
+
+
+def results_in(directory: Path) -> Results:
+    """A directory that has been opened."""
+    results = Results(directory)
+    results.open(THESE)
+    return results
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """No file grows beyond so many bytes, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

@@ -1,0 +1,77 @@
+"""Two network namespaces joined by a veth pair, and packet sockets in them."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sopa_ryu.agent.kernel.netns import inside
+
+IPV4, ALL = 0x0800, 0x0003  # what a packet socket receives
+
+
+def run(command: str) -> str:
+    """What a command prints; it must succeed."""
+    done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
+
+
+class Pair:
+    """Two namespaces joined by a veth pair: the host's end is ``host0``, 10.0.0.2, the peer's ``peer0``, 10.2.1.3."""
+
+    def __init__(self, host: str, peer: str) -> None:
+        self.host, self.peer = f"/run/netns/{host}", f"/run/netns/{peer}"
+        self._host, self._peer = host, peer
+
+    def on_host(self, command: str) -> str:
+        """Run a command in the host's namespace."""
+        return run(f"ip netns exec {self._host} {command}")
+
+    def on_peer(self, command: str) -> str:
+        """Run a command in the peer's namespace."""
+        return run(f"ip netns exec {self._peer} {command}")
+
+
+@contextmanager
+def veth_pair() -> Iterator[Pair]:
+    """A `Pair`, removed afterwards."""
+    host, peer = (f"sopatest-{end}-{uuid.uuid4().hex[:8]}" for end in "hp")
+    try:
+        for name in (host, peer):
+            run(f"ip netns add {name}")
+            run(
+                f"ip netns exec {name} sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"
+            )
+            run(f"ip -n {name} link set lo up")
+        run(f"ip link add host0 mtu 9000 netns {host} type veth peer name peer0 mtu 9000 netns {peer}")
+        for name, interface, address in ((host, "host0", "10.0.0.2/8"), (peer, "peer0", "10.2.1.3/8")):
+            run(f"ip -n {name} addr add {address} dev {interface}")
+            run(f"ip -n {name} link set {interface} up")
+        yield Pair(host, peer)
+    finally:
+        for name in (host, peer):
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
+    """A packet socket on an interface of a namespace."""
+    with inside(netns):
+        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
+        opened.bind((interface, protocol))
+    opened.setsockopt(socket.SOL_SOCKET, 33, 1 << 24)  # SO_RCVBUFFORCE
+    return opened
+
+
+def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
+    """All frames that came in, until none does for a while."""
+    taken = []
+    while select.select([capture], [], [], wait)[0]:
+        data, address = capture.recvfrom(65536)
+        if address[2] != socket.PACKET_OUTGOING:
+            taken.append(data)
+    return taken

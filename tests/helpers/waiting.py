@@ -1,0 +1,101 @@
+"""The one way in which tests wait for another process or thread: poll, and on a timeout say what was seen last."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+PATIENCE_SECONDS = 20.0
+POLL_SECONDS = 0.02
+MAX_SHOWN = 3000  # characters of the last value: the end of a log is what matters
+
+
+class Containing:
+    """Condition: text or a collection contains a part."""
+
+    def __init__(self, part: object) -> None:
+        self._part = part
+
+    def __call__(self, whole: Any) -> bool:
+        return self._part in whole
+
+    def __repr__(self) -> str:
+        return f"something that contains {self._part!r}"
+
+
+def eventually(
+    read: Callable[[], T],
+    expected: object = bool,
+    *,
+    seconds: float = PATIENCE_SECONDS,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
+    """Poll until a value is as expected, and return it.
+
+    Parameters
+    ----------
+    read
+        Returns the value. What it raises is not caught.
+    expected
+        The value to wait for, or a condition: a function of the value. Without it, any true value will do.
+    seconds
+        Time limit. One more reading is made after it, so that a process that was stopped meanwhile does not fail for that.
+    sleep
+        Pauses between two readings: with green threads, that of the hub.
+
+    Raises
+    ------
+    AssertionError
+        At the time limit, with the last value and what was expected.
+
+    >>> readings = iter([1, 2, 3])
+    >>> eventually(lambda: next(readings), 2)
+    2
+    >>> eventually(lambda: [1], Containing(4), seconds=0)
+    Traceback (most recent call last):
+    AssertionError: after 0 s, expected something that contains 4; last seen: [1]
+    """
+    deadline = time.monotonic() + seconds
+    while True:
+        late = time.monotonic() > deadline
+        value = read()
+        if expected(value) if callable(expected) else value == expected:
+            return value
+        if late:
+            raise AssertionError(f"after {seconds:g} s, expected {_shown(expected)}; last seen: {_ending(value)}")
+        sleep(POLL_SECONDS)
+
+
+def throughout(read: Callable[[], T], expected: T, *, seconds: float, poll: float = POLL_SECONDS) -> None:
+    """Check that a value stays the same for ``seconds``: for what must not happen, which no event ends."""
+    end = time.monotonic() + seconds
+    while True:
+        value = read()
+        if value != expected:
+            left = end - time.monotonic()
+            raise AssertionError(
+                f"{left:.2f} s before the end of {seconds:g} s, expected {expected!r}; seen: {_ending(value)}"
+            )
+        if time.monotonic() > end:
+            return
+        time.sleep(poll)
+
+
+def _shown(expected: object) -> str:
+    if expected is bool:
+        return "something true"
+    if inspect.isfunction(expected):
+        try:
+            return f"the condition of `{inspect.getsource(expected).strip()}`"
+        except OSError:
+            return expected.__qualname__
+    return repr(expected)
+
+
+def _ending(value: object) -> str:
+    text = value if isinstance(value, str) and "\n" in value else repr(value)
+    return text if len(text) <= MAX_SHOWN else f"... {text[-MAX_SHOWN:]}"
