@@ -1,4 +1,4 @@
-"""The live page's feed: one WebSocket a page, the whole state at each change, and every two seconds what the links carry."""
+"""The live page's feed: one WebSocket per page; the whole state at each change, and every two seconds for the traffic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATH = "/sopa/v1/live"
 ROUND_SECONDS = 2.0
 SPACING_SECONDS = 0.05
 SPACING_TIMES = 10
-"""After a round comes a pause of that many times what the round took: watching never takes the controller more than a tenth."""
+"""Pause after a round in multiples of its duration: the feed uses at most a tenth of the controller's time."""
 STUCK_SECONDS = 30.0
 MAX_CLIENTS = 256
 MAX_FRAME_BYTES = 1024
@@ -35,9 +35,9 @@ class Client:
     Attributes
     ----------
     sent : int
-        The round whose message it has been sent last.
+        The last round whose message was sent to it.
     writing_since : float or None
-        Since when a message has been on its way to it (time.monotonic); None while there is nothing to send.
+        Start of the message that is being sent (time.monotonic); None while there is nothing to send.
     """
 
     def __init__(self, socket: Any, peer: str) -> None:
@@ -47,27 +47,27 @@ class Client:
         self._socket = socket
 
     def send(self, text: str) -> None:
-        """Write a message; waits if the client is slow."""
+        """Send a message; block while the client is slow."""
         self._socket.send(text)
 
     def cut(self) -> None:
-        """Break the connection, also one that is stuck."""
+        """Close the connection, even if a write blocks."""
         with contextlib.suppress(OSError):
             self._socket.socket.shutdown(sockets.SHUT_RDWR)
 
 
 class Live:
-    """Tells every open page what the fabric is like.
+    """The feed: sends the state of the fabric to every open page.
 
-    Each round makes one text for all of them. A slow page skips rounds: it gets the latest text as soon as it has taken the one
-    before, so that nothing piles up and nobody waits for it. Without a page nothing is made.
+    Each round makes one text for all pages. A slow page skips rounds: it gets the latest text when it has read the one before, so
+    that nothing is queued and no other page waits for it. Without a page no text is made.
 
     Parameters
     ----------
     picture : Picture
         Makes the message.
     most : int
-        How many pages may be open.
+        The maximum number of open pages.
     """
 
     def __init__(self, picture: Picture, most: int = MAX_CLIENTS) -> None:
@@ -79,17 +79,17 @@ class Live:
         self._wanted = hub.Event()
 
     def __len__(self) -> int:
-        """How many pages are open."""
+        """Return the number of open pages."""
         return len(self._clients)
 
     def changed(self) -> None:
-        """The state has changed, or may have: every page is told soon."""
+        """Schedule a round soon, because the state may have changed."""
         self._wanted.set()
 
     def rounds(self) -> None:
-        """For ever: a message to every page when something changes, and every two seconds."""
+        """Run until killed: send a message to every page at each change, and every two seconds."""
         while True:
-            # with nobody there, the first that comes ends the wait
+            # without a page, the first one ends the wait
             self._wanted.wait(ROUND_SECONDS if self._clients else None)
             self._wanted.clear()
             if not self._clients:
@@ -103,8 +103,8 @@ class Live:
             hub.sleep(max(SPACING_SECONDS, SPACING_TIMES * (time.monotonic() - began)))
 
     def serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a page's WebSocket request and stay with it until it leaves."""
-        # Compressing would be work and memory for each client; uncompressed, all share one text.
+        """Answer a page's WebSocket request and serve it until it closes."""
+        # Compression would need processor time and memory for each client; without it all share one text.
         environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
         peer = environ.get("REMOTE_ADDR", "")
         handler = websocket.WebSocketWSGI(lambda socket: self._attend(socket, peer), max_frame_length=MAX_FRAME_BYTES)
@@ -113,22 +113,22 @@ class Live:
 
     def _attend(self, socket: Any, peer: str) -> None:
         if len(self._clients) >= self._most:
-            # a browser shows a page no body of a refused WebSocket, but it does show the reason of a close
-            LOG.warning("a page from %s is refused: %d are open already", peer, self._most)
+            # a page's script cannot read the body of a rejected WebSocket request, but the reason of a close
+            LOG.warning("page from %s rejected: %d pages are open already", peer, self._most)
             socket.close((TRY_AGAIN_LATER, f"{self._most} pages are open already: close one"))
             return
         client = Client(socket, peer)
         self._clients.add(client)
-        LOG.info("a page is open at %s (%d in all)", peer, len(self._clients))
+        LOG.info("page opened from %s (%d open)", peer, len(self._clients))
         self._wanted.set()
         try:
-            # a page says nothing but pings and that it leaves: who says more is no page of ours
+            # a page sends only pings and a close: any other message ends the connection
             with contextlib.suppress(OSError, ValueError):
                 socket.wait()
         finally:
             self._clients.discard(client)
             client.cut()
-            LOG.info("the page at %s has left (%d remain)", peer, len(self._clients))
+            LOG.info("page from %s closed (%d open)", peer, len(self._clients))
 
     def _wake(self, client: Client) -> None:
         if client.writing_since is None:
@@ -150,5 +150,5 @@ class Live:
         latest = time.monotonic() - STUCK_SECONDS
         for client in list(self._clients):
             if client.writing_since is not None and client.writing_since < latest:
-                LOG.warning("the page at %s has taken nothing for %.0f s: cut off", client.peer, STUCK_SECONDS)
+                LOG.warning("page from %s has not read for %.0f s: connection closed", client.peer, STUCK_SECONDS)
                 client.cut()

@@ -1,4 +1,4 @@
-"""The live page at ``/`` and the files that it consists of: read once at the start, served from memory."""
+"""The live page at ``/`` and its files: read once at the start, served from memory."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ _TYPES = {
     ".svg": "image/svg+xml",
 }
 _HEADERS = {
-    # Only what comes from here, as files: the page shows names that strangers chose (a wrong neighbour's LLDP), so that even
-    # a mistake of ours must not let a text become a script. Trusted Types refuse innerHTML and its like.
+    # Only files of this server: the page shows names that strangers chose (a wrong neighbour's LLDP), and even an error in the
+    # page must not turn text into a script. Trusted Types reject innerHTML and similar sinks.
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    # kept, but asked about each time: after an update of the controller no browser mixes old modules with new ones
+    # cached, but revalidated each time: after an update of the controller no browser mixes old modules with new ones
     "Cache-Control": "no-cache",
 }
 
 
 class PageError(RuntimeError):
-    """The page's files are not there: the installation is broken."""
+    """The page's files are missing: the installation is incomplete."""
 
 
 def pages(directory: Path = DIRECTORY) -> dict[str, Callable[[Request], Response]]:
-    """What answers each of the page's addresses: ``/`` its index, ``/web/NAME`` the files that this one names.
+    """Return the resources of the page: its index at ``/``, and the other files at ``/web/NAME``.
 
     Parameters
     ----------
     directory : Path
-        Where the files are; those of a page's kinds are served.
+        The directory of the files; those with the suffix of a web page's parts are served.
 
     Returns
     -------
     dict of str to callable
-        From the path to what makes a response of a GET or HEAD request.
+        From each path to the function that answers a GET or HEAD request.
 
     Raises
     ------
     PageError
-        If there is no index.
+        If the index is missing.
     """
     files = sorted(path for path in directory.rglob("*") if path.suffix in _TYPES)
     served = {PREFIX + path.relative_to(directory).as_posix(): _file(path) for path in files}

@@ -1,4 +1,4 @@
-"""What the live page shows, as one message: the whole state of the fabric, bounded whatever its size."""
+"""The feed's message: the whole state of the fabric, bounded for every size of the fabric."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from sopa_ryu.rest.reader import FabricReader
 from topologies import Host, Level, Link, Reason, Switch
 
 MAX_DRAWN_K = 16
-"""A larger fabric is told pod by pod, and the page draws it so."""
+"""A larger fabric is summarized and drawn by pods."""
 MAX_LISTED = 200
 LAG_SECONDS = 1.0
-"""Agents take tens of milliseconds for a version: only who takes longer is worth a line."""
+"""Agents need tens of milliseconds for a version: the message lists those that need longer than this."""
 WIRING_SECONDS = 5.0
 SHOWN_AS: dict[str, str] = {Reason.DRAINED: "drained", Reason.MISWIRED: "miswired"}
 
 
 class Picture:
-    """Makes the feed's message from what the REST interface serves, too.
+    """The author of the feed's message, which has the same data as the REST interface.
 
     Parameters
     ----------
@@ -38,28 +38,28 @@ class Picture:
 
     @property
     def drawn(self) -> bool:
-        """Whether the fabric is small enough for every link of its to be told and drawn."""
+        """Whether the fabric is small enough for the message to have every link."""
         return self._tree.k <= MAX_DRAWN_K
 
     def message(self) -> dict[str, Any]:
-        """The state now.
+        """Return the current state.
 
         Returns
         -------
         dict
-            Numbers and flags; and lists, each with its ``..._total``, since a long one is cut.
+            Numbers, flags, and lists of bounded length, each with its ``..._total``.
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
-            `FatTree.links`, or is null if nothing is known of any; ``agents.hosts`` has a digit for each host, 1 with an agent.
-            Beyond, ``pods`` has a summary of each.
+            `FatTree.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
+            Above, ``pods`` has a summary of each pod.
         """
         state, tree = self._state, self._tree
         now = time.monotonic()
-        # first what takes long and lets others work meanwhile: all the rest is then of one moment
+        # first what takes long and yields to other green threads: the rest of the message is then of one moment
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else {"pods": self._pods()}
         failures = state.failure_list(now)
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
         drains = sorted(state.drained)
-        # all that is drawn has to be there: what has failed is a bounded list up to k=16
+        # everything drawn must be in the message: up to k=16 the failures are a bounded list
         most = len(failures) if self.drawn else MAX_LISTED
         return {
             "at": time.time(),
@@ -87,7 +87,7 @@ class Picture:
         }
 
     def _wiring_report(self, now: float) -> dict[str, Any]:
-        """As ``GET /sopa/v1/wiring``, but made again only after a change or some seconds: it looks at every link."""
+        """Return ``GET /sopa/v1/wiring`` without failed links; made again only after a change or some seconds, as it takes long."""
         made = self._wiring_of
         if made is None or made[0] != self._state.version or now - made[1] > WIRING_SECONDS:
             self._wiring_of = self._state.version, now
@@ -131,15 +131,15 @@ class Picture:
             agents["hosts"] = "".join("1" if host in its.sessions else "0" for host in self._tree.hosts())
         return agents
 
-    # -- what the links carry -----------------------------------------------------------------------------------------
+    # -- traffic ------------------------------------------------------------------------------------------------------
 
     @cached_property
     def _all_links(self) -> list[Link]:
         return list(self._tree.links())
 
     def _links(self) -> list[list[float | None] | None] | None:
-        told = [self._traffic(link) for link in self._all_links]
-        return told if any(told) else None
+        links = [self._traffic(link) for link in self._all_links]
+        return links if any(links) else None
 
     def _traffic(self, link: Link) -> list[float | None] | None:
         rates = self._fabric.link_rates(link)
@@ -149,9 +149,9 @@ class Picture:
         return [round(rates[0]), round(rates[1]), None if capacity is None else round(capacity)]
 
     def _pods(self) -> list[dict[str, Any]]:
-        """Of each pod what has failed in it and below the core, and how busy its links between switches are."""
+        """Summarize each pod: failures in it and on its links to the core, and the utilisation of its busiest link."""
         tree, failures = self._tree, self._state.failures
-        told: list[dict[str, Any]] = []
+        pods: list[dict[str, Any]] = []
         for pod in range(tree.k):
             links = [
                 Link(switch, tree.uplink(switch, index))
@@ -160,13 +160,14 @@ class Picture:
                 for index in range(tree.half)
             ]
             used = [use for link in links if (use := self._use(link)) is not None]
-            told.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})
-            hub.sleep(0)  # there may be tens of thousands of links, and the fabric does not wait for its picture
+            pods.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})
+            hub.sleep(0)  # yield: there may be tens of thousands of links
         for element, name in failures.elements.items():
             lowest = element.lower if isinstance(element, Link) else element
             if isinstance(lowest, Host) or lowest.level is not Level.CORE:
-                told[lowest.pod][SHOWN_AS.get(failures[name], "failed")] += 1
-        return told
+                pods[lowest.pod][SHOWN_AS.get(failures[name], "failed")] += 1
+
+        return pods
 
     def _use(self, link: Link) -> float | None:
         rates, capacity = self._fabric.link_rates(link), self._fabric.link_capacity(link)

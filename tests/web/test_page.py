@@ -119,7 +119,7 @@ def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: 
         agent.recv(timeout=10)
         eventually(lambda: page.text("#problem-lists h3"), "Lagging agents (1)")
         assert page.text("#fact-agents") == "1 of 16, 1 behind"
-        assert page.text("#problem-lists li").startswith("h0_0_2has version 0, ")
+        assert page.text("#problem-lists li").startswith("h0_0_2version 0, behind for ")
         assert page.names(".node[data-agent=yes]", "node") == ["h0_0_2"]
     eventually(lambda: page.text("#fact-agents"), "0 of 16")
     eventually(lambda: page.one("#healthy").is_displayed())

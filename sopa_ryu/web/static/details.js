@@ -1,4 +1,4 @@
-// One switch, link or host: how it is, what its links carry, and draining it.
+// Details of one switch, link or host: its state, the traffic of its links, and its drain.
 
 import { byId, follow, html, say, setText } from "./elements.js";
 import { EDGE, HOST } from "./fattree.js";
@@ -7,8 +7,8 @@ import { STATES } from "./state.js";
 
 export class Details {
   /**
-   * @param {(name: string) => void} select makes a switch, link or host the one that is looked at
-   * @param {(name: string, end: "source" | "destination") => void} pick makes a host an end of the paths
+   * @param {(name: string) => void} select selects a switch, link or host
+   * @param {(name: string, end: "source" | "destination") => void} pick selects a host as an end of the paths
    */
   constructor(select, pick) {
     this.select = select;
@@ -32,7 +32,7 @@ export class Details {
     });
   }
 
-  /** Look at another one. */
+  /** Show the switch, link or host of that name. */
   show(name) {
     this.name = name;
     byId("name").value = name;

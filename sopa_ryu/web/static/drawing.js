@@ -5,15 +5,15 @@ import { HOST, linksOn } from "./fattree.js";
 import { place } from "./layout.js";
 import { STATES, STEPS } from "./state.js";
 
-const NEAR = 6; // pixels from a link that still mean the link
+const NEAR = 6; // pixels from a link within which a click selects it
 const MARKS = { failed: "×", drained: "D", miswired: "≠", missing: "?" };
 
 export class Drawing {
   /**
    * @param {Element} container
    * @param {FatTree} tree
-   * @param {(name: string) => void} chosen told the switch, link or host that was clicked on or entered
-   * @param {(words: string) => void} pointed told what the pointer is on, in words; "" for nothing
+   * @param {(name: string) => void} chosen called with the switch, link or host that was clicked or entered
+   * @param {(text: string) => void} pointed called with a description of the element under the pointer; "" for none
    */
   constructor(container, tree, chosen, pointed) {
     this.container = container;
@@ -60,11 +60,11 @@ export class Drawing {
         made.push(group);
       }
     }
-    made[0].setAttribute("tabindex", "0"); // one stop for the Tab key; the arrows go on from there
+    made[0].setAttribute("tabindex", "0"); // one stop for the Tab key; the arrow keys continue from there
     return made;
   }
 
-  /** Fit everything into a width; less than what can be read is not gone below, the container then scrolls. */
+  /** Fit everything into a width; below a minimum the container scrolls. */
   layout(width) {
     const plan = place(this.tree, this.rows, width);
     this.svg.setAttribute("width", plan.width);
@@ -105,7 +105,7 @@ export class Drawing {
     line.setAttribute("y2", upper.y + upper.height / 2);
   }
 
-  // -- what it shows ------------------------------------------------------------------------------------------------
+  // -- state --------------------------------------------------------------------------------------------------------
 
   /** Show the state of every switch and link. */
   update(state) {
@@ -126,7 +126,7 @@ export class Drawing {
     this.mark();
   }
 
-  /** A sign on all that is not as it should be: colour alone tells not everybody. */
+  /** Mark everything that is not in use: not everybody can see the colours. */
   mark() {
     const signs = [];
     for (const link of this.links) {
@@ -149,12 +149,12 @@ export class Drawing {
     });
   }
 
-  /** Light up ways through the fabric (lists of names), and otherwise those that failures exclude; dim the rest. */
-  light(ways, excluded = []) {
+  /** Highlight candidate and excluded paths, given by the names of their nodes; dim the rest. */
+  light(candidates, excluded = []) {
     const names = new Map();
-    for (const way of excluded) for (const name of linksOn(way)) names.set(name, "excluded");
-    for (const way of ways) for (const name of linksOn(way)) names.set(name, "candidate");
-    const lit = new Set([...ways, ...excluded].flat());
+    for (const path of excluded) for (const name of linksOn(path)) names.set(name, "excluded");
+    for (const path of candidates) for (const name of linksOn(path)) names.set(name, "candidate");
+    const lit = new Set([...candidates, ...excluded].flat());
     this.svg.classList.toggle("lighting", lit.size > 0);
     follow(this.halos, [...names], ([name]) => name, () => svg("line"), (line, [name, kind]) => {
       setAttribute(line, "class", `halo ${kind}`);
@@ -164,13 +164,13 @@ export class Drawing {
     for (const node of this.nodes.values()) node.group.classList.toggle("lit", lit.has(node.name));
   }
 
-  /** Show which switch, link or host is being looked at. */
+  /** Mark the selected switch, link or host. */
   select(name) {
     for (const node of this.nodes.values()) node.group.classList.toggle("selected", node.name === name);
     for (const link of this.links) link.line.classList.toggle("selected", link.name === name);
   }
 
-  /** Show which hosts are the ends of the paths. */
+  /** Mark the hosts at the ends of the paths. */
   ends(source, destination) {
     for (const node of this.nodes.values()) {
       if (node.level !== HOST) continue;
@@ -180,7 +180,7 @@ export class Drawing {
     }
   }
 
-  /** A switch, link or host in words. */
+  /** Describe a switch, link or host. */
   words(name) {
     const { state } = this;
     const node = this.nodes.get(name);
@@ -228,7 +228,7 @@ export class Drawing {
     if (key === "Home") return this.enter(row[0]);
     if (key === "End") return this.enter(row.at(-1));
     if (key === "ArrowUp" || key === "ArrowDown") {
-      // along a link, to the nearest node that one leads to
+      // along a link, to the nearest node at the other end
       const ends = [...this.tree.linksOf(node)].map((link) => (key === "ArrowUp" ? link.upper : link.lower));
       const next = ends.filter((name) => name !== node.name).map((name) => this.nodes.get(name));
       const away = (member) => Math.abs(member.x - node.x);
@@ -238,7 +238,7 @@ export class Drawing {
   }
 
   enter(member) {
-    if (!member) return true; // at the end of a row there is nowhere to go, but the key was ours
+    if (!member) return true; // at the end of a row: nothing to focus, but the key is handled
     for (const node of this.nodes.values()) setAttribute(node.group, "tabindex", node.name === member.name ? "0" : "-1");
     this.nodes.get(member.name).group.focus();
     return true;
@@ -251,7 +251,7 @@ function distance(x, y, a, b) {
   return Math.hypot(x - a.x - along * dx, y - a.y - along * dy);
 }
 
-/** What the drawing's dashes, widths and signs mean. */
+/** Create the legend of dashes, widths and marks. */
 export function legend(container) {
   const sample = (attributes) => svg("svg", { class: "tree sample", width: 34, height: 12, "aria-hidden": "true" },
     svg("line", { x1: 2, y1: 6, x2: 32, y2: 6, ...attributes }));

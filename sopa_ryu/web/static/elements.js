@@ -1,16 +1,16 @@
-// Making and changing elements. Text only ever becomes text: nothing here, or anywhere on the page, parses HTML.
+// Creates and updates elements. Text is only inserted as text: no code of the page parses HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The element of the page with that id. */
+/** Return the element with that id. */
 export const byId = (id) => document.getElementById(id);
 
-/** A new HTML element: attributes (functions become listeners: `onclick`), then children, elements or texts. */
+/** Create an HTML element with attributes (a function becomes a listener: `onclick`) and children (elements or texts). */
 export function html(tag, attributes = {}, ...children) {
   return furnish(document.createElement(tag), attributes, children);
 }
 
-/** A new SVG element. */
+/** Create an SVG element. */
 export function svg(tag, attributes = {}, ...children) {
   return furnish(document.createElementNS(SVG, tag), attributes, children);
 }
@@ -24,27 +24,27 @@ function furnish(element, attributes, children) {
   return element;
 }
 
-/** Set a text, if it is another one: what does not change is not drawn again, nor read out again. */
+/** Set a text if it differs, so that unchanged text is neither redrawn nor announced again. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Set an attribute, if it is another one. */
+/** Set an attribute if it differs. */
 export function setAttribute(element, name, value) {
   if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
-/** Show a text, or hide its element if there is none. */
+/** Show a text, or hide its element if the text is empty. */
 export function say(element, text) {
   setText(element, text || "");
   element.hidden = !text;
 }
 
 /**
- * Bring a list's children in line with items. An item that is still there keeps its element, and with it the keyboard's focus.
+ * Update a list's children to match items. An item that remains keeps its element, and with it the keyboard's focus.
  * @param {Element} parent
  * @param {Array} items
- * @param {(item) => string} key tells items apart
+ * @param {(item) => string} key identifies an item
  * @param {(item) => Element} make
  * @param {(element: Element, item) => void} update
  */
@@ -66,7 +66,7 @@ export function follow(parent, items, key, make, update) {
   for (const gone of before.values()) gone.remove();
 }
 
-/** Bits a second, in words. */
+/** Format a rate in bits per second. */
 export function rate(bits) {
   if (bits === null || bits === undefined) return "unknown";
   const units = ["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"];
@@ -78,13 +78,13 @@ export function rate(bits) {
   return `${bits >= 100 || unit === 0 ? Math.round(bits) : bits.toPrecision(2)} ${units[unit]}`;
 }
 
-/** A share in percent. */
+/** Format a share as a percentage. */
 export const percent = (share) => `${Math.round(100 * share)} %`;
 
-/** A time of day, HH:MM:SS. */
+/** Format a time of day, HH:MM:SS. */
 export function clock(date) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
 
-/** One thing, or several: `count(1, "link")` is "1 link". */
+/** Format a number with its noun: `count(1, "link")` is "1 link". */
 export const count = (number, what, several = `${what}s`) => `${number} ${number === 1 ? what : several}`;

@@ -1,4 +1,4 @@
-// The fat-tree's members, as topologies/fattree.py names and orders them: the feed tells links by their place in that order.
+// The fat-tree's members, named and ordered as in topologies/structure.py: the feed identifies links by their index in that order.
 
 export const HOST = "host";
 export const EDGE = "edge";
@@ -16,26 +16,26 @@ export class FatTree {
     this.half = k / 2;
   }
 
-  /** The switches of one level ("e", "a" or "c"), in order. */
+  /** Yield the switches of one level ("e", "a" or "c"), in order. */
   *switches(letter) {
     const groups = letter === "c" ? this.half : this.k;
     for (let pod = 0; pod < groups; pod++) for (let i = 0; i < this.half; i++) yield this.parse(`${letter}${pod}_${i}`);
   }
 
-  /** The hosts, in order. */
+  /** Yield the hosts, in order. */
   *hosts() {
     for (const { pod, index } of this.switches("e")) {
       for (let n = 0; n < this.half; n++) yield this.parse(`h${pod}_${index}_${n + FIRST_HOST}`);
     }
   }
 
-  /** All links, in the feed's order. */
+  /** Yield all links, in the feed's order. */
   *links() {
     for (const host of this.hosts()) yield link(host.name, host.edge);
     for (const letter of ["e", "a"]) for (const node of this.switches(letter)) yield* this.above(node);
   }
 
-  /** The links of a node, in the order of its ports. */
+  /** Yield the links of a node, in the order of its ports. */
   *linksOf(node) {
     if (node.level === EDGE) {
       for (let n = 0; n < this.half; n++) yield link(`h${node.pod}_${node.index}_${n + FIRST_HOST}`, node.name);
@@ -55,13 +55,13 @@ export class FatTree {
     }
   }
 
-  /** The link of a name: {name, lower, upper}; null if there is none. */
+  /** Return the link of that name, {name, lower, upper}; null if there is none. */
   link(name) {
     const lower = this.parse(name.split("-")[0]);
     return (lower && [...this.above(lower)].find((each) => each.name === name)) || null;
   }
 
-  /** The node of a name: {name, level, pod, index}, of a host also {edge, host, address}; null if there is none. */
+  /** Return the node of that name, {name, level, pod, index}, for a host with {edge, host, address}; null if there is none. */
   parse(name) {
     const found = /^([heac])(\d{1,3})_(\d{1,3})(?:_(\d{1,3}))?$/.exec(name);
     if (!found || (found[1] === "h") !== (found[4] !== undefined)) return null;
@@ -73,8 +73,8 @@ export class FatTree {
     return { name, level, pod, index, host, edge: `e${pod}_${index}`, address: `10.${pod}.${index}.${host}` };
   }
 
-  /** The switches that a packet crosses from one host to another when it takes those uplinks, and the hosts at both ends. */
-  way(source, destination, up) {
+  /** Return the names of the nodes on the path from one host to another by these uplinks, both hosts included. */
+  path(source, destination, up) {
     const [from, to] = [this.parse(source), this.parse(destination)];
     if (up.length === 0) return [source, from.edge, destination];
     const rise = `a${from.pod}_${up[0]}`;
@@ -83,11 +83,11 @@ export class FatTree {
   }
 }
 
-/** The links between neighbours on a way, by name. */
-export function linksOn(way) {
+/** Return the names of the links on a path, given by its nodes. */
+export function linksOn(path) {
   const rank = { h: 0, e: 1, a: 2, c: 3 };
-  return way.slice(1).map((there, number) => {
-    const here = way[number];
+  return path.slice(1).map((there, number) => {
+    const here = path[number];
     return rank[here[0]] < rank[there[0]] ? `${here}-${there}` : `${there}-${here}`;
   });
 }

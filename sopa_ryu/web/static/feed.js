@@ -1,14 +1,14 @@
-// The live feed: one WebSocket, opened again whenever it breaks.
+// The live feed: one WebSocket, reopened whenever it closes.
 
 const PATH = "/sopa/v1/live";
-const SILENT_MS = 7000; // a message comes every 2 s: three are missing
+const SILENT_MS = 7000; // messages arrive every 2 s: three are missing
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 5000;
 
 /**
- * Keep the feed open for as long as the page is.
- * @param {(message: object) => void} received told every message
- * @param {(reason: string) => void} lost told each time that the feed breaks, or cannot be opened
+ * Keep the feed open for as long as the page is open.
+ * @param {(message: object) => void} received called with every message
+ * @param {(reason: string) => void} lost called each time that the feed closes, or cannot be opened
  */
 export function listen(received, lost) {
   let wait = FIRST_WAIT_MS;
@@ -24,14 +24,14 @@ export function listen(received, lost) {
       over = true;
       clearTimeout(watch);
       lost(reason);
-      // not all pages at the same moment, when a controller comes back
+      // random, so that not all pages reconnect at the same time after a restart of the controller
       setTimeout(open, wait * (0.75 + Math.random() / 2));
       wait = Math.min(2 * wait, LONGEST_WAIT_MS);
     }
 
     function giveUp() {
-      // a connection that is stuck would take minutes to close in good order
-      end("it is silent");
+      // a blocked connection would need minutes for an orderly close
+      end("no data received");
       socket.close();
     }
 

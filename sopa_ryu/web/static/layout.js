@@ -1,16 +1,17 @@
-// Where everything of a drawn fat-tree goes, in pixels, for a given width.
+// The positions of everything in the drawing, in pixels, for a given width.
 
 import { CORE, EDGE, HOST } from "./fattree.js";
 
 const MARGIN = 10;
-const CHARACTER = 6.2; // pixels that a label's character takes
+const CHARACTER = 6.2; // width of a caption's character in pixels
 const SWITCH_HEIGHT = 18;
 
 /**
+ * Compute the layout.
  * @param {FatTree} tree
  * @param {Array} rows the nodes, row by row: core, aggregation, edge, hosts
- * @param {number} available the width that there is
- * @returns {{width, height, dense, at: Map, pods: number[]}} `at` has {x, y, ...} by name, `pods` their middles
+ * @param {number} available the available width
+ * @returns {{width, height, dense, at: Map, pods: number[]}} `at` has {x, y, ...} by name, `pods` the centres of the pods
  */
 export function place(tree, rows, available) {
   const { k, half } = tree;
@@ -53,7 +54,7 @@ export function place(tree, rows, available) {
   return { width, height: hostsBottom + 24, dense, at, pods };
 }
 
-/** The most of a switch's name that there is room for. */
+/** Return the longest form of a switch's name that fits. */
 function caption(node, room) {
   const names = [node.name, `${node.pod}_${node.index}`, `${node.index}`];
   return names.find((name) => name.length * CHARACTER + 2 <= room) || "";

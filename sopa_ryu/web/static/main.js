@@ -1,8 +1,8 @@
-// The live page: what the feed says goes to each part, and what is picked in one part is shown in the others.
+// The live page: passes each message of the feed to the parts of the page, and a selection in one part to the others.
 
 import { Details } from "./details.js";
 import { Drawing, legend } from "./drawing.js";
-import { byId, clock, say, setAttribute, setText } from "./elements.js";
+import { byId, clock, count, say, setAttribute, setText } from "./elements.js";
 import { listen } from "./feed.js";
 import { FatTree, HOST } from "./fattree.js";
 import { start } from "./operator.js";
@@ -22,14 +22,14 @@ const details = new Details(select, (name, end) => paths.set(name, end));
 const paths = new Paths(() => drawing);
 const problems = new Problems(select);
 
-/** A switch, link or host was chosen in the drawing or a list. */
+/** Select a switch, link or host in all parts of the page. */
 function select(name) {
   selected = name;
   drawing.select(name);
   details.show(name);
 }
 
-/** In the drawing, a host is for picking paths, too. */
+/** Select in the drawing, where a host also becomes an end of the paths. */
 function choose(name) {
   select(name);
   if (tree.parse(name)?.level === HOST) paths.pick(name);
@@ -76,13 +76,13 @@ function facts(message, wrong) {
   setText(byId("fact-agents"), `${message.agents.connected} of ${hosts}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
-  const silent = message.bfd.enabled ? "" : ", silent loss is not watched (no BFD)";
-  setText(byId("fact-health"), (wrong ? `${wrong} to look at` : message.settled ? "all well" : "not known yet") + silent);
+  const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
+  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + silent);
 }
 
 function lost(reason) {
   const since = lastHeard ? `data from ${clock(lastHeard)}` : "no data yet";
-  say(byId("banner"), `Connection lost, ${since}${reason ? ` (${reason})` : ""}. Trying again …`);
+  say(byId("banner"), `Connection lost, ${since}${reason ? ` (${reason})` : ""}. Reconnecting …`);
   setAttribute(byId("connection"), "data-state", "lost");
   setText(byId("connection"), "connection lost");
   document.body.classList.add("stale");

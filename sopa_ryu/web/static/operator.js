@@ -1,10 +1,10 @@
-// What an operator may change: drains. The token is typed in, and kept for this tab only, until it is closed.
+// Drain and restore. The operator types in the token, which is stored for this tab until it is closed.
 
 import { byId, say, setText } from "./elements.js";
 
 const KEPT = "sopa-operator-token";
 
-/** Attach the token's form. */
+/** Set up the token's form. */
 export function start() {
   byId("operator").addEventListener("submit", (event) => {
     event.preventDefault();
@@ -25,23 +25,23 @@ export function start() {
 function keep() {
   const typed = byId("token").value.trim();
   byId("token").value = "";
-  const sendable = /^[\x21-\x7e]*$/.test(typed); // a header takes nothing else
-  refuse(sendable ? "" : "That is no token: it has letters, digits, - and _ only.");
+  const sendable = /^[\x21-\x7e]*$/.test(typed); // the characters that a header allows
+  refuse(sendable ? "" : "This is not a token: a token has only letters, digits, - and _.");
   if (typed && sendable) sessionStorage.setItem(KEPT, typed);
   tell();
 }
 
 function tell() {
   const kept = sessionStorage.getItem(KEPT) !== null;
-  setText(byId("token-state"), kept ? "kept until this tab is closed" : "needed to drain and restore; it is in the controller’s state directory, file token");
+  setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; see the file token in the controller’s state directory");
   byId("forget").disabled = !kept;
 }
 
-/** Drain a link or switch, or restore it, and say what came of it. */
+/** Drain or restore a link or switch, and show the result. */
 export async function drain(name, drained) {
   succeed("");
   refuse("");
-  if (byId("token").value) keep(); // typed, but Keep was not pressed
+  if (byId("token").value) keep(); // typed, but not stored yet
   const token = sessionStorage.getItem(KEPT);
   if (!token) {
     refuse("Type in the operator token first.");
@@ -55,10 +55,10 @@ export async function drain(name, drained) {
       headers: { Authorization: `Bearer ${token}` },
     });
   } catch {
-    refuse("The controller does not answer; the page shows what has become of it as soon as it does.");
+    refuse("The controller does not answer; the page shows the state when it answers again.");
     return;
   }
-  if (answer.ok) succeed(drained ? `${name} is drained.` : `${name} is no longer drained.`);
+  if (answer.ok) succeed(drained ? `${name} is drained.` : `${name} is restored.`);
   else refuse(await detail(answer));
   if (answer.status === 401) byId("token").focus();
 }
@@ -83,7 +83,7 @@ function dismiss() {
   notice();
 }
 
-/** What a problem document says, or else the status. */
+/** Return the text of a problem document, or else the status. */
 export async function detail(answer) {
   try {
     const problem = await answer.json();

@@ -1,10 +1,10 @@
-// Two hosts, and the paths between them: the candidates with their option words, the excluded ones with the reason.
+// The paths between two hosts: the candidate paths with their labels, the excluded ones with the reason.
 
 import { byId, count, follow, html, say, setAttribute, setText } from "./elements.js";
 import { detail } from "./operator.js";
 
 export class Paths {
-  /** @param {() => object} drawing gives what lights the paths up: `Drawing` or `Pods` */
+  /** @param {() => object} drawing returns the `Drawing` or `Pods` that highlights the paths */
   constructor(drawing) {
     this.drawing = drawing;
     this.tree = null;
@@ -24,7 +24,7 @@ export class Paths {
     byId("paths-clear").addEventListener("click", () => this.clear());
   }
 
-  /** The fabric, at some version: paths that are shown are asked for again when it changes. */
+  /** Set the fabric and its version; paths that are shown are requested again when it changes. */
   update(tree, version) {
     const changed = this.version !== version;
     if (!this.tree || this.tree.k !== tree.k) {
@@ -35,7 +35,7 @@ export class Paths {
     if (changed && this.ends) this.ask(...this.ends);
   }
 
-  /** A host was picked: the first is where paths start, the next where they end, a third starts anew. */
+  /** Select a host: first the source, then the destination, then a new source. */
   pick(name) {
     const [source, destination] = [byId("source"), byId("destination")];
     const first = !source.value || destination.value;
@@ -50,13 +50,13 @@ export class Paths {
     if (source && destination) this.show(source, destination);
     else {
       this.drawing().ends(source, destination);
-      setText(byId("paths-summary"), `${source ? "From" : "To"} ${name}: now the other host.`);
+      setText(byId("paths-summary"), `${source ? "From" : "To"} ${name}: select the other host.`);
     }
   }
 
   clear() {
     this.ends = null;
-    this.asked += 1; // an answer that is still on its way comes too late
+    this.asked += 1; // invalidates a pending answer
     byId("source").value = byId("destination").value = "";
     say(byId("paths-error"), "");
     setText(byId("paths-summary"), "");
@@ -70,7 +70,7 @@ export class Paths {
     this.ask(source, destination);
   }
 
-  /** The drawing was made anew. */
+  /** Highlight again after the drawing was replaced. */
   redraw() {
     this.light();
     if (this.ends) this.drawing().ends(...this.ends.map((end) => this.nameOf(end)));
@@ -90,7 +90,7 @@ export class Paths {
       const body = await answer.json();
       if (number === this.asked) this.take(body);
     } catch {
-      if (number === this.asked) this.fail("The controller does not answer; the paths are asked for again when it does.");
+      if (number === this.asked) this.fail("The controller does not answer; the paths are requested again when it does.");
     }
   }
 
@@ -103,7 +103,7 @@ export class Paths {
 
   take(body) {
     const ends = [this.nameOf(body.src), this.nameOf(body.dst)];
-    const row = (path) => ({ ...path, key: path.up.join("_") || "rack", way: this.tree.way(...ends, path.up) });
+    const row = (path) => ({ ...path, key: path.up.join("_") || "rack", nodes: this.tree.path(...ends, path.up) });
     say(byId("paths-error"), "");
     const usable = `${count(body.candidates.length, "candidate path")} of ${body.total}`;
     setText(byId("paths-summary"), `${ends[0]} to ${ends[1]}, ${body.kind}: ${usable}, at version ${body.version}.`);
@@ -116,9 +116,9 @@ export class Paths {
     if (!this.rows.some((row) => row.key === this.pinned)) this.pinned = null;
     this.excludedTitle.hidden = excluded.length === 0;
     const make = (row) => this.item(row);
-    follow(this.candidates, candidates, (row) => row.key, make, (item, row) => this.fill(item, row.option, row.way));
+    follow(this.candidates, candidates, (row) => row.key, make, (item, row) => this.fill(item, row.option, row.nodes));
     follow(this.excluded, excluded, (row) => row.key, make, (item, row) => {
-      this.fill(item, `up ${row.up.join(", ")}`, row.way, row.reason);
+      this.fill(item, `up ${row.up.join(", ")}`, row.nodes, row.reason);
     });
     this.light();
   }
@@ -136,25 +136,25 @@ export class Paths {
         html("code"), html("span"), html("em")));
   }
 
-  fill(item, word, way, reason = "") {
+  fill(item, label, nodes, reason = "") {
     const [code, span, em] = item.firstElementChild.children;
-    setText(code, word);
-    setText(span, way.slice(1, -1).join(" → "));
+    setText(code, label);
+    setText(span, nodes.slice(1, -1).join(" → "));
     setText(em, reason);
   }
 
-  /** Light up one path, or the pinned one, or else all of them. */
+  /** Highlight one path, or the pinned one, or all. */
   light(key = this.pinned) {
     const shown = key === null ? this.rows : this.rows.filter((row) => row.key === key);
     this.drawing().light(
-      shown.filter((row) => row.option).map((row) => row.way),
-      shown.filter((row) => !row.option).map((row) => row.way));
+      shown.filter((row) => row.option).map((row) => row.nodes),
+      shown.filter((row) => !row.option).map((row) => row.nodes));
     for (const item of [...this.candidates.children, ...this.excluded.children]) {
       setAttribute(item.firstElementChild, "aria-pressed", String(item.dataset.key === this.pinned));
     }
   }
 
-  /** A host's name, of its name or address. */
+  /** Return the name of a host given by name or address. */
   nameOf(text) {
     const parts = text.split(".");
     return parts.length === 4 ? `h${parts[1]}_${parts[2]}_${parts[3]}` : text;

@@ -1,10 +1,10 @@
-// A fabric that is too large to be drawn link by link: a card for each pod.
+// A fabric that is too large for a drawing of its links: one card per pod.
 
 import { count, follow, html, percent, setAttribute, setText } from "./elements.js";
 
 const SHOWN = ["failed", "drained", "miswired"];
 
-/** Stands in for `Drawing`; what concerns single links and hosts is in the lists. */
+/** The replacement of `Drawing`; single links and hosts are in the lists only. */
 export class Pods {
   constructor(container) {
     this.list = html("ol", { class: "pod-cards", "aria-label": "Pods" });

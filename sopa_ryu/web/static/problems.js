@@ -1,12 +1,12 @@
-// Everything that is not as it should be, in lists that are empty when all is well.
+// The lists of problems, which are hidden while they are empty.
 
 import { byId, count, follow, html, setAttribute, setText } from "./elements.js";
 import { drain } from "./operator.js";
 
-const MOST = 100; // lines of one list
+const MAX_LINES = 100; // of one list
 
 export class Problems {
-  /** @param {(name: string) => void} select makes a switch or link the one that is looked at */
+  /** @param {(name: string) => void} select selects a switch or link */
   constructor(select) {
     this.select = select;
   }
@@ -19,25 +19,25 @@ export class Problems {
     const lists = [
       list("failed", "Failed", message.failures_total - state.reasons.size + failures.length, failures, (each) => ({
         name: each.name,
-        text: each.reason + (each.held_seconds ? `; back, held down ${Math.ceil(each.held_seconds)} s more` : ""),
+        text: each.reason + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
       })),
-      list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: reasonBeside(state, name), restore: true })),
+      list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: otherReason(state, name), restore: true })),
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
       list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
         name,
-        text: "has not connected, or does not hold its rules yet",
+        text: "has not connected, or has not confirmed its rules",
       })),
-      list("rejected", "Left alone", message.rejected_total, message.rejected, (each) => ({ key: each.dpid, text: `${each.dpid}: ${each.reason}` })),
+      list("rejected", "Ignored switches", message.rejected_total, message.rejected, (each) => ({ key: each.dpid, text: `${each.dpid}: ${each.reason}` })),
       list("lagging", "Lagging agents", message.agents.lagging_total, message.agents.lagging, (agent) => ({
         name: agent.host,
-        text: `has version ${agent.version}, ${Math.round(agent.lag_seconds)} s late; last heard ${Math.round(agent.last_contact_seconds)} s ago`,
+        text: `version ${agent.version}, behind for ${Math.round(agent.lag_seconds)} s; last contact ${Math.round(agent.last_contact_seconds)} s ago`,
       })),
     ];
     const shown = lists.filter((each) => each.items.length);
     byId("healthy").hidden = shown.length > 0 || !message.settled;
     follow(byId("problem-lists"), shown, (each) => each.id, makeList, (section, each) => {
       setText(section.firstElementChild, `${each.title} (${each.total})`);
-      const items = each.items.slice(0, MOST);
+      const items = each.items.slice(0, MAX_LINES);
       follow(section.children[1], items, (item) => item.key || item.name, (item) => this.item(item), (line, item) => {
         setAttribute(line, "data-state", each.id);
         setText(line.children[1], item.text);
@@ -66,7 +66,7 @@ function makeList(each) {
   return html("div", {}, title, html("ul", { class: "list", "aria-labelledby": `list-${each.id}` }), html("p", { class: "hint" }));
 }
 
-function reasonBeside(state, name) {
+function otherReason(state, name) {
   const failure = state.reasons.get(name);
-  return failure && failure.reason !== "drained" ? `and ${failure.reason}` : "out for maintenance";
+  return failure && failure.reason !== "drained" ? `and ${failure.reason}` : "for maintenance";
 }

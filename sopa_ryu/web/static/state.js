@@ -1,8 +1,8 @@
-// What the feed says, by name: how each switch and link is, and in which words.
+// The state of each switch and link by name, from a message of the feed.
 
 import { percent, rate } from "./elements.js";
 
-/** How a link or switch can be, with the word for it. The drawing has a dash pattern and a colour for each. */
+/** The states of a link or switch with their texts. The drawing has a dash pattern and a colour for each. */
 export const STATES = {
   ok: "in use",
   failed: "failed",
@@ -11,7 +11,7 @@ export const STATES = {
   missing: "not connected",
 };
 
-/** The steps of utilisation that the drawing tells apart: up to which share, and its name. */
+/** The steps of utilisation in the drawing: the upper limit of the share, and the text. */
 export const STEPS = [
   [0.01, "idle"],
   [0.25, "to 25 %"],
@@ -20,7 +20,7 @@ export const STEPS = [
   [Infinity, "above 75 %"],
 ];
 
-/** One message of the feed. */
+/** The fabric in one message of the feed. */
 export class FabricState {
   constructor(message) {
     this.message = message;
@@ -29,7 +29,7 @@ export class FabricState {
     this.missing = new Set(message.missing);
   }
 
-  /** {state, reason} of a switch. */
+  /** Return {state, reason} of a switch. */
   ofSwitch(name) {
     const failure = this.reasons.get(name);
     if (failure) return { state: stateOf(failure.reason), reason: inWords(failure) };
@@ -37,7 +37,7 @@ export class FabricState {
     return { state: "ok", reason: "" };
   }
 
-  /** {state, reason} of a link; that of a switch at its end if the link itself is well. */
+  /** Return {state, reason} of a link; those of a switch at its end if the link itself has not failed. */
   ofLink(link) {
     const failure = this.reasons.get(link.name);
     if (failure) return { state: stateOf(failure.reason), reason: inWords(failure), own: true };
@@ -48,22 +48,22 @@ export class FabricState {
     return { state: "ok", reason: "", own: true };
   }
 
-  /** Of a link by its number: bits/s both ways, capacity and share of it where they are known; null if nothing is. */
+  /** Return {up, down, capacity, share} of a link by its index, in bits/s, null where unknown; null if nothing is known. */
   traffic(number) {
-    const told = this.message.links && this.message.links[number];
-    if (!told) return null;
-    const [up, down, capacity] = told;
+    const link = this.message.links && this.message.links[number];
+    if (!link) return null;
+    const [up, down, capacity] = link;
     return { up, down, capacity, share: capacity ? Math.max(up, down) / capacity : null };
   }
 
-  /** Which of STEPS a link is on; -1 if that is not known. */
+  /** Return the index in STEPS of a link's utilisation; -1 if it is unknown. */
   step(number) {
     const traffic = this.traffic(number);
     if (!traffic || traffic.share === null) return -1;
     return STEPS.findIndex(([most]) => traffic.share <= most);
   }
 
-  /** What a link carries, in words. */
+  /** Describe the traffic of a link. */
   trafficInWords(number) {
     const traffic = this.traffic(number);
     if (!traffic) return "traffic unknown";
@@ -71,7 +71,7 @@ export class FabricState {
     return traffic.share === null ? words : `${words}: ${percent(traffic.share)} of ${rate(traffic.capacity)}`;
   }
 
-  /** Whether a host has an agent; null if that is not told. */
+  /** Return whether a host has an agent; null if that is not in the message. */
   hasAgent(number) {
     const hosts = this.message.agents.hosts;
     return hosts ? hosts[number] === "1" : null;
@@ -84,5 +84,5 @@ function stateOf(reason) {
 }
 
 function inWords(failure) {
-  return failure.held_seconds ? `${failure.reason} until now, held down ${Math.ceil(failure.held_seconds)} s more` : failure.reason;
+  return failure.held_seconds ? `${failure.reason} until now, held down for ${Math.ceil(failure.held_seconds)} s` : failure.reason;
 }

@@ -130,8 +130,8 @@ def test_a_tlv_that_ryu_cannot_read_does_not_hide_the_sender() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no Ethernet frame: 0 bytes"),
-        (bytes(13), "no Ethernet frame: 13 bytes"),
+        (b"", "not an Ethernet frame: 0 bytes"),
+        (bytes(13), "not an Ethernet frame: 13 bytes"),
         (bytes(60), "not an LLDP frame: ethertype 0x0000"),
         (raw(), "the chassis id is missing"),
         (raw(END), "the chassis id is missing"),
