@@ -57,9 +57,7 @@ def measure() -> dict[str, Any]:
     """
     build()
     frame = tcp_frame("10.0.0.2", f"10.{K - 1}.{K // 2 - 1}.2")
-    empty_object = libbpf.Object(EMPTY)
-    labeller = Labeller("lo")  # never attached
-    try:
+    with libbpf.Object(EMPTY) as empty_object, Labeller("lo") as labeller:  # never attached
         empty = empty_object.program_fd("empty")
         rounds = {}
         for policy in Policy:
@@ -74,9 +72,6 @@ def measure() -> dict[str, Any]:
                 for _ in range(ROUNDS)
             ]
         labelled = labeller.counters()["labelled"]
-    finally:
-        labeller.close()
-        empty_object.close()
     added = {policy: [egress - nothing for egress, nothing in its] for policy, its in rounds.items()}
     ours = Policy.ROUND_ROBIN
     return {

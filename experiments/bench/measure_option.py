@@ -38,9 +38,11 @@ def measure() -> dict[str, Any]:
         If BPF cannot be used here.
     """
     build()
-    empty = libbpf.Object(EMPTY)
-    labeller, parser = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=FABRIC_MTU), Parser()
-    try:
+    with (
+        libbpf.Object(EMPTY) as empty,
+        Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=FABRIC_MTU) as labeller,
+        Parser() as parser,
+    ):
         labeller.swap(TABLE)
         assert labeller.strip_fd is not None
         programs = {
@@ -66,10 +68,6 @@ def measure() -> dict[str, Any]:
                 f"limit_{name}_ns": LIMITS[name],
                 f"{name}_packets": len(changed) + len(left),
             }
-    finally:
-        labeller.close()
-        parser.close()
-        empty.close()
     return figures
 
 

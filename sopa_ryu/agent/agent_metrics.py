@@ -67,31 +67,32 @@ class AgentMetrics:
         connected = _gauge("connected", "Whether the controller's channel is open.")
         cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
         for agent in self._agents:
+            its = agent.follower
             labels = [str(agent.interface)]
             info.add_metric(
                 labels,
                 {
-                    "address": str(agent.address),
+                    "address": str(its.address),
                     "carrier": str(agent.options.carrier),
-                    "policy": agent.options.policy.name.lower().replace("_", "-"),
+                    "policy": its.policy.option_name,
                 },
             )
-            view = agent.view
-            version.add_metric(labels, view.version if view else 0)
-            connected.add_metric(labels, agent.connected)
-            cut_off.add_metric(labels, agent.cut_off)
-            swaps.add_metric(labels, agent.swaps)
-            refused.add_metric(labels, agent.refused)
-            packets = agent.counters.by_reason()
+            version.add_metric(labels, its.view.version if its.view else 0)
+            connected.add_metric(labels, its.connected)
+            cut_off.add_metric(labels, its.cut_off)
+            swaps.add_metric(labels, its.swaps)
+            refused.add_metric(labels, its.refused)
+            counted = agent.labeller.counted
+            packets = counted.by_reason()
             for reason in UNLABELLED:
                 unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
             trains.add_metric(labels, packets[Reason.GSO])
             untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
             for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                 options.add_metric([*labels, result.name.lower()], packets[result])
-            if view is not None:
-                for word, count in agent.counters.by_path(view.failures.tree.half).items():
-                    paths.add_metric([*labels, *map(_hop, word)], count)
+            if its.view is not None:
+                for label, count in counted.by_path(its.view.failures.tree.half).items():
+                    paths.add_metric([*labels, *map(_hop, label)], count)
         return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, untracked, options]
 
 

@@ -48,26 +48,34 @@ class Status(NamedTuple):
 
 
 class Parser:
-    """The loaded program; it may be attached to any number of interfaces, and its counters then count all of them.
+    """The parser's program, loaded for as long as the context lasts; where it is attached by then it goes on working.
+
+    It may be attached to any number of interfaces: its counters then count all of them.
 
     Raises
     ------
     BpfUnavailable, BpfLoadError
-        If it cannot be loaded.
+        On entering, if it cannot be loaded.
     """
 
     def __init__(self) -> None:
         self._object = libbpf.Object(PARSER)
-        self.program_fd = self._object.program_fd(PROGRAM)
-        self._counters_fd = self._object.map_fd("counters")
 
-    def close(self) -> None:
-        """Close the program; where it is attached it goes on working."""
+    def __enter__(self) -> Parser:
+        self._object.load()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
         self._object.close()
 
+    @property
+    def program_fd(self) -> int:
+        """The descriptor of the program."""
+        return self._object.program_fd(PROGRAM)
+
     def counters(self) -> dict[str, int]:
-        """Packets by `Seen`, in lower case."""
-        return _counters(self._counters_fd)
+        """Return the packets seen so far, by `Seen` in lower case."""
+        return _counters(self._object.map_fd("counters"))
 
     def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
         """Run the program on a frame without receiving it (BPF_PROG_TEST_RUN); it counts."""
@@ -95,28 +103,24 @@ def attach(interface: Interface, mode: Mode | None = None) -> Mode:
         If there is no such interface, another program is there, or the kernel refuses.
     BpfUnavailable, BpfLoadError, NetnsError
     """
-    parser = Parser()
-    try:
-        with inside(interface.netns):
-            ifindex = _index(interface)
-            there = _ours(interface, ifindex)
-            if there is not None and mode not in (None, there.mode):
-                _remove(ifindex, there)
-                there = None
-            if there is not None and there.mode is not None:
-                _attach(ifindex, parser, there.mode, there.identifier)
-                return there.mode
-            if mode is not None:
-                _attach(ifindex, parser, mode, None)
-                return mode
-            try:
-                _attach(ifindex, parser, Mode.NATIVE, None)
-            except AttachError:
-                _attach(ifindex, parser, Mode.GENERIC, None)
-                return Mode.GENERIC
-            return Mode.NATIVE
-    finally:
-        parser.close()
+    with Parser() as parser, inside(interface.netns):
+        ifindex = _index(interface)
+        there = _ours(interface, ifindex)
+        if there is not None and mode not in (None, there.mode):
+            _remove(ifindex, there)
+            there = None
+        if there is not None and there.mode is not None:
+            _attach(ifindex, parser, there.mode, there.identifier)
+            return there.mode
+        if mode is not None:
+            _attach(ifindex, parser, mode, None)
+            return mode
+        try:
+            _attach(ifindex, parser, Mode.NATIVE, None)
+        except AttachError:
+            _attach(ifindex, parser, Mode.GENERIC, None)
+            return Mode.GENERIC
+        return Mode.NATIVE
 
 
 def detach(interface: Interface) -> bool:

@@ -1,235 +1,178 @@
-"""The host agent: keeps an interface labelled with the candidate paths that the controller's state leaves."""
+"""The host agent of one interface: takes the interface, follows the controller over a WebSocket, and swaps path tables."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-import random
 import socket
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
+from typing import Protocol
 
 import websockets
 from pyroute2 import IPRoute
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.follower import Answer, Follower, Load
 from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_sets import PathSets
-from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.protocol import GapError, ProtocolError
-from sopa_ryu.fabric.view import View
 from topologies.structure import FABRIC_NETWORK
 
 LOG = logging.getLogger("sopa.agent")
 
-FIRST_RETRY_SECONDS = 0.5
-LAST_RETRY_SECONDS = 5.0
 OPEN_SECONDS = 10.0
-LOAD_RETRY_SECONDS = 2.0
+
+
+class Channel(Protocol):
+    """An open push channel: the controller's messages one by one, and answers."""
+
+    def __aiter__(self) -> AsyncIterator[str | bytes]: ...
+
+    async def send(self, message: str) -> None: ...
 
 
 class HostAgent:
-    """The agent of one interface.
+    """The agent of one interface, whose program is loaded.
 
     Parameters
     ----------
     interface : Interface
     options : Options
+    follower : Follower
+        Decides what to do.
+    labeller : Labeller
+    """
+
+    def __init__(self, interface: Interface, options: Options, follower: Follower, labeller: Labeller) -> None:
+        self.interface, self.options = interface, options
+        self.follower, self.labeller = follower, labeller
+        self._settling: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Attach the program, unless a killed agent's labels there until this one has a table.
+
+        Raises
+        ------
+        AttachError
+            If another program has its place, or the kernel refuses.
+        """
+        if self.follower.start(inherited=self.labeller.inherits()):
+            self.labeller.attach()
+
+    async def run(self) -> None:
+        """Follow the controller until cancelled, through every loss of the connection.
+
+        Raises
+        ------
+        AttachError
+            If the program cannot take a killed agent's place.
+        """
+        while True:
+            problem = await self._follow_once()
+            await asyncio.sleep(self.follower.disconnect(problem))
+
+    async def _follow_once(self) -> str:
+        """Follow the controller over one connection; return why it ended, or could not be opened."""
+        its = self.options
+        try:
+            async with connect(
+                its.channel(self.follower.address),
+                additional_headers=its.headers(),
+                ssl=its.tls(),
+                open_timeout=OPEN_SECONDS,
+                max_size=protocol.MAX_MESSAGE_BYTES,
+                compression=None,
+                proxy=None,
+            ) as channel:
+                self.follower.connect()
+                await self.follow(channel)
+            return "the controller closed the connection"
+        except websockets.InvalidStatus as error:
+            return _refusal(error)
+        except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
+            return str(error) or type(error).__name__
+
+    async def follow(self, channel: Channel) -> None:
+        """Carry out what the controller's messages lead to, one after the other, until the channel closes."""
+        async for text in channel:
+            todo = self.follower.receive(text)
+            answer = await self._load(todo) if isinstance(todo, Load) else todo
+            if answer.settle:
+                self._settling = asyncio.create_task(self._settle())
+            if answer.delay:
+                await asyncio.sleep(answer.delay)
+            await channel.send(answer.text)
+
+    async def _load(self, load: Load) -> Answer:
+        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
+        tables = self.labeller.tables
+        try:
+            if self._settling is not None:
+                await self._settling
+            if tables.ready_for(load.table):
+                tables.swap(load.table)
+            else:
+                await asyncio.to_thread(tables.swap, load.table)
+            if load.attach:
+                await asyncio.to_thread(self.labeller.attach)
+        except BpfMapError as error:
+            return self.follower.not_loaded(error)
+        return self.follower.loaded(load)
+
+    async def _settle(self) -> None:
+        try:
+            await asyncio.to_thread(self.labeller.tables.settle)
+        except BpfMapError as error:
+            LOG.warning("%s: no room for the next path table yet, its swap will take longer: %s",
+                        self.follower.address, error)  # fmt: skip
+
+
+@contextmanager
+def host_agent(interface: Interface, options: Options) -> Iterator[HostAgent]:
+    """Take an interface for as long as the context lasts: its settings, and its place for the labelling program.
+
+    Afterwards the host's settings are what they were, and packets go on unlabelled.
 
     Raises
     ------
     AgentError
-        If the interface is missing or has no address of the fabric's network.
+        If the interface is missing or has no address of the fabric's network, or the options contradict the machine.
     SettingsError, BpfError
         If the host's settings or BPF refuse; whatever was changed is put back.
-
-    Attributes
-    ----------
-    address : IPv4Address
-        The interface's, in the fabric.
-    view : View or None
-        The fabric's state by which packets are labelled; None before there is any.
-    connected : bool
-        Whether the controller's channel is open.
-    swaps, refused : int
-        Path tables put in force, and messages refused, so far.
-    cut_off : int
-        Racks to which no path is left.
     """
-
-    def __init__(self, interface: Interface, options: Options) -> None:
-        self.interface = interface
-        self.options = options
-        self.address = _fabric_address(interface)
-        self.url = options.channel(self.address)
-        options.tls(), options.headers()  # what is wrong with it should be known before anything is changed
-        self.view: View | None = None
-        self.connected = False
-        self.swaps = self.refused = self.cut_off = 0
-        self._sets: PathSets | None = None
-        self._attached = False
-        self._settling: asyncio.Task[None] | None = None
-        self._jitter = random.Random(f"{options.seed} {self.address}")
-        self._settings = HostSettings(
+    address = _fabric_address(interface)
+    for read in (options.headers, options.tls, lambda: options.channel(address)):
+        read()  # an error in the options ends the agent before anything is changed
+    follower = Follower(
+        address, options.controller, seed=options.seed, policy=options.policy, parameter=options.parameter
+    )
+    with (
+        HostSettings(
             interface.name,
             fr_threshold=options.fr_threshold,
             state_dir=options.state_dir,
             netns=interface.netns,
             overhead=options.carrier.overhead,
-        )
-        self._taken = ExitStack()
-        with ExitStack() as taking:
-            taking.enter_context(self._settings)
-            self._labeller = taking.enter_context(
-                Labeller(
-                    interface.name,
-                    flows=options.flows,
-                    netns=interface.netns,
-                    owns_clsact=self._settings.clsact_added,
-                    on_clsact=self._settings.note_clsact,
-                    carrier=options.carrier,
-                    fabric_mtu=self._settings.fabric_mtu,
-                )
-            )
-            # What a killed agent left goes on labelling until there is a table to take its place.
-            if not self._labeller.inherits():
-                self._attach()
-            self._taken = taking.pop_all()
-
-    def stop(self) -> None:
-        """Take the program off the interface and put the host's settings back; packets go on, unlabelled."""
-        self._taken.close()
-
-    @property
-    def counters(self) -> Counters:
-        """What its program has counted; not to be read after `stop`."""
-        return self._labeller.counted
-
-    async def run(self) -> None:
-        """Follow the controller for ever, through every loss of the connection."""
-        delay = FIRST_RETRY_SECONDS
-        silent = False
-        while True:
-            try:
-                async with connect(
-                    self.url,
-                    additional_headers=self.options.headers(),
-                    ssl=self.options.tls(),
-                    open_timeout=OPEN_SECONDS,
-                    max_size=protocol.MAX_MESSAGE_BYTES,
-                    compression=None,
-                    proxy=None,
-                ) as channel:
-                    LOG.info("%s: connected to %s", self.address, self.options.controller)
-                    delay, silent = FIRST_RETRY_SECONDS, False
-                    self.connected = True
-                    await self._follow(channel)
-                problem = "the controller closed the connection"
-            except websockets.InvalidStatus as error:
-                problem = _refusal(error)
-            except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
-                problem = str(error) or type(error).__name__
-            finally:
-                self.connected = False
-            if not silent:
-                LOG.warning(
-                    "%s: no controller at %s: %s; %s, trying again every %g s at most",
-                    self.address,
-                    self.options.controller,
-                    problem,
-                    "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
-                    LAST_RETRY_SECONDS,
-                )
-                silent = True
-            await asyncio.sleep(delay * self._jitter.uniform(0.5, 1.0))
-            delay = min(2 * delay, LAST_RETRY_SECONDS)
-
-    async def _follow(self, channel: ClientConnection) -> None:
-        async for text in channel:
-            try:
-                view = protocol.receive(text, self.view, self.address)
-                if view is not None and view is not self.view:
-                    await self._take(view)
-            except GapError as error:
-                LOG.info("%s: a snapshot is needed: %s", self.address, error)
-                await channel.send(protocol.RESYNC)
-                continue
-            except ProtocolError as error:
-                self.refused += 1
-                LOG.error(
-                    "%s: a message of the controller's is refused (%d so far): %s", self.address, self.refused, error
-                )
-            except BpfMapError as error:
-                # not acknowledged, so that the controller sees who lags behind
-                self._sets = None
-                LOG.error(
-                    "%s: the new path sets cannot be loaded, the old ones stay in force for another %g s: %s",
-                    self.address,
-                    LOAD_RETRY_SECONDS,
-                    error,
-                )
-                await asyncio.sleep(LOAD_RETRY_SECONDS)
-                await channel.send(protocol.RESYNC)
-                continue
-            await channel.send(protocol.ack(self.view, self.refused))
-
-    async def _take(self, view: View) -> None:
-        tree = view.failures.tree
-        if self._sets is None or self._sets.tree != tree:
-            its = self.options
-            self._sets = PathSets(tree, tree.host_by_ip(self.address), its.seed, its.policy, its.parameter)
-        table = self._sets.follow(view.failures)
-        if table is not None:
-            await self._swap(table)
-            if not self._attached:
-                await asyncio.to_thread(self._attach)
-            self._tell(view, table)
-        self.view = view
-
-    async def _swap(self, table: PathTable) -> None:
-        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
-        if self._settling is not None:
-            await self._settling
-        if self._labeller.tables.ready_for(table):
-            self._labeller.swap(table)
-        else:
-            await asyncio.to_thread(self._labeller.swap, table)
-        self.swaps += 1
-        self._settling = asyncio.create_task(self._settle())
-
-    async def _settle(self) -> None:
-        try:
-            await asyncio.to_thread(self._labeller.tables.settle)
-        except BpfMapError as error:
-            LOG.warning("%s: the next path sets will take the kernel longer: %s", self.address, error)
-
-    def _tell(self, view: View, table: PathTable) -> None:
-        LOG.info(
-            "%s on %s: version %d, %d path sets for %d racks, %s",
-            self.address,
-            self.interface.name,
-            view.version,
-            len(table.sets),
-            len(table.destinations),
-            self.options.policy.name.lower().replace("_", "-"),
-        )
-        cut_off = table.destinations.count(-1)
-        if cut_off:
-            LOG.warning("%s: no path is left to %d racks; packets for them go unlabelled", self.address, cut_off)
-        elif self.cut_off:
-            LOG.info("%s: there are paths to every rack again", self.address)
-        self.cut_off = cut_off
-
-    def _attach(self) -> None:
-        self._labeller.attach()
-        self._attached = True
+        ) as settings,
+        Labeller(
+            interface.name,
+            flows=options.flows,
+            netns=interface.netns,
+            owns_clsact=settings.clsact_added,
+            on_clsact=settings.note_clsact,
+            carrier=options.carrier,
+            fabric_mtu=settings.fabric_mtu,
+        ) as labeller,
+    ):
+        agent = HostAgent(interface, options, follower, labeller)
+        agent.start()
+        yield agent
 
 
 def _fabric_address(interface: Interface) -> IPv4Address:
@@ -253,7 +196,7 @@ def _fabric_address(interface: Interface) -> IPv4Address:
 
 
 def _refusal(error: websockets.InvalidStatus) -> str:
-    """What the controller said when it did not open the channel: the detail of its problem document."""
+    """Return the detail of the problem document with which the controller rejected the channel."""
     try:
         return str(json.loads(error.response.body)["detail"])
     except (ValueError, KeyError, TypeError):

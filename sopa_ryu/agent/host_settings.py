@@ -135,6 +135,9 @@ class HostSettings:
             except (OSError, NetlinkError) as error:
                 self.restore()
                 raise SettingsError(f"cannot change the settings of {self.ifname}: {error} (run as root?)") from error
+            except BaseException:  # a signal
+                self.restore()
+                raise
 
     def restore(self) -> None:
         """Put the interface's settings back, the namespace's too if this is its last agent, and let go. May be repeated."""

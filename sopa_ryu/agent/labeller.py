@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from pyroute2 import IPRoute
 
@@ -36,7 +35,7 @@ HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 _KEY = struct.Struct("=IIII")
 _FLOW_STATE = struct.Struct("=QQ")
-_SLOTS_MAP, _TURN_MAP = "path_tables", "turn"
+_TABLES_MAP, _ACTIVE_MAP = "path_tables", "turn"  # an agent of another release, or a killed one, knows these names
 
 
 def clsact_present(ifindex: int) -> bool:
@@ -74,14 +73,17 @@ def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
     if program is None or name not in _OURS[Point.EGRESS]:
         return None
     with ExitStack() as opened:
-        slots, turn = (libbpf.open_program_map(program, name) for name in (_SLOTS_MAP, _TURN_MAP))
-        for fd in (slots, turn):
-            opened.callback(os.close, fd)
-        return read_in_force(slots, turn)
+        descriptors = []
+        for map_name in (_TABLES_MAP, _ACTIVE_MAP):
+            descriptors.append(libbpf.open_program_map(program, map_name))
+            opened.callback(os.close, descriptors[-1])
+        return read_in_force(*descriptors)
 
 
 class Labeller:
-    """Owns the labelling program of one interface. Loads it at once; nothing changes on the interface before `attach`.
+    """The labelling program of one interface, loaded for as long as the context lasts, and detached at its end.
+
+    Nothing changes on the interface before `attach`.
 
     Parameters
     ----------
@@ -94,28 +96,29 @@ class Labeller:
     netns : str, optional
         Path of the interface's network namespace, such as ``/proc/PID/ns/net``; the caller's own by default.
     owns_clsact : bool
-        Whether a predecessor that could not clean up is known to have added the interface's clsact qdisc.
+        True if a predecessor that could not clean up is known to have added the interface's clsact qdisc.
     on_clsact : callable, optional
         Called with True before clsact is added and with False after it is removed, for keeping that knowledge.
     carrier : Carrier
-        Where the word is written. With `Carrier.OPTION` options that come in are taken out, too.
+        Where the label is written. With `Carrier.OPTION` options that come in are taken out, too.
     fabric_mtu : int
         For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go unlabelled.
 
     Raises
     ------
-    AttachError
-        If there is no such interface.
-    BpfUnavailable, BpfLoadError
-        If the program cannot be loaded.
     ValueError
         For fewer flows than 1.
 
     Attributes
     ----------
+    tables : PathTables
+        While it is loaded: the two path tables, of which one is in force.
     counted : Counters
-        What the program has counted.
+        While it is loaded: what the program has counted.
     """
+
+    tables: PathTables
+    counted: Counters
 
     def __init__(
         self,
@@ -132,38 +135,68 @@ class Labeller:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
         self.ifname, self.netns = ifname, netns
+        self.carrier, self.fabric_mtu = carrier, fabric_mtu
         self._owns_clsact = owns_clsact
         self._on_clsact = on_clsact or (lambda added: None)
-        with inside(netns):
-            try:
-                self.ifindex = socket.if_nametoindex(ifname)
-            except OSError as error:
-                raise AttachError(f"no interface {ifname} in {netns or 'this network namespace'}") from error
+        self._ifindex = 0
         self._object = libbpf.Object(object_file or _OBJECTS[carrier], {"flows": flows})
-        self.program_fd = self._object.program_fd(_LABELS[carrier])
-        self.strip_fd: int | None = None
-        if carrier is Carrier.OPTION:
-            self.strip_fd = self._object.program_fd(_STRIPS)
-            libbpf.update(self._object.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", fabric_mtu))
-        self._tables = PathTables(self._object.map_fd(_SLOTS_MAP), self._object.map_fd(_TURN_MAP))
-        self._flows_fd = self._object.map_fd("flows")
-        self.counted = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
 
     def __enter__(self) -> Labeller:
+        self.load()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         try:
             self.detach()
         finally:
             self.close()
 
+    def load(self) -> None:
+        """Load the program.
+
+        Raises
+        ------
+        AttachError
+            If there is no such interface.
+        BpfUnavailable, BpfLoadError
+            If the program cannot be loaded.
+        """
+        with inside(self.netns):
+            try:
+                self._ifindex = socket.if_nametoindex(self.ifname)
+            except OSError as error:
+                raise AttachError(f"no interface {self.ifname} in {self.netns or 'this network namespace'}") from error
+        self._object.load()
+        try:
+            its = self._object
+            self.tables = PathTables(its.map_fd(_TABLES_MAP), its.map_fd(_ACTIVE_MAP))
+            self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
+            if self.carrier is Carrier.OPTION:
+                libbpf.update(its.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", self.fabric_mtu))
+        except BaseException:
+            self._object.close()
+            raise
+
+    def close(self) -> None:
+        """Close the program's descriptors; if it is attached it goes on working. May be repeated."""
+        if self._object.loaded:
+            self.tables.close()
+            self._object.close()
+
+    @property
+    def program_fd(self) -> int:
+        """The descriptor of the program at tc egress, which writes labels."""
+        return self._object.program_fd(_LABELS[self.carrier])
+
+    @property
+    def strip_fd(self) -> int | None:
+        """The descriptor of the program at tc ingress, which takes options out; None for `Carrier.MAC`."""
+        return self._object.program_fd(_STRIPS) if self.carrier is Carrier.OPTION else None
+
     def inherits(self) -> bool:
         """Whether the interface still has the program that a killed predecessor left."""
         with inside(self.netns):
-            return _there(self.ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]
+            return _there(self._ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]
 
     def attach(self) -> None:
         """Begin to label. A killed predecessor's program works until ours replaces it; `swap` in a table first, and no packet
@@ -177,22 +210,22 @@ class Labeller:
         wanted = {Point.INGRESS: self.strip_fd, Point.EGRESS: self.program_fd}
         with inside(self.netns):
             there = {point: self._own(point) for point in wanted}
-            if not clsact_present(self.ifindex):
+            if not clsact_present(self._ifindex):
                 self._on_clsact(True)
-                self._owns_clsact = tc.create_clsact(self.ifindex)
+                self._owns_clsact = tc.create_clsact(self._ifindex)
                 if not self._owns_clsact:  # somebody was quicker
                     self._on_clsact(False)
             for point, program in wanted.items():
                 if program is not None:
                     tc.attach(
-                        self.ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
+                        self._ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
                     )
                 elif there[point]:  # of a predecessor with the other carrier
-                    tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+                    tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
 
     def _own(self, point: Point) -> bool:
         """Whether a predecessor's program is there; `AttachError` if somebody else's is."""
-        identifier, name = _there(self.ifindex, point)
+        identifier, name = _there(self._ifindex, point)
         if identifier is not None and name not in _OURS[point]:
             side = point.name.lower()
             raise AttachError(
@@ -205,30 +238,20 @@ class Labeller:
         """Stop labelling: take our filters off, and clsact if we added it and nobody else uses it. May be repeated."""
         with inside(self.netns):
             for point, names in _OURS.items():
-                if _there(self.ifindex, point)[1] in names:
-                    tc.detach(self.ifindex, handle=HANDLE, priority=PRIORITY, point=point)
-            if self._owns_clsact and not _filters_left(self.ifindex):
-                tc.destroy_clsact(self.ifindex)
+                if _there(self._ifindex, point)[1] in names:
+                    tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+            if self._owns_clsact and not _filters_left(self._ifindex):
+                tc.destroy_clsact(self._ifindex)
                 self._owns_clsact = False
                 self._on_clsact(False)
 
-    def close(self) -> None:
-        """Close the program's descriptors; if it is attached it goes on working."""
-        self._tables.close()
-        self._object.close()
-
-    @property
-    def tables(self) -> PathTables:
-        """The two path tables, of which one is in force."""
-        return self._tables
-
     def swap(self, table: PathTable) -> None:
         """Put a path table in force: `PathTables.swap`."""
-        self._tables.swap(table)
+        self.tables.swap(table)
 
     def read_table(self) -> PathTable | None:
         """The table that is in force in the kernel now; None before the first `swap`."""
-        return self._tables.read()
+        return self.tables.read()
 
     def counters(self) -> dict[str, int]:
         """Packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
@@ -237,9 +260,9 @@ class Labeller:
     def flow_positions(self) -> dict[FlowKey, int]:
         """How many packets of each flow have been labelled in turn, for the flows that are kept; with `Policy.FLOWLET` how many
         flowlets have ended, with `Policy.FLOWCELL` none."""
-        positions = {}
-        for key in libbpf.keys(self._flows_fd, _KEY.size):
-            value = libbpf.lookup(self._flows_fd, key, _FLOW_STATE.size)
+        positions, flows_fd = {}, self._object.map_fd("flows")
+        for key in libbpf.keys(flows_fd, _KEY.size):
+            value = libbpf.lookup(flows_fd, key, _FLOW_STATE.size)
             if value is not None:  # it may have been evicted meanwhile
                 positions[FlowKey(*_KEY.unpack(key))] = int(_FLOW_STATE.unpack(value)[0])
         return positions

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.host_agent import HostAgent, host_agent
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.runtime.limits import allow_files
 
@@ -42,28 +42,37 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     """
     allow_files()  # a host's maps and programs are some twenty
     agents: list[HostAgent] = []
-    served = ExitStack()
+    taken = ExitStack()
     received = 0
     try:
         with _signals_end():
             for interface in interfaces:
-                agents.append(HostAgent(interface, options))
+                taken.push(_reports_failure(interface))
+                agents.append(taken.enter_context(host_agent(interface, options)))
             if options.metrics is not None:
-                served.enter_context(metrics_served(agents, *options.metrics))
+                taken.enter_context(metrics_served(agents, *options.metrics))
             received = asyncio.run(_run_all(agents))
     except _Ended as ended:
         received = ended.signum
     finally:
         with _signals_wait():
-            served.close()
-            for agent in agents:
-                try:
-                    agent.stop()
-                except Exception:
-                    LOG.exception("%s: not everything could be put back", agent.address)
+            taken.close()
             if agents:
                 LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(agents))
     return 0 if received == signal.SIGINT else 128 + received
+
+
+def _reports_failure(interface: Interface) -> Callable[[object, BaseException | None, object], bool]:
+    """Return an exit callback that logs why an interface's settings could not be put back, so that the others' are."""
+
+    def report(_kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, Exception):
+            LOG.error("%s: not everything could be put back: check its tc filters, gso_max_segs, MTU and "
+                      "net.ipv4.tcp_reordering", interface, exc_info=error)  # fmt: skip
+            return True
+        return False
+
+    return report
 
 
 async def _run_all(agents: Sequence[HostAgent]) -> int:
@@ -77,7 +86,7 @@ async def _run_all(agents: Sequence[HostAgent]) -> int:
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, end, number)
-    tasks = [asyncio.create_task(agent.run(), name=str(agent.address)) for agent in agents]
+    tasks = [asyncio.create_task(agent.run(), name=str(agent.interface)) for agent in agents]
     try:
         waited: list[asyncio.Future[Any]] = [ended, *tasks]
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)

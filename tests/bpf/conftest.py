@@ -22,12 +22,13 @@ def objects() -> None:
 
 
 @pytest.fixture
-def make_tagger() -> Iterator[Callable[..., Labeller]]:
-    """Makes taggers of the loopback interface, loaded and never attached."""
+def make_labeller() -> Iterator[Callable[..., Labeller]]:
+    """Makes labellers of the loopback interface, loaded and never attached."""
     with ExitStack() as stack:
 
         def make(**options: int) -> Labeller:
             labeller = Labeller("lo", **options)  # type: ignore[arg-type]
+            labeller.load()
             stack.callback(labeller.close)
             return labeller
 
@@ -35,9 +36,9 @@ def make_tagger() -> Iterator[Callable[..., Labeller]]:
 
 
 @pytest.fixture
-def labeller(make_tagger: Callable[..., Labeller]) -> Labeller:
+def labeller(make_labeller: Callable[..., Labeller]) -> Labeller:
     """A loaded program without a path table."""
-    return make_tagger()
+    return make_labeller()
 
 
 @pytest.fixture

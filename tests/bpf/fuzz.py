@@ -11,8 +11,8 @@ import struct
 import sys
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.edge_parser import Parser
@@ -37,16 +37,17 @@ class Programs:
     def __init__(self, labels: PathTable, mtu: int) -> None:
         self.labeller = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
         self.parser = Parser()
-        self.labeller.swap(labels)
+        self._labels = labels
+        self._loaded = ExitStack()
 
     def __enter__(self) -> Programs:
+        self._loaded.enter_context(self.labeller)
+        self._loaded.enter_context(self.parser)
+        self.labeller.swap(self._labels)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.labeller.close()
-        self.parser.close()
+    def __exit__(self, *_exception: object) -> None:
+        self._loaded.close()
 
     def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
         return {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}[program](

@@ -132,6 +132,7 @@ def test_detach_leaves_nothing(pair: Pair) -> None:
     before = pair.on_host("tc qdisc show dev host0")
     noted: list[bool] = []
     labeller = Labeller("host0", netns=pair.host, on_clsact=noted.append)
+    labeller.load()
     assert pair.on_host("tc qdisc show dev host0") == before  # loading alone changes nothing
     labeller.attach()
     labeller.attach()
@@ -165,12 +166,10 @@ def test_an_empty_clsact_of_somebody_else_survives(pair: Pair) -> None:
 
 
 def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
-    stranger = libbpf.Object(EMPTY)
-    with inside(pair.host):
+    with libbpf.Object(EMPTY) as stranger, inside(pair.host):
         index = socket.if_nametoindex("host0")
         tc.create_clsact(index)
         tc.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
-    stranger.close()
     with (
         pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
         Labeller("host0", netns=pair.host) as labeller,
@@ -187,6 +186,7 @@ from sopa_ryu.agent.labeller import PathTable, Labeller
 settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
 settings.apply()
 labeller = Labeller("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+labeller.load()
 labeller.swap(PathTable.decode(bytes.fromhex(sys.argv[3])))
 labeller.attach()
 print("ready", flush=True)
@@ -235,6 +235,7 @@ def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: 
         settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
         settings.apply()
         labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+        labeller.load()
         labeller.swap(table(inter_pod=((7, 7), (8, 8))))
         labeller.attach()
         while not labeller.counters()["labelled"]:
@@ -270,19 +271,19 @@ def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
-        Labeller("nowhere0")
+        Labeller("nowhere0").load()
     with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.kernel\.build"):
-        Labeller("lo", object_file=tmp_path / "missing.o")
+        Labeller("lo", object_file=tmp_path / "missing.o").load()
     damaged = tmp_path / "damaged.o"
     damaged.write_bytes(EGRESS.read_bytes()[:200])
     with pytest.raises(libbpf.BpfLoadError, match=r"cannot read .*damaged\.o"):
-        Labeller("lo", object_file=damaged)
+        Labeller("lo", object_file=damaged).load()
     with pytest.raises(libbpf.BpfLoadError, match="no map flows"):
-        Labeller("lo", object_file=EMPTY)
+        Labeller("lo", object_file=EMPTY).load()
     with pytest.raises(ValueError, match="at least one flow"):
         Labeller("lo", flows=0)
     with pytest.raises(NetnsError, match="no network namespace at /run/netns/sopatest-none"):
-        Labeller("lo", netns="/run/netns/sopatest-none")
+        Labeller("lo", netns="/run/netns/sopatest-none").load()
 
 
 def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
@@ -298,13 +299,13 @@ def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
         ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"], check=True
     )
     with pytest.raises(libbpf.BpfLoadError, match="invalid access to packet"):
-        libbpf.Object(tmp_path / "wild.o")
+        libbpf.Object(tmp_path / "wild.o").load()
 
 
 def test_without_privileges_the_error_says_so() -> None:
     program = f"import sys; sys.path.insert(0, {str(ROOT)!r})\n" + (
         "from sopa_ryu.agent.kernel import libbpf; from sopa_ryu.agent.labeller import Labeller\n"
-        "try: Labeller('lo')\n"
+        "try: Labeller('lo').load()\n"
         "except libbpf.BpfUnavailable as error: print(error)\n"
     )
     # a user namespace takes the privileges away and leaves the files readable, wherever this checkout lies

@@ -26,7 +26,7 @@ from tests.helpers.frames import (
     tcp,
 )
 
-MakeTagger = Callable[..., Labeller]
+MakeLabeller = Callable[..., Labeller]
 HALF = 2
 
 
@@ -35,8 +35,8 @@ def counted(labeller: Labeller, half: int = HALF) -> dict[Label, int]:
 
 
 @pytest.mark.parametrize("carrier", Carrier)
-def test_a_packet_counts_under_the_word_that_it_carries(make_tagger: MakeTagger, carrier: Carrier) -> None:
-    labeller = make_tagger(carrier=carrier)
+def test_a_packet_counts_under_the_word_that_it_carries(make_labeller: MakeLabeller, carrier: Carrier) -> None:
+    labeller = make_labeller(carrier=carrier)
     labeller.swap(table())
     carried: Counter[Label] = Counter()
     for number in range(300):
@@ -49,8 +49,8 @@ def test_a_packet_counts_under_the_word_that_it_carries(make_tagger: MakeTagger,
 
 
 @pytest.mark.parametrize("carrier", Carrier)
-def test_what_goes_out_without_a_path_counts_under_none(make_tagger: MakeTagger, carrier: Carrier) -> None:
-    labeller = make_tagger(carrier=carrier)
+def test_what_goes_out_without_a_path_counts_under_none(make_labeller: MakeLabeller, carrier: Carrier) -> None:
+    labeller = make_labeller(carrier=carrier)
     labeller.run(tcp())  # no table yet
     labeller.swap(table())
     full_header = tcp(options=bytes([1] * 40))
@@ -62,8 +62,8 @@ def test_what_goes_out_without_a_path_counts_under_none(make_tagger: MakeTagger,
     assert labeller.counters()["labelled"] == 0
 
 
-def test_every_kind_of_packet_counts_once_whatever_happens_to_its_turn(make_tagger: MakeTagger) -> None:
-    labeller = make_tagger(flows=1)
+def test_every_kind_of_packet_counts_once_whatever_happens_to_its_turn(make_labeller: MakeLabeller) -> None:
+    labeller = make_labeller(flows=1)
     labeller.swap(table())
     frames = [ip(ports(1, 2), proto=proto) for proto in (UDP, SCTP)] + [echo(9), tcp(fragment=0x2000), tcp(vlan=5)]
     for frame in frames:

@@ -41,7 +41,7 @@ from tests.helpers.frames import (
 )
 
 UNSPEC = 0xFFFFFFFF
-MakeTagger = Callable[..., Labeller]
+MakeLabeller = Callable[..., Labeller]
 
 
 def words(labeller: Labeller, frame: bytes, count: int) -> list[Label | None]:
@@ -97,12 +97,12 @@ def test_the_position_is_exact_beyond_32_bits_of_packets(labeller: Labeller) -> 
     labeller.swap(table(inter_pod=three))
     key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
     n = 2**32 - 5
-    libbpf.update(labeller._flows_fd, struct.pack("=IIII", *key), struct.pack("=QQ", n, 0))
+    libbpf.update(labeller._object.map_fd("flows"), struct.pack("=IIII", *key), struct.pack("=QQ", n, 0))
     assert words(labeller, tcp(), 12) == [table(inter_pod=three).choose(key, n + step) for step in range(12)]
 
 
-def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_tagger: MakeTagger) -> None:
-    labeller = make_tagger(flows=64)
+def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labeller: MakeLabeller) -> None:
+    labeller = make_labeller(flows=64)
     labeller.swap(table())
     for port in range(2000):
         assert words(labeller, tcp(sport=port), 1)[0] in INTER_POD
@@ -139,11 +139,13 @@ def test_program_and_twin_choose_alike_for_thousands_of_packets(labeller: Labell
 
 
 @pytest.mark.parametrize("policy", set(Policy) - {Policy.FLOWLET})  # time decides, too
-def test_one_seed_decides_every_choice_and_another_decides_otherwise(make_tagger: MakeTagger, policy: Policy) -> None:
+def test_one_seed_decides_every_choice_and_another_decides_otherwise(
+    make_labeller: MakeLabeller, policy: Policy
+) -> None:
     flows = [frame for frame, _ in random_flows(random.Random(5), 60)]
     taken = []
     for seed in (11, 11, 12):
-        labeller = make_tagger()
+        labeller = make_labeller()
         labeller.swap(table(seed=seed, policy=policy))
         taken.append([word for frame in flows for word in words(labeller, frame, 5)])
     assert taken[0] == taken[1]

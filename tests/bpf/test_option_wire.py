@@ -279,6 +279,7 @@ def test_the_successor_of_a_killed_agent_restores_the_mtu(pair: Pair, tmp_path: 
     for _ in range(2):
         leave_behind(HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4))
         killed = Labeller("host0", netns=pair.host, carrier=Carrier.OPTION)
+        killed.load()
         killed.swap(table())
         killed.attach()
         killed.close()
@@ -374,11 +375,9 @@ def test_no_packet_passes_unseen_while_it_is_replaced(pair: Pair, ends: Ends) ->
 
 
 def test_another_xdp_program_is_left_alone(pair: Pair) -> None:
-    stranger = Object(EMPTY)
-    with inside(pair.peer):
+    with Object(EMPTY) as stranger, inside(pair.peer):
         index = socket.if_nametoindex("peer0")
         xdp.attach(index, stranger.program_fd("empty_xdp"), Mode.GENERIC, None)
-    stranger.close()
     port = Interface("peer0", pair.peer)
     for act in (edge_parser.attach, edge_parser.detach):
         with pytest.raises(

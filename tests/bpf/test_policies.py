@@ -19,7 +19,7 @@ from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
 
-MakeTagger = Callable[..., Labeller]
+MakeLabeller = Callable[..., Labeller]
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
 MANY = tuple((up1, up2) for up2 in range(24) for up1 in range(24))
 
@@ -136,10 +136,10 @@ def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(labeller: 
 def set_last_packet(labeller: Labeller, ago_ns: int, sport: int = 40000) -> None:
     """Have the flow's last packet come so long ago."""
     key = struct.pack("=IIII", *key_of(sport))
-    value = libbpf.lookup(labeller._flows_fd, key, 16)
+    value = libbpf.lookup(labeller._object.map_fd("flows"), key, 16)
     assert value is not None
     turns, _ = struct.unpack("=QQ", value)
-    libbpf.update(labeller._flows_fd, key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
+    libbpf.update(labeller._object.map_fd("flows"), key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
 
 
 def test_flows_have_gaps_of_their_own(labeller: Labeller) -> None:
@@ -222,8 +222,8 @@ def test_cells_take_the_candidates_in_the_interleaved_order(labeller: Labeller) 
 
 
 @pytest.mark.parametrize("policy", STATEFUL)
-def test_both_carriers_choose_alike(make_tagger: MakeTagger, policy: Policy) -> None:
-    mac, option = make_tagger(), make_tagger(carrier=Carrier.OPTION)
+def test_both_carriers_choose_alike(make_labeller: MakeLabeller, policy: Policy) -> None:
+    mac, option = make_labeller(), make_labeller(carrier=Carrier.OPTION)
     for labeller in (mac, option):
         labeller.swap(table(policy=policy)._replace(parameter=10**9 if policy is Policy.FLOWLET else 3000))
     for number in range(200):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import struct
+from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
@@ -26,20 +27,17 @@ class FastRecoveries:
 
     def __enter__(self) -> FastRecoveries:
         build([OBJECT])
-        self._object = libbpf.Object(OBJECT)
-        try:
-            self._link = self._object.trace("state_set")
-        except BaseException:
-            self._object.close()
-            raise
-        self._flows = self._object.map_fd("flows")
+        with ExitStack() as opened:
+            program = opened.enter_context(libbpf.Object(OBJECT))
+            opened.callback(os.close, program.trace("state_set"))
+            self._flows = program.map_fd("flows")
+            self._opened = opened.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self._link)
-        self._object.close()
+        self._opened.close()
 
     def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:
         """Return how often a connection has entered fast recovery so far.

@@ -129,74 +129,89 @@ class Outcome(NamedTuple):
 
 
 class Object:
-    """A loaded object file: its programs and maps. Closing it leaves what is attached in place.
+    """An object file from clang, loaded for as long as the context lasts; what is attached by then stays attached.
 
     Parameters
     ----------
     path : Path
-        An ELF file from clang.
     max_entries : dict, optional
         Sizes of maps by name, in place of those in the file.
-
-    Raises
-    ------
-    BpfUnavailable, BpfLoadError
     """
 
     def __init__(self, path: Path, max_entries: dict[str, int] | None = None) -> None:
+        self.path, self._max_entries = path, max_entries or {}
         self._pointer: int | None = None
-        if not path.exists():
-            raise BpfLoadError(f"{path} has not been built: python -m sopa_ryu.agent.kernel.build")
-        lib = _lib()
-        self._pointer = lib.bpf_object__open_file(os.fsencode(path), None)
+
+    def __enter__(self) -> Object:
+        self.load()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def load(self) -> None:
+        """Load the programs and create the maps.
+
+        Raises
+        ------
+        BpfUnavailable, BpfLoadError
+            If the file has not been built, or the kernel refuses it.
+        """
+        if not self.path.exists():
+            raise BpfLoadError(f"{self.path} has not been built: python -m sopa_ryu.agent.kernel.build")
+        self._pointer = _lib().bpf_object__open_file(os.fsencode(self.path), None)
         if not self._pointer:
-            raise BpfLoadError(f"cannot read {path}: {_reason(ctypes.get_errno())}")
+            raise BpfLoadError(f"cannot read {self.path}: {_reason(ctypes.get_errno())}")
         try:
-            for name, entries in (max_entries or {}).items():
-                found = self._find("map", name)
-                check(
-                    call("bpf_map__set_max_entries", c_void_p(found), c_uint32(entries)),
-                    f"cannot resize {name}",
-                )
+            for name, entries in self._max_entries.items():
+                found = c_void_p(self._find("map", name))
+                check(call("bpf_map__set_max_entries", found, c_uint32(entries)), f"cannot resize {name}")
             check(
                 call("bpf_object__load", c_void_p(self._pointer)),
-                f"the kernel refused {path.name}",
+                f"the kernel refused {self.path.name}",
                 BpfLoadError,
             )
-        except BpfError:
+        except BaseException:
             self.close()
             raise
 
-    def _find(self, kind: str, name: str) -> int:
-        find = getattr(_lib(), f"bpf_object__find_{kind}_by_name")
-        found: int | None = find(c_void_p(self._pointer), name.encode())
-        if not found:
-            raise BpfLoadError(
-                f"the object has no {kind} {name}: rebuild it with python -m sopa_ryu.agent.kernel.build --force"
-            )
-        return found
-
-    def map_fd(self, name: str) -> int:
-        """The descriptor of a map, open until the object is closed."""
-        return call("bpf_map__fd", c_void_p(self._find("map", name)))
-
-    def program_fd(self, name: str) -> int:
-        """The descriptor of a program, open until the object is closed."""
-        return call("bpf_program__fd", c_void_p(self._find("program", name)))
-
-    def trace(self, name: str) -> int:
-        """Attach a tracing program to what its section names; the descriptor that keeps it there until it is closed."""
-        return check(
-            call("bpf_raw_tracepoint_open", None, self.program_fd(name)),
-            f"cannot attach {name} (does this kernel have CONFIG_BPF_EVENTS?)",
-            AttachError,
-        )
+    @property
+    def loaded(self) -> bool:
+        """True between `load` and `close`."""
+        return bool(self._pointer)
 
     def close(self) -> None:
         """Close all descriptors; a second call does nothing."""
         if self._pointer:
             _lib().bpf_object__close(c_void_p(self._pointer))
             self._pointer = None
+
+    def map_fd(self, name: str) -> int:
+        """Return the descriptor of a map, open until the object is closed."""
+        return call("bpf_map__fd", c_void_p(self._find("map", name)))
+
+    def program_fd(self, name: str) -> int:
+        """Return the descriptor of a program, open until the object is closed."""
+        return call("bpf_program__fd", c_void_p(self._find("program", name)))
+
+    def trace(self, name: str) -> int:
+        """Attach a tracing program to what its section names; return the descriptor that keeps it there until closed."""
+        return check(
+            call("bpf_raw_tracepoint_open", None, self.program_fd(name)),
+            f"cannot attach {name} (does this kernel have CONFIG_BPF_EVENTS?)",
+            AttachError,
+        )
+
+    def _find(self, kind: str, name: str) -> int:
+        if not self._pointer:
+            raise BpfLoadError(f"{self.path.name} is not loaded")
+        find = getattr(_lib(), f"bpf_object__find_{kind}_by_name")
+        found: int | None = find(c_void_p(self._pointer), name.encode())
+        if not found:
+            raise BpfLoadError(
+                f"{self.path.name} has no {kind} {name}: rebuild it with python -m sopa_ryu.agent.kernel.build --force"
+            )
+        return found
 
 
 def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> Outcome:

@@ -42,13 +42,18 @@ class Policy(IntEnum):
     FLOWCELL = 5
     """The next candidate after so many bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
 
+    @property
+    def option_name(self) -> str:
+        """The policy's name on the command line, such as ``round-robin``."""
+        return self.name.lower().replace("_", "-")
+
     @classmethod
     def named(cls, name: str) -> Policy:
-        """The policy of a command line's name (``round-robin``); `ValueError` that lists the names otherwise."""
+        """Return the policy of a name on the command line; `ValueError` with all names for an unknown one."""
         try:
             return cls[name.upper().replace("-", "_")]
         except KeyError:
-            names = ", ".join(policy.name.lower().replace("_", "-") for policy in cls)
+            names = ", ".join(policy.option_name for policy in cls)
             raise ValueError(f"unknown policy {name!r}: choose from {names}") from None
 
 
@@ -83,6 +88,11 @@ class PathTable(NamedTuple):
     seed: int = 0
     policy: Policy = Policy.ROUND_ROBIN
     parameter: int = 0
+
+    @property
+    def cut_off(self) -> int:
+        """The number of racks to which no path is left."""
+        return self.destinations.count(-1)
 
     @property
     def words(self) -> int:

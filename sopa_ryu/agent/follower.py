@@ -1,0 +1,201 @@
+"""The decisions of a host agent: what a message of the controller leads to, and when to connect again. Pure.
+
+`HostAgent` carries them out. A message leads to an answer, or to a path table that has to be loaded before the answer is known:
+a version is acknowledged only after its table is in force, and a table that cannot be loaded leaves the old one in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from sopa_ryu.agent.paths.path_sets import PathSets
+from sopa_ryu.agent.paths.path_table import PathTable, Policy
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.fabric.view import View
+
+LOG = logging.getLogger("sopa.agent")
+
+MIN_RETRY_SECONDS = 0.5
+MAX_RETRY_SECONDS = 5.0
+LOAD_RETRY_SECONDS = 2.0
+
+
+class Answer(NamedTuple):
+    """A message for the controller, to be sent after a delay in seconds."""
+
+    text: str
+    delay: float = 0.0
+    settle: bool = False
+    """Make room for the next path table meanwhile: one has just been replaced."""
+
+
+class Load(NamedTuple):
+    """A path table to put in force, before `Follower.loaded` or `Follower.not_loaded` says what to answer."""
+
+    view: View
+    table: PathTable
+    attach: bool
+    """Attach the program afterwards: until now that of a killed agent has labelled, or none."""
+
+
+class Follower:
+    """The state of one agent that follows the controller.
+
+    Parameters
+    ----------
+    address : IPv4Address
+        The host's, in the fabric.
+    controller : str
+        The controller's URL, for log lines.
+    seed : int
+        32 bits that decide every flow's start, every random choice and the jitter of retries.
+    policy : Policy
+    parameter : int
+        The policy's (`PathTable.parameter`); 0 for its default.
+
+    Attributes
+    ----------
+    view : View or None
+        The state of the fabric whose path table is in force; None before the first.
+    connected : bool
+        True while the channel to the controller is open.
+    swaps, refused : int
+        Path tables put in force, and messages refused, so far.
+    cut_off : int
+        Racks to which no path is left.
+    """
+
+    def __init__(
+        self,
+        address: IPv4Address,
+        controller: str,
+        *,
+        seed: int = 0,
+        policy: Policy = Policy.ROUND_ROBIN,
+        parameter: int = 0,
+    ) -> None:
+        self.address, self.controller = address, controller
+        self.seed, self.policy, self.parameter = seed, policy, parameter
+        self.view: View | None = None
+        self.connected = False
+        self.swaps = self.refused = self.cut_off = 0
+        self._sets: PathSets | None = None
+        self._attached = False
+        self._retry_seconds = MIN_RETRY_SECONDS
+        self._reported = False
+        self._jitter = random.Random(f"{seed} {address}")
+
+    def start(self, inherited: bool) -> bool:
+        """Return True if the program is to be attached now.
+
+        Parameters
+        ----------
+        inherited : bool
+            A killed agent's program is on the interface: it goes on labelling until there is a table to take its place.
+        """
+        self._attached = not inherited
+        return self._attached
+
+    # -- the connection --------------------------------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Note that the channel is open."""
+        LOG.info("%s: connected to controller %s", self.address, self.controller)
+        self.connected, self._reported = True, False
+        self._retry_seconds = MIN_RETRY_SECONDS
+
+    def disconnect(self, problem: str) -> float:
+        """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
+
+        The problem is logged once, until there has been a connection again.
+        """
+        self.connected = False
+        if not self._reported:
+            LOG.warning(
+                "%s: no controller at %s: %s; %s; retrying every %g s or sooner; check the controller and the network to it",
+                self.address,
+                self.controller,
+                problem,
+                "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
+                MAX_RETRY_SECONDS,
+            )
+            self._reported = True
+        delay = self._retry_seconds
+        self._retry_seconds = min(2 * delay, MAX_RETRY_SECONDS)
+        return delay * self._jitter.uniform(0.5, 1.0)
+
+    # -- messages --------------------------------------------------------------------------------------------------------
+
+    def receive(self, text: str | bytes) -> Answer | Load:
+        """Return what to answer to a message of the controller, or the path table that it leads to."""
+        try:
+            view = protocol.receive(text, self.view, self.address)
+        except GapError as error:
+            LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
+            return Answer(protocol.RESYNC)
+        except ProtocolError as error:
+            self.refused += 1
+            LOG.error(
+                "%s: message of the controller refused (%d so far): %s; its path sets stay in force; check the versions of "
+                "controller and agent",
+                self.address,
+                self.refused,
+                error,
+            )
+            return self._ack()
+        table = None if view is None or view is self.view else self._follow(view)
+        if view is None or table is None:
+            self.view = view
+            return self._ack()
+        return Load(view, table, attach=not self._attached)
+
+    def loaded(self, load: Load) -> Answer:
+        """Return the answer after a path table is in force, and the program attached."""
+        self.view, self._attached = load.view, True
+        self.swaps += 1
+        self._report(load)
+        return self._ack()._replace(settle=True)
+
+    def not_loaded(self, error: Exception) -> Answer:
+        """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
+        self._sets = None  # the next table is complete, whatever this one would have changed
+        LOG.error(
+            "%s: new path sets cannot be loaded: %s; the old ones stay in force for another %g s",
+            self.address,
+            error,
+            LOAD_RETRY_SECONDS,
+        )
+        return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+
+    def _ack(self) -> Answer:
+        return Answer(protocol.ack(self.view, self.refused))
+
+    def _follow(self, view: View) -> PathTable | None:
+        tree = view.failures.tree
+        if self._sets is None or self._sets.tree != tree:
+            self._sets = PathSets(tree, tree.host_by_ip(self.address), self.seed, self.policy, self.parameter)
+        return self._sets.follow(view.failures)
+
+    def _report(self, load: Load) -> None:
+        LOG.info(
+            "%s: version %d in force: %d path sets for %d racks, %s",
+            self.address,
+            load.view.version,
+            len(load.table.sets),
+            len(load.table.destinations),
+            self.policy.option_name,
+        )
+        cut_off = load.table.cut_off
+        if cut_off:
+            LOG.warning(
+                "%s: no path is left to %d racks; packets for them go unlabelled; sopa failures lists what has failed",
+                self.address,
+                cut_off,
+            )
+        elif self.cut_off:
+            LOG.info("%s: there are paths to every rack again", self.address)
+        self.cut_off = cut_off

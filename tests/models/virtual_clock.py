@@ -1,0 +1,63 @@
+"""An asyncio event loop whose clock is virtual: nobody waits, timers run in their order, and threads are simulated."""
+
+from __future__ import annotations
+
+import asyncio
+import selectors
+from collections.abc import Callable
+from typing import Any
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """An event loop that jumps to the next timer when nothing else is to be done.
+
+    Attributes
+    ----------
+    now : float
+        The virtual time in seconds.
+    thread_seconds : float
+        How long anything takes that is given to a thread (`asyncio.to_thread`); it is done in the loop's own thread at the end.
+    in_threads : int
+        How many such calls are under way.
+    """
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.thread_seconds = 0.015
+        self.in_threads = 0
+        super().__init__(_JumpingSelector(self))
+
+    def time(self) -> float:
+        return self.now
+
+    def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        done = self.create_future()
+
+        self.in_threads += 1
+
+        def work() -> None:
+            self.in_threads -= 1
+            if done.cancelled():
+                return
+            try:
+                done.set_result(func(*args))
+            except Exception as error:
+                done.set_exception(error)
+
+        self.call_later(self.thread_seconds, work)
+        return done
+
+    def advance(self, seconds: float) -> None:
+        """Run everything that happens within so many seconds."""
+        self.run_until_complete(asyncio.sleep(seconds))
+
+
+class _JumpingSelector(selectors.DefaultSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "nothing will ever happen: the loop waits for what is not simulated"
+        self._loop.now += max(0.0, timeout)
+        return super().select(0)

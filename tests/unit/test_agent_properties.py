@@ -1,0 +1,193 @@
+"""Whatever happens to an agent and its controller, packets are labelled by what was acknowledged last."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from ipaddress import IPv4Address
+from unittest.mock import patch
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from sopa_ryu.agent import host_agent
+from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.follower import Follower
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import PathTable, Policy
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.protocol import Ack
+from sopa_ryu.fabric.view import View
+from tests.models.memory_channel import MemoryController
+from tests.models.memory_labeller import MemoryInterface, MemoryLabeller
+from tests.models.virtual_clock import VirtualLoop
+
+ADDRESS = IPv4Address("10.0.0.2")
+OPTIONS = Options("http://192.0.2.1:8080", seed=7)
+QUIET_SECONDS = 60.0
+NUMBERS = st.integers(0, 200)
+SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])
+
+
+def table_of(view: View) -> PathTable:
+    """The table that follows from a view, computed from nothing."""
+    tree = view.failures.tree
+    return path_table(tree, tree.host_by_ip(ADDRESS), view.failures, OPTIONS.seed, Policy.ROUND_ROBIN)
+
+
+def garbage(now: View) -> list[str | bytes]:
+    """Messages that an agent must refuse, or that change nothing for it."""
+    snapshot = json.loads(protocol.snapshot(now, ADDRESS))
+    base = {"type": "delta", "epoch": now.epoch, "base": now.version, "version": now.version + 1}
+    return [
+        "{",
+        b"\x00\xff",
+        "[]",
+        "{}",
+        json.dumps({"type": "of a later controller"}),
+        json.dumps({**snapshot, "host": "10.0.0.3"}),
+        json.dumps({**snapshot, "version": now.version - 1}),
+        json.dumps({**snapshot, "k": 5}),
+        json.dumps({**snapshot, "failures": {"a9_9": "down"}}),
+        json.dumps({**base, "failed": {"x": "down"}, "healed": []}),
+        json.dumps({**base, "failed": {}, "healed": ["nothing"]}),
+        json.dumps({**base, "version": now.version, "failed": {}, "healed": []}),
+        json.dumps({**base, "base": now.version + 5, "version": now.version + 6, "failed": {}, "healed": []}),
+        protocol.PING,
+    ]
+
+
+class AgentMachine(RuleBasedStateMachine):
+    """One agent on an in-memory interface, and one controller."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.loop = VirtualLoop()
+        self.interface = MemoryInterface()
+        self.controller = MemoryController(ADDRESS, self.check_ack)
+        self.acknowledged: View | None = None
+        self.patched = patch.object(host_agent, "connect", self.controller.connect)
+        self.patched.start()
+        self.start()
+
+    def start(self) -> None:
+        self.labeller = MemoryLabeller(self.interface)
+        follower = Follower(ADDRESS, OPTIONS.controller, seed=OPTIONS.seed)
+        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller)  # type: ignore[arg-type]
+        self.agent.start()
+        self.task = self.loop.create_task(self.agent.run())
+
+    def end(self) -> None:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+
+    def check_ack(self, ack: Ack) -> None:
+        """Nothing is acknowledged before its table is in force."""
+        if ack.epoch:
+            self.acknowledged = self.controller.views[ack.epoch, ack.version]
+            assert self.interface.in_force == table_of(self.acknowledged)
+
+    # -- what may happen --------------------------------------------------------------------------------------------------
+
+    @rule(seconds=SECONDS)
+    def wait(self, seconds: float) -> None:
+        self.loop.advance(seconds)
+        assert not self.task.done()
+
+    @rule(number=NUMBERS, seconds=SECONDS)
+    def fail_or_heal(self, number: int, seconds: float) -> None:
+        self.controller.toggle(number)
+        self.wait(seconds)
+
+    @rule(number=NUMBERS)
+    def leave_a_gap(self, number: int) -> None:
+        self.controller.lose = 1
+        self.controller.toggle(number)
+
+    @rule(which=st.integers(0, 13), seconds=SECONDS)
+    def send_garbage(self, which: int, seconds: float) -> None:
+        self.controller.say(garbage(self.controller.now)[which])
+        self.wait(seconds)
+
+    @rule(count=st.integers(1, 3), numbers=st.lists(NUMBERS, max_size=3), which=st.integers(0, 13), seconds=SECONDS)
+    def refuse_loads(self, count: int, numbers: list[int], which: int, seconds: float) -> None:
+        self.labeller.tables.refusals = count
+        for number in numbers:
+            self.controller.toggle(number)
+        self.send_garbage(which, seconds)
+
+    @rule()
+    def lose_the_connection(self) -> None:
+        self.controller.cut()
+
+    @rule(up=st.booleans())
+    def controller_goes_or_comes(self, up: bool) -> None:
+        self.controller.up = up
+        if not up:
+            self.controller.cut()
+
+    @rule(k=st.sampled_from([4, 4, 6]))
+    def restart_the_controller(self, k: int) -> None:
+        self.controller.restart(k)
+
+    @rule()
+    def kill_the_agent_and_start_another(self) -> None:
+        self.end()
+        self.start()
+
+    @rule()
+    def stop_the_agent_and_start_another(self) -> None:
+        self.end()
+        self.labeller.detach()
+        self.interface.history.clear()
+        self.interface.history.append(None)
+        self.acknowledged = None
+        self.start()
+
+    # -- what must hold ---------------------------------------------------------------------------------------------------
+
+    @invariant()
+    def every_table_was_one_of_the_controllers_and_stayed_until_the_next(self) -> None:
+        tables = self.interface.history[1:]
+        assert None not in tables, "packets went unlabelled although there was a table"
+        known = (table_of(view) for view in reversed(self.controller.views.values()))
+        assert all(any(table == one for one in known) for table in reversed(tables)), "an order that nobody sent"
+        self.interface.history[:] = self.interface.history[-1:]
+
+    @invariant()
+    def one_thread_at_a_time_uses_the_path_tables(self) -> None:
+        assert not self.interface.overlaps
+
+    @rule()
+    def come_to_rest(self) -> None:
+        self.labeller.tables.refusals = self.controller.lose = 0
+        self.controller.up = True
+        self.wait(QUIET_SECONDS)
+        if self.controller.lost:
+            self.controller.toggle(0)  # shows the agent that it has missed something
+            self.wait(QUIET_SECONDS)
+        assert self.acknowledged == self.controller.now
+        assert self.interface.in_force == table_of(self.controller.now)
+        assert self.interface.attached is self.labeller
+        assert self.agent.follower.connected
+
+    def teardown(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        try:
+            self.come_to_rest()
+        finally:
+            self.end()
+            self.patched.stop()
+            self.loop.close()
+
+
+AgentMachine.TestCase.settings = settings(
+    max_examples=100, stateful_step_count=40, deadline=None, database=None, derandomize=True
+)
+TestAgent = AgentMachine.TestCase
