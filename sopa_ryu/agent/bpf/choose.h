@@ -1,4 +1,4 @@
-/* Which path a packet takes: the next of its flow, out of the candidates to its destination's rack. */
+/* Choose a packet's path: the next of its flow, out of the candidate paths to its destination's rack. */
 #ifndef SOPA_CHOOSE_H
 #define SOPA_CHOOSE_H
 
@@ -14,16 +14,17 @@ struct candidates {
 	struct destination_word *destination;
 };
 
+/* An element of a table or of any other array map: of a path table, one 8-byte word. */
 static __always_inline void *word(void *table, __u32 index)
 {
 	return bpf_map_lookup_elem(table, &index);
 }
 
-/* How many candidates LEAST_USED compares: all of k=4's, and with more of them a choice out of so many (Mitzenmacher 2001). */
-#define CHOICES 8
-#define LOOKS_BACK 65536 /* bytes; a path that was of no use for a while does not get everything until it has caught up */
+/* LEAST_USED compares so many candidates at most: all of them at k=4, that many choices beyond (Mitzenmacher 2001). */
+#define MAX_COMPARED 8
+#define LOOKS_BACK 65536 /* bytes: a path that was unusable for a while does not get every packet until it has caught up */
 
-/* The flow's state, new or old; none if it could not be kept. */
+/* Returns the flow's state, a new one for a new flow; null if there is no room. */
 static __always_inline struct flow_state *flow_state(const struct flow_key *key)
 {
 	struct flow_state *state = bpf_map_lookup_elem(&flows, key);
@@ -36,7 +37,7 @@ static __always_inline struct flow_state *flow_state(const struct flow_key *key)
 	return bpf_map_lookup_elem(&flows, key);
 }
 
-/* Which flowlet a packet that comes now belongs to, from 0. */
+/* Returns the number, from 0, of the flowlet that a packet belongs to now. */
 static __always_inline __u64 flowlet(struct flow_state *state, __u64 gap)
 {
 	__u64 now = bpf_ktime_get_ns(), last = state->mark;
@@ -47,13 +48,13 @@ static __always_inline __u64 flowlet(struct flow_state *state, __u64 gap)
 	return state->turns;
 }
 
-/* Which of the candidates from `first` on, beginning with number `start`, has carried least; it is caught up with the others. */
+/* Returns the candidate that has carried least, of those compared from number `start` on; its load catches up with the others'. */
 static __always_inline __u32 least_used(void *table, __u32 first, __u32 start, __u32 count)
 {
 	__u64 least = ~0ULL, most = 0, *chosen = (void *)0;
 	__u32 at = start, found = start;
 
-	for (int i = 0; i < CHOICES; i++) {
+	for (int i = 0; i < MAX_COMPARED; i++) {
 		struct path_word *path;
 		__u64 *load;
 		__u32 place;
@@ -91,7 +92,7 @@ static __always_inline void charge(const struct path_word *path, __u32 bytes)
 		*load += bytes; /* per CPU */
 }
 
-/* The packet's place among the flow's candidates. */
+/* Returns the index of the packet's path in the candidate set. */
 static __always_inline __u32 position(const struct flow_key *key, const struct candidates *from, __u32 bytes)
 {
 	const struct choice_word *choice = from->choice;
@@ -125,7 +126,7 @@ static __always_inline __u32 position(const struct flow_key *key, const struct c
 	return round_robin(hash, parameter->value ? n / parameter->value : n, candidates);
 }
 
-/* Finds the candidates to the flow's destination; returns LABELLED, or the reason why there are none. */
+/* Finds the candidate paths to the flow's destination; returns LABELLED, or the reason why there are none. */
 static __always_inline enum reason find_candidates(const struct flow_key *key, struct candidates *found)
 {
 	struct fabric_word *fabric;
@@ -152,12 +153,12 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 	return LABELLED;
 }
 
-/* Takes the flow's next turn, for a packet of so many bytes. */
+/* Returns the flow's next path, for a packet of so many bytes, and advances the flow. */
 static __always_inline struct path_word *next_path(const struct flow_key *key, const struct candidates *from, __u32 bytes)
 {
 	struct path_word *path = word(from->table, from->destination->first + position(key, from, bytes));
 
-	if (path && from->choice->policy == LEAST_USED) /* also where there was nothing to choose: it fills the path as well */
+	if (path && from->choice->policy == LEAST_USED) /* also where there was no choice: those packets load the path as well */
 		charge(path, bytes);
 	return path;
 }

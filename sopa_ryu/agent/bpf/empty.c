@@ -1,4 +1,4 @@
-/* Do nothing: what BPF_PROG_TEST_RUN costs by itself, which experiments/bench subtracts. */
+/* Programs that do nothing: experiments/bench subtracts what BPF_PROG_TEST_RUN costs by itself. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>

@@ -1,4 +1,4 @@
-/* The hash and the choices made from it. sopa_ryu/agent/paths/flow_hash.py is its twin in Python: change both, or tests fail. */
+/* The flow hash and the choices made from it. sopa_ryu/agent/paths/flow_hash.py is its twin in Python: change both. */
 #ifndef SOPA_FLOWHASH_H
 #define SOPA_FLOWHASH_H
 
@@ -41,7 +41,7 @@ static __always_inline __u32 scaled(__u32 bits, __u32 count)
 	return (__u64)bits * count >> 32;
 }
 
-/* Packet n's turn: every candidate once in each `count` packets, from the flow's own start. 64 bits never wrap. */
+/* The index of packet n's path: every candidate once in each `count` packets, from the flow's own start. 64 bits never wrap. */
 static __always_inline __u32 round_robin(__u32 hash, __u64 n, __u32 count)
 {
 	n += scaled(hash, count);

@@ -1,4 +1,4 @@
-/* What the program shares with the agent (sopa_ryu/agent/paths/path_table.py encodes it): the path table, flow state and counters. */
+/* The maps that program and agent share: path tables (encoded by sopa_ryu/agent/paths/path_table.py), flow state and counters. */
 #ifndef SOPA_MAPS_H
 #define SOPA_MAPS_H
 
@@ -8,8 +8,8 @@
 #include "flowhash.h"
 
 /*
- * One table holds all that a choice depends on, in 8-byte words, in this order. There are two: `turn` tells which one is in force, so
- * that replacing it is one atomic step. The agent fills the other one only once no program can be reading it.
+ * A path table has all that a choice depends on, in 8-byte words, in this order. There are two: the active index tells which one is in
+ * force, so that replacing it is one atomic step. The agent fills the other one only once no program can be reading it.
  */
 struct fabric_word { /* word 0 */
 	__u32 network; /* host order */
@@ -42,7 +42,7 @@ enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, FIRST_DESTINATION 
 
 enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 
-/* Counter numbers: `Reason` in labeller.py. */
+/* Counter numbers: `Reason` in kernel/counters.py. */
 enum reason {
 	LABELLED,
 	NOT_IPV4,
@@ -75,6 +75,7 @@ struct {
 	__array(values, struct path_table);
 } path_tables SEC(".maps");
 
+/* The active index. Its name stays `turn`: an agent of any release finds a killed one's maps by their names. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -84,7 +85,7 @@ struct {
 
 struct flow_state {
 	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended */
-	__u64 mark; /* FLOWLET: when the last packet came; FLOWCELL: bytes so far */
+	__u64 mark; /* FLOWLET: time of the last packet, ns; FLOWCELL: bytes so far */
 };
 
 struct {
@@ -101,7 +102,7 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* Labelled packets by word, at (up1 + 1) * HOPS + up2 + 1, in 8 bits each: a hop not taken, 0xff, comes first. */
+/* Labelled packets by label, at (up1 + 1) * HOPS + up2 + 1, in 8 bits each: a hop not taken, 0xff, comes first. */
 #define HOPS 65 /* none, and the 64 uplinks of a switch at k=128 */
 
 struct {
@@ -111,7 +112,7 @@ struct {
 	__type(value, __u64);
 } path_packets SEC(".maps");
 
-/* LEAST_USED: what each word has carried, in bytes, as far as a choice looks back; places as above. */
+/* LEAST_USED: bytes carried under each label, as far as a choice looks back; places as above. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, HOPS * HOPS);

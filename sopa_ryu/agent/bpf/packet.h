@@ -1,4 +1,4 @@
-/* From a frame to its flow key. */
+/* Read the flow key of a frame. */
 #ifndef SOPA_PACKET_H
 #define SOPA_PACKET_H
 
@@ -15,21 +15,21 @@
 #define ICMP_ECHO_REPLY 0
 #define ICMP_ECHO_REQUEST 8
 #define USUAL_HEADERS (ETH_HLEN + sizeof(struct iphdr) + 8)
-#define LONGEST_HEADERS (ETH_HLEN + 4 + 60 + 8)
+#define MAX_HEADERS (ETH_HLEN + 4 + 60 + 8)
 
 struct vlan_tag {
 	__be16 tci;
 	__be16 protocol;
 };
 
-/* Where a packet's IPv4 header is, and the VLAN tag that is in the frame before it if there is one. */
+/* The offset of a packet's IPv4 header, and the VLAN tag that is in the frame before it if there is one. */
 struct place {
 	__u32 l3;
 	__be16 tci;
 	__u8 tagged;
 };
 
-/* The flow's ports, from byte `offset` of the frame on; 0 for a protocol without any. Returns negative if cut short. */
+/* Reads the flow's ports from byte `offset` of the frame on; 0 for a protocol without any. Returns negative if cut short. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct flow_key *key)
 {
 	void *end = (void *)(long)skb->data_end;
@@ -48,7 +48,7 @@ static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struc
 	return 0;
 }
 
-/* Fills in the key and the place and returns LABELLED, or the reason why this packet gets no label. */
+/* Reads the key and the place; returns LABELLED, or the reason why this packet gets no label. */
 static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_key *key, struct place *at)
 {
 	void *data = (void *)(long)skb->data;
@@ -61,7 +61,7 @@ static __always_inline enum reason read_flow(struct __sk_buff *skb, struct flow_
 	at->tci = 0;
 	at->tagged = 0;
 	if (data + USUAL_HEADERS > end) { /* a short frame, or one whose headers are not in the linear part */
-		bpf_skb_pull_data(skb, skb->len < LONGEST_HEADERS ? skb->len : LONGEST_HEADERS);
+		bpf_skb_pull_data(skb, skb->len < MAX_HEADERS ? skb->len : MAX_HEADERS);
 		data = (void *)(long)skb->data;
 		end = (void *)(long)skb->data_end;
 	}

@@ -1,7 +1,6 @@
 /*
- * tc egress of a host's interface: writes the next path of the packet's flow, as the SOPA option word, into the Ethernet source
- * address (the `mac` carrier: docs/architecture.md, section 4). It drops nothing: what cannot be labelled goes out as it is, and
- * is counted.
+ * tc egress of a host's interface: writes the next path of the packet's flow, as the SOPA label, into the Ethernet source address (the
+ * `mac` carrier, docs/wire-format.md). It drops nothing: a packet that cannot be labelled goes out unchanged, and is counted.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -9,9 +8,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "choose.h"
+#include "label.h"
 #include "maps.h"
 #include "packet.h"
-#include "word.h"
 
 static __always_inline enum reason label(struct __sk_buff *skb)
 {

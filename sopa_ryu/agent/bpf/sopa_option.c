@@ -1,6 +1,7 @@
 /*
  * The `option` carrier (docs/wire-format.md) at a host's interface. tc egress writes the next path of the packet's flow into the IPv4
- * header, as its first option; tc ingress takes such an option out again. What cannot be labelled goes out as it is, and is counted.
+ * header, as its first option; tc ingress takes such an option out again. A packet that cannot be labelled goes out unchanged, and is
+ * counted.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -10,15 +11,15 @@
 #include <bpf/bpf_helpers.h>
 
 #include "choose.h"
+#include "label.h"
 #include "maps.h"
 #include "packet.h"
-#include "word.h"
 
-#define MOST_WORDS 15 /* of an IPv4 header */
-#define MOST_BYTES 65535 /* of an IPv4 packet */
-#define WORD sizeof(struct option_word)
+#define MAX_IHL 15
+#define MAX_BYTES 65535 /* of an IPv4 packet */
+#define LABEL_BYTES sizeof(struct label)
 
-/* What fits through the fabric, in bytes of an IPv4 packet: the interface's MTU before the agent lowered it. */
+/* The largest IPv4 packet that fits through the fabric, in bytes: the interface's MTU before the agent lowered it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -28,7 +29,7 @@ struct {
 
 struct header {
 	struct iphdr ip;
-	struct option_word option;
+	struct label option;
 };
 
 /* The checksum after `added` has been added to the sum of the header's 16-bit words (RFC 1624). */
@@ -60,15 +61,15 @@ static __always_inline enum reason room(struct __sk_buff *skb, __u32 l3, const s
 
 	if (bytes < ip->ihl * 4 || bytes > skb->len - l3)
 		return MALFORMED;
-	if (ip->ihl >= MOST_WORDS)
+	if (ip->ihl >= MAX_IHL)
 		return NO_ROOM;
-	/* What will be cut into segments is cut smaller by as much. */
-	if (!mtu || bytes + WORD > (skb->gso_size ? MOST_BYTES : *mtu))
+	/* The kernel cuts a burst into segments that are smaller by as much. */
+	if (!mtu || bytes + LABEL_BYTES > (skb->gso_size ? MAX_BYTES : *mtu))
 		return TOO_BIG;
 	return LABELLED;
 }
 
-/* The kernel opens no room behind a tag in the frame: it is taken out, and goes on beside the packet, where the kernel keeps it itself. */
+/* The kernel opens no room behind a VLAN tag in the frame: the tag moves to the packet's metadata, where the kernel keeps tags itself. */
 static __always_inline int untag(struct __sk_buff *skb, struct place *at)
 {
 	if (!at->tagged)
@@ -84,17 +85,17 @@ static __always_inline int tag(struct __sk_buff *skb, const struct place *at)
 
 static __always_inline enum reason write(struct __sk_buff *skb, struct place *at, struct header *header)
 {
-	__u16 word = header->option.up1 << 8 | header->option.up2;
+	__u16 hops = header->option.up1 << 8 | header->option.up2;
 
 	header->option.type = OPTION_TYPE;
 	header->option.length = OPTION_LENGTH;
 	header->ip.ihl++;
-	header->ip.tot_len = bpf_htons(bpf_ntohs(header->ip.tot_len) + WORD);
-	header->ip.check = adjusted(header->ip.check, 0x0100 + WORD + (OPTION_TYPE << 8 | OPTION_LENGTH) + word);
-	if (bpf_skb_adjust_room(skb, WORD, BPF_ADJ_ROOM_NET, 0))
+	header->ip.tot_len = bpf_htons(bpf_ntohs(header->ip.tot_len) + LABEL_BYTES);
+	header->ip.check = adjusted(header->ip.check, 0x0100 + LABEL_BYTES + (OPTION_TYPE << 8 | OPTION_LENGTH) + hops);
+	if (bpf_skb_adjust_room(skb, LABEL_BYTES, BPF_ADJ_ROOM_NET, 0))
 		return NOT_WRITABLE;
 	if (bpf_skb_store_bytes(skb, at->l3, header, sizeof(*header), 0))
-		return REASONS; /* neither the old packet nor the new one */
+		return REASONS; /* room without an option: malformed */
 	return LABELLED;
 }
 
@@ -144,7 +145,7 @@ int sopa_option(struct __sk_buff *skb)
 {
 	enum reason reason = label(skb);
 
-	if (reason == REASONS) { /* no memory in the middle of it: nothing malformed goes out */
+	if (reason == REASONS) { /* no memory half-way: a malformed packet is not sent */
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;
 	}
@@ -157,9 +158,9 @@ int sopa_strip(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data;
 	struct header header;
-	__u32 bytes, words;
+	__u32 bytes, added;
 
-	/* The kernel has taken a VLAN tag out before. */
+	/* The kernel has already moved a VLAN tag to the metadata. */
 	if (data + ETH_HLEN + sizeof(header) > (void *)(long)skb->data_end) {
 		if (bpf_skb_load_bytes(skb, ETH_HLEN, &header, sizeof(header)))
 			return TC_ACT_UNSPEC;
@@ -173,16 +174,16 @@ int sopa_strip(struct __sk_buff *skb)
 	bytes = bpf_ntohs(header.ip.tot_len);
 	if (bytes < header.ip.ihl * 4 || bytes > skb->len - ETH_HLEN)
 		return TC_ACT_UNSPEC; /* IP will drop it */
-	words = (0xffff - 0x0100) + (0xffff - WORD) + (0xffff - (OPTION_TYPE << 8 | OPTION_LENGTH)) +
+	added = (0xffff - 0x0100) + (0xffff - LABEL_BYTES) + (0xffff - (OPTION_TYPE << 8 | OPTION_LENGTH)) +
 		(0xffff - (header.option.up1 << 8 | header.option.up2));
 	header.ip.ihl--;
-	header.ip.tot_len = bpf_htons(bytes - WORD);
-	header.ip.check = adjusted(header.ip.check, words);
-	if (bpf_skb_adjust_room(skb, -(__s32)WORD, BPF_ADJ_ROOM_NET, 0)) {
+	header.ip.tot_len = bpf_htons(bytes - LABEL_BYTES);
+	header.ip.check = adjusted(header.ip.check, added);
+	if (bpf_skb_adjust_room(skb, -(__s32)LABEL_BYTES, BPF_ADJ_ROOM_NET, 0)) {
 		count(NOT_STRIPPED);
-		return TC_ACT_UNSPEC; /* IP accepts an option that it does not know */
+		return TC_ACT_UNSPEC; /* IP accepts an unknown option */
 	}
-	/* A network card may have summed up the packet: what the kernel knows of that has to follow. */
+	/* The sum of the packet that a network card gave the kernel has to follow. */
 	if (bpf_skb_store_bytes(skb, ETH_HLEN, &header, sizeof(header.ip), BPF_F_RECOMPUTE_CSUM)) {
 		count(NOT_STRIPPED);
 		return TC_ACT_SHOT;

@@ -1,6 +1,6 @@
 /*
- * XDP at an edge switch's port towards a host, for the `option` carrier (docs/wire-format.md): copies the option word of an IPv4 packet
- * into its Ethernet source address, where OpenFlow can match it. No host can write it there itself. Every packet passes.
+ * XDP at an edge switch's port towards a host, for the `option` carrier (docs/wire-format.md): copies the label of an IPv4 packet into
+ * its Ethernet source address, where OpenFlow can match it, and clears an address that a host has written as one. Every packet passes.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -8,7 +8,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "word.h"
+#include "label.h"
 
 struct vlan_tag {
 	__be16 tci;
@@ -17,10 +17,10 @@ struct vlan_tag {
 
 struct header {
 	struct iphdr ip;
-	struct option_word option;
+	struct label option;
 };
 
-/* Counter numbers: `Seen` in parser.py. */
+/* Counter numbers: `Seen` in edge_parser.py. */
 enum seen { BELIEVED, UNLABELLED, MALFORMED, RESERVED, FORGED, SEEN };
 
 struct {
@@ -38,8 +38,8 @@ static __always_inline void count(__u32 seen)
 		(*value)++;
 }
 
-/* BELIEVED with the word in `option`, or what was found instead. */
-static __always_inline enum seen find(struct xdp_md *ctx, struct option_word *option)
+/* Returns BELIEVED with the label in `label`, or what was found instead. */
+static __always_inline enum seen find(struct xdp_md *ctx, struct label *label)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
@@ -67,8 +67,8 @@ static __always_inline enum seen find(struct xdp_md *ctx, struct option_word *op
 	if (header->option.length != OPTION_LENGTH || bytes < header->ip.ihl * 4 ||
 	    bytes > bpf_xdp_get_buff_len(ctx) - ((void *)header - data))
 		return MALFORMED;
-	*option = header->option;
-	if (option->up1 == UNUSED_HOP && option->up2 != UNUSED_HOP)
+	*label = header->option;
+	if (label->up1 == UNUSED_HOP && label->up2 != UNUSED_HOP)
 		return RESERVED;
 	return BELIEVED;
 }
@@ -78,19 +78,19 @@ int sopa_parser(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct ethhdr *eth = data;
-	struct option_word option;
+	struct label label;
 	enum seen seen;
 
 	if ((void *)(eth + 1) > end)
 		return XDP_PASS;
-	seen = find(ctx, &option);
+	seen = find(ctx, &label);
 	if (seen == BELIEVED) {
 		eth->h_source[0] = CARRIER_PREFIX_0;
 		eth->h_source[1] = CARRIER_PREFIX_1;
-		__builtin_memcpy(eth->h_source + 2, &option, sizeof(option));
+		__builtin_memcpy(eth->h_source + 2, &label, sizeof(label));
 	} else if (eth->h_source[0] == CARRIER_PREFIX_0 && eth->h_source[1] == CARRIER_PREFIX_1 &&
 		   eth->h_source[2] == OPTION_TYPE && eth->h_source[3] == OPTION_LENGTH) {
-		eth->h_source[2] = 0; /* no word any more */
+		eth->h_source[2] = 0; /* no label any more */
 		seen = FORGED;
 	}
 	count(seen);

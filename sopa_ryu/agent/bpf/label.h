@@ -1,0 +1,21 @@
+/* The SOPA label, 9e 04 up1 up2 (docs/wire-format.md); flowrules/label.py is its twin in Python. */
+#ifndef SOPA_LABEL_H
+#define SOPA_LABEL_H
+
+#include <linux/types.h>
+
+#define OPTION_TYPE 0x9e /* RFC 4727: copied, class 0, number 30 */
+#define OPTION_LENGTH 4
+#define UNUSED_HOP 0xff
+/* Before the label in the Ethernet source address that switches match: locally administered. */
+#define CARRIER_PREFIX_0 0x02
+#define CARRIER_PREFIX_1 0x53
+
+struct label {
+	__u8 type;
+	__u8 length;
+	__u8 up1;
+	__u8 up2;
+};
+
+#endif
