@@ -31,6 +31,8 @@ class AgentSession:
     Attributes
     ----------
     host : Host
+    name : str
+        The host's.
     peer : str
         The address that it connected from.
     carrier : str or None
@@ -53,6 +55,7 @@ class AgentSession:
     """
 
     host: Host
+    name: str
     peer: str
     carrier: str | None
     connection: Any

@@ -203,19 +203,14 @@ class Notifier:
         """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
         if former is not None:
-            LOG.warning("agent of %s connected twice: the connection from %s is cut", self.tree.name(host), former.peer)
+            LOG.warning("agent of %s connected twice: the connection from %s is cut", former.name, former.peer)
             self._close(former)
-        session = self.sessions[host] = AgentSession(host, peer, carrier, connection, now, now)
-        LOG.info("agent of %s connected from %s (%d connected)", self.tree.name(host), peer, len(self.sessions))
+        session = AgentSession(host, self.tree.name(host), peer, carrier, connection, now, now)
+        self.sessions[host] = session
+        LOG.info("agent of %s connected from %s (%d connected)", session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
-            LOG.warning(
-                "agent of %s writes labels by carrier %.20s, but the fabric's is %s: its packets go unlabelled; "
-                "start it with --carrier %s",
-                self.tree.name(host),
-                carrier,
-                self.carrier,
-                self.carrier,
-            )
+            text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
+            LOG.warning(text, session.name, carrier, self.carrier)
         self._wake(session)
         return session, self._take_effects()
 
@@ -252,11 +247,8 @@ class Notifier:
         """End the session of an agent whose connection is gone, unless it has ended already."""
         if session.phase is not Phase.CLOSED:
             self._close(session)
-            LOG.info(
-                "agent of %s disconnected (%d connected): its host keeps its path sets until the agent is back",
-                self.tree.name(session.host),
-                len(self.sessions),
-            )
+            text = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
+            LOG.info(text, session.name, len(self.sessions))
         return self._take_effects()
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -268,8 +260,8 @@ class Notifier:
         """
         for holder in [claim.holder for claim in self._claims if claim.deadline <= now]:
             if holder.phase is not Phase.CLOSED:
-                name = self.tree.name(holder.host)
-                LOG.warning("agent of %s at %s does not answer: cut off, another takes its place", name, holder.peer)
+                text = "agent of %s at %s does not answer: cut off, another that connects takes its place"
+                LOG.warning(text, holder.name, holder.peer)
                 self._close(holder)
         if now >= self.next_tick:
             self._check_silent(now)
@@ -286,11 +278,8 @@ class Notifier:
             if session.phase is Phase.CLOSED:
                 continue
             if now - session.heard > CUT_SECONDS:
-                LOG.warning(
-                    "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network",
-                    self.tree.name(session.host),
-                    CUT_SECONDS,
-                )
+                text = "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
+                LOG.warning(text, session.name, CUT_SECONDS)
                 self._close(session)
             elif now - max(session.heard, session.pinged) > PING_SECONDS:
                 self._ping(session, now)
@@ -313,11 +302,11 @@ class Notifier:
     def _reject_message(self, session: AgentSession, error: ProtocolError) -> None:
         session.refused += 1
         self.refused["messages"] += 1
-        name = self.tree.name(session.host)
         if session.refused == 1:
-            LOG.warning("agent of %s sent a message that is rejected: %s; check the agent's version", name, error)
+            LOG.warning("agent of %s: message rejected: %s; check the agent's version", session.name, error)
         if session.refused == MAX_REFUSED:
-            LOG.warning("agent of %s cut off after %d rejected messages; check the agent's version", name, MAX_REFUSED)
+            text = "agent of %s cut off after %d rejected messages; check the agent's version"
+            LOG.warning(text, session.name, MAX_REFUSED)
             self._close(session)
 
     def _reject(self, host: Host, peer: str, claimant: Any, error: ClaimError) -> None:
@@ -345,7 +334,7 @@ class Notifier:
         """Return what a connected agent has in force, and how far behind a version it is, as in ``GET /agents``."""
         behind = session.behind_since()
         return {
-            "host": self.tree.name(session.host),
+            "host": session.name,
             "address": str(self.tree.ip(session.host)),
             "peer": session.peer,
             "carrier": session.carrier,

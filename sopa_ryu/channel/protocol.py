@@ -1,9 +1,9 @@
-"""The push channel's messages, as controller and agents write, check and refuse them. Pure.
+"""The messages of the push channel: how controller and agents write, check and reject them. Pure.
 
-The controller sends a ``snapshot`` first and then ``delta``s, one for each change that the agent has not been sent, or one for
-several; the agent answers each with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta
-says which version it changes (``base``), so that an agent sees a gap and asks for a snapshot (``resync``). ``ping`` asks for
-an ``ack``.
+The controller sends a ``snapshot`` first and then ``delta``s, each of one version or of several. The agent answers each message
+with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta names the version that it changes
+(``base``); an agent that has another one in force has found a gap and asks for a snapshot (``resync``). A ``ping`` asks for an
+``ack``.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from topologies import Failures, FatTree, TopologyError
 
 # A snapshot of a k=48 fabric of which every link has failed has some 3 MB.
 MAX_MESSAGE_BYTES = 32 << 20
-# What an agent sends is short.
+# Messages of agents are short.
 MAX_ANSWER_BYTES = 4096
 _MAX_NUMBER = 1 << 63
-_SHOWN = 60  # characters of a value that is refused
+_SHOWN = 60  # characters of a rejected value
 
 
 class ProtocolError(ValueError):
-    """A message that is refused; the text says why, and nothing has changed."""
+    """A message that is rejected; the text says why, and nothing has changed."""
 
 
 class GapError(ProtocolError):
-    """A delta that does not follow what the agent holds: a snapshot is needed."""
+    """A delta of another version than the agent has in force: a snapshot is needed."""
 
 
 class Ack(NamedTuple):
-    """An agent's answer: what it holds now, and how many messages it has refused since it started."""
+    """An agent's acknowledgement: the version it has in force, and how many messages it has rejected since it started."""
 
     epoch: int
     version: int
@@ -43,7 +43,7 @@ class Ack(NamedTuple):
 
 
 def snapshot(view: View, address: IPv4Address) -> str:
-    """The message that tells one host's agent everything."""
+    """Return the message that brings the agent of one host to a version from any other or from none."""
     return json.dumps(
         {
             "type": "snapshot",
@@ -57,7 +57,7 @@ def snapshot(view: View, address: IPv4Address) -> str:
 
 
 def delta(before: View, after: View) -> str:
-    """The message that brings any agent from one version to a later one."""
+    """Return the message that brings every agent from one version to a later one of the same epoch."""
     failed, healed = changes(before.failures, after.failures)
     return json.dumps(
         {
@@ -75,7 +75,18 @@ PING = json.dumps({"type": "ping"})
 
 
 def answer(text: str | bytes, now: View) -> Ack | None:
-    """Read what an agent sent: its acknowledgement, or None if it asks for a snapshot.
+    """Read an agent's message.
+
+    Parameters
+    ----------
+    text : str or bytes
+    now : View
+        What the controller knows now.
+
+    Returns
+    -------
+    Ack or None
+        An acknowledgement, or None if the agent asks for a snapshot.
 
     Raises
     ------
@@ -98,7 +109,7 @@ def answer(text: str | bytes, now: View) -> Ack | None:
 
 
 def ack(view: View | None, refused: int) -> str:
-    """The agent's acknowledgement of what it holds."""
+    """Return the agent's acknowledgement of the version that it has in force, or of none."""
     epoch, version = (view.epoch, view.version) if view else (0, 0)
     return json.dumps({"type": "ack", "epoch": epoch, "version": version, "refused": refused})
 
@@ -107,28 +118,37 @@ RESYNC = json.dumps({"type": "resync"})
 
 
 def receive(text: str | bytes, view: View | None, address: IPv4Address) -> View | None:
-    """Take in what the controller sent.
+    """Read a message of the controller.
 
     Parameters
     ----------
     text : str or bytes
     view : View or None
-        What the agent holds; None before its first snapshot.
+        What the agent has in force; None before its first snapshot.
     address : IPv4Address
         The agent's own host.
 
     Returns
     -------
     View or None
-        What it holds after that; None if there is nothing to hold yet.
+        What the agent has to put in force, or ``view`` itself if nothing changes.
 
     Raises
     ------
     GapError
-        For a delta of another version or epoch than the agent's, and for a kind of message that a later controller may have:
-        a snapshot says the same.
+        If it is a delta of another version or epoch than the agent's, or of a type that only a later controller knows: a
+        snapshot is always understood.
     ProtocolError
-        For what is malformed, contradicts itself, or is meant for another host.
+        If it is malformed, contradicts itself, or is meant for another host.
+
+    Examples
+    --------
+    >>> tree, address = FatTree(4), IPv4Address("10.0.0.2")
+    >>> healthy, failed = View(1, 1, Failures(tree)), View(1, 2, Failures(tree, {"a0_0-c0_1": "down"}))
+    >>> view = receive(snapshot(healthy, address), None, address)
+    >>> view = receive(delta(healthy, failed), view, address)
+    >>> view.version, dict(view.failures)
+    (2, {'a0_0-c0_1': 'down'})
     """
     message = _read(text)
     kind = message.get("type")
@@ -138,7 +158,7 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address) -> View 
         return _take_snapshot(message, view, address)
     if kind == "delta":
         return _take_delta(message, view)
-    raise GapError(f"type {_shown(kind)} is not known here")
+    raise GapError(f"type {_shown(kind)} is unknown")
 
 
 def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Address) -> View:
@@ -146,7 +166,7 @@ def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Addr
         raise ProtocolError(f"it is for host {_shown(message.get('host'))}, not for {address}")
     epoch, version = _number(message, "epoch"), _number(message, "version")
     if view is not None and epoch == view.epoch and version < view.version:
-        raise ProtocolError(f"it is of version {version}, older than {view.version}, which is held already")
+        raise ProtocolError(f"it is of version {version}, older than {view.version}, which is in force")
     try:
         tree = FatTree(_number(message, "k"))
         tree.host_by_ip(address)
@@ -159,8 +179,8 @@ def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Addr
 def _take_delta(message: dict[str, Any], view: View | None) -> View:
     epoch, base, version = (_number(message, name) for name in ("epoch", "base", "version"))
     if view is None or (epoch, base) != (view.epoch, view.version):
-        held = f"version {view.version} of epoch {view.epoch}" if view else "nothing"
-        raise GapError(f"it changes version {base} of epoch {epoch}, but {held} is held")
+        ours = f"version {view.version} of epoch {view.epoch}" if view else "nothing"
+        raise GapError(f"it changes version {base} of epoch {epoch}, but {ours} is in force")
     if version <= base:
         raise ProtocolError(f"it leads from version {base} back to {version}")
     failed, healed = _reasons(message, "failed"), message.get("healed")

@@ -1,4 +1,4 @@
-"""The push channel of a real controller: what agents are told, and what becomes of agents that are slow, false or broken."""
+"""The push channel of a real controller over real WebSockets; its rules one by one are in `tests/unit/channel`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.switch
 
 
 class Agent:
-    """The controller's side of an agent: it follows the messages, and acknowledges if it is told to."""
+    """An agent that only follows the channel; it acknowledges what it reads, unless a test does not want that."""
 
     def __init__(self, channel: ClientConnection, address: str) -> None:
         self.channel = channel
@@ -34,7 +34,7 @@ class Agent:
         self.kinds: list[str] = []
 
     def follow(self, acknowledge: bool = True) -> View:
-        """Take in one message that is not a ping."""
+        """Read messages until one is not a ping, and return the view after it."""
         while True:
             text = self.channel.recv(timeout=10)
             kind = json.loads(text)["type"]
@@ -67,7 +67,7 @@ def drain(fabric: Fabric, name: str, method: str = "PUT") -> int:
     return int(fabric.controller.change(method, f"/drains/{name}").raise_for_status().json()["version"])
 
 
-def told(fabric: Fabric, address: str) -> dict[str, Any]:
+def reported(fabric: Fabric, address: str) -> dict[str, Any]:
     body = fabric.controller.get("/agents").json()
     return next((each for each in body["agents"] if each["address"] == address), {})
 
@@ -83,7 +83,7 @@ def test_an_agent_gets_a_snapshot_and_then_a_delta_for_every_version(fabric: Fab
         view = its.follow()
         assert its.kinds == ["snapshot", "delta", "delta", "delta"]
         assert dict(view.failures) == {"a1_0-c0_1": "drained"}
-        eventually(lambda: told(fabric, "10.0.0.2")["lag"], 0)
+        eventually(lambda: reported(fabric, "10.0.0.2")["lag"], 0)
         latest = fabric.controller.get("/changes").json()["changes"][0]
         assert latest["agents"] == 1
         assert latest["acknowledged_ms"] > 0
@@ -103,20 +103,20 @@ def test_an_agent_that_connects_late_or_again_ends_in_the_same_state(fabric: Fab
         assert first.kinds[-1] == "snapshot"
 
 
-def test_an_agent_that_does_not_acknowledge_lags_and_a_silent_one_is_cut(fabric: Fabric) -> None:
+def test_an_agent_that_does_not_acknowledge_lags(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as slow, agent(fabric, "10.0.0.3") as quick:
         slow.follow()
         quick.follow()
         version = drain(fabric, "c0_0")
         quick.follow()
-        eventually(lambda: told(fabric, "10.0.0.3")["version"], version)
-        behind = told(fabric, "10.0.0.2")
+        eventually(lambda: reported(fabric, "10.0.0.3")["version"], version)
+        behind = reported(fabric, "10.0.0.2")
         assert (behind["lag"], behind["version"]) == (1, version - 1)
         assert behind["lag_seconds"] > 0
         assert fabric.controller.get("/changes").json()["changes"][0]["acknowledged_ms"] is None
 
 
-def test_a_stuck_agent_delays_no_other_and_then_gets_one_merged_delta(fabric: Fabric) -> None:
+def test_an_agent_that_reads_nothing_delays_no_other(fabric: Fabric) -> None:
     stuck = socket.create_connection(("127.0.0.1", int(fabric.controller.url.rpartition(":")[2])))
     with stuck, agent(fabric, "10.0.0.3") as quick:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
@@ -125,15 +125,16 @@ def test_a_stuck_agent_delays_no_other_and_then_gets_one_merged_delta(fabric: Fa
             b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
             + f"Authorization: {token(fabric)['Authorization']}\r\n\r\n".encode()
         )
-        eventually(lambda: told(fabric, "10.0.0.2"))
+        eventually(lambda: reported(fabric, "10.0.0.2"))
         quick.follow()
+        ask = protocol.RESYNC.encode()
+        frame = bytes([0x81, 0x80 | len(ask), 0, 0, 0, 0]) + ask
         names = [fabric.tree.name(link) for link in fabric.tree.links() if "h" not in fabric.tree.name(link)]
         for name in names:
             drain(fabric, name)
             quick.follow()
-        # it asks for snapshots and reads none: first the kernel's buffers fill, then the controller waits for it
-        ask = protocol.RESYNC.encode()
-        frame = bytes([0x81, 0x80 | len(ask), 0, 0, 0, 0]) + ask
+            stuck.sendall(frame)  # it is not silent, however long this takes
+        # it asks for snapshots and reads none: the kernel's buffers fill, then its writer blocks
         stuck.settimeout(1)
         with contextlib.suppress(TimeoutError):
             for _ in range(20):
@@ -142,72 +143,69 @@ def test_a_stuck_agent_delays_no_other_and_then_gets_one_merged_delta(fabric: Fa
                 drain(fabric, "c0_0", "DELETE")
                 quick.follow()
                 quick.follow()
-        for name in names:
+        for name in names[:4]:
             drain(fabric, name, "DELETE")
             quick.follow()
         assert set(quick.kinds[1:]) == {"delta"}
-        assert told(fabric, "10.0.0.2")["lag"] >= 2 * len(names)
+        assert reported(fabric, "10.0.0.2")["lag"] >= len(names) + 4
 
 
 def test_a_second_agent_for_the_same_host_is_rejected_and_counted(fabric: Fabric) -> None:
-    with agent(fabric, "10.0.0.2") as rightful:
-        rightful.follow()
+    with agent(fabric, "10.0.0.2") as holder:
+        holder.follow()
 
         def claim() -> None:
-            with pytest.raises(websockets.InvalidStatus) as refused:
+            with pytest.raises(websockets.InvalidStatus) as rejected:
                 connect(
                     url(fabric, "10.0.0.2"), additional_headers=token(fabric), proxy=None, open_timeout=5
                 ).__enter__()
-            assert refused.value.response.status_code == 409
-            assert b"another agent of 10.0.0.2 is connected" in refused.value.response.body
+            assert rejected.value.response.status_code == 409
+            assert b"another agent of 10.0.0.2 is connected" in rejected.value.response.body
 
-        # it is asked whether it is still there
+        # the holder is pinged, and answers
         thread = threading.Thread(target=claim)
         thread.start()
-        text = json.loads(rightful.channel.recv(timeout=5))
+        text = json.loads(holder.channel.recv(timeout=5))
         assert text == {"type": "ping"}
-        rightful.channel.send(protocol.ack(rightful.view, 0))
+        holder.channel.send(protocol.ack(holder.view, 0))
         thread.join(10)
         assert fabric.controller.get("/agents").json()["refused"]["claims"] == 1
         drain(fabric, "c0_0")
-        assert dict(rightful.follow().failures) == {"c0_0": "drained"}
+        assert dict(holder.follow().failures) == {"c0_0": "drained"}
 
 
-def test_the_place_of_an_agent_that_no_longer_answers_goes_to_the_next(fabric: Fabric) -> None:
+def test_a_holder_that_does_not_answer_loses_its_place(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as dead, agent(fabric, "10.0.0.2") as heir:
         heir.follow()
-        eventually(lambda: told(fabric, "10.0.0.2").get("lag"), 0)
+        eventually(lambda: reported(fabric, "10.0.0.2").get("lag"), 0)
         assert json.loads(dead.channel.recv(timeout=5))["type"] == "snapshot"
         assert json.loads(dead.channel.recv(timeout=5))["type"] == "ping"
         with pytest.raises(websockets.ConnectionClosed):
             dead.channel.recv(timeout=5)
 
 
-@pytest.mark.parametrize(
-    "message",
-    ["", "{", "[]", '{"type": "ack"}', '{"type": "ack", "epoch": 0, "version": -1}', '{"type": "attack"}', b"\x00\xff"],
-)
-def test_a_message_that_is_none_is_refused_counted_and_harms_nobody(fabric: Fabric, message: str | bytes) -> None:
+@pytest.mark.parametrize("message", ["{", b"\x00\xff"], ids=["text", "binary"])
+def test_a_rejected_message_is_counted_and_affects_no_other_agent(fabric: Fabric, message: str | bytes) -> None:
     with agent(fabric, "10.0.0.2") as bad, agent(fabric, "10.0.0.3") as good:
         bad.follow()
         good.follow()
         bad.channel.send(message)
-        eventually(lambda: told(fabric, "10.0.0.2")["refused"], 1)
+        eventually(lambda: reported(fabric, "10.0.0.2")["refused"], 1)
         drain(fabric, "c0_0")
         assert dict(bad.follow().failures) == dict(good.follow().failures) == {"c0_0": "drained"}
         assert fabric.controller.get("/agents").json()["refused"]["messages"] == 1
 
 
-def test_an_acknowledgement_from_the_future_is_refused(fabric: Fabric) -> None:
+def test_an_acknowledgement_of_a_later_version_is_rejected(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as its:
         view = its.follow()
-        eventually(lambda: told(fabric, "10.0.0.2")["version"], view.version)
+        eventually(lambda: reported(fabric, "10.0.0.2")["version"], view.version)
         its.channel.send(protocol.ack(view._replace(version=view.version + 1), 0))
-        eventually(lambda: told(fabric, "10.0.0.2")["refused"], 1)
-        assert told(fabric, "10.0.0.2")["version"] == view.version
+        eventually(lambda: reported(fabric, "10.0.0.2")["refused"], 1)
+        assert reported(fabric, "10.0.0.2")["version"] == view.version
 
 
-def test_a_message_that_is_too_large_ends_the_connection_and_only_that(fabric: Fabric) -> None:
+def test_a_message_that_is_too_large_closes_only_its_connection(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as large, agent(fabric, "10.0.0.3") as other:
         other.follow()
         large.follow()
@@ -218,7 +216,7 @@ def test_a_message_that_is_too_large_ends_the_connection_and_only_that(fabric: F
         assert dict(other.follow().failures) == {"c0_0": "drained"}
 
 
-def test_who_sends_nothing_but_what_is_refused_is_cut_off(fabric: Fabric) -> None:
+def test_an_agent_that_sends_only_rejected_messages_is_cut_off(fabric: Fabric) -> None:
     with agent(fabric, "10.0.0.2") as bad:
         bad.follow()
         for _ in range(100):
@@ -227,9 +225,7 @@ def test_who_sends_nothing_but_what_is_refused_is_cut_off(fabric: Fabric) -> Non
             bad.channel.recv(timeout=5)
 
 
-def test_drains_and_failures_survive_a_controller_restart_without_a_gap(
-    fabric: Fabric,
-) -> None:
+def test_drains_and_failures_survive_a_controller_restart_without_a_gap(fabric: Fabric) -> None:
     drain(fabric, "c0_0")
     fabric.dummy.set_port(fabric.tree.switch("a1_0"), 4, up=False)
     eventually(lambda: len(fabric.controller.fabric()["failures"]), 2)

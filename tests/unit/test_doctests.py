@@ -7,11 +7,19 @@ import pytest
 
 import flowrules.label
 import flowrules.switch_rules
+import sopa_ryu.channel.protocol
 import topologies.failures
 import topologies.identity
 import topologies.structure
 
-MODULES = [topologies.identity, topologies.structure, topologies.failures, flowrules.label, flowrules.switch_rules]
+MODULES = [
+    topologies.identity,
+    topologies.structure,
+    topologies.failures,
+    flowrules.label,
+    flowrules.switch_rules,
+    sopa_ryu.channel.protocol,
+]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

@@ -1,4 +1,4 @@
-"""The push channel's messages: what is told arrives as it was, and whatever else arrives is refused and changes nothing."""
+"""The messages of the push channel: views arrive unchanged; all else is rejected and changes nothing."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def view(version: int, epoch: int = 7, **failures: str) -> View:
     return View(epoch, version, Failures(TREE, {name.replace("__", "-"): why for name, why in failures.items()}))
 
 
-HELD = view(3, a0_0="down", e1_0__a1_0="drained")
+IN_FORCE = view(3, a0_0="down", e1_0__a1_0="drained")
 
 
-def test_a_snapshot_says_everything_in_the_contracts_fields() -> None:
-    message = json.loads(protocol.snapshot(HELD, ADDRESS))
+def test_a_snapshot_has_the_fields_of_the_contract() -> None:
+    message = json.loads(protocol.snapshot(IN_FORCE, ADDRESS))
     assert message == {
         "type": "snapshot",
         "epoch": 7,
@@ -37,12 +37,12 @@ def test_a_snapshot_says_everything_in_the_contracts_fields() -> None:
         "k": 4,
         "failures": {"a0_0": "down", "e1_0-a1_0": "drained"},
     }
-    assert protocol.receive(json.dumps(message), None, ADDRESS) == HELD
+    assert protocol.receive(json.dumps(message), None, ADDRESS) == IN_FORCE
 
 
-def test_a_delta_says_what_has_changed_since_which_version() -> None:
+def test_a_delta_has_the_changes_and_its_base_version() -> None:
     after = view(5, a0_0="silent", c1_1="down")
-    message = json.loads(protocol.delta(HELD, after))
+    message = json.loads(protocol.delta(IN_FORCE, after))
     assert message == {
         "type": "delta",
         "epoch": 7,
@@ -66,12 +66,12 @@ def test_deltas_over_any_number_of_versions_equal_a_snapshot() -> None:
             )
             for number in range(1, 20)
         ]
-        held: View | None = protocol.receive(protocol.snapshot(versions[0], ADDRESS), None, ADDRESS)
+        in_force: View | None = protocol.receive(protocol.snapshot(versions[0], ADDRESS), None, ADDRESS)
         at = 0
         while at < len(versions) - 1:
             to = draw.randrange(at + 1, len(versions))
-            held = protocol.receive(protocol.delta(versions[at], versions[to]), held, ADDRESS)
-            assert held == versions[to]
+            in_force = protocol.receive(protocol.delta(versions[at], versions[to]), in_force, ADDRESS)
+            assert in_force == versions[to]
             at = to
 
 
@@ -84,28 +84,28 @@ def test_deltas_over_any_number_of_versions_equal_a_snapshot() -> None:
         (view(3, epoch=8), view(4, epoch=8)),  # one that was started anew
     ],
 )
-def test_a_delta_of_something_else_than_is_held_asks_for_a_snapshot(before: View, after: View) -> None:
+def test_a_delta_of_another_version_or_epoch_is_a_gap(before: View, after: View) -> None:
     with pytest.raises(GapError):
-        protocol.receive(protocol.delta(before, after), HELD, ADDRESS)
+        protocol.receive(protocol.delta(before, after), IN_FORCE, ADDRESS)
 
 
-def test_without_a_snapshot_no_delta_is_taken() -> None:
-    with pytest.raises(GapError, match="nothing is held"):
+def test_a_delta_before_the_first_snapshot_is_a_gap() -> None:
+    with pytest.raises(GapError, match="nothing is in force"):
         protocol.receive(protocol.delta(view(1), view(2)), None, ADDRESS)
 
 
-def test_an_unknown_kind_of_message_is_answered_with_a_snapshot_request() -> None:
-    with pytest.raises(GapError, match="not known here"):
-        protocol.receive('{"type": "patch"}', HELD, ADDRESS)
+def test_an_unknown_type_of_message_is_a_gap() -> None:
+    with pytest.raises(GapError, match="is unknown"):
+        protocol.receive('{"type": "patch"}', IN_FORCE, ADDRESS)
 
 
 def test_a_ping_changes_nothing() -> None:
-    assert protocol.receive(protocol.PING, HELD, ADDRESS) is HELD
+    assert protocol.receive(protocol.PING, IN_FORCE, ADDRESS) is IN_FORCE
     assert protocol.receive(protocol.PING, None, ADDRESS) is None
 
 
-SNAPSHOT: dict[str, Any] = json.loads(protocol.snapshot(HELD, ADDRESS))
-DELTA: dict[str, Any] = json.loads(protocol.delta(HELD, view(4)))
+SNAPSHOT: dict[str, Any] = json.loads(protocol.snapshot(IN_FORCE, ADDRESS))
+DELTA: dict[str, Any] = json.loads(protocol.delta(IN_FORCE, view(4)))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ DELTA: dict[str, Any] = json.loads(protocol.delta(HELD, view(4)))
     [
         {**SNAPSHOT, "host": "10.0.0.3"},
         {key: value for key, value in SNAPSHOT.items() if key != "host"},
-        {**SNAPSHOT, "version": 2},  # older than what is held
+        {**SNAPSHOT, "version": 2},  # older than what is in force
         {**SNAPSHOT, "version": -1},
         {**SNAPSHOT, "version": "3"},
         {**SNAPSHOT, "version": True},
@@ -140,15 +140,15 @@ DELTA: dict[str, Any] = json.loads(protocol.delta(HELD, view(4)))
     ],
 )
 def test_contradictory_or_misdirected_messages_are_rejected_with_a_reason(message: Any) -> None:
-    with pytest.raises(ProtocolError) as refused:
-        protocol.receive(json.dumps(message), HELD, ADDRESS)
-    assert not isinstance(refused.value, GapError)
-    assert 5 < len(str(refused.value)) < 300
+    with pytest.raises(ProtocolError) as rejected:
+        protocol.receive(json.dumps(message), IN_FORCE, ADDRESS)
+    assert not isinstance(rejected.value, GapError)
+    assert 5 < len(str(rejected.value)) < 300
 
 
-def test_no_bytes_whatever_raise_anything_else() -> None:
+def test_no_bytes_raise_anything_but_a_protocol_error() -> None:
     draw = random.Random("fuzz")
-    good = [protocol.snapshot(HELD, ADDRESS), protocol.delta(HELD, view(4)), protocol.ack(HELD, 0)]
+    good = [protocol.snapshot(IN_FORCE, ADDRESS), protocol.delta(IN_FORCE, view(4)), protocol.ack(IN_FORCE, 0)]
     texts: list[str | bytes] = ["", "[" * 100_000, b"\xff\xfe", "NaN", "1e999", '{"type": ["snapshot"]}']
     for _ in range(2000):
         octets = bytearray(draw.choice(good).encode())
@@ -156,15 +156,18 @@ def test_no_bytes_whatever_raise_anything_else() -> None:
             octets[draw.randrange(len(octets))] = draw.randrange(256)
         texts.append(bytes(octets[: draw.randrange(len(octets) + 1)]))
     for text in texts:
-        for take in (lambda text: protocol.receive(text, HELD, ADDRESS), lambda text: protocol.answer(text, HELD)):
+        for take in (
+            lambda text: protocol.receive(text, IN_FORCE, ADDRESS),
+            lambda text: protocol.answer(text, IN_FORCE),
+        ):
             with contextlib.suppress(ProtocolError):
                 take(text)
 
 
-def test_an_agent_acknowledges_what_it_holds() -> None:
-    assert protocol.answer(protocol.ack(HELD, 2), HELD) == Ack(7, 3, 2)
-    assert protocol.answer(protocol.ack(None, 0), HELD) == Ack(0, 0, 0)
-    assert protocol.answer(protocol.RESYNC, HELD) is None
+def test_an_agent_acknowledges_what_is_in_force() -> None:
+    assert protocol.answer(protocol.ack(IN_FORCE, 2), IN_FORCE) == Ack(7, 3, 2)
+    assert protocol.answer(protocol.ack(None, 0), IN_FORCE) == Ack(0, 0, 0)
+    assert protocol.answer(protocol.RESYNC, IN_FORCE) is None
 
 
 @pytest.mark.parametrize(
@@ -179,6 +182,6 @@ def test_an_agent_acknowledges_what_it_holds() -> None:
         17,
     ],
 )
-def test_an_acknowledgement_of_what_there_is_not_is_refused(message: Any) -> None:
+def test_malformed_or_impossible_acknowledgements_are_rejected(message: Any) -> None:
     with pytest.raises(ProtocolError):
-        protocol.answer(json.dumps(message), HELD)
+        protocol.answer(json.dumps(message), IN_FORCE)
