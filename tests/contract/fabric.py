@@ -66,7 +66,7 @@ Situation = tuple[str, Callable[[], dict[str, Any] | None], Callable[[], object]
 
 
 def situations(its: Running) -> Iterator[Situation]:
-    """Each situation: its name, what leads to it, what leads out of it, and what has failed in it."""
+    """Yield each situation: its name, what leads to it, what leads out of it, and what has failed in it."""
     yield (
         "a link is down",
         lambda: its.set_link("a0_0-c0_1", False),
@@ -140,10 +140,10 @@ def several(its: Running) -> dict[str, Any]:
     its.failing("a1_0-c0_1")
     its.set_live("e0_1-a0_0", False)
     its.failing("a1_0-c0_1", "e0_1-a0_0")
-    told = {"PUT c1_1": its.drain("PUT", "c1_1")}
+    answers = {"PUT c1_1": its.drain("PUT", "c1_1")}
     its.drain("PUT", "a3_0-c0_0")
     its.settled()
-    return told | {
+    return answers | {
         "GET /switches/e0_1/rules": its.answer("GET", f"{ROOT}/switches/e0_1/rules"),
         "GET /changes?limit=4": its.answer("GET", f"{ROOT}/changes?limit=4"),
         "sopa failures --json": its.sopa("failures", "--json"),
@@ -160,31 +160,31 @@ def several_undone(its: Running) -> None:
 
 
 def asked(its: Running) -> dict[str, Any]:
-    """The questions to the healthy fabric alone."""
-    told = {f"GET {path}": its.answer("GET", ROOT + path) for path in QUESTIONS}
+    """Return the answers to what is asked of the healthy fabric alone."""
+    answers = {f"GET {path}": its.answer("GET", ROOT + path) for path in QUESTIONS}
     for method, path, headers in OTHER_REQUESTS:
-        told[f"{method} {path} {dict(headers) or ''}".strip()] = its.answer(method, path, headers)
+        answers[f"{method} {path} {dict(headers) or ''}".strip()] = its.answer(method, path, headers)
     for method, path, headers in OPERATORS_REQUESTS:
         named = f"{method} {path} {dict(headers) or ''}".strip()
-        told[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
+        answers[f"{named}, with the token"] = its.answer(method, ROOT + path, {**headers, **its.operator})
     etag = its.request("GET", f"{ROOT}/fabric").headers["etag"]
-    told["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": etag})
+    answers["GET /fabric, unchanged"] = its.answer("GET", f"{ROOT}/fabric", {"If-None-Match": etag})
     etag = its.request("GET", f"{ROOT}/drains").headers["etag"]
-    told["DELETE /drains/c0_0, unchanged"] = its.answer(
+    answers["DELETE /drains/c0_0, unchanged"] = its.answer(
         "DELETE", f"{ROOT}/drains/c0_0", {**its.operator, "If-Match": etag}
     )
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
     upgrade["Sec-WebSocket-Key"] = "dGhlIHNhbXBsZSBub25jZQ=="
     for path in ("/agents/10.0.0.2", "/agents/h9_0_2", "/agents/nothing"):
-        told[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, upgrade)
-    told["WebSocket /live, foreign page"] = its.answer(
+        answers[f"WebSocket {path}, no token"] = its.answer("GET", ROOT + path, upgrade)
+    answers["WebSocket /live, foreign page"] = its.answer(
         "GET", f"{ROOT}/live", {**upgrade, "Origin": "http://elsewhere.example"}
     )
-    return told
+    return answers
 
 
 def metrics(its: Running) -> dict[str, Any]:
-    """Every family with its type, its samples' names and labels; labels with few values with these."""
+    """Return every metric family: type, names of samples, labels, and the values of labels that have few."""
     answer = its.request("GET", "/metrics")
     families: dict[str, Any] = {}
     for family in text_string_to_metric_families(answer.body.decode()):
@@ -206,7 +206,7 @@ def metrics(its: Running) -> dict[str, Any]:
 
 
 def failures_counted(its: Running) -> dict[str, float]:
-    """The samples that count failures and drains, above zero."""
+    """Return the samples above zero that count failures, drains and switches."""
     families = text_string_to_metric_families(its.request("GET", "/metrics").body.decode())
     return {
         f"{sample.name} {json.dumps(sample.labels, sort_keys=True)}": sample.value
@@ -217,23 +217,23 @@ def failures_counted(its: Running) -> dict[str, float]:
 
 
 def queries(its: Running) -> dict[str, Any]:
-    """The commands that ask a controller, and how wrong ones end."""
-    told = {}
+    """Run the commands that ask a controller, also wrong ones."""
+    answers = {}
     for query in QUERIES:
         for words in (query, f"{query} --json"):
-            told[words] = its.sopa(*words.split())
+            answers[words] = its.sopa(*words.split())
     for words in USAGE:
-        told[words] = its.sopa(*words.split())
+        answers[words] = its.sopa(*words.split())
     for words in ("drain c0_0 a0_0-c0_1 --json", "status", "status --json", "restore c0_0 a0_0-c0_1 --json"):
-        told[f"then: {words}"] = its.sopa(*words.split())
+        answers[f"then: {words}"] = its.sopa(*words.split())
     for words in ("drain c0_0", "drain c0_0 --wait 0", "restore c0_0"):
-        told[f"then: {words}"] = its.sopa(*words.split())
-    told["watch --json --last 2"] = watched(its)
-    return told
+        answers[f"then: {words}"] = its.sopa(*words.split())
+    answers["watch --json --last 2"] = watched(its)
+    return answers
 
 
 def watched(its: Running) -> dict[str, Any]:
-    """The lines of ``sopa watch`` until it has told how the fabric is."""
+    """Return the lines of ``sopa watch`` up to the first about the whole fabric."""
     command = [str(Path(sys.executable).with_name("sopa")), "watch", "--json", "--last", "2"]
     watch = subprocess.Popen(
         [*command, "--controller", its.controller.url], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -249,15 +249,15 @@ def watched(its: Running) -> dict[str, Any]:
 
 
 def small(directory: Path) -> dict[str, Any]:
-    """What happens at a start, to a switch that refuses its rules, and to a link that is held down."""
-    told: dict[str, Any] = {}
+    """Return the answers during a start, with a switch that refuses its rules, and with a link that is held down."""
+    answers: dict[str, Any] = {}
     others = ("e1_0", "a0_0", "a1_0", "c0_0")
     slow = "--sopa-settle=600", "--sopa-hold-down=30", "--sopa-hold-down-max=60", "--sopa-stats-interval=0"
     with running(2, directory / "k2-held", *slow, connect_switches=False) as its:
-        told["nobody is connected"] = state_of_small(its)
+        answers["no switch is connected"] = state_of_small(its)
         its.connect_to_controller("e0_0")
         eventually(lambda: its.body("/fabric")["connected"], 1)
-        told["it waits for switches"] = state_of_small(its)
+        answers["it waits for switches"] = state_of_small(its)
         its.connect_to_controller(*others)
         its.controller.wait_connected(5)
         its.version = its.body("/fabric")["version"]
@@ -265,13 +265,13 @@ def small(directory: Path) -> dict[str, Any]:
         its.failing("e0_0-a0_0")
         its.set_link("e0_0-a0_0", True)
         eventually(lambda: its.body("/failures")["failures"][0]["held_seconds"])
-        told["a link is back and held down"] = state_of_small(its)
+        answers["a link is back and held down"] = state_of_small(its)
     with running(2, directory / "k2", "--sopa-settle=3", "--sopa-stats-interval=0", connect_switches=False) as its:
         its.connect_to_controller("e0_0", "e1_0", "a0_0", "c0_0")
         its.failing("a1_0")
         eventually(lambda: its.body("/fabric")["connected"], 4)
         its.version = its.body("/fabric")["version"]
-        told["one has not connected"] = state_of_small(its)
+        answers["one has not connected"] = state_of_small(its)
         its.ovs.vsctl(
             "--", "--id=@full", "create", "Flow_Table", "flow_limit=1", "overflow_policy=refuse",
             "--", "set", "Bridge", "a1_0", "flow_tables:1=@full",
@@ -282,7 +282,7 @@ def small(directory: Path) -> dict[str, Any]:
             lambda reason: reason not in ("not connected", "down"),
         )
         its.version = its.body("/fabric")["version"]
-        told["one refuses its rules"] = state_of_small(its)
+        answers["one refuses its rules"] = state_of_small(its)
         its.ovs.vsctl(
             "add-br", "other", "--", "set", "Bridge", "other", "datapath_type=dummy", "protocols=OpenFlow13",
             "other-config:datapath-id=0000000000ffff00", "--", "set-controller", "other", its.controller.openflow,
@@ -290,13 +290,13 @@ def small(directory: Path) -> dict[str, Any]:
         eventually(
             lambda: [datapath["dpid"] for datapath in its.body("/fabric")["rejected"]], Containing("0000000000ffff00")
         )
-        told["a foreign datapath"] = state_of_small(its)
-    return told
+        answers["a foreign datapath"] = state_of_small(its)
+    return answers
 
 
 def state_of_small(its: Running) -> dict[str, Any]:
-    """What is asked of the k=2 fabric in each situation."""
+    """Return the answers to what is asked of the k=2 fabric in each situation."""
     paths = ("/fabric", "/failures", "/switches", "/links", "/paths?src=10.0.0.2&dst=10.1.0.2")
-    told: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in paths}
-    told["sopa status"] = its.sopa("status")["exit"]
-    return told
+    answers: dict[str, Any] = {f"GET {path}": its.answer("GET", ROOT + path) for path in paths}
+    answers["sopa status"] = its.sopa("status")["exit"]
+    return answers

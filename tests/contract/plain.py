@@ -9,6 +9,7 @@ import runpy
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import distribution
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -35,7 +36,7 @@ WRONG_STARTS = (("--sopa-k=5",), ("--sopa-hold-down=3", "--sopa-hold-down-max=1"
 
 
 def commands() -> Any:
-    """Every command of ``sopa`` with its arguments and options."""
+    """Return every command of ``sopa`` with its arguments and options."""
     return _described(main, click.Context(main, info_name="sopa", **main.context_settings))
 
 
@@ -62,7 +63,7 @@ def _described(command: click.Command, context: click.Context) -> dict[str, Any]
 
 
 def _param(param: click.Parameter) -> dict[str, Any]:
-    """Everything that click knows of a parameter, as far as it is not empty or the same for all."""
+    """Return everything that click knows of a parameter, as far as it is not empty or the same for all."""
     same = {"name", "opts", "param_type_name", "secondary_opts"}
     info = {**param.to_info_dict(), "metavar": param.metavar}
     info["type"] = {name: value for name, value in info["type"].items() if value not in (None, False)}
@@ -72,7 +73,7 @@ def _param(param: click.Parameter) -> dict[str, Any]:
 
 
 def listed() -> Any:
-    """What ``sopa experiment list`` and ``sopa experiment paper --list`` name, with the defaults of options."""
+    """Return what ``sopa experiment list`` and ``sopa experiment paper --list`` name, with the defaults of options."""
     return {
         " ".join(words): re.findall(r"^ (\S+)  +\S", CliRunner().invoke(main, words).stdout, re.MULTILINE)
         for words in (["experiment", "list"], ["experiment", "paper", "--list"])
@@ -80,18 +81,21 @@ def listed() -> Any:
 
 
 def controller() -> Any:
-    """The options of ``ryu-manager``'s group ``sopa``, and how it ends if one is wrong."""
+    """Return the options of ``ryu-manager``'s group ``sopa``, and how it ends if one is wrong."""
     conf = cfg.ConfigOpts()
     options.register(conf)
     conf([], default_config_files=[])
-    manager = [str(Path(sys.executable).with_name("ryu-manager"))]
-    starts = {
-        " ".join(words): subprocess.Popen(
-            [*manager, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    manager = str(Path(sys.executable).with_name("ryu-manager"))
+    starts = [["--help"], ["--version"], *([*words, "sopa_ryu.app"] for words in WRONG_STARTS)]
+
+    def run(words: list[str]) -> tuple[str, int]:
+        done = subprocess.run(
+            [manager, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
         )
-        for words in (("--help",), ("--version",), *((*words, "sopa_ryu.app") for words in WRONG_STARTS))
-    }
-    ended = {words: (process.communicate(timeout=120)[0], process.returncode) for words, process in starts.items()}
+        return done.stdout + done.stderr, done.returncode
+
+    with ThreadPoolExecutor(max_workers=2) as several:
+        ended = {" ".join(words): end for words, end in zip(starts, several.map(run, starts), strict=True)}
     shown = ended["--help"][0]
     return {
         "defaults": {name: _plain(value) for name, value in conf.sopa.items()},
@@ -99,7 +103,7 @@ def controller() -> Any:
             "--sopa-" + name: metavar
             for name, metavar in re.findall(r"^  --sopa-([\w-]+)(?: (\S+))?", shown, re.MULTILINE)
         },
-        "wsapi-host": re.findall(r"--wsapi-host \S+\s+webapp listen host\s+\(default ([\d.]+)\)", shown),
+        "wsapi-host": re.findall(r"--wsapi-host \S+\s[^()]*\(default:? ([\d.]+)\)", shown),
         "exit": {words: {"status": status, "says": TEXT if said else ""} for words, (said, status) in ended.items()},
     }
 
@@ -109,7 +113,7 @@ def _plain(value: Any) -> Any:
 
 
 def names() -> Any:
-    """Console scripts, and what ``mn --topo fattree,4`` builds: nodes, addresses, datapath ids, interfaces."""
+    """Return the console scripts, and what ``mn --topo fattree,4`` builds: nodes, addresses, datapath ids, interfaces."""
     scripts = sorted(point.name for point in distribution("sopa-ryu").entry_points if point.group == "console_scripts")
     file = Path(topologies.__file__).with_name("fattree.py")
     topo = runpy.run_path(str(file))["topos"]["fattree"](4)
@@ -126,7 +130,7 @@ def names() -> Any:
 
 
 def failed(k: int) -> dict[str, dict[str, str]]:
-    """The failures, by situation, under which rules and path tables are recorded."""
+    """Return the failures, by situation, under which rules and path tables are recorded."""
     if k == 2:
         return {"healthy": {}, "link": {"a0_0-c0_0": "down"}, "switch": {"a1_0": "down"}}
     return {
@@ -141,7 +145,7 @@ def failed(k: int) -> dict[str, dict[str, str]]:
 
 
 def rules() -> Any:
-    """Rules as computed: of k=4 each switch's that differs, entry by entry; of every size and situation a digest."""
+    """Return the rules as computed: entry by entry at k=4, as a digest for every size and situation."""
     digests: dict[str, str] = {}
     for k in SIZES:
         for situation, failures in failed(k).items():
@@ -151,7 +155,7 @@ def rules() -> Any:
 
 
 def _rules(k: int, failures: dict[str, str], *no_label: str) -> dict[str, list[str]]:
-    """Each switch's entries and groups, one in a line."""
+    """Return each switch's entries and groups, a line each."""
     tree = FatTree(k)
     plain = [tree.host(name) for name in no_label]
     return {
@@ -179,7 +183,7 @@ def _group(group: Any) -> str:
 
 
 def shared(switches: dict[str, list[str]]) -> dict[str, str]:
-    """From each line to the switches that have it."""
+    """Return a mapping from each line to the switches that have it."""
     having: dict[str, list[str]] = {}
     for name, lines in switches.items():
         for line in lines:
@@ -203,7 +207,7 @@ def _digest(value: Any) -> str:
 
 
 def paths() -> Any:
-    """Path tables as bytes, and the labels of a flow's first packets."""
+    """Return digests of path tables as the kernel gets them, candidate paths, and the labels of a flow's first packets."""
     tables: dict[str, str] = {}
     for k in SIZES:
         tree = FatTree(k)
@@ -239,7 +243,7 @@ def _table(tree: FatTree, host: Host, failures: dict[str, str], seed: int, polic
 
 
 def messages() -> Any:
-    """The push channel from the agent's side: what it answers, and what becomes of each message."""
+    """Return the agent's side of the push channel: what it sends, and what follows from each message."""
     address = IPv4Address("10.0.0.2")
     snapshot = {"type": "snapshot", "epoch": 5, "version": 7, "host": "10.0.0.2", "k": 4, "failures": {"c0_0": "down"}}
     delta = {"type": "delta", "epoch": 5, "base": 7, "version": 8, "failed": {"a0_1": "drained"}, "healed": ["c0_0"]}
@@ -283,7 +287,7 @@ def _received(message: Any, view: Any, address: IPv4Address) -> Any:
 
 
 def agent_metrics() -> Any:
-    """The metrics of ``sopa agent --metrics-port``: names and types."""
+    """Return the metrics of ``sopa agent --metrics-port``: names and types."""
     return {
         family.name: {"type": family.type, "help": TEXT if family.documentation else ""}
         for family in AgentMetrics([]).collect()

@@ -64,11 +64,11 @@ class Running:
             connection.close()
 
     def body(self, path: str) -> Any:
-        """The body of a GET below ``/sopa/v1``."""
+        """Return the body of a GET below ``/sopa/v1``."""
         return json.loads(self.request("GET", ROOT + path).body)
 
     def answer(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """A whole answer, masked."""
+        """Return a whole answer, masked."""
         given = self.request(method, path, headers)
         kept = {name: value for name, value in given.headers.items() if name not in UNCHECKED_HEADERS}
         kind = kept.get("content-type", "")
@@ -79,12 +79,12 @@ class Running:
         return {"status": given.status, "headers": masked(kept), "body": body}
 
     def state(self) -> dict[str, Any]:
-        """What is asked in every situation, and what queries of it end with."""
+        """Return the answers to what is asked in every situation, and the exit status of queries."""
         self.settled()
-        told = {f"GET {path}": self.answer("GET", ROOT + path) for path in STATE}
+        answers = {f"GET {path}": self.answer("GET", ROOT + path) for path in STATE}
         for words in ("status", "failures", "paths h0_0_2 10.2.1.3", "wiring"):
-            told[f"sopa {words}"] = self.sopa(*words.split())["exit"]
-        return told
+            answers[f"sopa {words}"] = self.sopa(*words.split())["exit"]
+        return answers
 
     def settled(self) -> None:
         """Wait until the last version is in force at every switch that is connected."""
@@ -108,16 +108,16 @@ class Running:
 
     @cached_property
     def operator(self) -> dict[str, str]:
-        """The header that carries the operators' token."""
+        """Return the header that carries the operators' token."""
         return {"Authorization": f"Bearer {self.controller.token_file.read_text().strip()}"}
 
     @cached_property
     def agent(self) -> dict[str, str]:
-        """The header that carries the agents' token."""
+        """Return the header that carries the agents' token."""
         return {"Authorization": f"Bearer {self.controller.agent_token_file.read_text().strip()}"}
 
     def sopa(self, *words: str) -> dict[str, Any]:
-        """What a command answers: exit status, and of its output JSON, or whether there is any."""
+        """Run a command; return its exit status and its output: JSON, or whether there is any."""
         assert self._commands.stdin
         assert self._commands.stdout
         self._commands.stdin.write(json.dumps(words) + "\n")
@@ -129,7 +129,7 @@ class Running:
 
     @cached_property
     def _commands(self) -> subprocess.Popen[str]:
-        """A process that runs commands."""
+        """Start a process that runs commands."""
         own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
         own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
         command = [sys.executable, "-m", "tests.contract.worker"]
@@ -148,7 +148,7 @@ class Running:
             return TEXT
 
     def flows(self) -> dict[str, list[str]]:
-        """Each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
+        """Return each switch's entries and groups as Open vSwitch has them, without the version in the cookies."""
         self.settled()
         found = {}
         for switch in self.tree.switches():
@@ -164,7 +164,7 @@ class Running:
     # -- acts ---------------------------------------------------------------------------------------------------------
 
     def port(self, name: str) -> tuple[Any, int]:
-        """The lower end of a link between switches: the switch, and its port."""
+        """Return the lower end of a link between switches: the switch, and its port."""
         lower, upper = (self.tree.switch(end) for end in name.split("-"))
         return lower, self.tree.port(lower, upper)
 
@@ -195,7 +195,7 @@ class Running:
 
 @contextmanager
 def running(k: int, directory: Path, *options: str, connect_switches: bool = True) -> Iterator[Running]:
-    """A controller; with it every switch of a fat-tree, connected and with its rules unless it is said otherwise."""
+    """Run a controller and every switch of a fat-tree; wait until they are connected and have their rules."""
     tree = FatTree(k)
     openflow, rest = free_ports(2)
     directory.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from tests.helpers.waiting import eventually
 
 
 def channel(its: Running) -> list[dict[str, Any]]:
-    """A model agent's talk with the controller: each message in order, and how wrong ones end."""
+    """Return what a model agent and the controller say to each other, and what follows from wrong messages."""
     its.settled()
     its.failing()
     its.version = its.body("/fabric")["version"]
@@ -104,7 +104,7 @@ def channel(its: Running) -> list[dict[str, Any]]:
 
 
 def live(its: Running) -> Any:
-    """The first message of the page's feed."""
+    """Return the first message of the page's feed."""
     its.failing()
     its.version = its.body("/fabric")["version"]
     with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:

@@ -51,7 +51,7 @@ def masked(value: Any, version: int = 0, field: str = "") -> Any:
     version : int
         The fabric's version that others are counted from: a version of the fabric becomes its distance to it.
     field : str
-        The name of the field that holds the value.
+        The name of the value's field.
     """
     if isinstance(value, Mapping):
         if "dpid" in value and "reason" in value:  # a rejected datapath: its reason is a sentence
