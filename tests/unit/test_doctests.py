@@ -5,13 +5,23 @@ from types import ModuleType
 
 import pytest
 
+import experiments.names
+import experiments.schemes.hedera.demand
 import flowrules.label
 import flowrules.switch_rules
 import topologies.failures
 import topologies.identity
 import topologies.structure
 
-MODULES = [topologies.identity, topologies.structure, topologies.failures, flowrules.label, flowrules.switch_rules]
+MODULES = [
+    experiments.names,
+    experiments.schemes.hedera.demand,
+    topologies.identity,
+    topologies.structure,
+    topologies.failures,
+    flowrules.label,
+    flowrules.switch_rules,
+]
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)

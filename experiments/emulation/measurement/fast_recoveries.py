@@ -6,7 +6,6 @@ import os
 import struct
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
@@ -35,9 +34,7 @@ class FastRecoveries:
         self._flows = self._object.map_fd("flows")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         os.close(self._link)
         self._object.close()
 
