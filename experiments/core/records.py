@@ -8,11 +8,12 @@ complete if its ``.jsonl`` exists.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
+
+from experiments.core.atomic_file import write_atomically
 
 SETTINGS = "experiment.json"
 
@@ -199,7 +200,7 @@ class Results:
             elif any(file.name != f".{SETTINGS}.part" for file in self.directory.iterdir()):  # left by a crash
                 raise ResultsError(f"{self.directory} contains other files: give an empty --out")
             else:
-                self._write(SETTINGS, json.dumps(asdict(settings), indent=1) + "\n")
+                write_atomically(self.directory / SETTINGS, (json.dumps(asdict(settings), indent=1) + "\n").encode())
         except OSError as error:
             raise ResultsError(f"{self.directory} cannot be used: {error.strerror or error}") from error
 
@@ -231,9 +232,9 @@ class Results:
             If the files cannot be written. No part of them remains.
         """
         try:
-            self._write(self._run(run.scheme, run.seed).name, json.dumps(asdict(run)) + "\n")
+            write_atomically(self._run(run.scheme, run.seed), (json.dumps(asdict(run)) + "\n").encode())
             lines = "".join(json.dumps(asdict(flow)) + "\n" for flow in flows)
-            self._write(self._flows(run.scheme, run.seed).name, lines)
+            write_atomically(self._flows(run.scheme, run.seed), lines.encode())
         except OSError as error:
             self._run(run.scheme, run.seed).unlink(missing_ok=True)
             raise ResultsError(f"results cannot be written to {self.directory}: {error.strerror or error}") from error
@@ -268,16 +269,3 @@ class Results:
 
     def _run(self, scheme: str, seed: int) -> Path:
         return self.directory / f"{scheme}-{seed}.run.json"
-
-    def _write(self, name: str, text: str) -> None:
-        """Write a file atomically: readers never see a part of it, also after a crash."""
-        part = self.directory / f".{name}.part"
-        try:
-            with part.open("w") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            part.rename(self.directory / name)
-        except OSError:
-            part.unlink(missing_ok=True)
-            raise

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 # Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
@@ -31,23 +30,16 @@ class ProcessError(RuntimeError):
     """A child process ended or did not become ready. The message has the end of its output."""
 
 
-def _candidates() -> Iterator[int]:
-    """Ports below those that the kernel gives to outgoing connections; each process begins elsewhere."""
-    first, count = _PORTS.start, len(_PORTS)
-    for offset in itertools.cycle(range(count)):
-        yield first + (os.getpid() * 1009 + offset) % count
-
-
-_PORTS = range(20_000, 32_000)
-_next_ports: dict[int, Iterator[int]] = {}
+_PORTS = range(20_000, 32_000)  # below those that the kernel uses for outgoing connections
+_next_ports: dict[int, Iterator[int]] = {}  # by process, because forks share this module
 
 
 def free_ports(count: int) -> list[int]:
     """Return TCP ports on loopback that are unused now, and unlikely to be requested by other processes at the same time."""
-    candidates = _next_ports.setdefault(os.getpid(), _candidates())
+    candidates = _next_ports.setdefault(os.getpid(), itertools.count(os.getpid() * 1009))
     found: list[int] = []
     while len(found) < count:
-        port = next(candidates)
+        port = _PORTS[next(candidates) % len(_PORTS)]
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
             found.append(port)
@@ -80,9 +72,7 @@ class ChildProcess:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
     @property

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from flowrules.label import Carrier
@@ -114,9 +113,7 @@ class SopaLab:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._stack.close()
 
     def host_ports(self) -> Iterator[Interface]:

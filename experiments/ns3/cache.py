@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import hashlib
 import os
-import tempfile
+import threading
 import zlib
 from pathlib import Path
+
+from experiments.core.atomic_file import write_atomically
 
 
 def directory() -> Path:
@@ -69,16 +71,8 @@ class Cache:
             If it cannot be written. No part of it remains.
         """
         self.where.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(prefix=".", suffix=".part", dir=self.where)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(gzip.compress(output.encode(), mtime=0))
-                file.flush()
-                os.fsync(file.fileno())
-            Path(part).rename(self._file(name))
-        except BaseException:
-            Path(part).unlink(missing_ok=True)
-            raise
+        part = f".{name}.{os.getpid()}.{threading.get_ident()}.part"
+        write_atomically(self._file(name), gzip.compress(output.encode(), mtime=0), part)
 
     def _file(self, name: str) -> Path:
         return self.where / f"{name}.gz"

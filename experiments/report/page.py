@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.core.atomic_file import write_atomically
 from experiments.report import tables
 from experiments.report.plots import DRAWN
 from experiments.report.style import Plot
@@ -28,12 +28,12 @@ def write(folder: Path, summary: Summary, drawn: Sequence[Plot]) -> None:
     figures = {plot.name: plot.numbers for plot in drawn}
     texts = (tables.schemes_csv(summary), tables.kinds_csv(summary), tables.excluded_csv(summary))
     for plot in drawn:
-        _write(folder / f"{plot.name}.png", plot.png)
-        _write(folder / f"{plot.name}.svg", plot.svg)
+        write_atomically(folder / f"{plot.name}.png", plot.png)
+        write_atomically(folder / f"{plot.name}.svg", plot.svg)
     for name, text in zip(FILES, (*texts, tables.as_json(summary, figures)), strict=True):
-        _write(folder / name, text.encode())
+        write_atomically(folder / name, text.encode())
     # Last, because it refers to all other files.
-    _write(folder / PAGE, page(summary, drawn).encode())
+    write_atomically(folder / PAGE, page(summary, drawn).encode())
     for name in DRAWN.keys() - {plot.name for plot in drawn}:
         # left by an earlier report
         (folder / f"{name}.png").unlink(missing_ok=True)
@@ -66,14 +66,3 @@ def page(summary: Summary, drawn: Sequence[Plot]) -> str:
     for plot in drawn:
         lines += ["", f"## {plot.title}", "", plot.caption, "", f"[![{plot.title}]({plot.name}.png)]({plot.name}.svg)"]
     return "\n".join(lines) + "\n"
-
-
-def _write(file: Path, content: bytes) -> None:
-    """Write a file atomically."""
-    part = file.with_name(f".{file.name}.part")
-    try:
-        part.write_bytes(content)
-        os.replace(part, file)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -38,7 +38,7 @@ SAME_EVENT = 1.0
 
 def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None:
     """Draw the mean throughput of flows in steps of half a second, and the changes of the fabric."""
-    runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].series.values())]
+    runs = _shown(collected, order, lambda run: run.series)
     if not runs:
         return None
     events = merged_events([run for _, run in runs])
@@ -118,7 +118,7 @@ def merged_events(runs: Sequence[RunRecord]) -> list[tuple[float, str]]:
 
 def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
     """Draw the congestion windows of a few flows (SOPA paper, figures 10a and 10e)."""
-    runs = [(scheme, collected.shown[scheme]) for scheme in order if any(collected.shown[scheme].cwnd.values())]
+    runs = _shown(collected, order, lambda run: run.cwnd)
     if not runs:
         return None
     made, panels = stack(_titles(runs), "time (s)", "congestion window (packets)")
@@ -140,11 +140,7 @@ def windows(collected: Collected, order: Sequence[str]) -> Plot | None:
 
 def queues(collected: Collected, order: Sequence[str]) -> Plot | None:
     """Draw the queues of the busiest ports of each run (SOPA paper, figures 10c, 10d, 10g and 10h)."""
-    runs = [
-        (scheme, collected.shown[scheme])
-        for scheme in order
-        if any(collected.shown[scheme].queues.values()) and collected.shown[scheme].queue_ms > 0
-    ]
+    runs = _shown(collected, order, lambda run: run.queues if run.queue_ms > 0 else {})
     if not runs:
         return None
     made, panels = stack(_titles(runs), "time (s)", "queue length (packets)", 1.8)
@@ -185,6 +181,13 @@ def busiest(run: RunRecord, count: int = LINES_EACH) -> list[str]:
 
 def _mean(lengths: Sequence[int]) -> float:
     return sum(lengths) / len(lengths) if lengths else 0.0
+
+
+def _shown(
+    collected: Collected, order: Sequence[str], data: Callable[[RunRecord], Mapping[str, object]]
+) -> list[tuple[str, RunRecord]]:
+    """Return the drawn run of each scheme that has such data."""
+    return [(scheme, run) for scheme in order if any(data(run := collected.shown[scheme]).values())]
 
 
 def _titles(runs: Sequence[tuple[str, RunRecord]]) -> list[str]:

@@ -7,7 +7,6 @@ import struct
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
@@ -34,9 +33,7 @@ class FastRecoveries:
             self._opened = opened.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._opened.close()
 
     def entered(self, netns: int, source: IPv4Address, port: int | None = None) -> int:

@@ -7,7 +7,6 @@ the way up by its AS path.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -102,9 +101,3 @@ def bfd_configuration() -> str:
   transmit-interval {BFD_MS}
   detect-multiplier {BFD_MISSED}
 """
-
-
-def addresses(tree: FatTree, router: Switch, its: list[Session]) -> Iterator[tuple[int, str]]:
-    """Yield the port number and address of each session of a router. Ports of edge routers to hosts have no address."""
-    for session in its:
-        yield session.port, f"{session.own}/31"

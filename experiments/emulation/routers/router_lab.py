@@ -8,10 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
 
 from experiments.emulation.routers.frr_configuration import (
-    addresses,
     bfd_configuration,
     bgp_configuration,
     sessions,
@@ -91,9 +89,7 @@ class RouterLab:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._stack.close()
 
     def _start_routers(self) -> None:
@@ -199,8 +195,8 @@ class RouterLab:
     def _router(self, router: Switch) -> Iterator[str]:
         for port in self.tree.ports(router):
             yield f"link set {self.interface(router, port)} up"
-        for port, address in addresses(self.tree, router, self._sessions[router]):
-            yield f"address add {address} dev {self.interface(router, port)}"
+        for session in self._sessions[router]:
+            yield f"address add {session.own}/31 dev {self.interface(router, session.port)}"
         if router.level is Level.EDGE:
             yield f"address add {self._gateway(router)}/32 dev lo"
             for host in self.tree.hosts_of(router):

@@ -6,7 +6,6 @@ import socket
 import struct
 import threading
 import time
-from types import TracebackType
 
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import Host
@@ -52,9 +51,7 @@ class UdpStream:
             thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self._ended.set()
         for thread in self._threads:
             thread.join()

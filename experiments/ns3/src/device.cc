@@ -91,7 +91,7 @@ NS_OBJECT_ENSURE_REGISTERED(Device);
 ns3::TypeId
 Device::GetTypeId()
 {
-    static ns3::TypeId tid = ns3::TypeId("sopa::Device").SetParent<ns3::NetDevice>().AddConstructor<Device>();
+    static ns3::TypeId tid = ns3::TypeId("sopa::Device").SetParent<ns3::SimpleNetDevice>().AddConstructor<Device>();
     return tid;
 }
 
@@ -100,8 +100,9 @@ Device::Attach(Fabric& fabric, Host host)
 {
     m_fabric = &fabric;
     m_host = host;
-    m_address = ns3::Mac48Address::Allocate();
-    m_tcp = m_node->GetObject<ns3::TcpL4Protocol>();
+    SetAddress(ns3::Mac48Address::Allocate());
+    SetMtu(1500);
+    m_tcp = GetNode()->GetObject<ns3::TcpL4Protocol>();
     m_tcp->SetDownTarget(ns3::MakeCallback(&Device::SendSegment, this));
     fabric.receivers[host] = this;
 }

@@ -5,7 +5,6 @@
 #include "ns3/simulator.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <stdexcept>
 
 namespace sopa
@@ -227,37 +226,21 @@ Fabric::Arrive(InFlightPacket& in_flight)
 void
 Fabric::Fail(const std::string& name)
 {
-    const auto half = tree.half;
-    unsigned a, b, c, d;
-    int end = 0;
-    const auto cut = [&](LinkId up, LinkId down) { m_links[up].up = m_links[down].up = false; };
-    const auto whole = [&] { return end == static_cast<int>(name.size()); };
-    if (std::sscanf(name.c_str(), "e%u_%u-a%u_%u%n", &a, &b, &c, &d, &end) == 4 && whole() && a == c && a < tree.k &&
-        b < half && d < half)
+    bool found = false;
+    for (LinkId id = tree.hosts; id < tree.links; ++id)
     {
-        cut(tree.FromEdge(a * half + b, d), tree.ToEdge(a, d, b));
-    }
-    else if (end = 0, std::sscanf(name.c_str(), "a%u_%u-c%u_%u%n", &a, &b, &c, &d, &end) == 4 && whole() && b == c &&
-                          a < tree.k && b < half && d < half)
-    {
-        cut(tree.FromAggregation(a, b, d), tree.ToPod(b, d, a));
-    }
-    else if (end = 0, std::sscanf(name.c_str(), "a%u_%u%n", &a, &b, &end) == 2 && whole() && a < tree.k && b < half)
-    {
-        for (unsigned other = 0; other < half; ++other)
+        const auto end = tree.EndOf(id);
+        const std::string from = end.port.substr(0, end.port.find('-'));
+        const bool of_switch = (name == from || name == end.peer) && (name[0] == 'a' || name[0] == 'c');
+        // Both directions of a link have its name: that of the lower switch, then that of the upper one.
+        const bool of_link = end.peer[0] != 'h' && name == (id < tree.first_to_edge ? from + "-" + end.peer : end.peer + "-" + from);
+        if (of_switch || of_link)
         {
-            cut(tree.FromEdge(a * half + other, b), tree.ToEdge(a, b, other));
-            cut(tree.FromAggregation(a, b, other), tree.ToPod(b, other, a));
+            m_links[id].up = false;
+            found = true;
         }
     }
-    else if (end = 0, std::sscanf(name.c_str(), "c%u_%u%n", &a, &b, &end) == 2 && whole() && a < half && b < half)
-    {
-        for (unsigned pod = 0; pod < tree.k; ++pod)
-        {
-            cut(tree.FromAggregation(pod, a, b), tree.ToPod(a, b, pod));
-        }
-    }
-    else
+    if (!found)
     {
         throw std::invalid_argument("unknown element " + name + ": expected an aggregation switch, a core switch or a link between switches");
     }

@@ -159,7 +159,6 @@ Run()
     }
 
     Transfers transfers(settings, std::move(devices), segment);
-    transfers.ended = [] { ns3::Simulator::Stop(); };
     transfers.Start();
     fabric.selector().Start(fabric);
 

@@ -244,9 +244,9 @@ Transfers::Complete(std::uint32_t number)
             });
         }
     }
-    if (Ended() && ended)
+    if (m_open == 0 && m_waiting == 0)
     {
-        ended();
+        ns3::Simulator::Stop();
     }
 }
 

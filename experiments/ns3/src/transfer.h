@@ -8,7 +8,7 @@
 #include "ns3/tcp-socket-state.h"
 
 #include <array>
-#include <functional>
+#include <unordered_map>
 #include <vector>
 
 namespace sopa
@@ -38,7 +38,7 @@ struct TransferResult
     bool m_any_sent = false, m_any_arrived = false;
 };
 
-// Runs all transfers of a plan.
+// Runs all transfers of a plan, and stops the simulator after the last one.
 class Transfers
 {
   public:
@@ -50,14 +50,10 @@ class Transfers
     // Set the end time of transfers that are still running.
     void Finish();
 
-    // True if no transfer is running or scheduled.
-    bool Ended() const { return m_open == 0 && m_waiting == 0; }
-
     // Record the congestion window of every sender.
     void SampleWindows();
 
     std::vector<TransferResult> results;
-    std::function<void()> ended; // called when the last transfer has ended
 
   private:
     void Begin(std::uint32_t number);
