@@ -42,6 +42,10 @@ def _number_or_text(value: object) -> object:
     return int(text) if text.isascii() and text.lstrip("-").isdigit() else text
 
 
+def _seconds(name: str, default: float, text: str, more: str = "") -> cfg.FloatOpt:
+    return cfg.FloatOpt(name, default=default, min=0.0, metavar="SECONDS", help=f"{text} (default {default:g}{more})")
+
+
 _GROUP = cfg.OptGroup(GROUP, title="SOPA options")
 _OPTIONS = [
     cfg.Opt(
@@ -59,37 +63,24 @@ _OPTIONS = [
         "requires the parser at the edge switches' host ports (sopa parser); the flow entries are the same "
         f"(default {Settings.carrier})",
     ),
-    cfg.FloatOpt(
+    _seconds(
         "settle",
-        default=Settings.settle,
-        min=0.0,
-        metavar="SECONDS",
-        help="after a start, how long to wait for switches that have not connected before they count as failed; until then "
-        "hosts and switches keep the paths and rules of an earlier controller "
-        f"(default {Settings.settle:g}; the wait ends when all have connected)",
+        Settings.settle,
+        "after a start, how long to wait for switches that have not connected before they count as failed; until then hosts and "
+        "switches keep the paths and rules of an earlier controller",
+        "; the wait ends when all have connected",
     ),
-    cfg.FloatOpt(
+    _seconds(
         "hold-down",
-        default=Settings.hold_down,
-        min=0.0,
-        metavar="SECONDS",
-        help="how long a restored link or switch stays excluded from the candidate paths; doubled each time it fails again "
-        f"soon (default {Settings.hold_down:g})",
+        Settings.hold_down,
+        "how long a restored link or switch stays excluded from the candidate paths; doubled each time it fails again soon",
     ),
-    cfg.FloatOpt(
-        "hold-down-max",
-        default=Settings.hold_down_max,
-        min=0.0,
-        metavar="SECONDS",
-        help=f"the longest hold-down (default {Settings.hold_down_max:g})",
-    ),
-    cfg.FloatOpt(
+    _seconds("hold-down-max", Settings.hold_down_max, "the longest hold-down"),
+    _seconds(
         "lldp-interval",
-        default=Settings.lldp_interval,
-        min=0.0,
-        metavar="SECONDS",
-        help="interval of link discovery: every port between switches sends an LLDP probe that checks the cabling "
-        f"(default {Settings.lldp_interval:g}; 0: off)",
+        Settings.lldp_interval,
+        "interval of link discovery: every port between switches sends an LLDP probe that checks the cabling",
+        "; 0: off",
     ),
     cfg.MultiStrOpt(
         "ovsdb",
@@ -114,13 +105,11 @@ _OPTIONS = [
         help="a host, as h0_0_2 or 10.0.0.2, that may not choose paths: its packets are hashed per flow, with or without a label; "
         "may be repeated (default: none)",
     ),
-    cfg.FloatOpt(
+    _seconds(
         "stats-interval",
-        default=Settings.stats_interval,
-        min=0.0,
-        metavar="SECONDS",
-        help="interval at which each switch's port statistics are polled, for the links' rates and /metrics "
-        f"(default {Settings.stats_interval:g}; 0: off)",
+        Settings.stats_interval,
+        "interval at which each switch's port statistics are polled, for the links' rates and /metrics",
+        "; 0: off",
     ),
     cfg.FloatOpt(
         "link-mbit",

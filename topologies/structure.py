@@ -33,17 +33,7 @@ if TYPE_CHECKING:
 
 
 class FatTree(Identities):
-    """A fat-tree of k-port switches: its identities, its cabling and its paths.
-
-    Parameters
-    ----------
-    k : int
-        Ports of every switch: an even number from 2 to 128.
-
-    Raises
-    ------
-    TopologyError
-        If ``k`` is anything else.
+    """A fat-tree of k-port switches: its identities, its cabling and its paths. ``k`` is as of `Identities`.
 
     Examples
     --------
@@ -201,6 +191,13 @@ class FatTree(Identities):
         if self.name(link) != name:
             raise TopologyError(f"{name!r} is named from the wrong end; call it {self.name(link)}")
         return link
+
+    def link_by_name(self, name: str) -> Link:
+        """Return the link of that name; raise `TopologyError` if there is none."""
+        element = self.element(name)
+        if isinstance(element, Switch):
+            raise TopologyError(f"{name} is a switch, not a link")
+        return element
 
     # -- paths --------------------------------------------------------------------------------------------------------
 

@@ -111,8 +111,7 @@ class Picture:
         """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
-        link = self._tree.element(name)
-        return isinstance(link, Link) and any(end not in self._state.connected for end in link)
+        return any(end not in self._state.connected for end in self._tree.link_by_name(name))
 
     def _agents(self) -> dict[str, Any]:
         its, version = self._fabric.notifier, self._state.version

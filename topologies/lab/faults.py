@@ -8,7 +8,7 @@ from __future__ import annotations
 from topologies.lab.batch_net import run_batch
 from topologies.lab.links import silence
 from topologies.lab.network import Lab
-from topologies.structure import Link, Node, Switch, TopologyError
+from topologies.structure import Node, Switch, TopologyError
 
 
 def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
@@ -30,7 +30,7 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
     TopologyError
         If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
-    link = _link(lab, name)
+    link = lab.tree.link_by_name(name)
     if not isinstance(link.lower, Switch):
         raise TopologyError(f"{name} is a host's link; only links between switches can be silent")
     ends = {lab.tree.name(link.lower): link.upper, lab.tree.name(link.upper): link.lower}
@@ -111,7 +111,7 @@ def swap_cables(lab: Lab, first: str, second: str) -> None:
     TopologyError
         If the fabric has no such links, or they do not end at one switch.
     """
-    links = [_link(lab, name) for name in (first, second)]
+    links = [lab.tree.link_by_name(name) for name in (first, second)]
     one, other = links
     if one == other or one.upper.level != other.upper.level:
         raise TopologyError(f"{first} and {second} are not two links of the same level")
@@ -135,13 +135,6 @@ def _exchange(lab: Lab, switch: Switch, ends: list[Node]) -> None:
         settings = [["set", "Interface", intf.name, f"ofport_request={ports[intf]}"] for intf in (one, other)]
         lab.ovs.vsctl(*settings[0], "--", *settings[1])
         lab.shape([one.name, other.name])
-
-
-def _link(lab: Lab, name: str) -> Link:
-    link = lab.tree.element(name)
-    if not isinstance(link, Link):
-        raise TopologyError(f"{name} is a switch, not a link")
-    return link
 
 
 def _lives(lab: Lab, name: str) -> bool:

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from ipaddress import IPv4Address
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from mininet.log import setLogLevel
@@ -23,7 +22,8 @@ from topologies.lab.links import bfd_interval_ms, default_rate, filters, past_th
 from topologies.lab.mininet_topo import FatTreeTopo
 from topologies.lab.packet_sockets import raise_send_buffers
 from topologies.lab.private_ovs import PrivateOvs
-from topologies.structure import FatTree, Host, Level, Link, Switch, TopologyError
+from topologies.lab.startable import Startable
+from topologies.structure import FatTree, Host, Level, Switch
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
@@ -35,7 +35,7 @@ _BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
 _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
 
 
-class Lab:
+class Lab(Startable):
     """A running fabric, as a context manager.
 
     Parameters
@@ -84,22 +84,6 @@ class Lab:
         self._say = say
         self._management = {host: MANAGEMENT_ROOT + 1 + index for index, host in enumerate(tree.hosts())}
 
-    def __enter__(self) -> Lab:
-        if not is_isolated():
-            raise LabError("a Lab changes the network of its namespace: run it inside isolation.isolated()")
-        require("ip", "tc", "ethtool", "ifconfig", "nsenter", "mnexec")
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
     def stop(self) -> None:
         """Stop the switches, the hosts with every process in them, and delete all interfaces. It can be called again."""
         if self.net is not None:
@@ -146,9 +130,7 @@ class Lab:
         TopologyError
             If the fabric has no such link.
         """
-        link = self.tree.element(name)
-        if not isinstance(link, Link):
-            raise TopologyError(f"{name} is a switch, not a link")
+        link = self.tree.link_by_name(name)
         state = "up" if up else "down"
         for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
             lines = [f"link set {self.interface(node, self.tree.port(node, towards))} {state}"]
@@ -181,6 +163,9 @@ class Lab:
     # -- start --------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        if not is_isolated():
+            raise LabError("a Lab changes the network of its namespace: run it inside isolation.isolated()")
+        require("ip", "tc", "ethtool", "ifconfig", "nsenter", "mnexec")
         setLogLevel("output")  # the output of commands at the prompt, without Mininet's progress messages
         for sysctl in ("ipv6/conf/all/disable_ipv6=1", "ipv6/conf/default/disable_ipv6=1", "ipv4/ip_forward=0"):
             name, _, value = sysctl.partition("=")

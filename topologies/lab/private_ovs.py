@@ -13,11 +13,11 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from topologies import ovsdb
 from topologies.lab.isolation import die_with_parent, require
+from topologies.lab.startable import Startable
 from topologies.structure import FatTree, Switch
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
@@ -34,7 +34,7 @@ class OvsError(RuntimeError):
     """Open vSwitch did not start, or refused a command; the text has its output."""
 
 
-class PrivateOvs:
+class PrivateOvs(Startable):
     """A database and a switch daemon in a directory, as a context manager.
 
     While it is entered, the ``OVS_*DIR`` variables of this process contain the directory, so that Mininet and every
@@ -60,23 +60,6 @@ class PrivateOvs:
         self.dummy = dummy
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._environment: dict[str, str | None] = {}
-
-    def __enter__(self) -> PrivateOvs:
-        require("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
-        self.directory.mkdir(parents=True, exist_ok=True)
-        self._environment = {name: os.environ.get(name) for name in _VARIABLES}
-        os.environ.update(dict.fromkeys(_VARIABLES, str(self.directory)))
-        try:
-            self._start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def database(self) -> str:
@@ -141,6 +124,10 @@ class PrivateOvs:
         return _run("ovs-appctl", "-t", str(self.directory / f"ovs-vswitchd.{self.pid()}.ctl"), *args)
 
     def _start(self) -> None:
+        require("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._environment = {name: os.environ.get(name) for name in _VARIABLES}
+        os.environ.update(dict.fromkeys(_VARIABLES, str(self.directory)))
         file = self.directory / "conf.db"
         file.unlink(missing_ok=True)
         _run("ovsdb-tool", "create", str(file), str(SCHEMA))
