@@ -230,7 +230,7 @@ class SwitchSession:
 
     def was_sent(self, now: float) -> None:
         """Note that everything due has been written to the connection."""
-        if self._awaited:
+        if self._awaited and self.deadline is None:  # probes may follow while the answer is awaited
             self.deadline = now + ANSWER_SECONDS
 
     # -- from the switch ----------------------------------------------------------------------------------------------

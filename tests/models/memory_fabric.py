@@ -33,7 +33,7 @@ from sopa_ryu.fabric.messages import (
 )
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import Effects
-from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, Phase, SwitchSession
 from sopa_ryu.fabric.view import View
 from tests.models.memory_switch import (
     Answered,
@@ -79,6 +79,8 @@ class Run:
         Those that have connected to it so.
     taken : set of Channel
         Those over which it was told that another controller is the master.
+    asked : dict of RoleRequest to float
+        When the role was asked for.
     begun, in_force : list of int
         The versions that it has made while a switch could follow, and those that it has reported in force.
     agents : View or None
@@ -88,6 +90,7 @@ class Run:
     accepted: set[Channel] = field(default_factory=set)
     heard: set[Switch] = field(default_factory=set)
     taken: set[Channel] = field(default_factory=set)
+    asked: dict[RoleRequest, float] = field(default_factory=dict)
     begun: list[int] = field(default_factory=list)
     in_force: list[int] = field(default_factory=list)
     agents: View | None = None
@@ -319,7 +322,10 @@ class MemoryFabric:
                 return
         else:
             assert isinstance(session.connection, Channel)
-            if session.connection.send(pending.popleft()):
+            message = pending.popleft()
+            if session.connection.send(message):
+                if isinstance(message, RoleRequest):
+                    self.run.asked[message] = self.now
                 if not pending:
                     self.core.was_sent(session, self.now)
                 return
@@ -353,11 +359,11 @@ class MemoryFabric:
         known = self.core.switches.session(channel) is not None
         match channel.receive():
             case Answered(request, answer):
-                if isinstance(request, RoleRequest):
+                if isinstance(request, RoleRequest) and self._in_time(request):
                     (self.run.taken.discard if answer else self.run.taken.add)(channel)
                 self._carry_out(self.core.answered(channel, request, answer, self.now))
             case Refused(request, refusal):
-                if isinstance(request, RoleRequest):
+                if isinstance(request, RoleRequest) and self._in_time(request):
                     self.run.taken.add(channel)
                 self._carry_out(self.core.refused(channel, request, refusal, self.now))
             case PortChanged(port, trouble, deleted):
@@ -370,6 +376,9 @@ class MemoryFabric:
                 if known:
                     self._listen((switch, port), probe)
                 self._carry_out(self.core.probe_heard(channel, port, probe, self.now))
+
+    def _in_time(self, request: RoleRequest) -> bool:
+        return self.now < self.run.asked[request] + ANSWER_SECONDS
 
     def _listen(self, end: End, probe: Heard) -> None:
         ear = self.run.ears.setdefault(end, Ear())
@@ -396,7 +405,8 @@ class MemoryFabric:
         for change in effects.in_force:
             assert change.version not in run.in_force, "a version is reported in force twice"
             run.in_force.append(change.version)
-            late = [switch for switch in state.connected if self.session(switch).version < change.version]
+            kept = [session for session in self.core.switches.sessions.values() if session.phase in _WITH_RULES]
+            late = [session.name for session in kept if session.version < change.version]
             assert not late, f"version {change.version} is reported in force before {late} have confirmed it"
 
     def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
@@ -501,6 +511,7 @@ class MemoryFabric:
         }
 
 
+_WITH_RULES = Phase.IN_FORCE, Phase.UPDATING
 _RANKS: dict[type, int] = {AddGroup: 0, ModifyGroup: 0, AddFlow: 1, DeleteFlow: 2, DeleteGroup: 3}
 
 
