@@ -55,12 +55,13 @@ class LinkDiscovery:
         return self._sessions[switch]
 
     def probe(self, session: SwitchSession, ports: Iterable[int] | None = None) -> None:
-        """Have probes sent from a switch's ports; by default from all that lead to other switches."""
+        """Have probes sent from a switch's ports, or some of them, that lead to other switches."""
         if self.interval:
-            session.probes.update(self._fabric_ports(session.switch) if ports is None else ports)
+            fabric_ports = self._fabric_ports(session.switch)
+            session.probes.update(fabric_ports if ports is None else fabric_ports & set(ports))
 
-    def _fabric_ports(self, switch: Switch) -> Iterable[int]:
-        return (port for port, node in self.tree.ports(switch).items() if not isinstance(node, Host))
+    def _fabric_ports(self, switch: Switch) -> set[int]:
+        return {port for port, node in self.tree.ports(switch).items() if not isinstance(node, Host)}
 
     def heard(self, switch: Switch, port: int, probe: Heard, now: float) -> bool:
         """Take an LLDP frame that arrived at a port; return True if other links are miswired now."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from flowrules.model import Field, Flow, Group, Table, ToGroup
+from flowrules.model import LLDP, Field, Flow, Group, Table, ToController, ToGroup
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -20,6 +20,7 @@ from sopa_ryu.fabric.messages import (
     DeleteGroup,
     FlowsRequest,
     GroupsRequest,
+    Heard,
     Installed,
     Message,
     Modification,
@@ -67,7 +68,14 @@ class PortChanged(NamedTuple):
     deleted: bool = False
 
 
-Event = Answered | Refused | PortChanged
+class ProbeHeard(NamedTuple):
+    """A switch hands over an LLDP frame that has arrived at a port."""
+
+    port: int
+    probe: Heard
+
+
+Event = Answered | Refused | PortChanged | ProbeHeard
 Place = tuple[int, int, frozenset[Field]]
 """What identifies a flow entry: its table, its priority and its match."""
 
@@ -144,8 +152,8 @@ class Channel:
         return event
 
     def lose_answers(self) -> None:
-        """Lose the answers that are on their way; reports of ports, which no request waits for, are not lost."""
-        self.outbox = deque(event for event in self.outbox if isinstance(event, PortChanged))
+        """Lose the answers that are on their way; what no request waits for is not lost."""
+        self.outbox = deque(event for event in self.outbox if not isinstance(event, Answered | Refused))
 
     def close(self) -> None:
         """Break the connection: what is on its way is lost, entries and groups stay."""
@@ -224,6 +232,17 @@ class MemorySwitch:
     def _report(self, event: PortChanged) -> None:
         for channel in self.channels:  # slaves included
             channel.outbox.append(event)
+
+    def hear(self, port: int, probe: Heard) -> None:
+        """Take an LLDP frame that arrives at a port: where an entry says so, controllers that are no slaves get it."""
+        to_controller = (entry.flow for entry in self.entries.values() if entry.flow is not None)
+        if any(
+            flow.match == (LLDP,) and any(isinstance(action, ToController) for action in flow.apply)
+            for flow in to_controller
+        ):
+            for channel in self.channels:
+                if channel.role is not Role.SLAVE:
+                    channel.outbox.append(ProbeHeard(port, probe))
 
     def learn(self, port: int) -> None:
         """Learn the Ethernet address of the host at a port, as the entry for ARP requests does."""

@@ -1,0 +1,223 @@
+"""The controller's core under any sequence of what can happen to it: at rest, the switches have the rules of what has failed.
+
+`tests.models.memory_fabric` asserts what must be true of each message and effect, and at rest.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from flowrules.model import Flow, Table
+from sopa_ryu.fabric.messages import AddFlow, DeleteFlow
+from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
+from tests.models.memory_fabric import MemoryFabric
+from topologies import Level, Switch
+from topologies.failures import Reason
+
+FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
+NUMBERS = st.integers(0, 999)
+CHOICES = st.lists(st.integers(0, 999), max_size=40)
+
+
+class ControllerMachine(RuleBasedStateMachine):
+    """What can happen to a controller and its switches; each time some, but not all of what follows happens, too."""
+
+    K = 4
+
+    @initialize(connected=st.booleans())
+    def start(self, connected: bool) -> None:
+        self.fabric = MemoryFabric(self.K)
+        self.all = list(self.fabric.switches)
+        self.learned: set[tuple[Switch, int]] = set()
+        if connected:
+            self.fabric.connect_all()
+            self.fabric.advance(1)
+
+    def switch(self, number: int) -> Switch:
+        return self.all[number % len(self.all)]
+
+    # -- connections --------------------------------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, then=CHOICES)
+    def connect(self, number: int, then: list[int]) -> None:
+        """Connect, or over a new connection before the loss of the old one is noticed."""
+        self.fabric.connect(self.switch(number))
+        self.fabric.interleave(then)
+
+    @rule()
+    def connect_all(self) -> None:
+        self.fabric.connect_all()
+
+    @rule(number=NUMBERS, then=CHOICES)
+    def disconnect(self, number: int, then: list[int]) -> None:
+        if self.fabric.channel(self.switch(number)) is not None:
+            self.fabric.disconnect(self.switch(number))
+            self.fabric.interleave(then)
+
+    @rule()
+    def notice_lost(self) -> None:
+        self.fabric.notice_lost()
+
+    @rule(number=NUMBERS, again=st.booleans())
+    def restart_switch(self, number: int, again: bool) -> None:
+        switch = self.switch(number)
+        self.fabric.restart_switch(switch)
+        self.learned = {(owner, port) for owner, port in self.learned if owner != switch}
+        if again:
+            self.fabric.connect(switch)
+
+    @rule(dpid=st.sampled_from([0, 1, 0x010400, 0x040000, 1 << 47]))
+    def connect_stranger(self, dpid: int) -> None:
+        self.fabric.connect_stranger(dpid)
+
+    @rule(together=st.booleans())
+    def restart_controller(self, together: bool) -> None:
+        self.fabric.restart_controller()
+        if together:
+            for switch in self.all:
+                self.fabric.connect(switch)
+
+    # -- ports --------------------------------------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, port=NUMBERS, trouble=st.sampled_from([None, Reason.DOWN, Reason.SILENT]), then=CHOICES)
+    def set_port(self, number: int, port: int, trouble: Reason | None, then: list[int]) -> None:
+        self.fabric.switches[self.switch(number)].set_port(1 + port % self.K, trouble)
+        self.fabric.interleave(then)
+
+    @rule(number=NUMBERS, port=NUMBERS, then=CHOICES)
+    def add_or_remove_port(self, number: int, port: int, then: list[int]) -> None:
+        device, port = self.fabric.switches[self.switch(number)], 1 + port % (self.K + 1)
+        if port in device.ports:
+            device.remove_port(port)
+        else:
+            device.set_port(port, None)
+        self.fabric.interleave(then)
+
+    @rule(number=NUMBERS, other=NUMBERS, seen=st.booleans(), then=CHOICES)
+    def exchange_plugs(self, number: int, other: int, seen: bool, then: list[int]) -> None:
+        ends = list(self.fabric.plan)
+        pair = ends[number % len(ends)], ends[other % len(ends)]
+        former = [self.fabric.switches[switch].ports.get(port) for switch, port in pair]
+        if seen:
+            for switch, port in pair:
+                if port in self.fabric.switches[switch].ports:
+                    self.fabric.switches[switch].set_port(port, Reason.DOWN)
+        self.fabric.swap(*pair)
+        if seen:
+            for (switch, port), trouble in zip(pair, former, strict=True):
+                if port in self.fabric.switches[switch].ports:
+                    self.fabric.switches[switch].set_port(port, trouble)
+        self.fabric.interleave(then)
+
+    # -- switches that do not do as they should -----------------------------------------------------------------------
+
+    @rule(number=NUMBERS, table=st.sampled_from(Table), entries=st.integers(0, 5))
+    def limit(self, number: int, table: Table, entries: int) -> None:
+        self.fabric.switches[self.switch(number)].limits[table] = entries
+        self.fabric.unclear.add(self.switch(number))
+
+    @rule(number=NUMBERS)
+    def lift(self, number: int) -> None:
+        self.fabric.switches[self.switch(number)].limits.clear()
+
+    @rule(number=NUMBERS, messages=st.booleans(), answers=st.booleans())
+    def hold(self, number: int, messages: bool, answers: bool) -> None:
+        channel = self.fabric.channel(self.switch(number))
+        if channel is not None:
+            channel.holds_messages, channel.holds_answers = messages, answers
+
+    @rule(number=NUMBERS)
+    def lose_answers(self, number: int) -> None:
+        channel = self.fabric.channel(self.switch(number))
+        if channel is not None:
+            channel.lose_answers()
+
+    @rule(number=NUMBERS, host=NUMBERS)
+    def learn(self, number: int, host: int) -> None:
+        switch = self.switch(number)
+        if switch.level is Level.EDGE:
+            port = 1 + host % self.fabric.tree.half
+            self.fabric.switches[switch].learn(port)
+            self.learned.add((switch, port))
+
+    # -- other masters, and operators ---------------------------------------------------------------------------------
+
+    @rule(number=NUMBERS, which=NUMBERS, stays=st.booleans(), then=CHOICES)
+    def take(self, number: int, which: int, stays: bool, then: list[int]) -> None:
+        """Another controller becomes the master, changes rules and perhaps leaves again."""
+        device = self.fabric.switches[self.switch(number)]
+        channel = self.fabric.take(self.switch(number))
+        ours = [entry.installed for entry in device.entries.values() if entry.flow is not None]
+        if ours:
+            device.handle(channel, DeleteFlow(ours[which % len(ours)]))
+        device.handle(channel, AddFlow(FOREIGN, 1))
+        if not stays:
+            channel.close()
+        self.fabric.interleave(then)
+
+    @rule(number=NUMBERS, link=st.booleans(), drained=st.booleans(), then=CHOICES)
+    def drain(self, number: int, link: bool, drained: bool, then: list[int]) -> None:
+        tree, switch = self.fabric.tree, self.switch(number)
+        element = tree.link(switch, tree.neighbour(switch, self.K)) if link else switch
+        self.fabric.drain(tree.name(element), drained)
+        self.fabric.interleave(then)
+
+    # -- time ---------------------------------------------------------------------------------------------------------
+
+    @rule(choices=st.lists(st.integers(0, 999), max_size=200))
+    def go_on(self, choices: list[int]) -> None:
+        self.fabric.interleave(choices)
+
+    @rule(seconds=st.sampled_from([0.1, 0.5, 2.0, 5.0, 10.0, 31.0, 62.0]), deliver=st.booleans(), then=CHOICES)
+    def pass_time(self, seconds: float, deliver: bool, then: list[int]) -> None:
+        self.fabric.advance(seconds, deliver)
+        self.fabric.interleave(then)
+
+    @rule()
+    def rest(self) -> None:
+        self.fabric.rest()
+        for switch, port in self.learned:
+            entries = self.fabric.switches[switch].entries.values()
+            found = [entry.installed for entry in entries if entry.installed.cookie == LEARNED_COOKIE]
+            assert (("metadata", (port, 0xFFFF)),) in [entry.match for entry in found]
+
+    def teardown(self) -> None:
+        if hasattr(self, "fabric"):
+            self.rest()
+
+
+class SmallMachine(ControllerMachine):
+    K = 2
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Hypothesis runs many fabrics: their log is of no use, and writing it takes half of the time."""
+    logger = logging.getLogger("sopa")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    yield
+    logger.setLevel(level)
+
+
+@pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 150, 30), (ControllerMachine, 30, 30)])
+def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
+    machine: type[ControllerMachine], examples: int, steps: int
+) -> None:
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
