@@ -1,33 +1,80 @@
-"""Rules of every test run: a skipped test is an error of the run, and the labs' tests run one after the other."""
+"""Rules of every test run: a skipped test fails the run, and two processes can share the tests."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
 MAX_SHOWN = 10
+LONG = ("ns3", "web", "switch")  # folders whose modules take longest
 
 skipped = pytest.StashKey[list[tuple[str, str]]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("sharing tests among processes, as scripts/test.sh does")
+    group.addoption(
+        "--share", type=Path, metavar="DIR", help="run only modules that no other process with DIR has taken"
+    )
+    group.addoption(
+        "--labs", choices=("first", "never"), help="with --share: run the labs' tests first, or leave them all"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[skipped] = []
     config.pluginmanager.register(SkippedTests(config.stash[skipped]))
+    if config.option.share:
+        config.pluginmanager.register(SharedTests(config.option.share, config.option.labs == "first"))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the labs' tests first, and all of them in one worker: each of them keeps one Open vSwitch busy."""
-    for item in items:
-        for folder in {"bpf", "lab"} & {item.path.parent.name}:
-            item.add_marker(folder)
-        if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch")):
-            item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
-    items.sort(key=lambda item: item.get_closest_marker("lab") is None)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark a test by its folder, and skip it where it cannot run."""
+    for folder in {"bpf", "lab"} & {item.path.parent.name}:
+        item.add_marker(folder)
+    if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch")):
+        item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
+
+
+class SharedTests:
+    """Plugin for one of two processes that share the tests, a module at a time.
+
+    Only one of them runs the labs' tests, as each lab keeps one Open vSwitch busy. After these it goes through the other modules
+    from the end, and its partner through the same from the beginning: they meet where both have done as much.
+    """
+
+    def __init__(self, directory: Path, labs: bool) -> None:
+        self._directory = directory
+        self._labs = labs
+        self._mine: dict[str, bool] = {}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        labs = [item for item in items if item.get_closest_marker("lab")]
+        modules: dict[Path, list[pytest.Item]] = {}
+        for item in items:
+            if not item.get_closest_marker("lab"):
+                modules.setdefault(item.path, []).append(item)
+        order = sorted(modules, key=lambda path: (path.parent.name not in LONG, path), reverse=self._labs)
+        items[:] = [*(labs if self._labs else ()), *(item for path in order for item in modules[path])]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Take the test, or say that it is done where another process has taken its module."""
+        return None if item.get_closest_marker("lab") or self._take(item.path) else True
+
+    def _take(self, path: Path) -> bool:
+        name = "-".join(path.parts[-3:])
+        if name not in self._mine:
+            with suppress(FileExistsError):
+                (self._directory / name).touch(exist_ok=False)
+                self._mine[name] = True
+        return self._mine.setdefault(name, False)
 
 
 class SkippedTests:
