@@ -13,8 +13,8 @@ PACKAGES=(
     openvswitch-switch mininet iproute2 net-tools procps ethtool iperf3 iputils-ping tcpdump util-linux
     # the eBPF compiler and headers, and the library that loads what it made
     clang llvm libbpf-dev libbpf1 linux-libc-dev
-    # the browser that tests the live page
-    chromium chromium-driver
+    # what only tests need: the browser on the live page, certificates, and systemd's own checks of the units
+    chromium chromium-driver openssl systemd libseccomp2
     # .venv
     python3 python3-venv ca-certificates
 )

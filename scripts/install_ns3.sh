@@ -1,16 +1,18 @@
 #!/bin/bash
 # Installs Debian's ns-3 and what builds a program with it, and builds the simulator of sopa experiment run --backend ns3.
-# With --optimised it builds ns-3 itself, too, from Debian's source package: the same results in little more than half the time.
+#
+#   --optimised  build ns-3 itself, too, from Debian's source package: the same results in little more than half the time
+#   --quiet      say nothing when there is nothing to do
 set -euo pipefail
 
 # libns3-dev alone leaves CMake's targets of ns-3 without the programs and libraries that they name
 PACKAGES=(libns3-dev ns3 libgsl-dev cmake make g++)
 
 case ${1-} in
-"") ;;
+"" | --quiet) ;;
 --optimised) PACKAGES+=(patch bzip2) ;;
 *)
-    echo "usage: install_ns3.sh [--optimised]" >&2
+    echo "usage: install_ns3.sh [--optimised|--quiet]" >&2
     exit 2
     ;;
 esac
@@ -27,7 +29,7 @@ for package in "${PACKAGES[@]}"; do
 done
 if ((${#missing[@]})); then
     ((EUID == 0)) || die "${missing[*]} missing and only root can install them: sudo make install-ns3"
-    echo "install-ns3: installing ${missing[*]}"
+    echo "install-ns3: installing ${missing[*]} (12 MB and what it needs, one or two minutes)"
     DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
     DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
         install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
@@ -40,8 +42,18 @@ if [[ ${1-} == --optimised ]]; then scripts/build_ns3.sh; fi
 .venv/bin/python -c '
 import sys
 from experiments.ns3 import SimulatorError, build
+said = []
+def say(line):
+    said.append(line)
+    print("install-ns3:", line, flush=True)
 try:
-    print("install-ns3: the simulator is", build(lambda line: print("install-ns3:", line)))
+    program = build(say)
 except SimulatorError as error:
     sys.exit(f"install-ns3: {error}")
-'
+if said or "--quiet" not in sys.argv:
+    print("install-ns3: the simulator is", program)
+' "$@"
+if [[ ${1-} == --optimised ]]; then
+    echo "install-ns3: comparing it with Debian's ns-3"
+    .venv/bin/pytest -q -p no:cacheprovider tests/ns3/compare_builds.py
+fi

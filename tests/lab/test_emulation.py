@@ -134,7 +134,7 @@ def test_multipath_tcp_has_its_eight_subflows() -> None:
     performed("mptcp", all_hosts(6.0), check)
 
 
-@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is not here: make install-peers")
+@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
 def test_routers_use_every_core_and_go_around_one_that_dies() -> None:
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         assert min(run.core_packets.values()) > 0.1 * max(run.core_packets.values())
@@ -144,7 +144,7 @@ def test_routers_use_every_core_and_go_around_one_that_dies() -> None:
     performed("bgp", Plan(all_hosts(7.0).transfers, 7.0, failed=("a0_0",), fail_after=3.0), check)
 
 
-@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is not here: make install-peers")
+@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
 def test_routers_use_a_link_again_that_was_down() -> None:
     def main() -> int:
         with EmulatedFabric(TREE, named("bgp"), RATE) as fabric:

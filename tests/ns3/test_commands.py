@@ -8,15 +8,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.skipif(
-    not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")), reason="ns-3 is not here: make install-ns3"
-)
+from tests.helpers.simulator import MISSING
+from tests.helpers.waiting import eventually
+
+pytestmark = pytest.mark.skipif(MISSING, reason="ns-3 is missing: make install-ns3")
 SOPA = str(Path(sys.executable).parent / "sopa")
 SHORT = ["run", "permutation", "--backend", "ns3", "--schemes", "sopa,rps", "--seeds", "2", "--seconds", "0.02"]
 
@@ -143,18 +143,14 @@ def test_a_run_that_is_ended_half_way_leaves_nobody_and_goes_on(
     sopa: Run, long_run: subprocess.Popen[str], tmp_path: Path, how: signal.Signals
 ) -> None:
     out = tmp_path / "out"
-    while not list(out.glob("*.jsonl")):
-        assert long_run.poll() is None
-        time.sleep(0.02)
+    eventually(lambda: list(out.glob("*.jsonl")) or long_run.poll() is not None, seconds=60)
+    assert long_run.poll() is None
     assert simulators(tmp_path)
     long_run.send_signal(how)
     _, said = long_run.communicate()
     assert long_run.returncode != 0
     assert "Traceback" not in said
-    patience = time.monotonic() + 10
-    while simulators(tmp_path) and time.monotonic() < patience:
-        time.sleep(0.02)
-    assert not simulators(tmp_path)
+    eventually(lambda: simulators(tmp_path), [])
     kept = flows(out)
     assert 0 < len(kept) < 6
     done = sopa(*LONG)

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
-from experiments.ns3.program import optimised
-from experiments.ns3.simulate import SAMPLES, lines
+from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
-from experiments.workloads.pairs import inter_pod_permutation
+from tests.helpers.simulator import MEGABYTE, MISSING, SCALE, permutation, said
 from topologies import FatTree, Switch
 
-pytestmark = pytest.mark.skipif(
-    not list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake")), reason="ns-3 is not here: make install-ns3"
-)
-MEGABYTE = 1_000_000
-SCALE = Scale(1000.0, 1.0)
+pytestmark = pytest.mark.skipif(MISSING, reason="ns-3 is missing: make install-ns3")
 
 
 @pytest.fixture(scope="module")
 def program() -> Path:
     return build()
-
-
-def permutation(k: int = 4, size: int = MEGABYTE, seed: int = 1, traced: tuple[int, ...] = ()) -> Plan:
-    pairs = inter_pod_permutation(FatTree(k), seed)
-    return Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0, traced=traced)
 
 
 def incast() -> Plan:
@@ -50,10 +39,6 @@ def simulated(
 ) -> tuple[RunRecord, list[FlowRecord]]:
     otherwise = {name.replace("_", "-"): value for name, value in options.items()}
     return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise)
-
-
-def said(program: Path, text: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([program], input=text, capture_output=True, text=True)
 
 
 # -- the fabric -----------------------------------------------------------------------------------------------------------
@@ -301,17 +286,6 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
         _, flows = simulate(tree, workload_named(name).build(tree, 1, scale), name, named("sopa"), 1, scale)
         assert flows
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
-
-
-@pytest.mark.skipif(not optimised(), reason="ns-3 is not built from source: make install-ns3 ARGS=--optimised")
-def test_debians_ns3_and_the_one_built_for_speed_give_the_same(program: Path, tmp_path: Path) -> None:
-    packaged = build(directory=tmp_path, packaged=True)
-    plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
-    for scheme, recovery in product(SIMULATED, ("ns-3.37", "ns-3.20")):
-        text = "\n".join((*lines(FatTree(4), plan, named(scheme), 1, SCALE, 20), f"loss-recovery {recovery}"))
-        one, other = (said(build_, text).stdout.splitlines() for build_ in (program, packaged))
-        assert one[:-1] == other[:-1]
-        assert {**json.loads(one[-1]), "seconds": 0} == {**json.loads(other[-1]), "seconds": 0}
 
 
 # -- bad input ------------------------------------------------------------------------------------------------------------

@@ -18,7 +18,9 @@ from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
-pytestmark = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+pytestmark = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
+)
 
 
 def under(unit: str) -> list[str]:
@@ -56,6 +58,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
     assert "not permitted" not in log.lower()
 
 
+@pytest.mark.switch
 @pytest.mark.parametrize("carrier", ["mac", "option"])
 def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path, carrier: str) -> None:
     openflow, rest = free_ports(2)
@@ -82,6 +85,7 @@ def test_an_agent_labels_and_takes_over_what_a_killed_one_left(tmp_path: Path, c
         assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "3"
 
 
+@pytest.mark.switch
 def test_the_parser_is_attached_and_detached() -> None:
     with veth_pair() as pair:
         said = []

@@ -18,7 +18,9 @@ UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
 MAX_EXPOSED = {"sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
 
-needs_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not here")
+needs_systemd = pytest.mark.skipif(
+    shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
+)
 
 
 def instance(unit: Path, directory: Path) -> Path:

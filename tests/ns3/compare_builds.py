@@ -1,0 +1,27 @@
+"""Debian's ns-3 and the one built from source give the same results.
+
+`scripts/install_ns3.sh --optimised` runs this after it has built the second: without it there is nothing to compare.
+"""
+
+import json
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+from experiments.ns3 import SIMULATED, build
+from experiments.ns3.program import optimised
+from experiments.ns3.simulate import lines
+from experiments.schemes import named
+from tests.helpers.simulator import SCALE, permutation, said
+from topologies import FatTree
+
+
+def test_both_builds_give_the_same_results(tmp_path: Path) -> None:
+    assert optimised(), "ns-3 is not built from source: make install-ns3 ARGS=--optimised"
+    program, packaged = build(), build(directory=tmp_path, packaged=True)
+    plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
+    for scheme, recovery in product(SIMULATED, ("ns-3.37", "ns-3.20")):
+        text = "\n".join((*lines(FatTree(4), plan, named(scheme), 1, SCALE, 20), f"loss-recovery {recovery}"))
+        one, other = (said(built, text).stdout.splitlines() for built in (program, packaged))
+        assert one[:-1] == other[:-1]
+        assert {**json.loads(one[-1]), "seconds": 0} == {**json.loads(other[-1]), "seconds": 0}
