@@ -24,7 +24,7 @@ def modules_with_examples() -> Iterator[str]:
                 yield module.name
 
 
-@pytest.mark.parametrize("name", modules_with_examples())
+@pytest.mark.parametrize("name", [*modules_with_examples()])
 def test_docstring_examples_run(name: str) -> None:
     make_ryu_importable()
     result = doctest.testmod(importlib.import_module(name))
