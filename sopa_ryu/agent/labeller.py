@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from pyroute2 import IPRoute
@@ -14,15 +12,12 @@ from pyroute2 import IPRoute
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, OPTION
-from sopa_ryu.agent.kernel.counters import Counters, Reason
+from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.kernel.path_maps import PathTables, read_in_force
+from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.kernel.tc import Point
-from sopa_ryu.agent.paths.flow_hash import FlowKey
-from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
-
-__all__ = ["DEFAULT_FLOWS", "Label", "Labeller", "PathTable", "Policy", "Reason", "clsact_present", "table_in_force"]
+from sopa_ryu.agent.paths.path_table import PathTable
 
 DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
@@ -33,12 +28,10 @@ _OURS = {Point.EGRESS: tuple(_LABELS.values()), Point.INGRESS: (_STRIPS,)}
 # Fixed: a successor finds a killed agent's filters by them. Below the usual 49152, as a filter before ours may end the list.
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
-_KEY = struct.Struct("=IIII")
-_FLOW_STATE = struct.Struct("=QQ")
 _TABLES_MAP, _ACTIVE_MAP = "path_tables", "turn"  # an agent of another release, or a killed one, knows these names
 
 
-def clsact_present(ifindex: int) -> bool:
+def _clsact_present(ifindex: int) -> bool:
     """Return True if the interface of the calling thread's namespace has a clsact qdisc."""
     with IPRoute() as route:
         return any(qdisc.get_attr("TCA_KIND") == "clsact" for qdisc in route.get_qdiscs(index=ifindex))
@@ -53,31 +46,6 @@ def _there(ifindex: int, point: Point) -> tuple[int | None, str]:
     """Return the id and the name of the program in our place, in the calling thread's network namespace."""
     identifier = tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
     return identifier, "" if identifier is None else libbpf.program_name(identifier)
-
-
-def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
-    """Return the path table by which an interface's packets are labelled now, also by the program of a killed agent.
-
-    Returns
-    -------
-    PathTable or None
-        None if they are not labelled.
-
-    Raises
-    ------
-    BpfError, NetnsError, OSError
-        If it cannot be read, or there is no such interface.
-    """
-    with inside(netns):
-        program, name = _there(socket.if_nametoindex(ifname), Point.EGRESS)
-    if program is None or name not in _OURS[Point.EGRESS]:
-        return None
-    with ExitStack() as opened:
-        descriptors = []
-        for map_name in (_TABLES_MAP, _ACTIVE_MAP):
-            descriptors.append(libbpf.open_program_map(program, map_name))
-            opened.callback(os.close, descriptors[-1])
-        return read_in_force(*descriptors)
 
 
 class Labeller:
@@ -211,7 +179,7 @@ class Labeller:
         wanted = {Point.INGRESS: self.strip_fd, Point.EGRESS: self.program_fd}
         with inside(self.netns):
             there = {point: self._own(point) for point in wanted}
-            if not clsact_present(self._ifindex):
+            if not _clsact_present(self._ifindex):
                 self._on_clsact(True)
                 self._owns_clsact = tc.create_clsact(self._ifindex)
                 if not self._owns_clsact:  # another program was faster
@@ -250,25 +218,9 @@ class Labeller:
         """Put a path table in force: `PathTables.swap`."""
         self.tables.swap(table)
 
-    def read_table(self) -> PathTable | None:
-        """Return the table that is in force in the kernel now; None before the first `swap`."""
-        return self.tables.read()
-
     def counters(self) -> dict[str, int]:
         """Return the packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
-
-    def flow_positions(self) -> dict[FlowKey, int]:
-        """Return the number of packets of each kept flow that were labelled in turn.
-
-        With `Policy.FLOWLET` it is the number of flowlets that have ended, with `Policy.FLOWCELL` always 0.
-        """
-        positions, flows_fd = {}, self._object.map_fd("flows")
-        for key in libbpf.keys(flows_fd, _KEY.size):
-            value = libbpf.lookup(flows_fd, key, _FLOW_STATE.size)
-            if value is not None:  # it may have been evicted meanwhile
-                positions[FlowKey(*_KEY.unpack(key))] = int(_FLOW_STATE.unpack(value)[0])
-        return positions
 
     def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
         """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` only."""

@@ -88,7 +88,7 @@ def agent(
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
-    from sopa_ryu.agent.labeller import Policy
+    from sopa_ryu.agent.paths.path_table import Policy
     from sopa_ryu.agent.runner import run_agents
 
     log_to_stderr()

@@ -12,8 +12,6 @@ import struct
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable
 
-__all__ = ["PathTables", "read_in_force"]
-
 BUFFERS = 2
 MIN_WORDS = 64
 _ONLY = struct.pack("=I", 0)
@@ -83,10 +81,6 @@ class PathTables:
         self._wait_for_readers()
         self._make_room(1 - self._active, self._words[self._active])
 
-    def read(self) -> PathTable | None:
-        """Return the table in force; None before the first `swap`."""
-        return read_in_force(self._tables_fd, self._active_fd)
-
     def _wait_for_readers(self) -> None:
         """Update the old table's place without changing it.
 
@@ -114,28 +108,3 @@ class PathTables:
         if old is not None:
             os.close(old)
         return fd
-
-
-def read_in_force(tables: int, active: int) -> PathTable | None:
-    """Return the table by which a program labels now, whichever agent swapped it in; None before the first.
-
-    Parameters
-    ----------
-    tables, active : int
-        Descriptors of the program's maps ``path_tables`` and ``turn``.
-
-    Raises
-    ------
-    BpfMapError
-        If it cannot be read.
-    """
-    index = libbpf.lookup(active, _ONLY, 4)
-    inner = None if index is None else libbpf.lookup(tables, index, 4)
-    if inner is None:
-        return None
-    fd = libbpf.open_map(int(struct.unpack("=I", inner)[0]))
-    try:
-        words = (libbpf.lookup(fd, _packed(at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
-        return PathTable.decode(b"".join(word or b"" for word in words))
-    finally:
-        os.close(fd)
