@@ -1,2 +1,1 @@
-"""The host agent: labels packets in eBPF at tc egress, and keeps the path sets and settings that this
-needs."""
+"""The host agent: labels packets in eBPF at tc egress by the path sets that the controller's state leaves."""

@@ -1,4 +1,4 @@
-"""``sopa agent --metrics-port``: what Prometheus is told of the agents of one process."""
+"""``sopa agent --metrics-port``: the metrics of the agents of one process, for Prometheus."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sopa_ryu.agent.kernel.counters import Reason
 LOG = logging.getLogger("sopa.agent")
 
 REQUEST_SECONDS = 10.0
-"""How long somebody may take to ask."""
+"""Limit for a client to send its request."""
 UNLABELLED = (
     Reason.NOT_IPV4,
     Reason.OUTSIDE,
@@ -31,7 +31,7 @@ UNLABELLED = (
 
 
 class AgentMetrics:
-    """Reads the agents' counters whenever somebody asks, in the asking thread.
+    """A collector that reads the agents' counters at each scrape, in the scraping thread.
 
     Parameters
     ----------
@@ -43,28 +43,28 @@ class AgentMetrics:
         self._reading = threading.Lock()
 
     def close(self) -> None:
-        """Tell nothing any more: the counters may be closed after this returns."""
+        """Report nothing from now on: the counters may be closed after this returns."""
         with self._reading:
             self._agents = []
 
     def collect(self) -> Iterable[Metric]:
-        """All families; a registry calls this for each scrape."""
+        """Return all families; a registry calls this for each scrape."""
         with self._reading:
             return self._families()
 
     def _families(self) -> list[Metric]:
-        info = InfoMetricFamily("sopa_agent", "How an agent works.", labels=["interface"])
+        info = InfoMetricFamily("sopa_agent", "Options of an agent.", labels=["interface"])
         paths = _counter("path_packets", "Packets labelled, by the uplinks that they take; none for a hop not taken.",
                          "up1", "up2")  # fmt: skip
-        unlabelled = _counter("unlabelled_packets", "Packets that went out without a path, by why.", "reason")
+        unlabelled = _counter("unlabelled_packets", "Packets that went out without a label, by reason.", "reason")
         trains = _counter("segment_trains", "Labels that several segments share: the kernel cut the packet afterwards.")
         untracked = _counter("untracked_packets", "Packets whose path was hashed: no room for their flow's position.")
-        options = _counter("received_options", "Packets that came in with an option, by whether it was taken out.",
+        options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
                            "result")  # fmt: skip
         swaps = _counter("swaps", "Path tables put in force.")
-        refused = _counter("refused_messages", "Messages of the controller's that were refused.")
+        refused = _counter("refused_messages", "Messages of the controller that were refused.")
         version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
-        connected = _gauge("connected", "Whether the controller's channel is open.")
+        connected = _gauge("connected", "1 while the channel to the controller is open, otherwise 0.")
         cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
         for agent in self._agents:
             its = agent.follower
@@ -103,7 +103,7 @@ def metrics_served(agents: Sequence[HostAgent], host: str, port: int) -> Iterato
     Raises
     ------
     AgentError
-        If nobody can listen there.
+        If the port is in use, or the address is not this machine's.
     """
     registry = CollectorRegistry()
     metrics = AgentMetrics(agents)

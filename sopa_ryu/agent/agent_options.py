@@ -1,4 +1,4 @@
-"""How an agent is asked to work."""
+"""The options of an agent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CHANNEL = "/sopa/v1/agents/"
 
 
 class AgentError(RuntimeError):
-    """The agent cannot work as it is asked to; the text says why, and nothing has been changed."""
+    """The agent cannot work with its options on this machine; nothing has been changed."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How an agent works.
+    """The options of an agent, of all its interfaces.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ class Options:
     seed : int
         32 bits that decide every flow's start and every random choice.
     flows : int
-        How many flows' positions are kept for each interface.
+        The number of flows whose position is kept for each interface.
     state_dir : Path
-        Where the host's own settings are kept to be put back.
+        The directory of saved host settings.
     carrier : Carrier
-        Where the word is written.
+        Where the label is written.
     token_file : Path, optional
-        Where the token for the controller's channel is; read at each connection.
+        The token for the controller's channel; read at each connection.
     ca_file : Path, optional
         The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
     parameter : int
@@ -62,7 +62,7 @@ class Options:
     parameter: int = 0
 
     def tls(self) -> ssl.SSLContext | None:
-        """How the controller's certificate is checked; None without TLS. `AgentError` if the authorities cannot be read."""
+        """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""
         if urlsplit(self.controller).scheme not in ("https", "wss"):
             return None
         try:
@@ -71,7 +71,7 @@ class Options:
             raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
 
     def headers(self) -> dict[str, str]:
-        """What a request for the channel carries; `AgentError` if the token cannot be read."""
+        """Return the headers of a request for the channel; `AgentError` if the token cannot be read."""
         if self.token_file is None:
             return {}
         try:
@@ -80,11 +80,11 @@ class Options:
             raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
 
     def channel(self, address: IPv4Address) -> str:
-        """The WebSocket URL of a host's push channel; `AgentError` if the controller's URL is none."""
+        """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""
         parts = urlsplit(self.controller)
         scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
         if scheme is None or not parts.hostname:
-            raise AgentError(f"{self.controller!r} is no controller URL: write http://ADDRESS:8080")
+            raise AgentError(f"{self.controller!r} is not a controller URL: write http://ADDRESS:8080")
         return urlunsplit(
             (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
         )

@@ -1,7 +1,7 @@
-"""The parser of an edge switch's host ports, for the ``option`` carrier: shows OpenFlow the word that is in the IPv4 header.
+"""The parser of an edge switch's host ports, for the ``option`` carrier: copies the label where OpenFlow matches it.
 
-It is an XDP program of the port's interface and of nothing else: it stays when the switch restarts, and when the process that
-attached it has ended, until it is detached or the interface goes.
+It is an XDP program of the port's interface: it stays when the switch restarts, and when the process that attached it has ended,
+until it is detached or the interface is removed.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _OFF = {Mode.NATIVE: "xdpdrv", Mode.GENERIC: "xdpgeneric", None: "xdp"}
 
 
 class Seen(IntEnum):
-    """What the parser made of a packet, by the program's counter numbers (bpf/sopa_parser.c)."""
+    """The parser's finding for a packet, by the program's counter numbers (bpf/sopa_parser.c)."""
 
     BELIEVED = 0
-    """Its first option is a word: switches see it."""
+    """Its first option is a label, which switches see."""
     UNLABELLED = 1
-    """Its first option is no word, or it has none, or it is no IPv4 packet."""
+    """Its first option is not a label, or it has none, or it is not an IPv4 packet."""
     MALFORMED = 2
-    """Its first option has a word's type, but not its length, or the packet's lengths contradict each other."""
+    """Its first option has a label's type, but not its length, or the packet's lengths contradict each other."""
     RESERVED = 3
-    """Its word has no first hop but a second one."""
+    """Its label has no first hop but a second one."""
     FORGED = 4
-    """Without a word that is believed its Ethernet source address was written as one: it is none any more."""
+    """Its Ethernet source address was written as a label, without one that is believed: the address was changed."""
 
 
 class Status(NamedTuple):
-    """A parser at work: its program's id, where it runs, and packets by `Seen` in lower case since it was attached."""
+    """An attached parser: its program's id, the mode, and packets by `Seen` in lower case since it was attached."""
 
     identifier: int
     mode: Mode | None
@@ -83,19 +83,19 @@ class Parser:
 
 
 def attach(interface: Interface, mode: Mode | None = None) -> Mode:
-    """Attach a parser to an interface; one that is there already is replaced, without a packet in between.
+    """Attach a parser to an interface; a parser that is there already is replaced without a gap.
 
     Parameters
     ----------
     interface : Interface
         The switch's interface towards a host.
     mode : Mode, optional
-        Native where the driver can and generic elsewhere, if not given.
+        By default native where the driver can, generic elsewhere.
 
     Returns
     -------
     Mode
-        Where it runs now.
+        The mode in which it runs now.
 
     Raises
     ------
@@ -124,7 +124,7 @@ def attach(interface: Interface, mode: Mode | None = None) -> Mode:
 
 
 def detach(interface: Interface) -> bool:
-    """Remove the parser from an interface; False if there was none.
+    """Remove the parser from an interface; return False if there was none.
 
     Raises
     ------
@@ -142,7 +142,7 @@ def detach(interface: Interface) -> bool:
 
 
 def status(interface: Interface) -> Status | None:
-    """The parser of an interface; None if it has none.
+    """Return the parser of an interface; None if it has none.
 
     Raises
     ------

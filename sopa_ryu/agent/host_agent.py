@@ -6,14 +6,13 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address
-from typing import Protocol
 
 import websockets
 from pyroute2 import IPRoute
-from websockets.asyncio.client import connect
+from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.follower import Answer, Follower, Load
@@ -27,14 +26,6 @@ from topologies.structure import FABRIC_NETWORK
 LOG = logging.getLogger("sopa.agent")
 
 OPEN_SECONDS = 10.0
-
-
-class Channel(Protocol):
-    """An open push channel: the controller's messages one by one, and answers."""
-
-    def __aiter__(self) -> AsyncIterator[str | bytes]: ...
-
-    async def send(self, message: str) -> None: ...
 
 
 class HostAgent:
@@ -98,7 +89,7 @@ class HostAgent:
         except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
             return str(error) or type(error).__name__
 
-    async def follow(self, channel: Channel) -> None:
+    async def follow(self, channel: ClientConnection) -> None:
         """Carry out what the controller's messages lead to, one after the other, until the channel closes."""
         async for text in channel:
             todo = self.follower.receive(text)

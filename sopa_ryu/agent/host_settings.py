@@ -1,16 +1,16 @@
-"""What the agent changes on its host besides the program: saved before the change, and put back afterwards.
+"""The host settings that an agent changes: saved before the change, and put back afterwards.
 
 - ``net.ipv4.tcp_reordering`` of the network namespace: TCP's fast-retransmit threshold, 3 by default, 10 for
   SOPA (the paper, section 3.4), since packets on several paths overtake each other.
-- the MTU of the interface, for the ``option`` carrier, lower by the option's 4 bytes: what goes out is larger by them.
+- the MTU of the interface, for the ``option`` carrier: lower by the 4 bytes that the option adds to a packet.
 - ``gso_max_segs`` 1 of the interface: tc egress sees a burst before it is cut into packets, so TCP must hand over
   one at a time. Connections that are open already keep their burst size until they look up their route again.
 
-The originals are in one state file per network namespace, ``netns-<cookie>.json``, since the threshold is the
-namespace's and several agents may work in it: the last one to leave puts it back. Each holds a lock on its interface;
-an entry whose lock is free was left by a killed agent, and its originals are taken over, never replaced by what that
-agent had set. A value that somebody else has changed meanwhile is theirs, and stays. Files of another boot, and
-entries of an interface that has gone, are ignored.
+The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the threshold is the
+namespace's and several agents may work in it: the last one to leave puts it back. Each has a lock on its interface; an
+entry whose lock is free was left by a killed agent, and its saved values are kept, never replaced by what that agent
+had set. A value that another program has changed meanwhile stays. Files of another boot, and entries of an interface
+that has gone, are ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MIN_MTU = 68  # RFC 791, section 3.2
 
 Mtus = dict[int, tuple[int, int]]
-"""By interface index, an MTU as it was and as an agent has written it."""
+"""By interface index, the saved MTU and the MTU that an agent has written."""
 
 
 class HostSettings:
@@ -52,11 +52,11 @@ class HostSettings:
         TCP's fast-retransmit threshold in duplicate ACKs (or packets SACKed above a hole), 1 to 300 and at most the
         namespace's ``tcp_max_reordering``.
     state_dir : Path
-        Where originals are kept; made if it is missing. It should not outlive a boot.
+        The directory of saved settings; made if it is missing. It should not outlive a boot.
     netns : str, optional
         Path of the interface's network namespace; the caller's own by default.
     overhead : int
-        Bytes that a packet grows by behind the IP layer: the MTU is lowered by as many.
+        Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
 
     Attributes
     ----------
@@ -77,7 +77,7 @@ class HostSettings:
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
         self.fabric_mtu = 0
-        self._originals: SavedSettings | None = None
+        self._saved: SavedSettings | None = None
         self._ifindex = 0
 
     def __enter__(self) -> HostSettings:
@@ -90,7 +90,7 @@ class HostSettings:
         self.restore()
 
     def apply(self) -> None:
-        """Take the interface, save the originals, then change the settings.
+        """Lock the interface, save its settings, then change them.
 
         Raises
         ------
@@ -106,27 +106,27 @@ class HostSettings:
                 raise SettingsError(
                     f"no interface {self.ifname} in {self.netns or 'this network namespace'}"
                 ) from error
-            most = min(300, int(_MAX_REORDERING.read_text()))
-            if not 1 <= self.fr_threshold <= most:
+            limit = min(300, int(_MAX_REORDERING.read_text()))
+            if not 1 <= self.fr_threshold <= limit:
                 raise SettingsError(
-                    f"the fast-retransmit threshold must be 1 to {most} (300, and net.ipv4.tcp_max_reordering), "
+                    f"the fast-retransmit threshold must be 1 to {limit} (300, and net.ipv4.tcp_max_reordering), "
                     f"not {self.fr_threshold}"
                 )
-            originals = SavedSettings(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
+            saved = SavedSettings(self.state_dir, str(cookie()), _BOOT_ID.read_text().strip(), self.ifname)
             try:
-                with originals.state() as state:
-                    originals.take()
-                    mtus = self._save_originals(state)
+                with saved.state() as state:
+                    saved.take()
+                    mtus = self._save(state)
             except OSError as error:
-                originals.release()
+                saved.release()
                 raise SettingsError(
-                    f"cannot keep the original settings in {self.state_dir}: {error.strerror}. Nothing was changed; "
+                    f"cannot save the settings in {self.state_dir}: {error.strerror}. Nothing was changed; "
                     "make room there, or name another directory."
                 ) from error
             except BaseException:
-                originals.release()
+                saved.release()
                 raise
-            self._originals = originals
+            self._saved = saved
             try:
                 _write_reordering(self.fr_threshold)
                 link_attributes.write_segments(self._ifindex, SEGMENTS)
@@ -140,12 +140,12 @@ class HostSettings:
                 raise
 
     def restore(self) -> None:
-        """Put the interface's settings back, the namespace's too if this is its last agent, and let go. May be repeated."""
-        originals = self._originals
-        if originals is None:
+        """Put the interface's settings back, the namespace's too if this is its last agent, and unlock it. May be repeated."""
+        saved = self._saved
+        if saved is None:
             return
         try:
-            with inside(self.netns), originals.state() as state:
+            with inside(self.netns), saved.state() as state:
                 mine = state["interfaces"].pop(self.ifname, None)
                 if mine and link_attributes.alive(mine["ifindex"]):
                     if link_attributes.segments(mine["ifindex"]) == SEGMENTS:
@@ -154,38 +154,38 @@ class HostSettings:
                     for index, (original, written) in _mtus(mine).items():
                         if now.get(index) == written:
                             link_attributes.write_mtu(index, original)
-                saved = state["tcp_reordering"]
-                if saved and not any(originals.is_held(name) for name in state["interfaces"]):
-                    if _read_reordering() in saved["written"]:
-                        _write_reordering(saved["original"])
+                reordering = state["tcp_reordering"]
+                if reordering and not any(saved.is_locked(name) for name in state["interfaces"]):
+                    if _read_reordering() in reordering["written"]:
+                        _write_reordering(reordering["original"])
                     state["tcp_reordering"] = None
         finally:
-            originals.release()
-            self._originals = None
+            saved.release()
+            self._saved = None
 
     @property
     def clsact_added(self) -> bool:
-        """Whether this agent, or a killed predecessor, added the interface's clsact qdisc."""
+        """True if this agent, or a killed predecessor, added the interface's clsact qdisc."""
         with inside(self.netns), self._state() as state:
             return bool(state["interfaces"][self.ifname]["clsact_added"])
 
     def note_clsact(self, added: bool) -> None:
-        """Keep whether the clsact qdisc is ours: call it before adding it, and after removing it."""
+        """Save whether the clsact qdisc is ours: to be called before adding it, and after removing it."""
         with inside(self.netns), self._state() as state:
             state["interfaces"][self.ifname]["clsact_added"] = added
 
     def _state(self) -> AbstractContextManager[State]:
-        if self._originals is None:
-            raise SettingsError(f"the settings of {self.ifname} have not been taken")
-        return self._originals.state()
+        if self._saved is None:
+            raise SettingsError(f"the settings of {self.ifname} have not been saved")
+        return self._saved.state()
 
-    def _save_originals(self, state: State) -> dict[int, int]:
-        """Save them; the MTUs to be set, by interface index."""
-        # What is not a value of ours is an original, even where a killed agent has left another.
-        now, saved = _read_reordering(), state["tcp_reordering"] or {"written": []}
+    def _save(self, state: State) -> dict[int, int]:
+        """Save the settings; return the MTUs to be set, by interface index."""
+        # A value that no agent has written is to be put back, even where a killed agent had saved another one.
+        now, before = _read_reordering(), state["tcp_reordering"] or {"written": []}
         state["tcp_reordering"] = {
-            "original": saved["original"] if now in saved["written"] else now,
-            "written": sorted({*saved["written"], self.fr_threshold}),
+            "original": before["original"] if now in before["written"] else now,
+            "written": sorted({*before["written"], self.fr_threshold}),
         }
         now, mine = link_attributes.segments(self._ifindex), state["interfaces"].get(self.ifname)
         if mine is None or mine["ifindex"] != self._ifindex:  # none, or of an interface that had this name before
@@ -202,7 +202,7 @@ class HostSettings:
         return wanted
 
     def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
-        """The MTUs to set, and with their originals the ones to be put back, given those that a killed agent has left."""
+        """Return the MTUs to set, and those to put back, given the ones that a killed agent has left."""
         now = link_attributes.mtus(self._ifindex)
         originals = {
             index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()

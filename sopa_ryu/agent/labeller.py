@@ -1,12 +1,10 @@
-"""The program that labels one interface's packets: loads it, attaches it, and swaps its path table."""
+"""The labelling program of one interface: loading, attaching, and swapping its path table."""
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from pyroute2 import IPRoute
@@ -14,15 +12,12 @@ from pyroute2 import IPRoute
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, OPTION
-from sopa_ryu.agent.kernel.counters import Counters, Reason
+from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.kernel.path_maps import PathTables, read_in_force
+from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.kernel.tc import Point
-from sopa_ryu.agent.paths.flow_hash import FlowKey
-from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
-
-__all__ = ["DEFAULT_FLOWS", "Label", "Labeller", "PathTable", "Policy", "Reason", "clsact_present", "table_in_force"]
+from sopa_ryu.agent.paths.path_table import PathTable
 
 DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
@@ -30,16 +25,14 @@ _OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
 _LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
 _STRIPS = "sopa_strip"
 _OURS = {Point.EGRESS: tuple(_LABELS.values()), Point.INGRESS: (_STRIPS,)}
-# Fixed, so that a successor finds what a killed agent left. Below the usual 49152: a filter before ours may end the list.
+# Fixed: a successor finds a killed agent's filters by them. Below the usual 49152, as a filter before ours may end the list.
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
-_KEY = struct.Struct("=IIII")
-_FLOW_STATE = struct.Struct("=QQ")
 _TABLES_MAP, _ACTIVE_MAP = "path_tables", "turn"  # an agent of another release, or a killed one, knows these names
 
 
-def clsact_present(ifindex: int) -> bool:
-    """Whether the interface of the calling thread's namespace has a clsact qdisc."""
+def _clsact_present(ifindex: int) -> bool:
+    """Return True if the interface of the calling thread's namespace has a clsact qdisc."""
     with IPRoute() as route:
         return any(qdisc.get_attr("TCA_KIND") == "clsact" for qdisc in route.get_qdiscs(index=ifindex))
 
@@ -50,34 +43,9 @@ def _filters_left(ifindex: int) -> bool:
 
 
 def _there(ifindex: int, point: Point) -> tuple[int | None, str]:
-    """The id and the name of the program in our place, in the calling thread's network namespace."""
+    """Return the id and the name of the program in our place, in the calling thread's network namespace."""
     identifier = tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
     return identifier, "" if identifier is None else libbpf.program_name(identifier)
-
-
-def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
-    """The path table by which an interface's packets are labelled at present, by whichever agent, also one that was killed.
-
-    Returns
-    -------
-    PathTable or None
-        None if they are not labelled.
-
-    Raises
-    ------
-    BpfError, NetnsError, OSError
-        If it cannot be read, or there is no such interface.
-    """
-    with inside(netns):
-        program, name = _there(socket.if_nametoindex(ifname), Point.EGRESS)
-    if program is None or name not in _OURS[Point.EGRESS]:
-        return None
-    with ExitStack() as opened:
-        descriptors = []
-        for map_name in (_TABLES_MAP, _ACTIVE_MAP):
-            descriptors.append(libbpf.open_program_map(program, map_name))
-            opened.callback(os.close, descriptors[-1])
-        return read_in_force(*descriptors)
 
 
 class Labeller:
@@ -194,13 +162,14 @@ class Labeller:
         return self._object.program_fd(_STRIPS) if self.carrier is Carrier.OPTION else None
 
     def inherits(self) -> bool:
-        """Whether the interface still has the program that a killed predecessor left."""
+        """Return True if the interface still has the program of a killed predecessor."""
         with inside(self.netns):
             return _there(self._ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]
 
     def attach(self) -> None:
-        """Begin to label. A killed predecessor's program works until ours replaces it; `swap` in a table first, and no packet
-        goes unlabelled in between.
+        """Begin to label. A killed predecessor's program labels until this one replaces it.
+
+        With a table swapped in before, no packet goes unlabelled in between.
 
         Raises
         ------
@@ -210,10 +179,10 @@ class Labeller:
         wanted = {Point.INGRESS: self.strip_fd, Point.EGRESS: self.program_fd}
         with inside(self.netns):
             there = {point: self._own(point) for point in wanted}
-            if not clsact_present(self._ifindex):
+            if not _clsact_present(self._ifindex):
                 self._on_clsact(True)
                 self._owns_clsact = tc.create_clsact(self._ifindex)
-                if not self._owns_clsact:  # somebody was quicker
+                if not self._owns_clsact:  # another program was faster
                     self._on_clsact(False)
             for point, program in wanted.items():
                 if program is not None:
@@ -224,7 +193,7 @@ class Labeller:
                     tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
 
     def _own(self, point: Point) -> bool:
-        """Whether a predecessor's program is there; `AttachError` if somebody else's is."""
+        """Return True if a predecessor's program is there; `AttachError` if it is a foreign one."""
         identifier, name = _there(self._ifindex, point)
         if identifier is not None and name not in _OURS[point]:
             side = point.name.lower()
@@ -235,7 +204,7 @@ class Labeller:
         return identifier is not None
 
     def detach(self) -> None:
-        """Stop labelling: take our filters off, and clsact if we added it and nobody else uses it. May be repeated."""
+        """Stop labelling: remove our filters, and clsact if an agent added it and no other filter uses it. May be repeated."""
         with inside(self.netns):
             for point, names in _OURS.items():
                 if _there(self._ifindex, point)[1] in names:
@@ -249,28 +218,14 @@ class Labeller:
         """Put a path table in force: `PathTables.swap`."""
         self.tables.swap(table)
 
-    def read_table(self) -> PathTable | None:
-        """The table that is in force in the kernel now; None before the first `swap`."""
-        return self.tables.read()
-
     def counters(self) -> dict[str, int]:
-        """Packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
+        """Return the packets since loading by `Reason`, in lower case: ``{"labelled": 12, "not_ipv4": 1, ...}``."""
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
-    def flow_positions(self) -> dict[FlowKey, int]:
-        """How many packets of each flow have been labelled in turn, for the flows that are kept; with `Policy.FLOWLET` how many
-        flowlets have ended, with `Policy.FLOWCELL` none."""
-        positions, flows_fd = {}, self._object.map_fd("flows")
-        for key in libbpf.keys(flows_fd, _KEY.size):
-            value = libbpf.lookup(flows_fd, key, _FLOW_STATE.size)
-            if value is not None:  # it may have been evicted meanwhile
-                positions[FlowKey(*_KEY.unpack(key))] = int(_FLOW_STATE.unpack(value)[0])
-        return positions
-
     def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
-        """Run the program for what comes in on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` only."""
+        """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` only."""
         if self.strip_fd is None:
-            raise ValueError("only the option carrier has a program for what comes in")
+            raise ValueError("only the option carrier has an ingress program")
         return libbpf.run_program(self.strip_fd, frame, repeat=repeat)
 
     def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.Outcome:

@@ -1,4 +1,4 @@
-"""The agent's process: several interfaces' agents, from the first change on the host to the last thing put back."""
+"""The agent's process: takes all interfaces, runs their agents until a signal, and puts everything back."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     taken = ExitStack()
     received = 0
     try:
-        with _signals_end():
+        with _signals_raise():
             for interface in interfaces:
                 taken.push(_reports_failure(interface))
                 agents.append(taken.enter_context(host_agent(interface, options)))
@@ -55,7 +55,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     except _Ended as ended:
         received = ended.signum
     finally:
-        with _signals_wait():
+        with _signals_ignored():
             taken.close()
             if agents:
                 LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(agents))
@@ -92,7 +92,7 @@ async def _run_all(agents: Sequence[HostAgent]) -> int:
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done():
-                task.result()  # an agent never ends by itself: this raises what ended it
+                task.result()  # an agent runs until cancelled: this raises the error that ended it
         return ended.result()
     finally:
         for task in tasks:
@@ -110,8 +110,8 @@ class _Ended(BaseException):
 
 
 @contextmanager
-def _signals_end() -> Iterator[None]:
-    """Outside the event loop a signal ends what is being done by an exception, so that it is undone."""
+def _signals_raise() -> Iterator[None]:
+    """Raise an exception at a signal outside the event loop, so that what was taken is given back."""
 
     def end(number: int, _frame: object) -> NoReturn:
         raise _Ended(number)
@@ -125,8 +125,8 @@ def _signals_end() -> Iterator[None]:
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
-    """A second Ctrl-C must not keep settings from being put back."""
+def _signals_ignored() -> Iterator[None]:
+    """Ignore signals while settings are put back, also a second Ctrl-C."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
     try:
         yield

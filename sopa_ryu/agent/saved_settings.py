@@ -1,4 +1,4 @@
-"""Where a host's own settings are kept while agents have changed them, and the locks that keep agents apart."""
+"""The files of a host's saved settings while agents have changed them, and the locks that keep agents apart."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class SavedSettings:
     directory : Path
         Made by `state` if it is missing.
     namespace : str
-        What tells the namespace from others.
+        The namespace's number.
     boot : str
-        The boot's id: a file of another boot is ignored.
+        The id of this boot: a file of another boot is ignored.
     ifname : str
         The interface.
     """
@@ -39,11 +39,6 @@ class SavedSettings:
     def __init__(self, directory: Path, namespace: str, boot: str, ifname: str) -> None:
         self._directory, self._base, self._boot, self._ifname = directory, f"netns-{namespace}", boot, ifname
         self._lock: int | None = None
-
-    @property
-    def taken(self) -> bool:
-        """Whether the interface is this object's."""
-        return self._lock is not None
 
     def take(self) -> None:
         """Lock the interface; `InterfaceBusy` if another agent has it, with its pid."""
@@ -58,8 +53,8 @@ class SavedSettings:
         os.ftruncate(self._lock, 0)
         os.write(self._lock, f"{os.getpid()}\n".encode())
 
-    def is_held(self, ifname: str) -> bool:
-        """Whether an agent that is alive has an interface."""
+    def is_locked(self, ifname: str) -> bool:
+        """Return True if an agent that is alive has locked an interface."""
         try:
             fd = os.open(self._lock_path(ifname), os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -73,14 +68,14 @@ class SavedSettings:
         return False
 
     def release(self) -> None:
-        """Let go of the interface. May be repeated."""
+        """Unlock the interface. May be repeated."""
         if self._lock is not None:
             _unlocked(self._lock, self._lock_path(self._ifname))
             self._lock = None
 
     @contextmanager
     def state(self) -> Iterator[State]:
-        """The namespace's state, alone with it; written when the block ends well, and durable before anything follows."""
+        """Give exclusive access to the namespace's state; it is durable when the block has ended without an exception."""
         self._directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         guard = self._directory / f"{self._base}.lock"
         fd = _locked(guard, fcntl.LOCK_EX)
@@ -113,7 +108,7 @@ class SavedSettings:
 
 
 def _locked(path: Path, how: int) -> int:
-    """A descriptor of the lock file, locked; `BlockingIOError` if it must not wait and is held."""
+    """Return a descriptor of the lock file, locked; `BlockingIOError` if it must not wait and another process has the lock."""
     while True:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -123,7 +118,7 @@ def _locked(path: Path, how: int) -> int:
         except BaseException:
             os.close(fd)
             raise
-        os.close(fd)  # its holder removed it while we waited: a lock on it excludes nobody
+        os.close(fd)  # removed while we waited: a lock on it excludes no other process
 
 
 def _unlocked(fd: int, path: Path) -> None:

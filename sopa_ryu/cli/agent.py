@@ -20,37 +20,37 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
     required=True,
     multiple=True,
     metavar="IF[@NETNS]",
-    help="The interface towards the fabric; may be repeated. eth0@/run/netns/NAME is one in another network namespace.",
+    help="Interface towards the fabric; may be repeated. eth0@/run/netns/NAME is one in another network namespace.",
 )
-@click.option("--controller", required=True, metavar="URL", help="Where the controller is: http://192.0.2.1:8080")
+@click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
 @carrier_option
 @policy_option
 @threshold_option
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
-              help="How many flows' positions are kept for each interface.")  # fmt: skip
+              help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
 @click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), default="/run/sopa", show_default=True,
-              help="Where the host's own settings are kept until they are put back.")  # fmt: skip
+              help="Directory of the saved host settings, until they are put back.")  # fmt: skip
 @click.option(
     "--token-file",
     envvar="SOPA_AGENT_TOKEN_FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"The token for the controller's channel: a copy of agent-token in its --sopa-state-dir. {TOKEN_FILE} if it is there.",
+    help=f"The agent token: a copy of agent-token in the controller's --sopa-state-dir. Default: {TOKEN_FILE} if it exists.",
 )
 @click.option(
     "--ca-file",
     envvar="SOPA_CA_FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="The authorities, in PEM, that may have signed the certificate of an https controller. The system's by default.",
+    help="Certificate authorities (PEM) of an https controller. Default: the system's.",
 )
 @click.option("--flowlet-gap", type=click.FloatRange(0.001, 1e9), default=500, show_default=True, metavar="MICROSECONDS",
               help="With --policy flowlet: the pause after which a flow's next packet takes another path.")  # fmt: skip
 @click.option("--flowcell", type=click.IntRange(1, 1 << 40), default=65536, show_default=True, metavar="BYTES",
-              help="With --policy flowcell: what a flow sends until its next packet takes another path.")  # fmt: skip
+              help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
-              help="Serve Prometheus' metrics of these interfaces at /metrics on this port. Off by default.")  # fmt: skip
+              help="Serve Prometheus metrics of these interfaces at /metrics on this port. Default: off.")  # fmt: skip
 @click.option("--metrics-host", envvar="SOPA_AGENT_METRICS_HOST", default="127.0.0.1", show_default=True, metavar="ADDRESS",
-              help="The address where metrics are served; a management address, for a Prometheus elsewhere.")  # fmt: skip
+              help="Address where metrics are served; a management address for a Prometheus on another machine.")  # fmt: skip
 def agent(
     interfaces: tuple[str, ...],
     controller: str,
@@ -69,13 +69,14 @@ def agent(
 ) -> None:
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
-    It takes the fabric's state from the controller, computes the candidate paths to every destination, and has a program at
-    the interface's tc egress write the next one into every packet. It raises TCP's fast-retransmit threshold and keeps TCP
-    from handing over bursts; both are put back when it ends, and after a kill at its next start. Without a controller, or
-    without a path, packets go out unlabelled, and the switches hash them per flow.
+    The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
+    attaches a program at the interface's tc egress that writes the next path into every packet. It raises TCP's
+    fast-retransmit threshold and switches off bursts (gso_max_segs 1). Both are put back when it ends, after SIGKILL at its next
+    start. Without a controller it keeps its last path sets. Without a path, packets go out unlabelled, and the switches
+    distribute them by a hash per flow.
 
-    With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by as many (and put back), and
-    options that come in are taken out. The edge switches' ports towards hosts then need the parser: see sopa parser.
+    With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
+    options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
 
     \b
     Example:
@@ -87,7 +88,7 @@ def agent(
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
-    from sopa_ryu.agent.labeller import Policy
+    from sopa_ryu.agent.paths.path_table import Policy
     from sopa_ryu.agent.runner import run_agents
 
     log_to_stderr()
@@ -117,6 +118,6 @@ def agent(
 
 
 def log_to_stderr() -> None:
-    """Log lines with their time, for a terminal or the journal."""
+    """Write log lines with their time to standard error, for a terminal or the journal."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     logging.getLogger("websockets").setLevel(logging.WARNING)

@@ -23,17 +23,17 @@ _interfaces = click.option(
     required=True,
     multiple=True,
     metavar="IF[@NETNS]",
-    help="An edge switch's interface towards a host; may be repeated. eth1@/run/netns/NAME is one in another network namespace.",
+    help="Interface of an edge switch towards a host; may be repeated. eth1@/run/netns/NAME is one in another network namespace.",
 )
 
 
 @click.group()
 def parser() -> None:
-    """Let an edge switch see the path that its hosts write into the IPv4 header (--carrier option).
+    """Make the label in the IPv4 header visible to an edge switch (--carrier option).
 
-    The parser is a small XDP program at the switch's ports towards hosts. It copies the option word of a packet into the
-    Ethernet source address, where the switch's flow entries match it, and clears an address that a host has written as one. It
-    stays when the switch restarts, and until it is detached or the machine restarts.
+    The parser is a small XDP program at the switch's ports towards hosts. It copies the label of a packet into the Ethernet
+    source address, where the switch's flow entries match it, and clears an address that a host has written as a label. It
+    stays attached when the switch restarts, until it is detached or the machine restarts.
 
     \b
     Examples:
@@ -50,17 +50,17 @@ def parser() -> None:
     type=click.Choice(["auto", "native", "generic"]),
     default="auto",
     show_default=True,
-    help="In the driver, or behind it (slower, for every interface); auto is native where the driver can.",
+    help="native: in the driver; generic: behind it, slower, on every interface; auto: native where the driver can.",
 )
 def attach(interfaces: tuple[str, ...], mode: str) -> None:
-    """Attach the parser; one that is there is replaced without a gap."""
+    """Attach the parser; an attached one is replaced without a gap."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser as the
+    from sopa_ryu.agent import edge_parser
 
-    wanted = None if mode == "auto" else the.Mode(mode)
+    wanted = None if mode == "auto" else edge_parser.Mode(mode)
 
     def each(interface: Interface) -> None:
-        click.echo(f"{interface.name}: attached, {the.attach(interface, wanted)} mode")
+        click.echo(f"{interface.name}: attached, {edge_parser.attach(interface, wanted)} mode")
 
     _for_all(interfaces, each)
 
@@ -68,29 +68,29 @@ def attach(interfaces: tuple[str, ...], mode: str) -> None:
 @parser.command()
 @_interfaces
 def detach(interfaces: tuple[str, ...]) -> None:
-    """Remove the parser; nothing of it stays."""
+    """Remove the parser."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser as the
+    from sopa_ryu.agent import edge_parser
 
     def each(interface: Interface) -> None:
-        click.echo(f"{interface.name}: {'detached' if the.detach(interface) else 'there was none'}")
+        click.echo(f"{interface.name}: {'detached' if edge_parser.detach(interface) else 'there was none'}")
 
     _for_all(interfaces, each)
 
 
 @parser.command()
 @_interfaces
-@click.option("--json", "as_json", is_flag=True, help="For programs: one JSON object, by interface.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object, by interface.")
 def status(interfaces: tuple[str, ...], as_json: bool) -> None:
-    """Show where the parser is, and what it has seen. The exit status is 1 if it is missing somewhere."""
+    """Show the mode and the packet counters of each parser. The exit status is 1 if one is missing."""
     need_root("sopa parser")
-    from sopa_ryu.agent import edge_parser as the
+    from sopa_ryu.agent import edge_parser
 
-    found = dict(zip(interfaces, _for_all(interfaces, the.status), strict=True))
+    found = dict(zip(interfaces, _for_all(interfaces, edge_parser.status), strict=True))
     if as_json:
         click.echo(json.dumps({name: _object(its) for name, its in found.items()}, indent=1))
     else:
-        names = [seen.name.lower() for seen in the.Seen]
+        names = [seen.name.lower() for seen in edge_parser.Seen]
         table = new_table("interface", "mode", *names, right=tuple(names))
         for name, its in found.items():
             counts = [its.counters[seen] for seen in names] if its else [None] * len(names)
@@ -104,7 +104,7 @@ def _object(status: Any) -> dict[str, Any] | None:
 
 
 def _for_all(texts: Sequence[str], each: Callable[[Interface], Result]) -> list[Result]:
-    """Do it for every interface, also behind one that fails; the errors come last, as one."""
+    """Return the results of all interfaces; a failing one does not keep the others from being tried."""
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
 

@@ -18,8 +18,9 @@ from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
-from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller, table_in_force
+from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
+from tests.helpers.path_tables import read_table, table_in_force
 from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, veth_pair
 
 ROOT = Path(__file__).parents[2]
@@ -182,12 +183,13 @@ AGENT = """
 import sys
 from pathlib import Path
 from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.labeller import PathTable, Labeller
+from sopa_ryu.agent.labeller import Labeller
+from tests.helpers.path_tables import decode
 settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
 settings.apply()
 labeller = Labeller("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
 labeller.load()
-labeller.swap(PathTable.decode(bytes.fromhex(sys.argv[3])))
+labeller.swap(decode(bytes.fromhex(sys.argv[3])))
 labeller.attach()
 print("ready", flush=True)
 sys.stdin.read()
@@ -335,6 +337,6 @@ def test_the_table_in_force_can_be_read_after_its_agent_was_killed(pair: Pair) -
         labeller.attach()
         assert table_in_force("host0", pair.host) is None
         labeller.swap(table())
-        assert table_in_force("host0", pair.host) == labeller.read_table()
+        assert table_in_force("host0", pair.host) == read_table(labeller)
         labeller.close()  # as the kernel closes a killed agent's descriptors
         assert table_in_force("host0", pair.host) == table()

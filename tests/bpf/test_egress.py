@@ -39,6 +39,7 @@ from tests.helpers.frames import (
     tcp,
     word_of,
 )
+from tests.helpers.path_tables import flow_positions, read_table
 
 UNSPEC = 0xFFFFFFFF
 MakeLabeller = Callable[..., Labeller]
@@ -106,7 +107,7 @@ def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labelle
     labeller.swap(table())
     for port in range(2000):
         assert words(labeller, tcp(sport=port), 1)[0] in INTER_POD
-    assert 0 < len(labeller.flow_positions()) <= 64
+    assert 0 < len(flow_positions(labeller)) <= 64
     assert labeller.counters()["labelled"] == 2000
 
 
@@ -163,7 +164,7 @@ def test_hash_keeps_a_flow_on_one_path_and_keeps_no_state(labeller: Labeller) ->
     labeller.swap(table(policy=Policy.HASH))
     for port in range(20):
         assert len(set(words(labeller, tcp(sport=port), 10))) == 1
-    assert labeller.flow_positions() == {}
+    assert flow_positions(labeller) == {}
 
 
 def test_flow_positions_are_the_packets_of_each_flow(labeller: Labeller) -> None:
@@ -171,7 +172,7 @@ def test_flow_positions_are_the_packets_of_each_flow(labeller: Labeller) -> None
     words(labeller, tcp(sport=7), 5)
     words(labeller, echo(99), 3)
     words(labeller, tcp(dst=SAME_RACK), 3)  # one candidate: nothing to remember
-    assert labeller.flow_positions() == {
+    assert flow_positions(labeller) == {
         FlowKey.of(HERE, FAR, TCP, 7, 5001): 5,
         FlowKey.of(HERE, FAR, ICMP, 0, 99): 3,
     }
@@ -223,7 +224,7 @@ def test_header_options_and_vlan_tags_do_not_change_the_flow(labeller: Labeller,
     labeller.swap(table())
     taken = [word for _ in range(4) for frame in (tcp(), tcp(**fields)) for word in words(labeller, frame, 1)]
     assert Counter(taken) == Counter(INTER_POD * 2)
-    assert len(labeller.flow_positions()) == 1
+    assert len(flow_positions(labeller)) == 1
 
 
 def test_paths_within_the_rack_and_the_pod_leave_hops_unused(labeller: Labeller) -> None:
@@ -236,8 +237,8 @@ def test_an_echo_is_a_flow_by_its_identifier(labeller: Labeller) -> None:
     labeller.swap(table())
     for ident in (1, 2, 3):
         words(labeller, echo(ident), 2)
-    assert set(labeller.flow_positions().values()) == {2}
-    assert {key.ports for key in labeller.flow_positions()} == {1, 2, 3}
+    assert set(flow_positions(labeller).values()) == {2}
+    assert {key.ports for key in flow_positions(labeller)} == {1, 2, 3}
 
 
 def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller: Labeller) -> None:
@@ -255,7 +256,7 @@ def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller
         assert paths == {chosen_from.choose(key, 0)}
         taken |= paths
     assert taken == set(INTER_POD)
-    assert labeller.flow_positions() == {}
+    assert flow_positions(labeller) == {}
 
 
 # -- what gets no label -----------------------------------------------------------------------------------------------
@@ -291,7 +292,7 @@ def test_other_packets_go_out_as_they_are_and_are_counted(labeller: Labeller, fr
 
 
 def test_without_a_table_nothing_is_labelled(labeller: Labeller) -> None:
-    assert labeller.read_table() is None
+    assert read_table(labeller) is None
     assert_untouched(labeller, tcp(), "no_table")
 
 
@@ -321,7 +322,7 @@ def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
     big = PathTable(IPv4Network("10.0.0.0/8"), 24, (INTRA_RACK, INTER_RACK, many), destinations, 99, Policy.RANDOM)
     for swapped in (table(), big, table(seed=3)):
         labeller.swap(swapped)
-        assert labeller.read_table() == swapped
+        assert read_table(labeller) == swapped
 
 
 def test_a_table_of_at_most_the_same_size_is_swapped_in_without_waiting(labeller: Labeller) -> None:
@@ -429,7 +430,7 @@ def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(
     labeller.swap(table())
     with pytest.raises(ValueError, match=complaint):
         labeller.swap(table()._replace(**change))  # type: ignore[arg-type]
-    assert labeller.read_table() == table()
+    assert read_table(labeller) == table()
 
 
 def test_policies_have_the_command_lines_names() -> None:

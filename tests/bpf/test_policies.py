@@ -18,6 +18,7 @@ from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
+from tests.helpers.path_tables import flow_positions, read_table
 
 MakeLabeller = Callable[..., Labeller]
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
@@ -176,15 +177,15 @@ def test_paths_are_drawn_evenly_by_flowlets(labeller: Labeller) -> None:
 def test_the_gap_is_time_since_the_flows_last_packet(labeller: Labeller) -> None:
     labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=10 * 10**9))
     labeller.run(tcp())
-    [begun] = labeller.flow_positions().values()
+    [begun] = flow_positions(labeller).values()
     for _ in range(3):  # less than the gap each, more in all
         set_last_packet(labeller, 6 * 10**9)
         labeller.run(tcp())
-    assert labeller.flow_positions() == {key_of(): begun}
+    assert flow_positions(labeller) == {key_of(): begun}
     labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=50_000_000))
     time.sleep(0.2)  # the gap itself, by the kernel's clock
     labeller.run(tcp())
-    assert labeller.flow_positions() == {key_of(): begun + 1}
+    assert flow_positions(labeller) == {key_of(): begun + 1}
 
 
 # -- flowcells --------------------------------------------------------------------------------------------------------
@@ -237,14 +238,14 @@ def test_a_fragment_and_a_rack_with_one_path_need_no_state(labeller: Labeller, p
     fragments = {word(labeller, tcp(fragment=0x2000)) for _ in range(20)}
     assert len(fragments) == 1
     labeller.run(tcp(dst="10.0.0.3"))
-    assert labeller.flow_positions() == {}
+    assert flow_positions(labeller) == {}
 
 
 @pytest.mark.parametrize("policy", STATEFUL)
 def test_the_kernel_gives_back_the_parameter(labeller: Labeller, policy: Policy) -> None:
     its = table(policy=policy)
     labeller.swap(its)
-    assert labeller.read_table() == its
+    assert read_table(labeller) == its
     assert its.parameter == PARAMETERS.get(policy, 0)
 
 
@@ -256,4 +257,4 @@ def test_a_parameter_that_is_none_is_refused(labeller: Labeller, policy: Policy,
     labeller.swap(table())
     with pytest.raises(ValueError, match="needs a parameter"):
         labeller.swap(table(policy=policy)._replace(parameter=parameter))
-    assert labeller.read_table() == table()
+    assert read_table(labeller) == table()

@@ -20,11 +20,11 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import digest
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.agent.labeller import table_in_force
 from sopa_ryu.southbound.openflow import LEARNED_COOKIE
 from tests.faults.oracle import Oracle, without
 from tests.faults.plan import Fault, Step
 from tests.faults.probes import Probes, describe
+from tests.helpers.path_tables import table_in_force
 from topologies import Failures, FatTree, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 

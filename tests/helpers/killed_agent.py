@@ -11,5 +11,5 @@ def leave_behind(settings: HostSettings) -> None:
 
 def abandon(settings: HostSettings) -> None:
     """Release the lock of applied settings, as the kernel does at a process' end."""
-    assert settings._originals is not None
-    settings._originals.release()
+    assert settings._saved is not None
+    settings._saved.release()

@@ -14,9 +14,9 @@ import pytest
 from websockets.sync.server import ServerConnection, serve
 
 from experiments.emulation.sopa_lab import SopaLab
-from sopa_ryu.agent.labeller import table_in_force
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
+from tests.helpers.path_tables import table_in_force
 from tests.helpers.sopa_lab import agent_of, in_lab
 from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree

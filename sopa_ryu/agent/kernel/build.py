@@ -1,4 +1,4 @@
-"""Compiles the eBPF objects, at installation and before the tests: ``python -m sopa_ryu.agent.kernel.build``."""
+"""Compile the eBPF objects, at installation and before the tests: ``python -m sopa_ryu.agent.kernel.build``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def build(targets: Sequence[Path] = OBJECTS, *, force: bool = False) -> list[Pat
     Parameters
     ----------
     targets : sequence of Path
-        Objects, each beside its source; the agent's by default.
+        Objects, each in the directory of its source; the agent's by default.
     force : bool
 
     Returns
@@ -56,9 +56,8 @@ def _compile(target: Path) -> None:
     clang = shutil.which("clang")
     if clang is None:
         raise BuildError("clang is missing: apt install clang libbpf-dev")
-    fresh = target.with_suffix(
-        f".{os.getpid()}.tmp"
-    )  # renamed when complete: a running agent may be loading the old one
+    # renamed when complete: a running agent may be loading the old one
+    fresh = target.with_suffix(f".{os.getpid()}.tmp")
     command = [
         clang,
         *FLAGS,
@@ -81,7 +80,7 @@ def _compile(target: Path) -> None:
 
 
 def _multiarch() -> str:
-    """Debian's name of this architecture, under which <asm/types.h> lies."""
+    """Return Debian's name of this architecture, the directory of <asm/types.h>."""
     if gcc := shutil.which("gcc"):
         done = subprocess.run([gcc, "-print-multiarch"], capture_output=True, text=True, check=False)
         if name := done.stdout.strip():

@@ -1,4 +1,4 @@
-"""What a labelling program has counted, read from the kernel (bpf/maps.h)."""
+"""The counters of a labelling program, read from the kernel (bpf/maps.h)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HOPS = 65
 
 
 class Reason(IntEnum):
-    """What became of a packet, by the program's counter numbers (bpf/maps.h)."""
+    """The outcome for a packet, by the program's counter numbers (bpf/maps.h)."""
 
     LABELLED = 0
     NOT_IPV4 = 1
@@ -28,15 +28,15 @@ class Reason(IntEnum):
     NO_FLOW_STATE = 7
     """No room for its flow's position: its path was chosen by hash (counted as labelled, too)."""
     NOT_WRITABLE = 8
-    """The kernel had no memory to unshare the packet's header or to open room in it, or cannot open any in such a packet."""
+    """The kernel has no memory to unshare the packet's header or to open room in it, or cannot open any in such a packet."""
     NO_ROOM = 9
     """Its IPv4 header has no room for four more bytes of options."""
     TOO_BIG = 10
-    """With the option it would be larger than what fits through the fabric."""
+    """With the option it would be larger than the fabric's MTU."""
     STRIPPED = 11
-    """Came in with an option, which has been taken out."""
+    """Received with an option, which was taken out."""
     NOT_STRIPPED = 12
-    """Came in with an option, which the kernel had no memory to take out."""
+    """Received with an option, which the kernel had no memory to take out."""
 
 
 class Counters:
@@ -52,11 +52,11 @@ class Counters:
         self._reasons, self._paths = reasons, paths
 
     def by_reason(self) -> dict[Reason, int]:
-        """Packets since the program was loaded, by what became of them."""
+        """Return the packets since the program was loaded, by outcome."""
         return {reason: _total(self._reasons, reason) for reason in Reason}
 
     def by_path(self, half: int) -> dict[Label, int]:
-        """Labelled packets since the program was loaded, by the word that they carry.
+        """Return the labelled packets since the program was loaded, by the label that they carry.
 
         Parameters
         ----------
@@ -66,12 +66,12 @@ class Counters:
         Returns
         -------
         dict
-            Every word of such a fat-tree: (k/2)² + k/2 + 1 of them, a hop not taken being 0xff.
+            Every label of such a fat-tree: (k/2)² + k/2 + 1 of them; a hop not taken is 0xff.
         """
-        return {word: _total(self._paths, _place(word)) for word in _words(half)}
+        return {label: _total(self._paths, _place(label)) for label in _labels(half)}
 
 
-def _words(half: int) -> Iterator[Label]:
+def _labels(half: int) -> Iterator[Label]:
     yield UNUSED, UNUSED
     for up1 in range(half):
         yield up1, UNUSED
@@ -79,12 +79,12 @@ def _words(half: int) -> Iterator[Label]:
             yield up1, up2
 
 
-def _place(word: Label) -> int:
-    up1, up2 = ((hop + 1) % 256 for hop in word)
+def _place(label: Label) -> int:
+    up1, up2 = ((hop + 1) % 256 for hop in label)
     return up1 * _HOPS + up2
 
 
 def _total(counters: int, at: int) -> int:
-    """The sum over all processors of one element of a per-CPU array."""
+    """Return the sum over all processors of one element of a per-CPU array."""
     values = libbpf.lookup(counters, struct.pack("=I", at), 8 * libbpf.possible_cpus()) or b""
     return sum(struct.unpack(f"={len(values) // 8}Q", values))

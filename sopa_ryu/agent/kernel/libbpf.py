@@ -1,12 +1,12 @@
-"""libbpf by ctypes: with tc.py the only module that speaks to BPF. Needs libbpf.so.1 (1.0 or later) and, to do anything, root.
+"""libbpf by ctypes: programs and maps. Needs libbpf.so.1 (1.0 or later), and root for everything.
 
-What can go wrong::
+Errors::
 
     BpfError
     ├── BpfUnavailable   no libbpf, not permitted, or a kernel without BPF
     ├── BpfLoadError     the object file is missing or damaged, or the verifier refused it (with the end of its log)
     ├── BpfMapError      a map cannot be created, read or filled
-    └── AttachError      tc refused: no such interface, no clsact, or a stranger's filter in our place
+    └── AttachError      tc or XDP refused: no such interface, no clsact, or another program in our place
 
 Maps and programs belong to no network namespace.
 """
@@ -41,7 +41,7 @@ class BpfUnavailable(BpfError):
 
 
 class BpfLoadError(BpfError):
-    """The kernel did not take the program."""
+    """The kernel refused the program."""
 
 
 class BpfMapError(BpfError):
@@ -68,7 +68,7 @@ class _TestRunOpts(Structure):
                 ("flags", c_uint32), ("cpu", c_uint32), ("batch_size", c_uint32)]  # fmt: skip
 
 
-_said = threading.local()
+_heard = threading.local()
 _PrintFn = ctypes.CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 
 
@@ -78,7 +78,7 @@ def _hear(level: int, text: bytes, arguments: int) -> int:
         return 0
     line = ctypes.create_string_buffer(65536)
     ctypes.CDLL(None).vsnprintf(line, c_size_t(len(line)), c_char_p(text), c_void_p(arguments))
-    _said.__dict__.setdefault("lines", []).extend(line.value.decode(errors="replace").splitlines())
+    _heard.__dict__.setdefault("lines", []).extend(line.value.decode(errors="replace").splitlines())
     return 0
 
 
@@ -98,19 +98,19 @@ def _lib() -> ctypes.CDLL:
 
 
 def call(function: str, *arguments: object) -> int:
-    """Call a libbpf function that returns a number; what libbpf says meanwhile goes with the error, if it is one."""
+    """Call a libbpf function that returns a number; messages of libbpf are kept for the error, if it is one."""
     lib = _lib()
-    _said.lines = []
+    _heard.lines = []
     return int(getattr(lib, function)(*arguments))
 
 
 def _reason(number: int) -> str:
-    lines = [line for line in getattr(_said, "lines", []) if line.strip()]
+    lines = [line for line in getattr(_heard, "lines", []) if line.strip()]
     return os.strerror(number) + "".join(f"\n  {line}" for line in lines[-_LOG_LINES:])
 
 
 def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
-    """The result of a libbpf call, or the exception for its negative errno."""
+    """Return the result of a libbpf call, or raise the exception for its negative errno."""
     if result >= 0:
         return result
     if -result in (errno.EPERM, errno.EACCES) and os.geteuid():
@@ -121,7 +121,7 @@ def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
 
 
 class Outcome(NamedTuple):
-    """What a program did with a frame: its return value, the frame afterwards, and nanoseconds per repetition."""
+    """The result of a program for a frame: its return value, the frame afterwards, and nanoseconds per repetition."""
 
     retval: int
     data: bytes
@@ -215,7 +215,7 @@ class Object:
 
 
 def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> Outcome:
-    """Run a tc program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything."""
+    """Run a program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything."""
     out = ctypes.create_string_buffer(len(frame) + 256)
     opts = _TestRunOpts(sz=sizeof(_TestRunOpts), data_in=frame, data_size_in=len(frame), repeat=repeat,
                         data_out=ctypes.addressof(out), data_size_out=len(out))  # fmt: skip
@@ -231,7 +231,7 @@ def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: in
 
 
 def create_inner_array(name: str, entries: int, value_bytes: int) -> int:
-    """A new array map that fits the slot of an array of maps whatever its size; the caller closes the descriptor."""
+    """Create an array map that fits into an array of maps whatever its size; the caller closes the descriptor."""
     opts = _MapCreateOpts(sz=sizeof(_MapCreateOpts), map_flags=_F_INNER_MAP)
     fd = call(
         "bpf_map_create",
@@ -264,7 +264,7 @@ def update(fd: int, key: bytes, value: bytes) -> None:
 
 
 def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
-    """One element, or None if there is none; of a per-CPU map all values, each padded to 8 bytes."""
+    """Return one element, or None if there is none; of a per-CPU map all values, each padded to 8 bytes."""
     value = ctypes.create_string_buffer(value_bytes)
     result = call("bpf_map_lookup_elem", fd, key, value)
     if result == -errno.ENOENT:
@@ -274,7 +274,7 @@ def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
 
 
 def keys(fd: int, key_bytes: int) -> Iterator[bytes]:
-    """The keys of a map; one whose entries come and go may give some twice."""
+    """Iterate over the keys of a map; some may come twice while entries are added and removed."""
     last: bytes | None = None
     following = ctypes.create_string_buffer(key_bytes)
     while (result := call("bpf_map_get_next_key", fd, last, following)) == 0:
@@ -285,22 +285,22 @@ def keys(fd: int, key_bytes: int) -> Iterator[bytes]:
 
 
 def possible_cpus() -> int:
-    """How many values an element of a per-CPU map has."""
+    """Return the number of values of an element of a per-CPU map."""
     return check(call("libbpf_num_possible_cpus"), "cannot count the CPUs")
 
 
 def open_map(identifier: int) -> int:
-    """A descriptor of the map with that id, as an array of maps holds it; the caller closes it."""
+    """Open the map with that id, as an array of maps contains it; the caller closes the descriptor."""
     return check(call("bpf_map_get_fd_by_id", c_uint32(identifier)), f"map {identifier} is gone")
 
 
 def map_entries(fd: int) -> int:
-    """A map's max_entries (struct bpf_map_info)."""
+    """Return a map's max_entries (struct bpf_map_info)."""
     return int(struct.unpack_from("=I", _info(fd, 80), 16)[0])
 
 
 def program_name(identifier: int) -> str:
-    """The name of the program with that id, empty if it is gone (struct bpf_prog_info)."""
+    """Return the name of the program with that id, empty if it is gone (struct bpf_prog_info)."""
     fd = call("bpf_prog_get_fd_by_id", c_uint32(identifier))
     if fd == -errno.ENOENT:
         return ""
@@ -312,12 +312,12 @@ def program_name(identifier: int) -> str:
 
 
 def open_program(identifier: int) -> int:
-    """A descriptor of the program with that id; the caller closes it."""
+    """Open the program with that id; the caller closes the descriptor."""
     return check(call("bpf_prog_get_fd_by_id", c_uint32(identifier)), f"program {identifier} is gone")
 
 
 def open_program_map(identifier: int, name: str) -> int:
-    """A descriptor of the map of that name (at most 15 characters) that a program uses, whoever loaded it; the caller closes it.
+    """Open the map of that name (at most 15 characters) that a program uses; the caller closes the descriptor.
 
     Raises
     ------

@@ -8,7 +8,7 @@ from pyroute2 import IPRoute
 
 
 def alive(ifindex: int) -> bool:
-    """Whether there is an interface of that index."""
+    """Return True if there is an interface of that index."""
     try:
         socket.if_indextoname(ifindex)
     except OSError:
@@ -17,7 +17,7 @@ def alive(ifindex: int) -> bool:
 
 
 def segments(ifindex: int) -> int:
-    """``gso_max_segs``: how many packets TCP hands over as one."""
+    """Return ``gso_max_segs``: the number of packets that TCP hands over as one."""
     with IPRoute() as route:
         return int(route.get_links(ifindex)[0].get_attr("IFLA_GSO_MAX_SEGS"))
 
@@ -29,7 +29,7 @@ def write_segments(ifindex: int, count: int) -> None:
 
 
 def mtus(ifindex: int) -> dict[int, int]:
-    """The interface's MTU, and those of the interfaces on top of it (VLANs), which the kernel lowers with it.
+    """Return the interface's MTU, and those of the interfaces on top of it (VLANs), which the kernel lowers with it.
 
     Returns
     -------

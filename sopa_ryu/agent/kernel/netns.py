@@ -1,4 +1,4 @@
-"""Working inside another network namespace: for one thread, for the length of a ``with`` block."""
+"""Network namespaces: a thread enters one for the length of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Interface:
 
     @classmethod
     def parse(cls, text: str) -> Interface:
-        """``eth0``, or ``eth0@/run/netns/blue`` for one in another network namespace."""
+        """Return the interface of ``eth0``, or of ``eth0@/run/netns/blue`` in another network namespace."""
         name, at, netns = text.partition("@")
         if not name or (at and not netns):
             raise ValueError(f"{text!r} is no interface: write eth0, or eth0@/run/netns/NAME")
@@ -42,8 +42,8 @@ class Interface:
 def inside(path: str | None) -> Iterator[None]:
     """Put the calling thread into the network namespace at ``path``, such as ``/run/netns/x`` or ``/proc/PID/ns/net``.
 
-    Sockets that it opens and what it reads and writes under ``/proc/sys/net`` belong to that namespace until the block ends; an
-    open socket stays where it was opened. Mounts, and so ``/sys/class/net``, do not follow. None stays where the thread is.
+    Sockets that it opens and its accesses to ``/proc/sys/net`` belong to that namespace until the block ends; an open
+    socket stays where it was opened. Mounts, and so ``/sys/class/net``, do not follow. None stays where the thread is.
 
     Raises
     ------
@@ -78,6 +78,6 @@ def _setns(fd: int, name: str) -> None:
 
 
 def cookie() -> int:
-    """The number of the calling thread's network namespace: unlike its inode, never used again before the next boot."""
+    """Return the number of the calling thread's network namespace: unlike its inode, never used again before the next boot."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)

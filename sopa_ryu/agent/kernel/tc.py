@@ -10,7 +10,7 @@ from sopa_ryu.agent.kernel.libbpf import AttachError, call, check
 
 
 class Point(IntEnum):
-    """Where a program sees packets (enum bpf_tc_attach_point)."""
+    """The place where a program sees packets (enum bpf_tc_attach_point)."""
 
     INGRESS = 1
     EGRESS = 2
@@ -33,7 +33,7 @@ def _hook(ifindex: int, attach_point: int) -> _TcHook:
 
 
 def create_clsact(ifindex: int) -> bool:
-    """Add the clsact qdisc; False if it is there already."""
+    """Add the clsact qdisc; return False if it is there already."""
     result = call("bpf_tc_hook_create", byref(_hook(ifindex, Point.EGRESS)))
     if result == -errno.EEXIST:
         return False
@@ -59,7 +59,7 @@ def attach(
 
 
 def attached(ifindex: int, *, handle: int, priority: int, point: Point = Point.EGRESS) -> int | None:
-    """The id of the program under that handle and priority; None if there is none (or no clsact)."""
+    """Return the id of the program under that handle and priority; None if there is none (or no clsact)."""
     opts = _TcOpts(sz=sizeof(_TcOpts), handle=handle, priority=priority)
     result = call("bpf_tc_query", byref(_hook(ifindex, point)), byref(opts))
     if result in (-errno.ENOENT, -errno.EINVAL):

@@ -12,12 +12,12 @@ _FLAGS_IF_NOEXIST, _FLAGS_REPLACE = 1 << 0, 1 << 4
 
 
 class Mode(StrEnum):
-    """Where a program runs."""
+    """The place where a program runs."""
 
     NATIVE = "native"
     """In the driver, before the kernel has made a packet of it."""
     GENERIC = "generic"
-    """After that: slower, but for every interface."""
+    """After that: slower, but on every interface."""
 
 
 _FLAGS = {Mode.GENERIC: 1 << 1, Mode.NATIVE: 1 << 2}
@@ -39,14 +39,14 @@ class _QueryOpts(Structure):
 
 
 class Attached(NamedTuple):
-    """A program's id, and where it runs; None where that is in the hardware, or in several places at once."""
+    """A program's id, and where it runs; None for in hardware, or in several places."""
 
     identifier: int
     mode: Mode | None
 
 
 def attached(ifindex: int) -> Attached | None:
-    """The program of an interface, whoever attached it; None if there is none."""
+    """Return the program of an interface; None if there is none."""
     opts = _QueryOpts(sz=sizeof(_QueryOpts))
     check(call("bpf_xdp_query", ifindex, 0, byref(opts)), f"cannot query interface {ifindex}", AttachError)
     mode = _AttachedMode(opts.attach_mode)
@@ -57,7 +57,7 @@ def attached(ifindex: int) -> Attached | None:
 
 
 def attach(ifindex: int, program: int, mode: Mode, old_program: int | None) -> None:
-    """Attach a program in place of the one given, without a gap; without one only where there is none."""
+    """Attach a program in place of the one given, without a gap; with None only where there is none."""
     opts = _AttachOpts(sz=sizeof(_AttachOpts), old_prog_fd=-1 if old_program is None else old_program)
     flags = _FLAGS[mode] | (_FLAGS_IF_NOEXIST if old_program is None else _FLAGS_REPLACE)
     result = call("bpf_xdp_attach", ifindex, program, c_uint32(flags), byref(opts) if old_program is not None else None)

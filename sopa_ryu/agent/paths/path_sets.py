@@ -1,4 +1,4 @@
-"""The path sets of one host, from the structure and the failures: the paper's component 1 (section 3.3). Pure."""
+"""The path sets of one host, from the structure and the failures (SOPA paper, section 3.3, component 1). Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Choices = tuple[tuple[int, ...], ...]
 
 
 class PathSets:
-    """A host's path sets through the fabric's versions: what a change touches is computed again, the rest is kept.
+    """The path sets of a host through the versions of the fabric: only those that a change affects are computed again.
 
     Parameters
     ----------
@@ -25,6 +25,22 @@ class PathSets:
     policy : Policy
     parameter : int
         The policy's, if it has one; 0 for its default.
+
+    Examples
+    --------
+    >>> from topologies import Failures, FatTree
+    >>> tree = FatTree(4)
+    >>> sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
+    >>> sets.follow(Failures(tree)).candidates(tree.ip(tree.host("h2_1_3")))
+    ((0, 0), (1, 0), (0, 1), (1, 1))
+
+    A failed core switch costs one of them; a failed host link elsewhere leaves the table as it is:
+
+    >>> failures = Failures(tree, {"c0_1": "down"})
+    >>> sets.follow(failures).candidates(tree.ip(tree.host("h2_1_3")))
+    ((0, 0), (1, 0), (1, 1))
+    >>> sets.follow(failures.with_failed("h2_0_2-e2_0")) is None
+    True
     """
 
     def __init__(self, tree: FatTree, host: Host, seed: int, policy: Policy, parameter: int = 0) -> None:
@@ -37,17 +53,17 @@ class PathSets:
         self._choices: dict[Switch, Choices] = {}
 
     def follow(self, failures: Failures) -> PathTable | None:
-        """Take in what has failed now; the table that follows from it, or None if it is the one before.
+        """Return the table for these failures; None if it is the table before.
 
         Returns
         -------
         PathTable or None
-            For every rack the words of its candidate paths, in round-robin order. Racks with the same candidates share one
+            For every rack the labels of its candidate paths, in round-robin order. Racks with the same candidates share one
             set; a rack that cannot be reached has none (-1), so that its packets go unlabelled.
         """
         edge = self.tree.edge_of(self.host)
         if self._choices:
-            # which failed and which healed; another reason for the same failure costs nothing
+            # what failed and what healed; another reason for the same failure changes no path
             changed = failures.keys() ^ self._failures.keys()
             fresh = failures.choices_from(edge, failures.pods_affected(edge, changed))
         else:
@@ -60,20 +76,20 @@ class PathSets:
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}
         destinations = [sets.setdefault(choices, len(sets)) if choices else -1 for choices in self._choices.values()]
-        words = tuple(_words(choices) for choices in sets)
+        labels = tuple(_labels(choices) for choices in sets)
         choice = self.seed, self.policy, self.parameter
-        return PathTable(FABRIC_NETWORK, self.tree.half, words, tuple(destinations), *choice)
+        return PathTable(FABRIC_NETWORK, self.tree.half, labels, tuple(destinations), *choice)
 
 
 def path_table(
     tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0
 ) -> PathTable:
-    """The table that a host's eBPF program works with while those failures last."""
+    """Return the path table of a host for these failures."""
     table = PathSets(tree, host, seed, policy, parameter).follow(failures)
-    assert table is not None  # the first always differs from none
+    assert table is not None  # the first is always new
     return table
 
 
 @lru_cache(maxsize=64)
-def _words(choices: Choices) -> tuple[Label, ...]:
+def _labels(choices: Choices) -> tuple[Label, ...]:
     return tuple(label.hop_bytes(up) for up in choices)

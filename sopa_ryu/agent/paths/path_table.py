@@ -1,12 +1,11 @@
-"""The path table: everything that a packet's choice depends on, as plain data and as the bytes that the kernel holds.
+"""The path table: all that the choice of a packet's path depends on, as plain data and as the bytes in the kernel.
 
-Pure: it needs neither root nor libbpf. The layout is that of bpf/maps.h, in 8-byte words of the machine's byte order.
+Pure. The layout is that of bpf/maps.h, in 8-byte words of the machine's byte order.
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple
@@ -25,22 +24,22 @@ _HEADER_WORDS = 3
 
 
 class Policy(IntEnum):
-    """How a packet's path is chosen from its destination's candidates; the numbers are those of bpf/maps.h."""
+    """The rule that chooses a packet's path from its destination's candidates, by the numbers of bpf/maps.h."""
 
     ROUND_ROBIN = 0
     """Each candidate in turn, for each flow from a start of its own."""
     RANDOM = 1
-    """A candidate drawn anew for each packet."""
+    """A random candidate for each packet."""
     HASH = 2
     """One candidate per flow."""
     LEAST_USED = 3
-    """The candidate that has carried the fewest bytes of all flows from this host, as each processor counts them (PLTS-CNT: Dixit
-    et al., SIGCOMM 2011): of all candidates up to 8, and of 8 that follow each other in round-robin order where there are more
-    (Mitzenmacher, 2001), from a place on that is drawn anew for each packet. One that was out for long counts as 64 KB behind."""
+    """The candidate that has carried the fewest bytes of all flows from this host, counted per processor (PLTS-CNT: Dixit et al.,
+    SIGCOMM 2011). It compares at most 8 (Mitzenmacher, 2001): those that follow each other in round-robin order from a random
+    place on. One that was excluded for long counts as 64 KB behind the others."""
     FLOWLET = 4
-    """A candidate drawn anew after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
+    """A random candidate after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
     FLOWCELL = 5
-    """The next candidate after so many bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
+    """The next candidate after a number of bytes of the flow (Presto: He et al., SIGCOMM 2015)."""
 
     @property
     def option_name(self) -> str:
@@ -58,7 +57,7 @@ class Policy(IntEnum):
 
 
 PARAMETERS = {Policy.FLOWLET: 500_000, Policy.FLOWCELL: 65_536}
-"""What a policy's parameter is by default: the gap in nanoseconds, the cell in bytes."""
+"""The default of a policy's parameter: the gap in nanoseconds, the cell in bytes."""
 
 
 class PathTable(NamedTuple):
@@ -71,7 +70,7 @@ class PathTable(NamedTuple):
     stride : int
         Edge switches per pod, 1 to 255. Destination index = pod octet * stride + edge octet.
     sets : tuple
-        The distinct candidate sets, each with its words in round-robin order.
+        The distinct path sets, each with its labels in round-robin order.
     destinations : tuple of int
         By destination index: an index in ``sets``, or -1 where no path is left.
     seed : int
@@ -79,6 +78,20 @@ class PathTable(NamedTuple):
     policy : Policy
     parameter : int
         `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
+
+    Examples
+    --------
+    A fabric with one pod of two racks: one path set for the own rack, one for the other.
+
+    >>> own, other = ((0xFF, 0xFF),), ((0, 0xFF), (1, 0xFF))
+    >>> table = PathTable(IPv4Network("10.0.0.0/8"), stride=2, sets=(own, other), destinations=(0, 1))
+    >>> table.candidates(IPv4Address("10.0.1.2"))
+    ((0, 255), (1, 255))
+    >>> key = FlowKey.of("10.0.0.2", "10.0.1.2", 6, 40000, 5001)
+    >>> [table.choose(key, n) for n in range(3)]
+    [(1, 255), (0, 255), (1, 255)]
+    >>> len(table.encode()) == 8 * table.words
+    True
     """
 
     network: IPv4Network
@@ -96,11 +109,11 @@ class PathTable(NamedTuple):
 
     @property
     def words(self) -> int:
-        """How many 8-byte words the encoded table has."""
+        """The number of 8-byte words of the encoded table."""
         return _HEADER_WORDS + len(self.destinations) + sum(map(len, self.sets))
 
     def encode(self) -> bytes:
-        """The table as the kernel's map holds it, 8 bytes a word.
+        """Return the table as the kernel's map contains it, 8 bytes a word.
 
         Raises
         ------
@@ -112,12 +125,12 @@ class PathTable(NamedTuple):
                              "it is the number of edge switches per pod, 1 to 255, for at most 256 pods")  # fmt: skip
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"the seed has 32 bits: {self.seed} is not in 0 .. 4294967295")
-        places, words = [], bytearray()
+        places, labels = [], bytearray()
         first = _HEADER_WORDS + len(self.destinations)
         for candidates in self.sets:
-            places.append(_DESTINATION.pack(first + len(words) // WORD_BYTES, len(candidates)))
-            for word in candidates:  # bytes() refuses hop values outside 0..255
-                words += bytes(word).ljust(WORD_BYTES, b"\0")
+            places.append(_DESTINATION.pack(first + len(labels) // WORD_BYTES, len(candidates)))
+            for label in candidates:  # bytes() refuses hop values outside 0..255
+                labels += bytes(label).ljust(WORD_BYTES, b"\0")
         if any(not -1 <= index < len(places) for index in self.destinations):
             raise ValueError(f"a destination refers to a set outside 0 .. {len(places) - 1} (-1: no path)")
         places.append(_DESTINATION.pack(0, 0))  # reached as index -1
@@ -130,28 +143,11 @@ class PathTable(NamedTuple):
             + choice
             + _PARAMETER.pack(self.parameter)
             + b"".join([places[index] for index in self.destinations])
-            + words
+            + labels
         )
-
-    @classmethod
-    def decode(cls, data: bytes) -> PathTable:
-        """The table in a kernel map's bytes; sets that no destination uses are gone."""
-        address, netmask = _FABRIC.unpack_from(data)
-        seed, count, stride, policy = _CHOICE.unpack_from(data, WORD_BYTES)
-        (parameter,) = _PARAMETER.unpack_from(data, 2 * WORD_BYTES)
-        places = array("Q", data[_HEADER_WORDS * WORD_BYTES :][: count * WORD_BYTES])
-        distinct = sorted({_DESTINATION.unpack(struct.pack("=Q", place)) for place in places if place})
-        index = {struct.unpack("=Q", _DESTINATION.pack(*pair))[0]: at for at, pair in enumerate(distinct)}
-        sets = tuple(
-            tuple((data[at], data[at + 1]) for at in range(first * WORD_BYTES, (first + size) * WORD_BYTES, WORD_BYTES))
-            for first, size in distinct
-        )
-        network = IPv4Network((address, IPv4Address(netmask).exploded))
-        destinations = tuple(index.get(place, -1) for place in places)
-        return cls(network, stride, sets, destinations, seed, Policy(policy), parameter)
 
     def candidates(self, destination: IPv4Address | int) -> tuple[Label, ...] | None:
-        """The candidate words for a destination address, or None outside the fabric."""
+        """Return the labels of the candidate paths to a destination address; None outside the fabric."""
         address = int(destination)
         edge = address >> 8 & 0xFF
         index = (address >> 16 & 0xFF) * self.stride + edge
@@ -160,10 +156,10 @@ class PathTable(NamedTuple):
         return () if self.destinations[index] < 0 else self.sets[self.destinations[index]]
 
     def choose(self, key: FlowKey, n: int) -> Label | None:
-        """The word that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
+        """Return the label that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
 
-        ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. What `Policy.LEAST_USED` chooses
-        depends on what all flows have sent; here it is what round-robin would.
+        ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. The choice of `Policy.LEAST_USED`
+        depends on the bytes of all flows; here it is that of round-robin.
         """
         candidates = self.candidates(key.daddr)
         if not candidates:

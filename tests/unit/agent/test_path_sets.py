@@ -9,6 +9,7 @@ import pytest
 from flowrules import label
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy
+from tests.helpers.path_tables import decode
 from topologies import Failures, FatTree, Switch
 
 
@@ -93,4 +94,4 @@ def test_a_policys_parameter_is_its_default_unless_another_one_is_given(policy: 
     for given, wanted in ((0, PARAMETERS.get(policy, 0)), (77, 77)):
         table = path_table(tree, host, failures, 7, policy, given)
         assert table.parameter == wanted
-        assert type(table).decode(table.encode()).parameter == wanted
+        assert decode(table.encode()).parameter == wanted

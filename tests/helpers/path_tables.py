@@ -1,0 +1,82 @@
+"""What an agent's program has in the kernel, read back: its path table, and the flows that it keeps."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from array import array
+from contextlib import ExitStack
+from ipaddress import IPv4Address, IPv4Network
+
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
+from sopa_ryu.agent.paths.flow_hash import FlowKey
+from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable, Policy
+
+PROGRAMS = ("sopa_egress", "sopa_option")
+HEADER_WORDS = 3
+INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQ")
+
+
+def decode(data: bytes) -> PathTable:
+    """Return the table in a kernel map's bytes (bpf/maps.h), without sets that no destination uses."""
+    address, netmask = struct.unpack_from("=II", data)
+    seed, count, stride, policy = struct.unpack_from("=IHBB", data, WORD_BYTES)
+    (parameter,) = struct.unpack_from("=Q", data, 2 * WORD_BYTES)
+    places = array("Q", data[HEADER_WORDS * WORD_BYTES :][: count * WORD_BYTES])
+    distinct = sorted({struct.unpack("=II", struct.pack("=Q", place)) for place in places if place})
+    index = {struct.unpack("=Q", struct.pack("=II", *pair))[0]: at for at, pair in enumerate(distinct)}
+    sets = tuple(
+        tuple((data[at], data[at + 1]) for at in range(first * WORD_BYTES, (first + size) * WORD_BYTES, WORD_BYTES))
+        for first, size in distinct
+    )
+    network = IPv4Network((address, IPv4Address(netmask).exploded))
+    destinations = tuple(index.get(place, -1) for place in places)
+    return PathTable(network, stride, sets, destinations, seed, Policy(policy), parameter)
+
+
+def read_table(labeller: Labeller) -> PathTable | None:
+    """Return the table by which a loaded program labels; None before the first swap."""
+    return _read(*(labeller._object.map_fd(name) for name in ("path_tables", "turn")))
+
+
+def table_in_force(ifname: str, netns: str | None = None) -> PathTable | None:
+    """Return the table by which an interface's packets are labelled, also by a killed agent's program; None if they are not."""
+    with inside(netns):
+        program = tc.attached(socket.if_nametoindex(ifname), handle=HANDLE, priority=PRIORITY, point=tc.Point.EGRESS)
+    if program is None or libbpf.program_name(program) not in PROGRAMS:
+        return None
+    with ExitStack() as opened:
+        descriptors = []
+        for name in ("path_tables", "turn"):
+            descriptors.append(libbpf.open_program_map(program, name))
+            opened.callback(os.close, descriptors[-1])
+        return _read(*descriptors)
+
+
+def flow_positions(labeller: Labeller) -> dict[FlowKey, int]:
+    """Return the number of packets of each kept flow that were labelled in turn.
+
+    With `Policy.FLOWLET` it is the number of flowlets that have ended, with `Policy.FLOWCELL` always 0.
+    """
+    positions, flows = {}, labeller._object.map_fd("flows")
+    for key in libbpf.keys(flows, FLOW_KEY.size):
+        value = libbpf.lookup(flows, key, FLOW_STATE.size)
+        if value is not None:  # it may have been evicted meanwhile
+            positions[FlowKey(*FLOW_KEY.unpack(key))] = int(FLOW_STATE.unpack(value)[0])
+    return positions
+
+
+def _read(tables: int, active: int) -> PathTable | None:
+    index = libbpf.lookup(active, INDEX.pack(0), 4)
+    inner = None if index is None else libbpf.lookup(tables, index, 4)
+    if inner is None:
+        return None
+    fd = libbpf.open_map(*INDEX.unpack(inner))
+    try:
+        words = (libbpf.lookup(fd, INDEX.pack(at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
+        return decode(b"".join(word or b"" for word in words))
+    finally:
+        os.close(fd)

@@ -1,0 +1,143 @@
+"""What each message of the controller leads to, one by one; test_agent_properties.py has the sequences."""
+
+from __future__ import annotations
+
+import json
+import logging
+from ipaddress import IPv4Address
+
+import pytest
+
+from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, Answer, Follower, Load
+from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel import protocol
+from sopa_ryu.fabric.view import View
+from topologies import Failures, FatTree
+
+ADDRESS = IPv4Address("10.0.0.2")
+TREE = FatTree(4)
+FIRST = View(7, 3, Failures(TREE))
+LINK_DOWN = View(7, 4, Failures(TREE, {"a0_0-c0_1": "down"}))
+FAR_HOST_DOWN = View(7, 4, Failures(TREE, {"h2_0_2-e2_0": "down"}))
+
+
+@pytest.fixture
+def follower() -> Follower:
+    """A follower with nothing received, whose program labels already."""
+    made = Follower(ADDRESS, "http://192.0.2.1:8080", seed=1)
+    assert made.start(inherited=False)
+    return made
+
+
+def load(follower: Follower, view: View) -> Load:
+    """Give a snapshot that changes the path table."""
+    todo = follower.receive(protocol.snapshot(view, ADDRESS))
+    assert isinstance(todo, Load)
+    return todo
+
+
+def acknowledged(answer: object) -> tuple[int, int]:
+    assert isinstance(answer, Answer)
+    ack = protocol.answer(answer.text, LINK_DOWN)
+    assert ack is not None
+    return ack.version, ack.refused
+
+
+def test_a_snapshot_is_acknowledged_after_its_table_is_in_force(follower: Follower) -> None:
+    todo = load(follower, FIRST)
+    assert todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), FIRST.failures, 1, Policy.ROUND_ROBIN)
+    assert not todo.attach
+    assert follower.view is None
+    answer = follower.loaded(todo)
+    assert acknowledged(answer) == (3, 0)
+    assert answer.settle
+    assert (follower.view, follower.swaps) == (todo.view, 1)
+
+
+def test_the_program_takes_a_killed_ones_place_with_the_first_table() -> None:
+    follower = Follower(ADDRESS, "http://192.0.2.1:8080")
+    assert not follower.start(inherited=True)
+    for _ in range(2):  # as long as none has been loaded
+        todo = load(follower, FIRST)
+        assert todo.attach
+        follower.not_loaded(RuntimeError("no memory"))
+    follower.loaded(todo)
+    assert not load(follower, LINK_DOWN).attach
+
+
+def test_a_change_that_touches_no_path_is_acknowledged_without_a_load(follower: Follower) -> None:
+    follower.loaded(load(follower, FIRST))
+    answer = follower.receive(protocol.delta(FIRST, FAR_HOST_DOWN))
+    assert acknowledged(answer) == (4, 0)
+    assert follower.swaps == 1
+
+
+def test_a_refused_table_is_asked_for_again_in_full(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+    follower.loaded(load(follower, FIRST))
+    todo = follower.receive(protocol.delta(FIRST, LINK_DOWN))
+    assert isinstance(todo, Load)
+    assert follower.not_loaded(RuntimeError("no memory")) == (protocol.RESYNC, LOAD_RETRY_SECONDS, False)
+    assert "no memory; the old ones stay in force" in caplog.text
+    assert follower.view is not None
+    assert follower.view.version == 3
+    assert load(follower, LINK_DOWN).table == todo.table
+
+
+def test_a_gap_leads_to_a_request_for_a_snapshot(follower: Follower) -> None:
+    for _ in range(2):
+        assert follower.receive(protocol.delta(FIRST, LINK_DOWN)) == (protocol.RESYNC, 0, False)
+    assert follower.refused == 0
+
+
+@pytest.mark.parametrize("change", [{"host": "10.0.0.3"}, {"version": 2}, {"k": 5}, {"failures": {"a9_9": "down"}}])
+def test_a_wrong_snapshot_is_refused_counted_and_logged(
+    follower: Follower, change: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    follower.loaded(load(follower, FIRST))
+    wrong = json.dumps({**json.loads(protocol.snapshot(FIRST, ADDRESS)), **change})
+    for number in (1, 2):
+        assert acknowledged(follower.receive(wrong)) == (3, number)
+        assert f"refused ({number} so far)" in caplog.text
+
+
+def test_a_ping_is_answered_by_the_version_in_force(follower: Follower) -> None:
+    assert json.loads(follower.receive(protocol.PING).text)["version"] == 0  # type: ignore[union-attr]
+    follower.loaded(load(follower, FIRST))
+    assert acknowledged(follower.receive(protocol.PING)) == (3, 0)
+
+
+def test_racks_without_a_path_are_counted_and_logged_once_healed(
+    follower: Follower, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    follower.loaded(load(follower, FIRST._replace(failures=Failures(TREE, {"e2_0": "down"}))))
+    assert follower.cut_off == 1
+    assert "no path is left to 1 racks" in caplog.text
+    assert "paths to every rack again" not in caplog.text
+    follower.loaded(load(follower, LINK_DOWN))
+    assert follower.cut_off == 0
+    assert "paths to every rack again" in caplog.text
+
+
+def test_retries_come_later_and_later_and_early_again_after_a_connection(follower: Follower) -> None:
+    limit = MIN_RETRY_SECONDS
+    for _ in range(8):
+        assert limit / 2 <= follower.disconnect("refused") <= limit <= MAX_RETRY_SECONDS
+        limit = min(2 * limit, MAX_RETRY_SECONDS)
+    follower.connect()
+    assert follower.connected
+    assert follower.disconnect("closed") <= MIN_RETRY_SECONDS
+    assert not follower.connected
+
+
+def test_a_missing_controller_is_logged_once_per_outage(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        follower.disconnect("Connection refused")
+    assert caplog.text.count("no controller at http://192.0.2.1:8080: Connection refused") == 1
+    assert "packets go unlabelled until it answers" in caplog.text
+    follower.connect()
+    follower.loaded(load(follower, FIRST))
+    caplog.clear()
+    follower.disconnect("closed")
+    assert "its last path sets stay in force" in caplog.text
