@@ -18,6 +18,9 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from topologies import Host
 
+MESSAGES_AT_ONCE = 64
+"""Data that has arrived is read without a switch of green threads: after so many messages of an agent, others have their turn."""
+
 
 class AgentChannel:
     """The connections of all agents, on eventlet: takes observations to the notifier and carries out its effects.
@@ -102,8 +105,12 @@ class AgentChannel:
         session, effects = self.notifier.connected(host, peer, carrier, socket, time.monotonic())
         self._carry_out(effects)
         try:
-            while session.phase is not Phase.CLOSED and (text := socket.wait()) is not None:
+            for count, text in enumerate(iter(socket.wait, None), 1):
                 self._carry_out(self.notifier.received(session, text, time.monotonic()))
+                if session.phase is Phase.CLOSED:
+                    break
+                if not count % MESSAGES_AT_ONCE:
+                    eventlet.sleep()
         except (OSError, ValueError):  # gone, or no UTF-8
             pass
         finally:
