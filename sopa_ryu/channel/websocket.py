@@ -56,7 +56,7 @@ class AgentChannel:
                 case Wake(session):
                     eventlet.spawn_n(self._write, session)
                 case Cut(session):
-                    with contextlib.suppress(OSError):  # also one whose writer waits; the agent connects again
+                    with contextlib.suppress(OSError):  # this also wakes a writer that waits
                         session.connection.socket.shutdown(sockets.SHUT_RDWR)
                 case Accept(claimant):
                     claimant.send()
@@ -111,7 +111,7 @@ class AgentChannel:
                     break
                 if not count % MESSAGES_AT_ONCE:
                     eventlet.sleep()
-        except (OSError, ValueError):  # gone, or no UTF-8
+        except (OSError, ValueError):  # the connection is gone, or the text is no UTF-8
             pass
         finally:
             self._carry_out(self.notifier.closed(session))
