@@ -18,6 +18,9 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from topologies import Host
 
+MESSAGES_AT_ONCE = 64
+"""Data that has arrived is read without a switch of green threads: after so many messages of an agent, others have their turn."""
+
 
 class AgentChannel:
     """The connections of all agents, on eventlet: takes observations to the notifier and carries out its effects.
@@ -53,7 +56,7 @@ class AgentChannel:
                 case Wake(session):
                     eventlet.spawn_n(self._write, session)
                 case Cut(session):
-                    with contextlib.suppress(OSError):  # also one whose writer waits; the agent connects again
+                    with contextlib.suppress(OSError):  # this also wakes a writer that waits
                         session.connection.socket.shutdown(sockets.SHUT_RDWR)
                 case Accept(claimant):
                     claimant.send()
@@ -102,9 +105,13 @@ class AgentChannel:
         session, effects = self.notifier.connected(host, peer, carrier, socket, time.monotonic())
         self._carry_out(effects)
         try:
-            while session.phase is not Phase.CLOSED and (text := socket.wait()) is not None:
+            for count, text in enumerate(iter(socket.wait, None), 1):
                 self._carry_out(self.notifier.received(session, text, time.monotonic()))
-        except (OSError, ValueError):  # gone, or no UTF-8
+                if session.phase is Phase.CLOSED:
+                    break
+                if not count % MESSAGES_AT_ONCE:
+                    eventlet.sleep()
+        except (OSError, ValueError):  # the connection is gone, or the text is no UTF-8
             pass
         finally:
             self._carry_out(self.notifier.closed(session))

@@ -213,8 +213,8 @@ def test_tell_has_the_lag_and_the_time_of_an_agent(channel: PushChannel) -> None
     }
     agent.read()
     channel.hear(agent)
-    told = channel.notifier.tell(session, channel.view.version, channel.now)
-    assert (told["lag"], told["lag_seconds"], told["acknowledged_ms"]) == (1, 0.25, 750.0)
+    row = channel.notifier.tell(session, channel.view.version, channel.now)
+    assert (row["lag"], row["lag_seconds"], row["acknowledged_ms"]) == (1, 0.25, 750.0)
 
 
 def test_times_of_sending_are_kept_for_a_bounded_number_of_versions(channel: PushChannel) -> None:

@@ -234,8 +234,8 @@ class ChannelMachine(RuleBasedStateMachine):
         assert self.channel.awaited == {}
         assert self.pending() == []
         for session in self.channel.sessions:
-            told = self.channel.notifier.tell(session, view.version, self.channel.now)
-            assert (told["lag"], told["lag_seconds"]) == (0, 0.0)
+            row = self.channel.notifier.tell(session, view.version, self.channel.now)
+            assert (row["lag"], row["lag_seconds"]) == (0, 0.0)
 
     def teardown(self) -> None:
         self.rest()
