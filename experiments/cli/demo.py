@@ -18,8 +18,9 @@ from experiments.cli.demo_failure import play
 from experiments.cli.lab_isolation import in_isolation
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.iperf import CLIENT_PORT, SERVER_PORT, FlowResult, IperfFlows, TrafficError
-from experiments.workloads import inter_pod_permutation
+from experiments.emulation.traffic.connection import PORT, TransferError, TransferResult
+from experiments.emulation.traffic.transfers import Transfers
+from experiments.workloads import Plan, Transfer, inter_pod_permutation
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
@@ -33,7 +34,7 @@ from sopa_ryu.cli.common import (
     seed_option,
     threshold_option,
 )
-from topologies import Failures, FatTree, Host, Level
+from topologies import Failures, FatTree, Level
 from topologies.lab.network import default_rate
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
@@ -46,24 +47,13 @@ MINIMUM_IDLE = 10.0
 @k_option
 @carrier_option
 @rate_option
-@click.option(
-    "--duration",
-    type=click.IntRange(2, 3600),
-    default=10,
-    show_default=True,
-    metavar="S",
-    help="Time for which the flows send, in seconds.",
-)
+@click.option("--duration", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="S",
+              help="Time for which the flows send, in seconds.")  # fmt: skip
 @seed_option
 @policy_option
 @threshold_option
-@click.option(
-    "--json",
-    "json_file",
-    type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    metavar="FILE",
-    help="Also write all results to FILE.",
-)
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
+              help="Also write all results to FILE.")  # fmt: skip
 def demo(
     k: int,
     carrier: str,
@@ -76,7 +66,7 @@ def demo(
 ) -> None:
     """Run TCP between pods over real Open vSwitch, and fail links under that traffic.
 
-    The command starts a fabric with controller and agents in namespaces of its own, runs a seeded permutation of iperf3
+    The command starts a fabric with controller and agents in namespaces of its own, runs a seeded permutation of TCP
     flows, and shows the throughput of each flow and the packets of each core switch. Then it takes one aggregation-core
     link down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
     throughput meanwhile. Finally another link silently drops packets. Nothing remains on the machine.
@@ -100,7 +90,7 @@ def demo(
     def inside() -> int:
         try:
             report = _Demo(tree, settings, Console(), Console(stderr=True, highlight=False)).run()
-        except TrafficError as error:
+        except TransferError as error:
             click.echo(f"Error: {error}", err=True)
             return 1
         if json_file is not None:
@@ -122,7 +112,7 @@ class _Demo:
         self.settings = settings
         self.out = out
         self.progress = progress
-        self.pairs = inter_pod_permutation(tree, settings["seed"])
+        self.plan = tuple(Transfer(src, dst) for src, dst in inter_pod_permutation(tree, settings["seed"]))
 
     def run(self) -> dict[str, Any]:
         its = self.settings
@@ -135,9 +125,9 @@ class _Demo:
             failure = play(
                 self.tree,
                 self.settings,
-                self.pairs,
+                self.plan,
                 lab,
-                lambda seconds, tick: self._flows(lab, seconds, SERVER_PORT + 1, "sending during a failure", tick),
+                lambda seconds, tick: self._flows(lab, seconds, "sending during a failure", tick),
                 self._say,
                 self.progress.print,
             )
@@ -151,19 +141,19 @@ class _Demo:
     def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         before = lab.lab.port_packets(Level.CORE)
         idle = CpuIdle()
-        results = self._flows(lab, self.settings["duration"], SERVER_PORT, "sending")
+        results = self._flows(lab, self.settings["duration"], "sending")
         percent = idle.percent()
         after = lab.lab.port_packets(Level.CORE)
         core = {name: after[name] - before[name] for name in after}
         flows = [
             {
-                "src": self.tree.name(result.src),
-                "dst": self.tree.name(result.dst),
+                "src": self.tree.name(result.transfer.src),
+                "dst": self.tree.name(result.transfer.dst),
                 "mbit": round(result.mbit, 3),
-                "bytes": result.bytes,
+                "bytes": result.received,
                 "seconds": round(result.seconds, 3),
-                "retransmits": result.retransmits,
-                "first_path": self._first_path(result.src, result.dst),
+                "retransmits": result.sender.retransmits if result.sender else 0,
+                "first_path": self._first_path(result),
             }
             for result in results
         ]
@@ -176,43 +166,42 @@ class _Demo:
             "share_of_goodput": round(statistics.mean(mbit) / self.settings["goodput_mbit"], 4),
             "core_packets": core,
             "core_max_min": round(max(core.values()) / max(1, min(core.values())), 4),
-            "retransmits": sum(result.retransmits for result in results),
+            "retransmits": sum(result.sender.retransmits for result in results if result.sender),
             "cpu_idle_percent": round(percent, 1),
         }
         return traffic, flows
 
-    def _first_path(self, src: Host, dst: Host) -> list[int]:
+    def _first_path(self, result: TransferResult) -> list[int]:
         """Return the uplinks of the first packet of a flow, computed as the eBPF program of the host does."""
+        src, dst = result.transfer.src, result.transfer.dst
         policy = Policy.named(self.settings["policy"])
         table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
-        key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, CLIENT_PORT, SERVER_PORT)
+        key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, result.source_port, PORT)
         chosen = table.choose(key, 0)
         assert chosen is not None
         return list(chosen)
 
     def _flows(
-        self,
-        lab: SopaLab,
-        seconds: int,
-        server_port: int,
-        what: str,
-        each: Callable[[float], None] = lambda _elapsed: None,
-    ) -> list[FlowResult]:
+        self, lab: SopaLab, seconds: int, what: str, each: Callable[[float], None] = lambda _elapsed: None
+    ) -> list[TransferResult]:
         """Run the permutation with a progress bar. ``each`` is called several times a second with the elapsed seconds."""
         columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+        transfers = Transfers(self.tree, Plan(self.plan, float(seconds)), lab.lab.netns, self.settings["seed"])
         if not self.progress.is_terminal:
-            self.progress.print(f"{what}: {len(self.pairs)} flows, {seconds} s")
-        with (
-            Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar,
-            IperfFlows(lab.lab, self.pairs, seconds, server_port) as flows,
-        ):
-            task = bar.add_task(f"{what}: {len(self.pairs)} flows", total=seconds)
+            self.progress.print(f"{what}: {len(self.plan)} flows, {seconds} s")
+        with Progress(*columns, console=self.progress, transient=True, disable=not self.progress.is_terminal) as bar:
+            task = bar.add_task(f"{what}: {len(self.plan)} flows", total=seconds)
 
             def tick(elapsed: float) -> None:
                 bar.update(task, completed=min(elapsed, seconds))
                 each(elapsed)
 
-            return flows.results(tick)
+            transfers.run(tick=tick)
+        for result in transfers.results:
+            if not (result.completed and result.received):
+                src, dst = self.tree.name(result.transfer.src), self.tree.name(result.transfer.dst)
+                raise TransferError(f"the flow from {src} to {dst} failed: {result.problem or 'no data arrived'}")
+        return transfers.results
 
     def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
         its = self.settings

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.iperf import FlowResult, TrafficError
-from topologies import FatTree, Host
+from experiments.emulation.traffic.connection import SERIES_SECONDS, TransferResult
+from experiments.workloads import Transfer
+from topologies import FatTree
 from topologies.lab.faults import set_silent
 
 MIN_SECONDS = 18
 CUT_AT, RESTORED_AT = 4 / 18, 9 / 18  # share of the sending time
-PATIENCE_SECONDS = 15.0
 SETTLING_SECONDS = 0.5  # after a restored link is used again
 
-Pairs = Sequence[tuple[Host, Host]]
-RunFlows = Callable[[int, Callable[[float], None]], list[FlowResult]]
+RunFlows = Callable[[int, Callable[[float], None]], list[TransferResult]]
 
 
 class Effect(NamedTuple):
@@ -34,49 +36,25 @@ class Effect(NamedTuple):
     at: float
 
 
-class Change:
-    """A change that was just made to a link, and the version that results from it."""
+def _change(lab: SopaLab, link: str, kind: str, action: Callable[[], None]) -> Effect:
+    """Change a link, wait until the resulting version is in force everywhere, and return the times.
 
-    def __init__(self, lab: SopaLab, link: str, kind: str) -> None:
-        self._lab = lab
-        self._link = link
-        self._kind = kind
-        self._since = lab.controller.fabric()["version"]
-        self._started = time.time()
-        self.effect: Effect | None = None
-
-    def look(self) -> Effect | None:
-        """Return the times of the change if it is in force everywhere, else None."""
-        if self.effect is None:
-            for change in self._lab.controller.get("/changes").json()["changes"]:
-                done = change["acknowledged_ms"] is not None and change["installed_ms"] is not None
-                if change["version"] > self._since and self._link in change[self._kind] and done:
-                    detected = 1000 * (change["at"] - self._started)
-                    self.effect = Effect(
-                        change["version"],
-                        round(detected, 1),
-                        round(detected + change["acknowledged_ms"], 1),
-                        round(detected + change["installed_ms"], 1),
-                        change["at"],
-                    )
-        return self.effect
-
-    def wait(self) -> Effect:
-        """Wait until the change is in force everywhere. Raises `TrafficError` after `PATIENCE_SECONDS`."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while (effect := self.look()) is None:
-            if time.monotonic() > deadline:
-                raise TrafficError(
-                    f"{self._link} has {self._kind}, but this is not in force everywhere after {PATIENCE_SECONDS:g} s"
-                )
-            time.sleep(0.02)
-        return effect
+    ``kind`` is ``failed`` or ``healed``.
+    """
+    since, started = lab.controller.fabric()["version"], time.time()
+    action()
+    change = lab.controller.wait_acknowledged(
+        since, lambda change: link in change[kind] and change["installed_ms"] is not None
+    )
+    detected = 1000 * (change["at"] - started)
+    in_force, installed = detected + change["acknowledged_ms"], detected + change["installed_ms"]
+    return Effect(change["version"], round(detected, 1), round(in_force, 1), round(installed, 1), change["at"])
 
 
 def play(
     tree: FatTree,
     settings: dict[str, Any],
-    pairs: Pairs,
+    transfers: Sequence[Transfer],
     lab: SopaLab,
     flows: RunFlows,
     say: Callable[[str], None],
@@ -89,8 +67,7 @@ def play(
     tree : FatTree
     settings : dict
         Settings of the demo.
-    pairs : sequence of (Host, Host)
-        Senders and receivers.
+    transfers : sequence of Transfer
     lab : SopaLab
     flows : callable
         Runs the traffic for a number of seconds, and calls a function with the elapsed seconds.
@@ -105,43 +82,47 @@ def play(
     choose = random.Random(f"{settings['seed']} failure")
     pod, j, i = choose.randrange(tree.k), choose.randrange(tree.half), choose.randrange(tree.half)
     link = f"a{pod}_{j}-c{j}_{i}"
-    src, dst = next(pair for pair in pairs if pair[0].pod == pod)
+    src, dst = next((one.src, one.dst) for one in transfers if one.src.pod == pod)
     seconds = max(MIN_SECONDS, settings["duration"])
     seen: dict[str, Any] = {"link": link, "src": tree.name(src), "dst": tree.name(dst), "seconds": seconds}
-    changes: dict[str, Change] = {}
     began = [0.0]
+    sending = threading.Event()
 
     def paths() -> dict[str, Any]:
         found: dict[str, Any] = lab.controller.get("/paths", src=str(tree.ip(src)), dst=str(tree.ip(dst))).json()
         return found
 
-    def cut() -> None:
+    def wait_for(share: float) -> None:
+        time.sleep(max(0.0, began[0] + share * seconds - time.time()))
+
+    def fail_and_restore() -> tuple[Effect, Effect]:
+        sending.wait()
         seen["candidates_before"] = len(paths()["candidates"])
-        changes["cut"] = Change(lab, link, "failed")
-        lab.lab.set_link(link, up=False)
-        changes["cut"].wait()
+        wait_for(CUT_AT)
+        down = _change(lab, link, "failed", lambda: lab.lab.set_link(link, up=False))
         left = paths()
         seen["candidates_down"] = len(left["candidates"])
         seen["excluded"] = left["excluded"]
         progress(f"{link} is down: {seen['candidates_down']} of {seen['candidates_before']} candidate paths remain")
-
-    def restore() -> None:
-        changes["restored"] = Change(lab, link, "healed")
-        lab.lab.set_link(link, up=True)
-        progress(f"{link} is up again")
-
-    pending = [(seconds * CUT_AT, cut), (seconds * RESTORED_AT, restore)]
+        wait_for(RESTORED_AT)
+        progress(f"bringing {link} up again")
+        up = _change(lab, link, "healed", lambda: lab.lab.set_link(link, up=True))
+        progress(f"{link} is used again: {len(paths()['candidates'])} candidate paths")
+        return down, up
 
     def tick(elapsed: float) -> None:
         began[0] = time.time() - elapsed
-        while pending and elapsed >= pending[0][0]:
-            pending.pop(0)[1]()
-        if "restored" in changes and changes["restored"].effect is None and changes["restored"].look() is not None:
-            progress(f"{link} is used again: {len(paths()['candidates'])} candidate paths")
+        sending.set()
 
     say(f"\nThe same flows for {seconds} s, while link {link} goes down and up again:")
-    results = flows(seconds, tick)
-    down, up = changes["cut"].wait(), changes["restored"].wait()
+    # in a thread of its own: requests to the controller must not delay the traffic
+    with ThreadPoolExecutor(1) as pool:
+        effects = pool.submit(fail_and_restore)
+        try:
+            results = flows(seconds, tick)
+        finally:
+            sending.set()
+        down, up = effects.result()
     seen["candidates_after"] = len(paths()["candidates"])
     again = up.at - began[0]
     for name, first, last in (
@@ -170,10 +151,8 @@ def play(
 
 def _silence(tree: FatTree, lab: SopaLab, link: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Let one direction of a link drop all packets while its ports stay up."""
-    change = Change(lab, link, "failed")
     towards = link.partition("-")[2]
-    set_silent(lab.lab, link, towards, True)
-    effect = change.wait()
+    effect = _change(lab, link, "failed", lambda: set_silent(lab.lab, link, towards, True))
     set_silent(lab.lab, link, towards, False)
     say(
         f"Then {link} silently drops packets to {towards}: detected by BFD after {effect.detected_ms:.0f} ms, "
@@ -182,8 +161,8 @@ def _silence(tree: FatTree, lab: SopaLab, link: str, say: Callable[[str], None])
     return {"link": link, "towards": towards, "detected_ms": effect.detected_ms, "told_ms": effect.in_force_ms}
 
 
-def _mean(results: Sequence[FlowResult], first: float, last: float) -> float:
-    """Return the mean rate of a flow in Mbit/s over the whole seconds between two moments, or 0 if there are none."""
-    whole = range(int(first + 0.999), int(last))
-    values = [result.series[second] for result in results for second in whole if second < len(result.series)]
+def _mean(results: Sequence[TransferResult], first: float, last: float) -> float:
+    """Return the mean rate of a flow in Mbit/s over the whole intervals between two moments, or 0 if there are none."""
+    whole = range(math.ceil(first / SERIES_SECONDS), int(last / SERIES_SECONDS))
+    values = [result.series[at] if at < len(result.series) else 0.0 for result in results for at in whole]
     return round(statistics.mean(values), 3) if values else 0.0

@@ -14,7 +14,7 @@ from experiments import ns3, workloads
 from experiments.cli.lab_isolation import in_isolation
 from experiments.cli.paper import paper
 from experiments.core.campaign import Campaign, count_missing
-from experiments.core.records import Results, ResultsError, Settings
+from experiments.core.records import Results, ResultsError
 from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
@@ -140,18 +140,11 @@ def run(
         need_root("sopa experiment run")
         if Path("/run") in (out.resolve(), *out.resolve().parents):
             fail(f"{out} is in /run, which a lab replaces by its own: give another --out")
-    settings = Settings(
-        workload.name,
-        backend,
-        k,
-        scale.rate_mbit,
-        scale.seconds,
-        {"queue_packets": queue, "carrier": carrier, **workload.parameters, **simulator_options},
+    campaign = Campaign(
+        Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options
     )
-    results = Results(out)
-    campaign = Campaign(results, workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options)
     try:
-        results.open(settings)
+        campaign.open(backend, {"carrier": carrier, **workload.parameters})
         missing = count_missing([campaign])
     except ResultsError as error:
         fail(str(error))

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from experiments.core.records import FlowRecord, Results, RunRecord
+from experiments.core.records import FlowRecord, Results, RunRecord, Settings
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
 from flowrules.label import Carrier
@@ -56,6 +56,12 @@ class Campaign:
         return [
             (scheme, seed) for scheme in self.schemes for seed in self.plans if not self.results.has(scheme.name, seed)
         ]
+
+    def open(self, backend: str, parameters: Mapping[str, float | str]) -> None:
+        """Open the directory of results; see `Results.open`. ``parameters`` are those of the workload."""
+        every = {"queue_packets": self.queue_packets, **parameters, **self.options}
+        rate, seconds = self.scale.rate_mbit, self.scale.seconds
+        self.results.open(Settings(self.workload, backend, self.tree.k, rate, seconds, every))
 
     @property
     def count(self) -> int:

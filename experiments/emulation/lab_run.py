@@ -130,8 +130,6 @@ class _Run:
 
     def _flow(self, one: TransferResult, valid: bool) -> FlowRecord:
         assert one.started is not None
-        ended = one.ended if one.ended is not None else one.started
-        seconds = max(ended - one.started, 0.0)
         sender, receiver = one.sender, one.receiver
         return FlowRecord(
             workload=self.workload,
@@ -145,8 +143,8 @@ class _Run:
             src=self.tree.name(one.transfer.src),
             dst=self.tree.name(one.transfer.dst),
             bytes=one.received,
-            seconds=round(seconds, 6),
-            mbit=round(8 * one.received / seconds / 1e6, 6) if seconds else 0.0,
+            seconds=round(one.seconds, 6),
+            mbit=round(one.mbit, 6),
             size=one.transfer.bytes,
             completed=one.completed,
             start=round(one.started, 6),

@@ -1,6 +1,5 @@
 """The simulator: a fat-tree in ns-3. Hosts run its TCP; switches and links are classes of ``src/``. `simulate` runs one plan."""
 
-from experiments.ns3.cache import Cache, directory
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build
 from experiments.ns3.simulate import DEFAULT_MBIT, SECONDS_SHARE, SIMULATED, check, simulate
@@ -11,12 +10,10 @@ __all__ = [
     "OPTIONS",
     "SECONDS_SHARE",
     "SIMULATED",
-    "Cache",
     "OptionError",
     "SimulatorError",
     "build",
     "check",
-    "directory",
     "parse",
     "run_simulations",
     "simulate",

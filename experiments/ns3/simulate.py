@@ -110,7 +110,11 @@ def simulate(
         output, said = _run(program, f"{text}progress {max(1, round(plan.seconds * _NS / _REPORTS))}\n", tick, started)
         if '"hops"' not in output[output.rfind("\n", 0, -1) :]:
             raise SimulatorError(f"incomplete output of the simulator: {said.strip()[-500:]}")
-        _keep(cache, name, output)
+        if cache:
+            try:
+                cache.put(name, output)
+            except OSError as error:  # the results remain usable without the cache
+                _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
     *reached, whole = [json.loads(line) for line in output.splitlines()]
     flows = [_flow(tree, plan, workload, scheme, seed, scale, one) for one in reached]
     samples_ms = _sample(tree, plan) / 1e6
@@ -150,16 +154,6 @@ def simulate(
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
     )
     return record, flows
-
-
-def _keep(cache: Cache | None, name: str, output: str) -> None:
-    if cache is None:
-        return
-    try:
-        cache.put(name, output)
-    except OSError as error:
-        # The results remain usable without the cache.
-        _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
 
 
 def _segment(scheme: Scheme, packet: int) -> int:

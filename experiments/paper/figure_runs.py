@@ -12,7 +12,7 @@ from rich.table import Table
 
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
-from experiments.core.records import FlowRecord, Results, ResultsError, Settings
+from experiments.core.records import FlowRecord, Results, ResultsError
 from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report
@@ -57,24 +57,13 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
         settings = ns3.parse(part.options)
         scale = Scale(ns3.DEFAULT_MBIT, part.seconds)
         workload = workloads.named(part.workload)
-        results = Results(out / part.name)
-        results.open(
-            Settings(
-                part.workload,
-                "ns3",
-                part.k,
-                scale.rate_mbit,
-                scale.seconds,
-                {"queue_packets": QUEUE_PACKETS, **workload.parameters, **settings},
-            )
-        )
+        results, tree = Results(out / part.name), FatTree(part.k)
         plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
         schemes = [named(scheme) for scheme in part.schemes]
         found.append(
-            Campaign(
-                results, part.workload, schemes, plans, FatTree(part.k), scale, QUEUE_PACKETS, Carrier.MAC, settings
-            )
+            Campaign(results, part.workload, schemes, plans, tree, scale, QUEUE_PACKETS, Carrier.MAC, settings)
         )
+        found[-1].open("ns3", workload.parameters)
     return found
 
 

@@ -1,1 +1,1 @@
-"""Traffic between the hosts of a lab: the TCP transfers of a plan, iperf3 flows, a UDP stream."""
+"""Traffic between the hosts of a lab: the TCP transfers of a plan, and a UDP stream."""

@@ -60,6 +60,16 @@ class TransferResult:
     problem: str = ""
 
     @property
+    def seconds(self) -> float:
+        """Time from opening the connection to its end."""
+        return max(0.0, (self.ended or 0.0) - (self.started or 0.0))
+
+    @property
+    def mbit(self) -> float:
+        """Received payload over that time, in Mbit/s."""
+        return 8 * self.received / self.seconds / 1e6 if self.seconds else 0.0
+
+    @property
     def completed(self) -> bool:
         """True if all data has arrived; for a transfer without a size, if the connection was opened without an error."""
         if self.transfer.bytes is None:

@@ -22,6 +22,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 
 namespace sopa
@@ -122,6 +123,18 @@ Dump(std::uint32_t k)
     return std::fflush(stdout) ? 1 : 0;
 }
 
+// Run an action after a delay in ns, and then periodically as long as it returns true.
+void
+Repeat(std::int64_t delay, std::int64_t period, const std::function<bool()>& action)
+{
+    ns3::Simulator::Schedule(ns3::TimeStep(delay), [=] {
+        if (action())
+        {
+            Repeat(period, period, action);
+        }
+    });
+}
+
 int
 Run()
 {
@@ -163,23 +176,20 @@ Run()
     fabric.selector().Start(fabric);
 
     std::vector<std::vector<std::uint32_t>> queues(settings.sample ? fabric.tree.links : 0);
-    std::function<void()> sample = [&] {
+    const auto sample = [&] {
         const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
         for (LinkId id = fabric.tree.hosts; id < fabric.tree.links; ++id)
         {
             queues[id].push_back(fabric.link(id).Length(now));
         }
         transfers.SampleWindows();
-        if (now < 2 * settings.seconds) // bounds the output while a few late transfers finish
-        {
-            ns3::Simulator::Schedule(ns3::TimeStep(settings.sample), sample);
-        }
+        return now < 2 * settings.seconds; // bounds the output while a few late transfers finish
     };
     if (settings.sample)
     {
-        ns3::Simulator::Schedule(ns3::TimeStep(0), sample);
+        Repeat(0, settings.sample, sample);
     }
-    std::function<void()> tick = [&] {
+    const auto report = [&] {
         std::uint64_t received = 0;
         for (const TransferResult& its : transfers.results)
         {
@@ -187,11 +197,11 @@ Run()
         }
         std::fprintf(stderr, "%lld %llu\n", static_cast<long long>(ns3::Simulator::Now().GetTimeStep()),
                      static_cast<unsigned long long>(received));
-        ns3::Simulator::Schedule(ns3::TimeStep(settings.progress), tick);
+        return true;
     };
     if (settings.progress)
     {
-        ns3::Simulator::Schedule(ns3::TimeStep(settings.progress), tick);
+        Repeat(settings.progress, settings.progress, report);
     }
 
     bool endless = false;

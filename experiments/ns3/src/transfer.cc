@@ -130,12 +130,19 @@ Transfers::Start()
             continue;
         }
         const std::int64_t late = m_settings.spread ? std::int64_t(random() % m_settings.spread) : 0;
-        ++m_waiting;
-        ns3::Simulator::ScheduleWithContext(plan.source, ns3::TimeStep(plan.start + late), [this, number = plan.number] {
-            --m_waiting;
-            Begin(number);
-        });
+        Schedule(plan.number, plan.start + late);
     }
+}
+
+void
+Transfers::Schedule(std::uint32_t number, std::int64_t delay)
+{
+    ++m_waiting;
+    const Host source = m_settings.transfers[number].source;
+    ns3::Simulator::ScheduleWithContext(source, ns3::TimeStep(delay), [this, number] {
+        --m_waiting;
+        Begin(number);
+    });
 }
 
 void
@@ -236,12 +243,7 @@ Transfers::Complete(std::uint32_t number)
     {
         for (const std::uint32_t follower : m_followers[number])
         {
-            ++m_waiting;
-            const TransferPlan& plan = m_settings.transfers[follower];
-            ns3::Simulator::ScheduleWithContext(plan.source, ns3::TimeStep(plan.start), [this, follower] {
-                --m_waiting;
-                Begin(follower);
-            });
+            Schedule(follower, m_settings.transfers[follower].start);
         }
     }
     if (m_open == 0 && m_waiting == 0)

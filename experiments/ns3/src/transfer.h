@@ -56,6 +56,7 @@ class Transfers
     std::vector<TransferResult> results;
 
   private:
+    void Schedule(std::uint32_t number, std::int64_t delay);
     void Begin(std::uint32_t number);
     void Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer);
     void Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room);
