@@ -66,7 +66,7 @@ def test_differences_that_are_alike_are_shown_once() -> None:
     ]
 
 
-def test_what_differs_from_run_to_run_is_masked_by_its_type_and_null_is_not() -> None:
+def test_run_dependent_values_are_masked_by_type_and_null_is_not() -> None:
     body = {"epoch": 1700000000000, "at": 1.5, "held_seconds": None, "detail": "off", "reason": "down", "memory_mib": 3}
     assert masked(body) == {
         "epoch": NUMBER,

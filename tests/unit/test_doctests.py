@@ -11,12 +11,13 @@ import pytest
 import experiments
 import flowrules
 import sopa_ryu
+import tests.helpers
 import topologies
 from sopa_ryu.manager import make_ryu_importable
 
 
 def modules_with_examples() -> Iterator[str]:
-    for package in (topologies, flowrules, sopa_ryu, experiments):
+    for package in (topologies, flowrules, sopa_ryu, experiments, tests.helpers):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             path = Path(module.module_finder.path) / module.name.rpartition(".")[2]  # type: ignore[union-attr]
             source = path / "__init__.py" if module.ispkg else path.with_suffix(".py")
