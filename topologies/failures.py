@@ -32,8 +32,6 @@ class Reason(StrEnum):
     """An operator excluded it from the candidate paths. It still carries packets; every other reason is a hard failure."""
 
 
-DRAINED = Reason.DRAINED
-
 _NONE: frozenset[int] = frozenset()
 
 

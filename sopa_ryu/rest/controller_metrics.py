@@ -191,12 +191,12 @@ class ControllerMetrics:
         yield refused
 
     def _failures(self) -> Metric:
-        told = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
-        told.update((each["kind"], each["reason"]) for each in self._state.failure_list())
+        counts = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
+        counts.update((each["kind"], each["reason"]) for each in self._state.failure_list())
         family = _gauge(
             "failures", "Links and switches that have failed or are drained, by reason.", labels=["kind", "reason"]
         )
-        for labels, count in told.items():
+        for labels, count in counts.items():
             family.add_metric(labels, count)
         return family
 
@@ -267,8 +267,8 @@ class ControllerMetrics:
         for switch, ports in totals.items():
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
-            told = ((port, value_of(switch, port, its)) for port, its in ports.items())
-            yield "".join(f'{before}{port}"}} {value}\n' for port, value in told if value is not None)
+            values = ((port, value_of(switch, port, its)) for port, its in ports.items())
+            yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
             pause()
 
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
@@ -285,8 +285,8 @@ def _counter(name: str, text: str, value: float | None = None, labels: Iterable[
 
 
 def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
-    told = f"{name}_total" if kind == "counter" and not openmetrics else name
-    return f"# HELP {told} {text}\n# TYPE {told} {kind}\n"
+    family = f"{name}_total" if kind == "counter" and not openmetrics else name
+    return f"# HELP {family} {text}\n# TYPE {family} {kind}\n"
 
 
 def _pauses() -> Callable[[], None]:
