@@ -1,4 +1,4 @@
-"""What has failed and which candidate paths that excludes: shared by controller, agents, rules, simulator and tests. Pure."""
+"""Failures and the candidate paths that they exclude: shared by controller, agents, rules, simulator and tests. Pure."""
 
 from __future__ import annotations
 
