@@ -3,7 +3,7 @@
 The tables of one switch, in the order in which a packet passes them: *ingress* (is this source allowed at this port?), *down*
 (is the destination below?), *up* (which uplink does the label name?), *unlabelled* (which uplink does the flow hash to?),
 *deliver* (does the host at that port have another Ethernet address than planned?). Packets from above are marked and never go
-up again: the fabric is valley-free by construction. docs/architecture.md describes the tables; the prefixes are those of
+up again: the fabric is valley-free by construction. docs/architecture.md, section 5, has the tables; the prefixes are those of
 Al-Fares et al., section 3.3.
 """
 

@@ -78,11 +78,8 @@ def mend_tls() -> None:
                 try:
                     wrapped = context.wrap_socket(connection, server_side=True)
                 except (OSError, ssl.SSLError) as error:
-                    logging.getLogger("sopa").error(
-                        "TLS handshake with the switch at %s failed: %s; the connection is closed: check its certificate",
-                        address[0],
-                        error,
-                    )
+                    text = "TLS handshake with switch at %s failed, check its certificate: %s"
+                    logging.getLogger("sopa").error(text, address[0], error)
                     connection.close()
                     return
                 handle(wrapped, address)

@@ -1,4 +1,4 @@
-"""What has failed and which candidate paths that excludes: shared by controller, agents, rules, simulator and tests. Pure."""
+"""Failures and the candidate paths that they exclude: shared by controller, agents, rules, simulator and tests. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,6 @@ class Reason(StrEnum):
     DRAINED = "drained"
     """An operator excluded it from the candidate paths. It still carries packets; every other reason is a hard failure."""
 
-
-DRAINED = Reason.DRAINED
 
 _NONE: frozenset[int] = frozenset()
 

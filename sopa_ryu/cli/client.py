@@ -140,13 +140,13 @@ class Controller:
         raise Refused(detail, response.status_code)
 
     def _silence(self, error: Exception) -> str:
-        said = str(error) or type(error).__name__
+        text = str(error) or type(error).__name__
         hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
-        if "WRONG_VERSION_NUMBER" in said:
+        if "WRONG_VERSION_NUMBER" in text:
             hint = "The controller does not use TLS there: write http:// instead of https://"
-        if "Server disconnected" in said and urlsplit(self.url).scheme == "http":
+        if "Server disconnected" in text and urlsplit(self.url).scheme == "http":
             hint = "If the controller uses TLS there, write https:// instead of http://"
-        return f"no answer from {self.url}: {said}. {hint}"
+        return f"no answer from {self.url}: {text}. {hint}"
 
     def _token(self) -> str | None:
         """Return the token; None if no file is given and the default one cannot be read."""

@@ -61,20 +61,20 @@ class Follower:
     Parameters
     ----------
     controller : Controller
-    tell : callable
+    report : callable
         Called with each event: its name and its body.
     last : int
         The number of earlier versions with which it begins.
     """
 
-    def __init__(self, controller: Controller, tell: Callable[[str, Body], None], last: int) -> None:
+    def __init__(self, controller: Controller, report: Callable[[str, Body], None], last: int) -> None:
         self._controller = controller
-        self._tell = tell
+        self._report = report
         self._last = last
         self._etags = {"/fabric": "", "/changes": ""}
         self._fabric: Body = {}
         self._changes: Body | None = None
-        self._told: tuple[int, int] | None = None  # epoch and version
+        self._reported: tuple[int, int] | None = None  # epoch and version
         self._waiting: dict[int, float] = {}  # since when a version has waited to be confirmed
         self._reachable = True
 
@@ -84,13 +84,13 @@ class Follower:
         if changes is not None:
             self._changes = changes
         if self._changes is not None:
-            self._tell_changes(self._changes)
+            self._report_changes(self._changes)
         if fabric is not None:
-            told, self._fabric = self._fabric, fabric
-            if not self._reachable or any(fabric.get(what) != told.get(what) for what in ABOUT):
-                self._tell("fabric", fabric)
+            before, self._fabric = self._fabric, fabric
+            if not self._reachable or any(fabric.get(what) != before.get(what) for what in ABOUT):
+                self._report("fabric", fabric)
         elif not self._reachable:
-            self._tell("fabric", self._fabric)
+            self._report("fabric", self._fabric)
         self._reachable = True
 
     def look_again(self) -> None:
@@ -99,34 +99,34 @@ class Follower:
             self.look()
         except (NoAnswer, Refused) as error:
             if self._reachable:
-                self._tell("unreachable", {"detail": error.message})
+                self._report("unreachable", {"detail": error.message})
             self._reachable = False
 
     def _ask(self, path: str) -> Body | None:
         body, self._etags[path] = self._controller.get_if_changed(path, self._etags[path])
         return body
 
-    def _tell_changes(self, body: Body) -> None:
+    def _report_changes(self, body: Body) -> None:
         epoch, changes = body["epoch"], sorted(body["changes"], key=lambda change: change["version"])
-        if self._told is None:
+        if self._reported is None:
             changes = changes[len(changes) - min(self._last, len(changes)) :]
-            self._told = (epoch, changes[0]["version"] - 1 if changes else body["version"])
-        if self._told[0] != epoch:  # the controller was restarted: versions begin at 1 again
-            self._told = (epoch, 0)
+            self._reported = (epoch, changes[0]["version"] - 1 if changes else body["version"])
+        if self._reported[0] != epoch:  # the controller was restarted: versions begin at 1 again
+            self._reported = (epoch, 0)
             self._waiting.clear()
         for change in changes:
             version = change["version"]
-            if version <= self._told[1]:
+            if version <= self._reported[1]:
                 continue
             if not self._confirmed(change):
                 return  # the later ones wait too: lines are in order
-            self._tell("change", {**change, "epoch": epoch})
-            self._told = (epoch, version)
+            self._report("change", {**change, "epoch": epoch})
+            self._reported = (epoch, version)
             self._waiting.pop(version, None)
 
     def _confirmed(self, change: Body) -> bool:
-        told = change["acknowledged_ms"] is not None or not change["agents"]
-        if told and change["installed_ms"] is not None:
+        acknowledged = change["acknowledged_ms"] is not None or not change["agents"]
+        if acknowledged and change["installed_ms"] is not None:
             return True
         since = self._waiting.setdefault(change["version"], time.monotonic())
         return time.monotonic() - since >= CONFIRM_SECONDS

@@ -79,9 +79,7 @@ def _read_or_make(file: Path) -> str | None:
         return _read(file)
     except OSError as error:
         LOG.error(
-            "token file %s cannot be written: %s; requests that require it are rejected: correct that and restart",
-            file,
-            error.strerror,
+            "%s cannot be written: %s; requests that require it are rejected until a restart", file, error.strerror
         )
         return None
 

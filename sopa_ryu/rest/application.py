@@ -205,12 +205,9 @@ def _values(request: Request, operation: Operation, route: Mapping[str, str]) ->
 
 
 def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:
-    allowed = [*methods, "HEAD"] if "GET" in methods else [*methods]
-    return Problem(
-        HTTPStatus.METHOD_NOT_ALLOWED,
-        f"{request.method:.20} is not allowed; allowed: {', '.join(allowed)}",
-        {"Allow": ", ".join(allowed)},
-    )
+    allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+    detail = f"{request.method:.20} is not allowed; allowed: {allowed}"
+    return Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"Allow": allowed})
 
 
 def _document(problem: Problem) -> Response:

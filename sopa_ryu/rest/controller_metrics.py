@@ -125,26 +125,16 @@ class ControllerMetrics:
         state = self._state
         info = {"k": str(self._tree.k), "carrier": self._carrier}
         yield InfoMetricFamily("sopa_fabric", "The fabric's size and carrier.", value=info)
-        yield _gauge(
-            "fabric_version",
-            "Version of the fabric's state: each change of the failures makes a new one.",
-            state.version,
-        )
-        yield _gauge(
-            "fabric_settled", "Whether enough switches have connected to report failures (0 or 1).", state.settled
-        )
-        yield _gauge(
-            "bfd_enabled", "Whether BFD is on; without it silent loss is not detected (0 or 1).", state.bfd["enabled"]
-        )
+        yield _gauge("fabric_version", "Version of the fabric: each change of the failures makes one.", state.version)
+        yield _gauge("fabric_settled", "Whether the controller reports failures yet (0 or 1).", state.settled)
+        yield _gauge("bfd_enabled", "Whether BFD is on, which detects silent loss (0 or 1).", state.bfd["enabled"])
         yield from self._switches(pause)
         yield self._failures()
         yield from self._agents()
         yield self._imbalance(pause)
         its = self._meter
         yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
-        yield _counter(
-            "port_statistics_unanswered", "Requests that a switch refused or did not answer.", its.unanswered
-        )
+        yield _counter("port_statistics_unanswered", "Requests without an answer, or refused.", its.unanswered)
 
     def _switches(self, pause: Callable[[], None]) -> Iterator[Metric]:
         state = self._state
@@ -163,14 +153,9 @@ class ControllerMetrics:
             for switch, session in self._fleet.sessions.items()
             if switch in state.connected
         )
-        yield _gauge(
-            "switches_behind", "Connected switches that have not confirmed the current version's rules.", behind
-        )
-        yield _gauge(
-            "switches_rejected",
-            "Datapaths that the controller ignores: the log and /sopa/v1/fabric have the reason.",
-            len(state.rejected),
-        )
+        yield _gauge("switches_behind", "Connected switches without the rules of the current version.", behind)
+        ignored = len(state.rejected)
+        yield _gauge("switches_rejected", "Ignored datapaths: the log and /sopa/v1/fabric have the reason.", ignored)
         up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
         flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)
         groups = _counter("switch_group_mods", "Group-mods sent to a switch.", labels=_SWITCH)
@@ -183,20 +168,16 @@ class ControllerMetrics:
             errors.update(sent.errors if sent else ())
             pause()
         yield from (up, flows, groups)
-        refused = _counter(
-            "openflow_errors", "OpenFlow error messages of the fabric's switches, by type.", labels=["type"]
-        )
+        refused = _counter("openflow_errors", "OpenFlow error messages of switches, by type.", labels=["type"])
         for kind, count in errors.items():
             refused.add_metric([kind], count)
         yield refused
 
     def _failures(self) -> Metric:
-        told = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
-        told.update((each["kind"], each["reason"]) for each in self._state.failure_list())
-        family = _gauge(
-            "failures", "Links and switches that have failed or are drained, by reason.", labels=["kind", "reason"]
-        )
-        for labels, count in told.items():
+        counts = Counter({(kind, reason): 0 for kind, reasons in FAILURE_KINDS.items() for reason in reasons})
+        counts.update((each["kind"], each["reason"]) for each in self._state.failure_list())
+        family = _gauge("failures", "Failed and drained links and switches, by reason.", labels=["kind", "reason"])
+        for labels, count in counts.items():
             family.add_metric(labels, count)
         return family
 
@@ -209,19 +190,11 @@ class ControllerMetrics:
         yield _gauge("agents_connected", "Connected agents.", len(its.sessions))
         yield _gauge("agents_behind", "Connected agents that have not acknowledged the current version.", len(behind))
         yield _gauge("agents_lag_versions", "Largest number of versions by which an agent is behind.", lag)
-        yield _gauge(
-            "agents_lag_seconds",
-            "Longest time for which an agent has not acknowledged a version that it was sent.",
-            max(0.0, now - since),
-        )
-        yield _counter(
-            "agent_claims_refused",
-            "Rejected connections of agents: for another host than their own, or for one that has an agent.",
-            its.refused["claims"],
-        )
-        yield _counter(
-            "agent_messages_refused", "Rejected messages of agents: not of the protocol.", its.refused["messages"]
-        )
+        late = max(0.0, now - since)
+        yield _gauge("agents_lag_seconds", "Longest time for which a version sent to an agent is unacknowledged.", late)
+        claims, messages = its.refused["claims"], its.refused["messages"]
+        yield _counter("agent_claims_refused", "Rejected connections: of another host, or of a second agent.", claims)
+        yield _counter("agent_messages_refused", "Rejected messages of agents: not of the protocol.", messages)
 
     # -- traffic ------------------------------------------------------------------------------------------------------
 
@@ -267,8 +240,8 @@ class ControllerMetrics:
         for switch, ports in totals.items():
             dp_name, level = self._names[switch]
             before = f'{name}{{dp_name="{dp_name}",level="{level}",port="'
-            told = ((port, value_of(switch, port, its)) for port, its in ports.items())
-            yield "".join(f'{before}{port}"}} {value}\n' for port, value in told if value is not None)
+            values = ((port, value_of(switch, port, its)) for port, its in ports.items())
+            yield "".join(f'{before}{port}"}} {value}\n' for port, value in values if value is not None)
             pause()
 
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
@@ -285,8 +258,8 @@ def _counter(name: str, text: str, value: float | None = None, labels: Iterable[
 
 
 def _head(name: str, text: str, kind: str, openmetrics: bool) -> str:
-    told = f"{name}_total" if kind == "counter" and not openmetrics else name
-    return f"# HELP {told} {text}\n# TYPE {told} {kind}\n"
+    family = f"{name}_total" if kind == "counter" and not openmetrics else name
+    return f"# HELP {family} {text}\n# TYPE {family} {kind}\n"
 
 
 def _pauses() -> Callable[[], None]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from http import HTTPStatus
+from typing import Any
 
 from sopa_ryu.rest.operations import ROOT, Operation, Param, number
 from sopa_ryu.rest.resources import Resources
@@ -42,36 +44,27 @@ _PATHS = (
 )
 
 
+def _get(answer: Callable[[], Any], summary: str, listed: bool = False) -> Operation:
+    """Return the operation without parameters whose path and schema have the name of the method that answers it."""
+    name = answer.__name__
+    return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed)
+
+
 def operations(its: Resources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
     plain = (
-        ("fabric", its.fabric, "Fabric", "Size, connected switches, version and failures of the fabric"),
-        (
-            "process",
-            its.process,
-            "Process",
-            "Memory, open files and green threads of the controller, to diagnose leaks",
-        ),
+        (its.fabric, "Size, connected switches, version and failures of the fabric"),
+        (its.process, "Memory, open files and green threads of the controller, to diagnose leaks"),
     )
     lists = (
-        ("switches", its.switches, "Switches", "All switches of the plan"),
-        ("links", its.links, "Links", "All links of the plan, with their traffic"),
-        ("hosts", its.hosts, "Hosts", "All hosts of the plan"),
-        (
-            "failures",
-            its.failures,
-            "Failures",
-            "Failed and drained elements, with the remaining hold-down of restored ones",
-        ),
-        (
-            "changes",
-            its.changes,
-            "Changes",
-            "The last versions, the latest first: what failed or healed, and when it took effect",
-        ),
-        ("drains", its.drains, "Drains", "Links and switches that operators have drained"),
-        ("wiring", its.wiring, "Wiring", "Links whose cabling differs from the plan, or is not confirmed"),
-        ("agents", its.agents, "Agents", "The connected agents, with their versions and lag"),
+        (its.switches, "All switches of the plan"),
+        (its.links, "All links of the plan, with their traffic"),
+        (its.hosts, "All hosts of the plan"),
+        (its.failures, "Failed and drained elements, with the remaining hold-down of restored ones"),
+        (its.changes, "The last versions, the latest first: what failed or healed, and when it took effect"),
+        (its.drains, "Links and switches that operators have drained"),
+        (its.wiring, "Links whose cabling differs from the plan, or is not confirmed"),
+        (its.agents, "The connected agents, with their versions and lag"),
     )
     element = _element("a link or a switch, as in a0_0-c0_1 or c0_1")
     drains = {
@@ -81,11 +74,8 @@ def operations(its: Resources) -> tuple[Operation, ...]:
         HTTPStatus.INSUFFICIENT_STORAGE: "the drain cannot be stored; nothing has changed",
     }
     return (
-        *(Operation("GET", f"{ROOT}/{name}", name, summary, answer, schema) for name, answer, schema, summary in plain),
-        *(
-            Operation("GET", f"{ROOT}/{name}", name, summary, answer, schema, listed=True)
-            for name, answer, schema, summary in lists
-        ),
+        *(_get(answer, summary) for answer, summary in plain),
+        *(_get(answer, summary, listed=True) for answer, summary in lists),
         Operation(
             "GET",
             f"{ROOT}/paths",

@@ -68,7 +68,7 @@ class Listing(NamedTuple):
     total : int
         The number of all items.
     items : iterable
-    tell : callable
+    describe : callable
         Converts an item for the answer; called only for the items of the page.
     """
 
@@ -76,12 +76,12 @@ class Listing(NamedTuple):
     key: str
     total: int
     items: Iterable[Any]
-    tell: Callable[[Any], Any] = lambda item: item
+    describe: Callable[[Any], Any] = lambda item: item
 
     def page(self, offset: int, limit: int) -> dict[str, Any]:
         """Return the answer with at most ``limit`` items, from ``offset`` on."""
-        told = [self.tell(item) for item in islice(self.items, offset, offset + limit)]
-        return {**self.body, "total": self.total, "offset": offset, self.key: told}
+        items = [self.describe(item) for item in islice(self.items, offset, offset + limit)]
+        return {**self.body, "total": self.total, "offset": offset, self.key: items}
 
 
 class Operation(NamedTuple):

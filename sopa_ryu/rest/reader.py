@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
 
 class FabricReader(Protocol):
-    """The controller's view of the fabric, read-only."""
+    """The controller's view of the fabric, read-only.
 
-    @property
-    def state(self) -> FabricState:
-        """Connections, failures, drains and versions."""
+    Attributes
+    ----------
+    state : FabricState
+        Connections, failures, drains and versions.
+    notifier : Notifier
+        The agents' channel and its sessions.
+    carrier : Carrier
+        The place of the label.
+    """
 
-    @property
-    def notifier(self) -> Notifier:
-        """The agents' channel and its sessions."""
-
-    @property
-    def carrier(self) -> Carrier:
-        """Where agents write the label."""
+    state: FabricState
+    notifier: Notifier
+    carrier: Carrier
 
     def wiring_report(self) -> dict[str, Any]:
         """Return `Wiring.report` of this moment."""

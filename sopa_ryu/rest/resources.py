@@ -46,7 +46,7 @@ class Resources:
         """List all switches of the plan."""
         sessions = self._fabric.switch_sessions()
 
-        def tell(switch: Switch) -> dict[str, Any]:
+        def describe(switch: Switch) -> dict[str, Any]:
             address, version = sessions.get(switch, (None, None))
             name = self.tree.name(switch)
             return {
@@ -59,12 +59,12 @@ class Resources:
                 "address": address,
             }
 
-        return self._listing("switches", self.tree.switch_count, self.tree.switches(), tell)
+        return self._listing("switches", self.tree.switch_count, self.tree.switches(), describe)
 
     def links(self) -> Listing:
         """List all links of the plan, the hosts' first."""
 
-        def tell(link: Link) -> dict[str, Any]:
+        def describe(link: Link) -> dict[str, Any]:
             rates = self._fabric.link_rates(link)
             name = self.tree.name(link)
             lower = None if isinstance(link.lower, Host) else self.tree.port(link.lower, link.upper)
@@ -78,12 +78,12 @@ class Resources:
                 "capacity_bits_per_second": self._fabric.link_capacity(link),
             }
 
-        return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), tell)
+        return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), describe)
 
     def hosts(self) -> Listing:
         """List all hosts of the plan."""
 
-        def tell(host: Host) -> dict[str, Any]:
+        def describe(host: Host) -> dict[str, Any]:
             edge = self.tree.edge_of(host)
             return {
                 "name": self.tree.name(host),
@@ -94,7 +94,7 @@ class Resources:
                 "agent": host in self._fabric.notifier.sessions,
             }
 
-        return self._listing("hosts", self.tree.host_count, self.tree.hosts(), tell)
+        return self._listing("hosts", self.tree.host_count, self.tree.hosts(), describe)
 
     # -- what has happened --------------------------------------------------------------------------------------------
 
@@ -218,5 +218,5 @@ class Resources:
     def _list(self, key: str, items: list[Any], **more: Any) -> Listing:
         return Listing({"version": self.state.version, **more}, key, len(items), items)
 
-    def _listing(self, key: str, total: int, items: Any, tell: Callable[[Any], Any]) -> Listing:
-        return Listing({"version": self.state.version}, key, total, items, tell)
+    def _listing(self, key: str, total: int, items: Any, describe: Callable[[Any], Any]) -> Listing:
+        return Listing({"version": self.state.version}, key, total, items, describe)

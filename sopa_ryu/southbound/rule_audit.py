@@ -67,14 +67,14 @@ def rules(
             entries.append(_unknown(body, installed))
     entries += [_entry(flow, "missing", None, None) for flow in missing.values()]
     entries.sort(key=lambda entry: (entry["table"], -entry["priority"], str(entry["match"])))
-    told = _groups(wanted, groups)
+    group_list = _groups(wanted, groups)
     return {
         "switch": name,
         "version": version,
         "rules_version": rules_version,
-        "right": all(each["state"] in ("installed", "learned") for each in (*entries, *told)),
+        "right": all(each["state"] in ("installed", "learned") for each in (*entries, *group_list)),
         "entries": entries,
-        "groups": told,
+        "groups": group_list,
     }
 
 
@@ -123,7 +123,7 @@ def _value(value: Any) -> Any:
 
 def _groups(wanted: SwitchRules, groups: dict[int, tuple[int, ...]]) -> list[dict[str, Any]]:
     meant = {group.id: tuple(bucket.port for bucket in group.buckets) for group in wanted.groups}
-    told = []
+    found = []
     for number in sorted({*meant, *groups}):
         if number not in groups:
             state = "missing"
@@ -131,5 +131,5 @@ def _groups(wanted: SwitchRules, groups: dict[int, tuple[int, ...]]) -> list[dic
             state = "stale"
         else:
             state = "installed" if groups[number] == meant[number] else "different"
-        told.append({"id": number, "ports": list(groups.get(number, meant.get(number, ()))), "state": state})
-    return told
+        found.append({"id": number, "ports": list(groups.get(number, meant.get(number, ()))), "state": state})
+    return found

@@ -1,1 +1,1 @@
-"""The live page: its files, which `sopa_ryu.web.pages` serves, and what it is told, which `sopa_ryu.web.live_feed` sends."""
+"""The live page: `sopa_ryu.web.pages` serves its files, and `sopa_ryu.web.live_feed` sends the state of the fabric."""

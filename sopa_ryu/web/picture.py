@@ -38,7 +38,7 @@ class Picture:
 
     @property
     def drawn(self) -> bool:
-        """Whether the fabric is small enough for the message to have every link."""
+        """True if the fabric is small enough for the message to contain every link."""
         return self._tree.k <= MAX_DRAWN_K
 
     def message(self) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_what_a_host_sends_as_a_probe_does_not_reach_the_controller(fabric: Fabr
 def test_a_malformed_probe_is_said_and_changes_nothing(fabric: Fabric) -> None:
     frame = probe(fabric, "c0_0", 1)
     hear(fabric, "a0_0", 3, frame[:16] + b"\xff" * (len(frame) - 16))
-    eventually(lambda: fabric.controller.log_tail(), Containing("what arrived is no LLDP"))
+    eventually(lambda: fabric.controller.log_tail(), Containing("a frame that is no LLDP arrived"))
     assert problems(fabric) == {}
 
 

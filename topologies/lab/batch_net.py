@@ -48,11 +48,11 @@ class LabInterface(Intf):
 
     def ifconfig(self, *args: str) -> str:
         """Run ifconfig, as Mininet's ``link A B up`` does, then restore the routes that the kernel deleted."""
-        said: str = super().ifconfig(*args)
+        output: str = super().ifconfig(*args)
         if args == ("up",) and isinstance(self.node, FabricHost):
             for route in routes(self.node):
-                said += self.cmd("ip", route)
-        return said
+                output += self.cmd("ip", route)
+        return output
 
 
 class LabLink(Link):
@@ -275,8 +275,8 @@ def run_batch(command: list[str], lines: list[str]) -> None:
     """
     done = subprocess.run(command, input="\n".join(lines) + "\n", capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = "; ".join((done.stderr or done.stdout).strip().splitlines()[:3])
-        raise LabError(f"{' '.join(command)}: {said or f'exit status {done.returncode}'}")
+        output = "; ".join((done.stderr or done.stdout).strip().splitlines()[:3])
+        raise LabError(f"{' '.join(command)}: {output or f'exit status {done.returncode}'}")
 
 
 def _allow_files(nodes: int) -> None:

@@ -301,7 +301,7 @@ def _prefer() -> None:
 def _run(*command: str, stdin: str | None = None) -> str:
     done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        said = (done.stderr or done.stdout).strip()
+        output = (done.stderr or done.stdout).strip()
         shown = " ".join(command[:8]) + (" ..." if len(command) > 8 else "")
-        raise OvsError(f"{shown}: {said or f'exit status {done.returncode}'}")
+        raise OvsError(f"{shown}: {output or f'exit status {done.returncode}'}")
     return done.stdout

@@ -126,7 +126,7 @@ export class Drawing {
     this.mark();
   }
 
-  /** Mark everything that is not in use: not everybody can see the colours. */
+  /** Mark everything that is not in use, so that colour is not required. */
   mark() {
     const signs = [];
     for (const link of this.links) {

@@ -13,13 +13,13 @@ export function start() {
   byId("forget").addEventListener("click", () => {
     sessionStorage.removeItem(KEPT);
     byId("token").value = "";
-    tell();
+    showToken();
   });
   byId("dismiss").addEventListener("click", dismiss);
   document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") dismiss();
   });
-  tell();
+  showToken();
 }
 
 function keep() {
@@ -28,10 +28,10 @@ function keep() {
   const sendable = /^[\x21-\x7e]*$/.test(typed); // the characters that a header allows
   refuse(sendable ? "" : "This is not a token: a token has only letters, digits, - and _.");
   if (typed && sendable) sessionStorage.setItem(KEPT, typed);
-  tell();
+  showToken();
 }
 
-function tell() {
+function showToken() {
   const kept = sessionStorage.getItem(KEPT) !== null;
   setText(byId("token-state"), kept ? "stored until this tab is closed" : "required to drain and restore; see the file token in the controller’s state directory");
   byId("forget").disabled = !kept;

@@ -56,8 +56,8 @@ export class Problems {
   }
 }
 
-function list(id, title, total, members, tell) {
-  const items = members.map(tell);
+function list(id, title, total, members, describe) {
+  const items = members.map(describe);
   return { id, title, total: id === "missing" ? items.length : total, items };
 }
 

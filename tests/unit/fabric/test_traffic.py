@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sopa_ryu.fabric.traffic import MIN_BITS_PER_SECOND, PortCounters, Rate, Traffic, ends
 from topologies import Failures, FatTree, Level, Link, Switch
-from topologies.failures import DRAINED
+from topologies.failures import Reason
 
 FRESH_SECONDS = 15.0
 SIZES = [4, 6, 8]
@@ -342,7 +342,7 @@ def test_unevenness_counts_only_what_uplinks_transmit() -> None:
     assert its.imbalance(EDGE) == 1
 
 
-@pytest.mark.parametrize("reason", ["down", "silent", DRAINED])
+@pytest.mark.parametrize("reason", ["down", "silent", Reason.DRAINED])
 @pytest.mark.parametrize("failed", ["e0_0-a0_2", "a0_2"])
 @pytest.mark.parametrize("k", [6, 8])
 def test_an_uplink_that_has_failed_or_leads_to_what_has_is_left_out(k: int, failed: str, reason: str) -> None:

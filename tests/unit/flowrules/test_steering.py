@@ -13,7 +13,7 @@ from flowrules.model import Flow, Table
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.models.flow_table import TableFabric, ipv4_packet
 from topologies import Failures, FatTree, Host, Level, Switch
-from topologies.failures import DRAINED
+from topologies.failures import Reason
 
 # A port notices that its cable is cut or silent. It does not notice that its cable leads to the wrong place.
 NOTICED = ("down", "silent")
@@ -97,7 +97,7 @@ def connected(graph: "networkx.DiGraph[tuple[str, str]]", tree: FatTree, src: Ho
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
 def test_a_packet_arrives_exactly_if_a_way_is_left_whatever_its_word(k: int, seed: int, pairs: int) -> None:
-    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED))
+    scene = Scene(k, seed, pairs, (*NOTICED, Reason.DRAINED))
     left = climbing_and_falling(scene.failures.hard)
     for src, dst in scene.pairs:
         expected = connected(left, scene.tree, src, dst)
@@ -107,7 +107,7 @@ def test_a_packet_arrives_exactly_if_a_way_is_left_whatever_its_word(k: int, see
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
 def test_a_word_that_names_a_usable_path_is_obeyed_exactly(k: int, seed: int, pairs: int) -> None:
-    scene = Scene(k, seed, pairs, (*NOTICED, *UNNOTICED, DRAINED))
+    scene = Scene(k, seed, pairs, (*NOTICED, *UNNOTICED, Reason.DRAINED))
     for src, dst in scene.pairs:
         for path in scene.failures.split(src, dst)[0]:
             packet = ipv4_packet(scene.tree, src, dst, label.carrier_mac(path.up))
@@ -116,7 +116,7 @@ def test_a_word_that_names_a_usable_path_is_obeyed_exactly(k: int, seed: int, pa
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
 def test_what_is_drained_carries_a_packet_only_if_there_is_no_other_way(k: int, seed: int, pairs: int) -> None:
-    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED, DRAINED))
+    scene = Scene(k, seed, pairs, (*NOTICED, Reason.DRAINED, Reason.DRAINED))
     left = climbing_and_falling(scene.failures)
     for src, dst in scene.pairs:
         if connected(left, scene.tree, src, dst):
@@ -127,7 +127,7 @@ def test_what_is_drained_carries_a_packet_only_if_there_is_no_other_way(k: int, 
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
 def test_drains_alone_cut_nobody_off(k: int, seed: int, pairs: int) -> None:
-    scene = Scene(k, seed, pairs, [DRAINED], most=2 * k)
+    scene = Scene(k, seed, pairs, [Reason.DRAINED], most=2 * k)
     for src, dst in scene.pairs:
         assert all(arrives for _, arrives in [*scene.unlabelled(src, dst), *scene.labelled(src, dst)])
 
@@ -171,7 +171,7 @@ WORD, BOTH = (1, 0), (1, 1)
 RACKS = [f"e{pod}_{index}" for pod in range(8) for index in range(4)]
 
 
-@pytest.mark.parametrize("reason", ["down", DRAINED])
+@pytest.mark.parametrize("reason", ["down", Reason.DRAINED])
 def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason: str) -> None:
     above = [f"a{pod}_0" for pod in range(8)]
     # a core switch: whoever is below it uses its other uplinks
@@ -191,7 +191,7 @@ def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason
 def test_an_unreachable_rack_costs_two_entries_and_a_drained_one_none() -> None:
     peers = [f"a{pod}_{index}" for pod in range(1, 8) for index in range(4)]
     assert cost(8, {"e0_0": "down"}) == {"e0_0": WORD} | dict.fromkeys([*RACKS[1:], *peers], BOTH)
-    assert cost(8, {"e0_0": DRAINED}) == cost(8, {"h0_0_2-e0_0": "down"}) == {}
+    assert cost(8, {"e0_0": Reason.DRAINED}) == cost(8, {"h0_0_2-e0_0": "down"}) == {}
 
 
 def test_of_equally_many_racks_the_unreachable_ones_cost_the_entries() -> None:
@@ -221,7 +221,7 @@ def test_what_has_healed_leaves_exactly_the_healthy_rules(k: int, name: str) -> 
 
 @pytest.mark.parametrize(("k", "seed", "pairs"), SCENES)
 def test_no_two_entries_stand_in_each_others_place(k: int, seed: int, pairs: int) -> None:
-    scene = Scene(k, seed, pairs, (*NOTICED, DRAINED))
+    scene = Scene(k, seed, pairs, (*NOTICED, Reason.DRAINED))
     for switch in scene.tree.switches():
         flows = switch_rules(scene.tree, switch, scene.failures).flows
         assert len({(flow.table, flow.priority, flow.match) for flow in flows}) == len(flows)

@@ -6,7 +6,7 @@ import networkx
 import pytest
 
 from topologies import Failures, FatTree, Host, Level, Link, Switch, TopologyError
-from topologies.failures import DRAINED
+from topologies.failures import Reason
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])
@@ -67,7 +67,7 @@ def test_what_is_said_of_racks_is_what_is_said_of_their_hosts(k: int, seed: int)
 
 def random_failures(tree: FatTree, choose: random.Random, most: int = 6) -> Failures:
     names = [tree.name(link) for link in tree.links()] + [tree.name(switch) for switch in tree.switches()]
-    reasons = ["down", "silent", "miswired", "missing", DRAINED]
+    reasons = ["down", "silent", "miswired", "missing", Reason.DRAINED]
     failed = choose.sample(names, choose.randint(0, min(most, len(names))))
     return Failures(tree, {name: choose.choice(reasons) for name in failed})
 
@@ -144,10 +144,10 @@ def test_a_change_of_nothing_known_is_refused() -> None:
 def test_what_is_drained_is_the_only_failure_that_is_not_hard() -> None:
     tree = FatTree(4)
     hard = {"a0_0": "down", "a0_1-c1_0": "silent", "a1_0-c0_0": "miswired", "c1_1": "missing"}
-    failures = Failures(tree, {**hard, "a2_0": DRAINED, "e3_0-a3_1": DRAINED})
+    failures = Failures(tree, {**hard, "a2_0": Reason.DRAINED, "e3_0-a3_1": Reason.DRAINED})
     assert failures.hard == Failures(tree, hard)
     assert failures.hard.hard is failures.hard
-    assert len(Failures(tree, {"a2_0": DRAINED}).hard) == 0
+    assert len(Failures(tree, {"a2_0": Reason.DRAINED}).hard) == 0
 
 
 @pytest.mark.parametrize("k", [2, 4])
