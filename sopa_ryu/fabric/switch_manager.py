@@ -177,14 +177,15 @@ class SwitchManager:
         """Go on with the switches that wait until it is known what has failed."""
         effects.due |= dict.fromkeys(session for session in self.sessions.values() if session.phase is Phase.WAITING)
 
-    def follow(self, effects: Effects) -> None:
-        """Bring every switch to the fabric's version, independently of each other."""
+    def follow(self, since: int, effects: Effects) -> None:
+        """Bring every switch from a version to the fabric's present one, independently of each other."""
         following = {
             session: session.switch
             for session in self.sessions.values()
             if session.switch in self.state.connected or session.phase in ADMITTING
         }
-        self._tracker.begin(self.state.version, following.values())
+        for version in range(min(since + 1, self.state.version), self.state.version + 1):
+            self._tracker.begin(version, following.values())
         effects.due |= dict.fromkeys(following)
 
     def tick(self, now: float, effects: Effects) -> None:
