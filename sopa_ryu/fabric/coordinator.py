@@ -79,7 +79,7 @@ class Coordinator:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
         session = self.switches.session(connection)
         if session is None:
-            if connection.dpid in self.state.rejected:
+            if self.switches.is_rejected(connection):
                 return self.switch_connected(connection, now)  # its ports may be right now
             return Effects()
         effects = Effects(visible=True)
