@@ -79,7 +79,7 @@ class Coordinator:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
         session = self.switches.session(connection)
         if session is None:
-            if connection.dpid in self.state.rejected:
+            if self.switches.is_rejected(connection):
                 return self.switch_connected(connection, now)  # its ports may be right now
             return Effects()
         effects = Effects(visible=True)
@@ -180,12 +180,12 @@ class Coordinator:
         """Bring switches and agents to a new version if there is one, and collect what the switches have confirmed."""
         state = self.state
         if state.version != self._version or effects.tell_agents:
-            self._version = state.version
+            former, self._version = self._version, state.version
             effects.tell_agents = effects.visible = True
             failed = [f"{name} {reason}" for name, reason in state.failures.items()]
             if len(failed) > FAILURES_SHOWN:
                 failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
             LOG.info("version %d: %s", state.version, ", ".join(failed) or "nothing has failed")
-            self.switches.follow(effects)
+            self.switches.follow(former, effects)
         self.switches.collect(effects, now)
         return effects

@@ -177,7 +177,8 @@ class FabricState:
     @property
     def next_tick(self) -> float:
         """When `tick` has something to do if nothing happens before, in monotonic seconds."""
-        return min((until for _, until in self._held.values()), default=float("inf"))
+        held = self._held.values() if self._heard else ()  # without any switch, nothing changes
+        return min((until for _, until in held), default=float("inf"))
 
     def reject(self, dpid: int, reason: str) -> None:
         """Remember a datapath that is not used, and why."""

@@ -80,6 +80,7 @@ class SwitchManager:
         self.sessions: dict[Switch, SwitchSession] = {}
         self.sent: dict[Switch, Sent] = {}
         self._no_label = no_label
+        self._rejected: dict[int, Connection] = {}
         self._confirmed: list[int] = []
         self._tracker = VersionTracker(self._confirmed.append)
         self._deadlines: list[tuple[float, int, SwitchSession]] = []
@@ -97,6 +98,10 @@ class SwitchManager:
         except TopologyError:
             return None
         return session if session is not None and session.connection is connection else None
+
+    def is_rejected(self, connection: Connection) -> bool:
+        """Tell whether it is this connection of its datapath id that is not used."""
+        return self._rejected.get(connection.dpid) is connection
 
     def since(self) -> Mapping[Switch, float]:
         """Return the switches that have confirmed their rules, each with when it connected, in monotonic seconds."""
@@ -122,6 +127,7 @@ class SwitchManager:
             )
             return None
         self.state.rejected.pop(connection.dpid, None)
+        self._rejected.pop(connection.dpid, None)
         sent = self.sent.setdefault(switch, Sent())
         session = SwitchSession(connection, switch, self.tree.name(switch), sent, now)
         former, self.sessions[switch] = self.sessions.get(switch), session
@@ -134,7 +140,7 @@ class SwitchManager:
 
     def disconnected(self, connection: Connection, now: float) -> SwitchSession | None:
         """Drop the session of a connection that is gone; return it, or None if there was none."""
-        self.state.rejected.pop(connection.dpid, None)
+        self._clear(connection)
         session = self.session(connection)
         if session is None:
             return None  # it has reconnected already, or was rejected
@@ -177,14 +183,15 @@ class SwitchManager:
         """Go on with the switches that wait until it is known what has failed."""
         effects.due |= dict.fromkeys(session for session in self.sessions.values() if session.phase is Phase.WAITING)
 
-    def follow(self, effects: Effects) -> None:
-        """Bring every switch to the fabric's version, independently of each other."""
+    def follow(self, since: int, effects: Effects) -> None:
+        """Bring every switch from a version to the fabric's present one, independently of each other."""
         following = {
             session: session.switch
             for session in self.sessions.values()
             if session.switch in self.state.connected or session.phase in ADMITTING
         }
-        self._tracker.begin(self.state.version, following.values())
+        for version in range(min(since + 1, self.state.version), self.state.version + 1):
+            self._tracker.begin(version, following.values())
         effects.due |= dict.fromkeys(following)
 
     def tick(self, now: float, effects: Effects) -> None:
@@ -259,7 +266,7 @@ class SwitchManager:
         if before is Phase.UPDATING:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
             return
-        self.state.rejected.pop(session.connection.dpid, None)
+        self._clear(session.connection)
         its = session.summary
         LOG.info(
             "switch %s admitted: %d entries and %d groups added, %d removed, after %.0f ms",
@@ -304,6 +311,11 @@ class SwitchManager:
         if self.state.rejected.get(connection.dpid) != reason:
             LOG.error("switch at %s ignored: %s", connection.address, reason)
         self.state.reject(connection.dpid, reason)
+        self._rejected[connection.dpid] = connection
+
+    def _clear(self, connection: Connection) -> None:
+        if self.is_rejected(connection):
+            del self._rejected[connection.dpid], self.state.rejected[connection.dpid]
 
     def _tell_complete(self, now: float) -> None:
         sessions = self.sessions.values()

@@ -172,10 +172,10 @@ class SwitchSession:
         return bool(self._awaited)
 
     def take_probes(self) -> list[Message]:
-        """Return the probes that are still to be sent, once."""
-        ports, self.probes = sorted(self.probes), set()
-        if self.phase in (Phase.TAKEN, Phase.CLOSED):
+        """Return the probes that are still to be sent, once; none while another controller may be the master."""
+        if self.phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.CLOSED):
             return []
+        ports, self.probes = sorted(self.probes), set()
         return [SendProbe(port) for port in ports]
 
     def claim(self, generation: int) -> list[Message]:

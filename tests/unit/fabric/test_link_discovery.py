@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sopa_ryu.fabric.messages import SendProbe
+from sopa_ryu.fabric.messages import RoleRequest, SendProbe
 from tests.models.memory_fabric import MemoryFabric
 from topologies import Switch
 from topologies.failures import Reason
@@ -47,3 +47,20 @@ def test_no_probe_goes_to_a_host(fabric: MemoryFabric) -> None:
         fabric.switches[edge].set_port(port, None)
     fabric.settle()
     assert probed(fabric, edge) == []
+
+
+def test_a_switch_is_not_probed_before_it_is_known_to_have_no_other_master(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a0_0")
+    fabric.take(switch)
+    fabric.advance(6)  # the role is checked
+    channel = fabric.channel(switch)
+    assert channel is not None
+    forget_messages(fabric)
+    channel.holds_messages = True
+    fabric.switches[switch].set_port(3, Reason.SILENT)  # which is a reason to ask again
+    fabric.settle()
+    fabric.advance(33)  # the claim is given up once, but not answered
+    assert [type(message) for message in channel.inbox] == [RoleRequest, RoleRequest]
+    channel.holds_messages = False
+    fabric.settle()
+    assert probed(fabric, switch) == []
