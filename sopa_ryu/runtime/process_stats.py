@@ -21,7 +21,8 @@ def process() -> dict[str, Any]:
     """
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     gc.unfreeze()  # include the objects that `collector` has frozen
-    greenlets = sum(1 for each in gc.get_objects() if isinstance(each, greenlet.greenlet) and not each.dead)
+    # isinstance would ask a weak proxy for its class, which fails if its object is gone
+    greenlets = sum(1 for each in gc.get_objects() if issubclass(type(each), greenlet.greenlet) and not each.dead)
     gc.freeze()
     return {
         "pid": os.getpid(),
