@@ -44,11 +44,11 @@ def _inside() -> dict[str, Any]:
     links = [name for name in map(tree.name, tree.links()) if not name.startswith("h")]
     draw = random.Random(f"{SEED} bench failures")
     with SopaLab(tree, None, controller_options=HOLD_DOWN) as its:
-        told, cut_told = [], []
+        delays, cut_delays = [], []
         for _ in range(CUTS):
             started, change = _cut(its, draw.choice(links))
-            told.append(change["acknowledged_ms"])
-            cut_told.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
+            delays.append(change["acknowledged_ms"])
+            cut_delays.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
         silent = []
         for _ in range(SILENCES):
             time.sleep(SLOW_START_SECONDS)
@@ -66,12 +66,12 @@ def _inside() -> dict[str, Any]:
         baseline = _stream(its, None)[0]
     return {
         "agents": tree.host_count,
-        "told_median_ms": round(statistics.median(told), 1),
-        "told_worst_ms": round(max(told), 1),
+        "told_median_ms": round(statistics.median(delays), 1),
+        "told_worst_ms": round(max(delays), 1),
         "limit_median_ms": 20,
         "limit_worst_ms": 100,
-        "cut_told_median_ms": round(statistics.median(cut_told), 1),
-        "cut_told_worst_ms": round(max(cut_told), 1),
+        "cut_told_median_ms": round(statistics.median(cut_delays), 1),
+        "cut_told_worst_ms": round(max(cut_delays), 1),
         "silent_median_ms": round(statistics.median(silent)),
         "silent_worst_ms": round(max(silent)),
         "limit_silent_ms": 500,
@@ -107,13 +107,13 @@ def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
     """
     src, dst = its.tree.host("h0_0_2"), its.tree.host("h2_0_2")
     since = its.controller.fabric()["version"]
-    told = float("inf")
+    in_force_at = float("inf")
     with UdpStream(its.lab, src, dst) as stream:
         time.sleep(1)
         if name is not None:
             its.lab.set_link(name, False)
             change = its.controller.wait_acknowledged(since, lambda change: name in change["failed"])
-            told = change["at"] + change["acknowledged_ms"] / 1000
+            in_force_at = change["at"] + change["acknowledged_ms"] / 1000
         time.sleep(1)
         cut_ends = time.time()
     if name is not None:
@@ -121,4 +121,4 @@ def _stream(its: SopaLab, name: str | None) -> tuple[int, int]:
         its.controller.wait_acknowledged(since, lambda change: name in change["healed"])
     # the first datagrams were delayed by ARP
     lost = stream.lost(first=stream.sent_at[0] + 0.5, last=cut_ends)
-    return len(lost), sum(moment > told for moment in lost)
+    return len(lost), sum(moment > in_force_at for moment in lost)

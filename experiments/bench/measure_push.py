@@ -51,7 +51,7 @@ def measure() -> dict[str, Any]:
             with Crowd(rest, paths, controller.agent_token_file.read_text().strip()) as crowd:
                 crowd.connect()
                 controller.wait_agents(len(paths))
-                told = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
+                delays = [_drain(controller, turn) for turn in range(2 * ROUNDS)]
                 size = crowd.last_bytes
             memory = peak_mib(controller.pid)
         bare, bare_memory = _bare(directory, paths, size)
@@ -59,9 +59,9 @@ def measure() -> dict[str, Any]:
         "k": K,
         "agents": len(paths),
         "message_bytes": size,
-        "first_ms": round(told[0], 1),
-        "median_ms": round(statistics.median(told), 1),
-        "worst_ms": round(max(told), 1),
+        "first_ms": round(delays[0], 1),
+        "median_ms": round(statistics.median(delays), 1),
+        "worst_ms": round(max(delays), 1),
         "limit_ms": 500,
         "mib": memory,
         "limit_mib": 512,

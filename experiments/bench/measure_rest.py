@@ -159,7 +159,7 @@ def _crowd(directory: Path) -> dict[str, Any]:
 def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
     draw = random.Random(f"{SEED} bench crowd")
     switches = list(dummy.tree.switches())
-    told = []
+    delays = []
     for _ in range(CHANGES):
         switch = draw.choice(switches)
         port = draw.randint(dummy.tree.half + 1, dummy.tree.k)
@@ -168,8 +168,8 @@ def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
             started = time.time()
             dummy.set_port(switch, port, up)
             change = controller.wait_acknowledged(version)
-            told.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
-    return told
+            delays.append(1000 * (change["at"] - started) + change["acknowledged_ms"])
+    return delays
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from experiments.core.machine import CpuIdle, describe
@@ -21,6 +20,8 @@ from sopa_ryu.agent.kernel.netns import cookie, inside
 from topologies import Host, Level
 
 QUEUE_SECONDS = 0.05
+MAX_SERIES = 64
+"""Maximum number of flows of a run whose throughput over time is recorded."""
 MIN_IDLE_PERCENT = 10.0
 """Minimum idle time of the processors. Below it, results are limited by the machine instead of the scheme."""
 
@@ -108,7 +109,28 @@ class _Run:
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
         # The kernel counts one in some thousands without calling the tracepoint.
         counters["FastRetransmitsOfUnknownFlows"] = entered - sum(flow.fast_retransmits for flow in flows)
-        return self._record(transfers.results, percent, counters, core, queues, capture, valid), flows
+        subflows = sum(one.sender.subflows for one in transfers.results if one.sender)
+        series = {str(one.number): [round(mbit, 3) for mbit in one.series] for one in transfers.results if one.series}
+        record = RunRecord(
+            scheme=scheme.name,
+            seed=self.seed,
+            valid=valid,
+            cpu_idle_percent=round(percent, 1),
+            machine=describe(),
+            command=shlex.join(["sopa", *sys.argv[1:]]),
+            options={**self.fabric.options(), "subflows_seen": subflows},
+            counters={name: count for name, count in sorted(counters.items()) if count},
+            core_packets=core,
+            queue_ms=1000 * QUEUE_SECONDS,
+            queues={name: lengths for name, lengths in queues.series.items() if any(lengths)},
+            cwnd={str(one.number): one.cwnd for one in transfers.results if one.cwnd},
+            arrivals={str(flow.number): capture.arrivals(flow, self._begin) for flow in capture.flows},
+            series_ms=1000 * SERIES_SECONDS,
+            series=series if len(transfers.results) <= MAX_SERIES else {},
+            failed_at=self._failed_at,
+            events=sorted(self._events),
+        )
+        return record, flows
 
     def _cookie(self, host: Host) -> int:
         with inside(self.fabric.lab.netns(host)):
@@ -163,36 +185,3 @@ class _Run:
         host = one.transfer.src
         port = None if self.fabric.scheme.subflows else one.source_port
         return self.fabric.fast_recoveries.entered(self._cookies[host], self.tree.ip(host), port)
-
-    def _record(
-        self,
-        results: list[TransferResult],
-        percent: float,
-        counters: Counter[str],
-        core: dict[str, int],
-        queues: QueueLengths,
-        capture: Capture,
-        valid: bool,
-    ) -> RunRecord:
-        subflows = sum(one.sender.subflows for one in results if one.sender)
-        return RunRecord(
-            scheme=self.fabric.scheme.name,
-            seed=self.seed,
-            valid=valid,
-            cpu_idle_percent=round(percent, 1),
-            machine=describe(),
-            command=shlex.join(["sopa", *sys.argv[1:]]),
-            options={**self.fabric.options(), "subflows_seen": subflows},
-            counters={name: count for name, count in sorted(counters.items()) if count},
-            core_packets=core,
-            queue_ms=1000 * QUEUE_SECONDS,
-            queues={name: series for name, series in queues.series.items() if any(series)},
-            cwnd={str(one.number): one.cwnd for one in results if one.cwnd},
-            arrivals={str(flow.number): capture.arrivals(flow, self._begin) for flow in capture.flows},
-            series_ms=1000 * SERIES_SECONDS,
-            series={str(one.number): [round(mbit, 3) for mbit in one.series] for one in results if one.series}
-            if len(results) <= 64
-            else {},
-            failed_at=self._failed_at,
-            events=sorted(self._events),
-        )

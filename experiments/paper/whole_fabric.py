@@ -112,7 +112,7 @@ def permutations() -> Figure:
         (
             "Senders and receivers are drawn at random, half of the hosts each, as in example 1. The figure sizes has the "
             "permutation in which every host does both.",
-            "925.13 is 970.07 in units of 2^20 bit/s, and a link carries 970.7 Mbit/s of payload beside the option.",
+            "925.13 is 970.07 in units of 2^20 bit/s, and a link carries 970.7 Mbit/s of payload with the option.",
             "The paper contradicts itself: the abstract's gains and section 4.3's losses are of different means.",
             "A mean is that of the throughputs of flows, each from its start to its last byte.",
             "Hedera polls every 10 ms. With the 5 s of its paper every flow here would end before: that is ECMP.",
@@ -147,17 +147,17 @@ def failed_switch() -> Figure:
     """Return figure 12."""
     healthy, broken = (production_part(workload, ("sopa", "rps")) for workload in ("production", "failure"))
     rows = []
-    for part, word, values in (
+    for part, state, values in (
         (healthy, "no failure", {"sopa": (244.0, None, None, None), "rps": (214.54, 865.41, None, 0.0)}),
         (broken, "failure", {"sopa": (188.17, None, 0.0, 0.0), "rps": (26.17, 672.25, 67.0, 12_000.0)}),
     ):
         for scheme, (slowest, fastest, timeouts, dropped) in values.items():
             rows += [
-                part.row(f"{scheme}, {word}, slowest host, Mbit/s", scheme, "host_minimum", slowest),
-                part.row(f"{scheme}, {word}, fastest host", scheme, "host_maximum", fastest),
-                part.row(f"{scheme}, {word}, mean", scheme, "host_mean"),
-                part.row(f"{scheme}, {word}, timeouts", scheme, "timeouts", timeouts),
-                part.row(f"{scheme}, {word}, packets dropped", scheme, "dropped", dropped),
+                part.row(f"{scheme}, {state}, slowest host, Mbit/s", scheme, "host_minimum", slowest),
+                part.row(f"{scheme}, {state}, fastest host", scheme, "host_maximum", fastest),
+                part.row(f"{scheme}, {state}, mean", scheme, "host_mean"),
+                part.row(f"{scheme}, {state}, timeouts", scheme, "timeouts", timeouts),
+                part.row(f"{scheme}, {state}, packets dropped", scheme, "dropped", dropped),
             ]
     return Figure(
         "failed-switch",

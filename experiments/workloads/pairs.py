@@ -94,7 +94,7 @@ def _with_files(endless: Plan, scale: Scale) -> Plan:
 WORKLOADS = (
     Workload(
         "permutation",
-        "every host sends to one of another pod all the time, and receives from one (SOPA paper, section 4.3)",
+        "every host sends continuously to one of another pod and receives from one (SOPA paper, section 4.3)",
         permutation,
         parameters={"flow_sizes": "none: every flow sends until the run is over"},
     ),
@@ -106,13 +106,13 @@ WORKLOADS = (
     ),
     Workload(
         "ftp",
-        "random pairs, half of the hosts send to the other half all the time (PLTS paper, section 3)",
+        "random pairs: half of the hosts send continuously to the other half (PLTS paper, section 3)",
         ftp,
         parameters={"flow_sizes": "none: every flow sends until the run is over"},
     ),
     Workload(
         "ftp-transfers",
-        "the same pairs, each with a file, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, sections 3.2.2 and 4.3, figures 4, 6 and 11)",
+        "the pairs of ftp, each with a file, 10 MB in 0.1 s of 1 Gbit/s (SOPA paper, sections 3.2.2 and 4.3, figures 4, 6 and 11)",
         ftp_transfers,
         parameters={"flow_sizes": f"what a link carries in {FILE_SHARE:.0%} of the run"},
     ),

@@ -124,7 +124,7 @@ WORKLOADS = (
     ),
     Workload(
         "asymmetric",
-        "flows from server 0 to 4 and 8 to 5, the link e0_0-a0_0 out (SOPA paper, section 3.4, figure 7)",
+        "flows from server 0 to 4 and 8 to 5 without the link e0_0-a0_0 (SOPA paper, section 3.4, figure 7)",
         asymmetric,
         seconds=20.0,
         parameters={"flow_sizes": "a link's bytes in 0.5 of a run", "failure": "e0_0-a0_0, before the start"},

@@ -258,8 +258,8 @@ class RouterLab:
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]
         edges = [router for router in alive if router.level is Level.EDGE]
         for routers, ready, what in (
-            (alive, self._watches_what_works, "BFD is not up on exactly the working links"),
-            (edges, self._has_its_ways, "routes do not match the working links"),
+            (alive, self._bfd_matches, "BFD is not up on exactly the working links"),
+            (edges, self._has_all_routes, "routes do not match the working links"),
         ):
             while behind := [router for router in routers if not ready(router)]:
                 self._daemons.check()
@@ -268,7 +268,7 @@ class RouterLab:
                     raise LabError(f"{what} after {READY_SECONDS:g} s: {names}; logs are in {self.directory}")
                 time.sleep(_POLL_SECONDS)
 
-    def _watches_what_works(self, router: Switch) -> bool:
+    def _bfd_matches(self, router: Switch) -> bool:
         working = {
             str(session.peer)
             for session in self._sessions[router]
@@ -277,8 +277,8 @@ class RouterLab:
         }
         return self._daemons.bfd_up(self.tree.name(router)) == working
 
-    def _has_its_ways(self, edge: Switch) -> bool:
-        """Whether its routes have as many next hops as there are uplinks with a usable path to that rack."""
+    def _has_all_routes(self, edge: Switch) -> bool:
+        """Return True if there are as many next hops to each rack as uplinks with a working path to it."""
         expected = {
             str(self.tree.prefix(rack)): len({up[0] for up in choices})
             for rack, choices in self._failed.choices_from(edge).items()
