@@ -430,8 +430,8 @@ class MemoryFabric:
         )
         ranks = [_RANKS[type(message)] for message in changes]
         assert ranks == sorted(ranks), "something is withdrawn before what replaces it is there"
-        added = {_place(message.flow) for message in changes if isinstance(message, AddFlow)}
-        deleted = {_place(message.entry) for message in changes if isinstance(message, DeleteFlow)}
+        added = {place_of(message.flow) for message in changes if isinstance(message, AddFlow)}
+        deleted = {place_of(message.entry) for message in changes if isinstance(message, DeleteFlow)}
         assert added.isdisjoint(deleted), "an entry is deleted that has been overwritten"
 
     # -- what must be true at rest ------------------------------------------------------------------------------------
@@ -484,7 +484,7 @@ class MemoryFabric:
         wanted = switch_rules(self.tree, switch, self.state.failures, self._settings[2])
         entries = {place: entry.flow for place, entry in device.entries.items() if entry.flow is not None}
         assert {place: repr(flow) for place, flow in entries.items()} == {
-            _place(flow): repr(flow) for flow in wanted.flows
+            place_of(flow): repr(flow) for flow in wanted.flows
         }, f"{name} has other entries"
         assert device.groups == {group.id: group for group in wanted.groups}
         assert rule_changes.reconcile(wanted, _installed(device), 1) == []
@@ -515,7 +515,8 @@ _WITH_RULES = Phase.IN_FORCE, Phase.UPDATING
 _RANKS: dict[type, int] = {AddGroup: 0, ModifyGroup: 0, AddFlow: 1, DeleteFlow: 2, DeleteGroup: 3}
 
 
-def _place(entry: Flow | Installed) -> Place:
+def place_of(entry: Flow | Installed) -> Place:
+    """Return what identifies a flow entry."""
     return int(entry.table), entry.priority, frozenset(entry.match)
 
 

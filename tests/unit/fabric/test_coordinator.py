@@ -4,8 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.memory_fabric import MemoryFabric
+from flowrules.model import Flow, Table
+from sopa_ryu.fabric.messages import (
+    AddFlow,
+    BarrierRequest,
+    DeleteFlow,
+    FlowsRequest,
+    GroupsRequest,
+    RoleRequest,
+    SendProbe,
+)
+from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, Phase
+from tests.models.memory_fabric import HOLD_SECONDS, MemoryFabric, place_of
 from topologies.failures import Reason
+
+FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
 
 
 def settled(k: int = 4, **options: float) -> MemoryFabric:
@@ -89,3 +102,279 @@ def test_a_rejected_connection_outlives_the_end_of_the_one_before(fabric: Memory
     fabric.rest()
     assert not fabric.state.rejected
     assert not fabric.state.failures
+
+
+def test_a_switch_of_another_network_is_rejected_and_sent_nothing(fabric: MemoryFabric) -> None:
+    stranger = fabric.connect_stranger(0x010400)
+    fabric.settle()
+    assert "no switch of a k=4 fat-tree" in fabric.state.rejected[0x010400]
+    assert not stranger.handled
+    assert not fabric.state.failures
+
+
+def test_a_switch_with_wrong_ports_is_admitted_once_they_are_right() -> None:
+    fabric = MemoryFabric()
+    switch = fabric.tree.switch("c1_1")
+    device = fabric.switches[switch]
+    device.remove_port(4)
+    fabric.connect_all()
+    assert not device.handled
+    fabric.advance(11)
+    assert dict(fabric.state.failures) == {"c1_1": Reason.NOT_CONNECTED}
+    device.set_port(4, None)
+    fabric.settle()
+    assert switch in fabric.state.connected
+    assert not fabric.state.rejected
+    fabric.rest()
+
+
+def test_a_lost_switch_is_down_until_it_has_its_rules_again(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a2_0")
+    fabric.disconnect(switch)
+    assert dict(fabric.state.failures) == {"a2_0": Reason.DOWN}
+    fabric.connect(switch)
+    assert dict(fabric.state.failures) == {"a2_0": Reason.DOWN}
+    fabric.settle()
+    fabric.advance(HOLD_SECONDS)
+    assert not fabric.state.failures
+
+
+def test_a_switch_that_reconnects_before_its_loss_is_noticed_did_not_fail(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a2_0")
+    fabric.connect(switch)
+    fabric.settle()
+    fabric.notice_lost()
+    assert fabric.state.version == 1
+    assert switch in fabric.state.connected
+    fabric.rest()
+
+
+def test_a_switch_that_reconnects_has_only_what_differs_changed(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("e0_0")
+    device = fabric.switches[switch]
+    *_, gone = [entry.installed for entry in device.entries.values()]
+    device.handle(device.connect(), DeleteFlow(gone))
+    device.learn(1)
+    device.handled.clear()
+    fabric.connect(switch)
+    fabric.settle()
+    kinds = [type(message) for _, message in device.handled if not isinstance(message, SendProbe)]
+    assert kinds == [RoleRequest, FlowsRequest, GroupsRequest, AddFlow, BarrierRequest]
+    assert device.entries[place_of(gone)].installed._replace(cookie=0) == gone._replace(cookie=0)
+    assert any(entry.flow is None for entry in device.entries.values())
+
+
+# -- start ------------------------------------------------------------------------------------------------------------
+
+
+def test_it_settles_half_a_second_after_the_last_switch() -> None:
+    fabric = MemoryFabric()
+    *first, last = fabric.switches
+    for switch in first:
+        fabric.connect(switch)
+    fabric.advance(5)
+    assert not fabric.state.settled
+    fabric.connect(last)
+    fabric.advance(0.49)
+    assert not fabric.state.settled
+    fabric.advance(0.01)
+    assert fabric.state.settled
+    assert not fabric.state.failures
+    assert fabric.run.agents is not None
+
+
+def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
+    fabric = MemoryFabric(2)
+    edge, late, *_ = fabric.switches
+    fabric.advance(100)
+    fabric.connect(edge)
+    fabric.advance(6)
+    fabric.connect(late)
+    fabric.advance(3.99)
+    assert not fabric.state.settled
+    assert fabric.run.agents is None
+    fabric.advance(0.01)
+    assert fabric.state.settled
+    assert set(fabric.state.failures.values()) == {Reason.NOT_CONNECTED}
+    assert len(fabric.state.failures) == 3
+    assert fabric.run.agents == fabric.state.view
+    assert fabric.run.in_force == [2]
+
+
+def test_an_earlier_controllers_rules_stay_until_it_is_known_what_has_failed(fabric: MemoryFabric) -> None:
+    device = fabric.switches[fabric.tree.switch("a0_0")]
+    device.set_port(3, Reason.DOWN)
+    fabric.rest()
+    fabric.restart_controller()
+    *first, last = fabric.switches
+    for switch in first:
+        fabric.connect(switch)
+    before = dict(device.entries)
+    fabric.advance(9)
+    assert device.entries == before
+    assert fabric.session(fabric.tree.switch("a0_0")).phase is Phase.WAITING
+    fabric.connect(last)
+    fabric.advance(0.5)
+    assert len(fabric.state.connected) == 20
+    assert dict(fabric.state.failures) == {"a0_0-c0_0": Reason.DOWN}
+    places = {place: (repr(entry.flow), entry.installed.cookie >> 32) for place, entry in before.items()}
+    assert {place: (repr(e.flow), e.installed.cookie >> 32) for place, e in device.entries.items()} == places
+
+
+def test_an_empty_switch_has_its_rules_before_that(fabric: MemoryFabric) -> None:
+    fabric.restart_controller()
+    first, *_ = fabric.switches
+    fabric.switches[first].restart()
+    fabric.connect(first)
+    fabric.settle()
+    assert not fabric.state.settled
+    assert fabric.state.connected == {first}
+
+
+# -- updates ----------------------------------------------------------------------------------------------------------
+
+
+def test_two_versions_while_a_barrier_is_awaited_become_one_update(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a1_0")
+    channel, device = fabric.channel(switch), fabric.switches[switch]
+    assert channel is not None
+    channel.holds_messages = True
+    device.handled.clear()
+    for version, name in enumerate(["a0_0-c0_1", "a2_0-c0_1", "a3_0-c0_0"], 2):
+        fabric.drain(name)
+        fabric.settle()
+        assert fabric.state.version == version
+    assert fabric.run.in_force == []
+    channel.holds_messages = False
+    fabric.settle()
+    assert sum(isinstance(message, BarrierRequest) for _, message in device.handled) == 2
+    assert fabric.session(switch).version == 4
+    assert fabric.run.in_force == [2, 3, 4]
+    fabric.check()
+
+
+def test_a_slow_switch_does_not_delay_the_others(fabric: MemoryFabric) -> None:
+    slow = fabric.tree.switch("a1_0")
+    channel = fabric.channel(slow)
+    assert channel is not None
+    channel.holds_answers = True
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    versions = {switch: session.version for switch, session in fabric.core.switches.sessions.items()}
+    assert versions == dict.fromkeys(versions, 2) | {slow: 1}
+    assert fabric.run.agents == fabric.state.view
+
+
+def test_refused_rules_are_tried_again_after_2_4_8_s(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a1_0")
+    device = fabric.switches[switch]
+    device.limits = dict.fromkeys(Table, 0)
+    device.handled.clear()
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    assert fabric.state.failures["a1_0"] == Reason.NO_RULES
+    assert "a1_0: flow mod failed, code 1" in fabric.state.rejected[device.dpid]
+    start, claims = fabric.now, []
+    for _ in range(150):
+        fabric.advance(0.1)
+        claims += [round(fabric.now - start) for _, message in device.handled if isinstance(message, RoleRequest)]
+        device.handled.clear()
+    assert claims == [2, 6, 14]
+    device.limits.clear()
+    fabric.rest()
+    assert dict(fabric.state.failures) == {"a0_0-c0_1": Reason.DRAINED}
+    assert not fabric.state.rejected
+
+
+def test_answers_that_come_too_late_change_nothing(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a1_0")
+    channel = fabric.channel(switch)
+    assert channel is not None
+    channel.holds_answers = True
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    fabric.advance(31)
+    assert fabric.state.failures["a1_0"] == Reason.NO_RULES
+    assert channel.outbox
+    channel.holds_answers = False
+    fabric.settle()
+    assert fabric.state.failures["a1_0"] == Reason.NO_RULES
+    assert fabric.session(switch).phase is Phase.BACKING_OFF
+    fabric.rest()
+
+
+# -- masters ----------------------------------------------------------------------------------------------------------
+
+
+def test_roles_are_checked_every_5_s_spread_over_the_switches(fabric: MemoryFabric) -> None:
+    fabric.advance(10)
+    for device in fabric.switches.values():
+        device.handled.clear()
+    counts = []
+    for _ in range(10):
+        fabric.advance(0.5)
+        counts.append(0)
+        for device in fabric.switches.values():
+            counts[-1] += sum(isinstance(message, RoleRequest) for _, message in device.handled)
+            device.handled.clear()
+    assert counts == [2] * 10
+
+
+def test_another_master_is_noticed_within_5_s_and_its_switch_not_touched(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a0_0")
+    device = fabric.switches[switch]
+    other = fabric.take(switch)
+    device.handle(other, AddFlow(FOREIGN, 1))
+    fabric.advance(5.3)
+    assert fabric.state.rejected == {device.dpid: f"a0_0: {ANOTHER_MASTER}"}
+    assert switch not in fabric.state.connected
+    assert not fabric.state.failures  # it forwards
+    device.handled.clear()
+    fabric.drain("a1_0-c0_1")
+    fabric.advance(30)
+    assert not device.handled
+    assert fabric.run.in_force == [2]
+
+
+def test_a_later_master_refuses_the_claim_and_an_earlier_one_does_not(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a0_0")
+    fabric.disconnect(switch)
+    fabric.take(switch)
+    fabric.connect(switch)
+    fabric.settle()
+    assert fabric.session(switch).phase is Phase.TAKEN
+    assert fabric.state.rejected[fabric.tree.dpid(switch)].endswith("(or this machine's clock went back)")
+    fabric.restart_controller()
+    fabric.connect_all()
+    fabric.rest()
+    assert switch in fabric.state.connected
+
+
+def test_a_switch_that_loses_its_generation_is_taken_back(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a0_0")
+    fabric.take(switch)
+    fabric.advance(6)
+    fabric.restart_switch(switch)
+    fabric.connect(switch)
+    fabric.rest()
+    assert switch in fabric.state.connected
+
+
+# -- what agents are sent ---------------------------------------------------------------------------------------------
+
+
+def test_agents_are_sent_each_version_before_switches_have_confirmed_it(fabric: MemoryFabric) -> None:
+    fabric.drain("a0_0-c0_1")
+    assert fabric.run.agents is not None
+    assert fabric.run.agents.version == 2
+    assert fabric.run.in_force == []
+    fabric.settle()
+    assert fabric.run.in_force == [2]
+
+
+def test_what_agents_have_acknowledged_is_kept_with_its_change(fabric: MemoryFabric) -> None:
+    fabric.drain("a0_0-c0_1")
+    change = fabric.core.acknowledged(2, fabric.now + 0.25)
+    assert change is not None
+    assert change.acknowledged_ms == 250.0
+    assert fabric.core.acknowledged(99, fabric.now) is None
