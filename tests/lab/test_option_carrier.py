@@ -159,7 +159,7 @@ def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected() -> Non
             lab.controller.wait_agents(1)
             [agent] = lab.controller.get("/agents").json()["agents"]
             assert agent["carrier"] == "mac"
-            assert "h0_0_2 writes paths by carrier mac, but the fabric's is option" in lab.controller.log.read_text()
+            assert "agent of h0_0_2 writes labels by carrier mac" in lab.controller.log.read_text()
             assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0
             assert seen_by(lab, "h0_0_2")["forged"] == 4  # hashed, as any unlabelled packet
         assert host_settings(lab, host) == before
