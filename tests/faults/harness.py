@@ -117,7 +117,7 @@ class FaultyLab:
             case "flap":
                 for _ in range(4):
                     lab.set_link(fault.what, up=False)
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # a flap's own times: nobody waits for the controller meanwhile
                     lab.set_link(fault.what, up=True)
                     time.sleep(0.05)
             case "agents":
@@ -185,7 +185,7 @@ class FaultyLab:
             quiet = 0 if unsettled else quiet + 1
             if time.monotonic() - started > SETTLE_SECONDS:
                 raise Wrong(f"not settled after {SETTLE_SECONDS:g} s: {unsettled}")
-            time.sleep(0.05)
+            time.sleep(0.05)  # between two looks
         # A barrier confirms the tables; what Open vSwitch has cached of them for packets on their way follows a little later.
         for _ in range(2):  # the first may be the end of a round that began before the change
             self.its.lab.ovs.appctl("revalidator/wait")

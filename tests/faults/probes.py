@@ -93,7 +93,7 @@ class Probes:
         quiet = time.monotonic() + QUIET_SECONDS
         while time.monotonic() < quiet:
             self._hear(waiting, found)
-            time.sleep(0.002)
+            time.sleep(0.002)  # between two looks, while nothing more may arrive
         return lost, found
 
     def _send(self, src: str, dst: str) -> Counter[Probe]:
@@ -125,7 +125,7 @@ class Probes:
             self._hear(waiting, found)
             if waiting and time.monotonic() > deadline:
                 return False
-            time.sleep(0.001)
+            time.sleep(0.001)  # between two looks
         return True
 
     def _hear(self, waiting: Counter[Probe], found: Counter[Probe]) -> None:

@@ -112,13 +112,21 @@ def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
     }
 
 
+def hits(lab: SopaLab, switch: str, entry: str) -> int:
+    """Return how many packets those entries of a switch have counted whose text matches a regular expression.
+
+    Open vSwitch pushes what its datapath has counted to the flow entries about twice a second: so this waits for a whole round.
+    Packets may still be on their way: a test that has sent some reads until the number is right.
+    """
+    for _ in range(2):  # the first may be the end of a round that began before
+        lab.lab.ovs.appctl("revalidator/wait")
+    lines = (line for line in lab.lab.ovs.ofctl("dump-flows", switch).splitlines() if re.search(entry, line))
+    return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+)", line)))
+
+
 def drops(lab: SopaLab, switch: str, entry: str) -> int:
-    """How many packets a switch's drop entry has counted."""
-    lines = lab.lab.ovs.ofctl("dump-flows", switch).splitlines()
-    (line,) = (line for line in lines if entry in line and "actions=drop" in line)
-    found = re.search(r"n_packets=(\d+)", line)
-    assert found is not None
-    return int(found[1])
+    """Return how many packets a switch's drop entry has counted."""
+    return hits(lab, switch, f"{entry}.*actions=drop")
 
 
 def state_files(directory: Path) -> list[str]:

@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import named
 from experiments.workloads import Plan, Transfer, inter_pod_permutation
+from tests.helpers.waiting import eventually
 from topologies import FatTree
 from topologies.lab.isolation import isolated
 
@@ -231,11 +231,8 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
     with subprocess.Popen(
         [*SOPA, "experiment", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "out/sopa-1.jsonl").exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        eventually(lambda: (tmp_path / "out/sopa-1.jsonl").exists() or process.poll() is not None, seconds=60)
+        assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)
     assert process.returncode != 0

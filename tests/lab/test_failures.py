@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import time
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
-from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost
+from tests.helpers.sopa_lab import agent_of, datagrams, hits, in_lab, lost
 from tests.helpers.waiting import Containing, eventually
 from topologies.lab.faults import set_silent
 
@@ -22,9 +21,8 @@ QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
 
 
 def carried(lab: SopaLab, core: str) -> int:
-    """How many packets of hosts a core switch has sent down; BFD's and probes are not among them."""
-    lines = lab.lab.ovs.ofctl("dump-flows", core, "table=1").splitlines()
-    return sum(int(found[1]) for line in lines if (found := re.search(r"n_packets=(\d+).*priority=40", line)))
+    """Return how many packets of hosts a core switch has sent down; BFD's and probes are not among them."""
+    return hits(lab, core, r"table=1,.*priority=40")
 
 
 @pytest.mark.parametrize("agents", [True, False], ids=["labelled", "unlabelled"])
@@ -39,14 +37,16 @@ def test_a_controller_restart_during_a_failure_costs_no_packet(agents: bool) -> 
         )
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
         with UdpStream(lab.lab, src, dst, per_second=500) as stream:
-            time.sleep(1)
+            eventually(lambda: len(stream.arrived), lambda value: value > SENT)
             lab.controller.stop(signal.SIGKILL)
-            time.sleep(0.5)
+            enough = len(stream.sent_at) + SENT
+            eventually(lambda: len(stream.sent_at), lambda value: value > enough)
             lab.controller.start()
             lab.controller.wait_connected(lab.tree.switch_count)
             if agents:
                 lab.controller.wait_agents(lab.tree.host_count)
-            time.sleep(0.5)
+            last = len(stream.sent_at) + SENT
+            eventually(lambda: len(stream.sent_at), lambda value: value > last)
         assert len(lab.controller.fabric()["failures"]) == 2
         assert stream.lost() == []
 

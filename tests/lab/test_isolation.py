@@ -143,6 +143,8 @@ def test_orphans_are_reaped(script: Start) -> None:
     lab = script(
         PRELUDE
         + """
+from tests.helpers.waiting import eventually
+
 def state(pid):
     try:
         return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
@@ -155,12 +157,8 @@ def zombies():
 def main():
     for _ in range(50):
         subprocess.run("(sleep 0.05 &)", shell=True, check=True)
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        if not zombies() and len([pid for pid in os.listdir("/proc") if pid.isdigit()]) == 2:
-            return 0
-        time.sleep(0.05)
-    return 1
+    eventually(lambda: (zombies(), len([pid for pid in os.listdir("/proc") if pid.isdigit()])), ([], 2))
+    return 0
 sys.exit(isolated(main))
 """
     )

@@ -16,6 +16,7 @@ Start = Callable[[str], Script]
 
 PRELUDE = """
 import json, os, re, subprocess, sys, time
+from tests.helpers.waiting import Containing, eventually
 from pathlib import Path
 from topologies.structure import FatTree, Host, Level
 from topologies.lab.isolation import isolated
@@ -66,8 +67,7 @@ def body(Lab, tell):
         tell["congestion"] = lab.node("h0_0_2").cmd("ip route")
         enter = ["nsenter", "--net=" + lab.netns("h0_0_3")]
         server = subprocess.Popen([*enter, "iperf3", "-s", "-1"], stdout=subprocess.DEVNULL)
-        while not re.search(":5201 ", inside(lab, "h0_0_3", "ss -ltn")):
-            time.sleep(0.02)
+        eventually(lambda: inside(lab, "h0_0_3", "ss -ltn"), Containing(":5201 "))
         tell["iperf"] = json.loads(inside(lab, "h0_0_2", "iperf3 -c 10.0.0.3 -t 3 -J"))["end"]
         server.wait(10)
         tell["edge"] = lab.port_packets(Level.EDGE)["e0_0"]
@@ -120,8 +120,7 @@ def body(Lab, tell):
         serve = [sys.executable, "-m", "http.server", "--bind", "192.168.0.1", "8080"]
         server = subprocess.Popen(serve, cwd="/run", stderr=subprocess.DEVNULL)
         fetch = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=5).status)"
-        while not re.search(":8080 ", run("ss -ltn")):
-            time.sleep(0.02)
+        eventually(lambda: run("ss -ltn"), Containing(":8080 "))
         fetch = f"{sys.executable} -c '{fetch}' http://192.168.0.1:8080/"
         tell["fetch"] = [inside(lab, host, fetch) for host in (a, b)]
         server.terminate()

@@ -216,7 +216,7 @@ def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabr
         sopa(its, "drain", "e0_0-a0_1")
         eventually(lambda: events("change")[-1]["failed"], {"e0_0-a0_1": "drained"})
         assert len(events("unreachable")) == 1
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than a round of watch: it must not report a version twice
         versions = [(event["epoch"], event["version"]) for event in events("change")]
         assert len(set(versions)) == len(versions)
     finally:

@@ -25,7 +25,8 @@ PLACED = re.compile(r"elephant (\S+ -> \S+) at [\d.]+ Mbit/s placed on ([\d,]+) 
 @pytest.fixture
 def hedera(tmp_path: Path) -> Iterator[Fabric]:
     with running(4, tmp_path, *OPTIONS, APPLICATION) as fabric:
-        eventually(lambda: all(len(entries(fabric, f"e{pod}_{i}", 1)) == 4 for pod in range(4) for i in range(2)))
+        edges = [f"e{pod}_{i}" for pod in range(4) for i in range(2)]
+        eventually(lambda: [len(entries(fabric, edge, 1)) for edge in edges], [4] * len(edges))
         yield fabric
 
 
@@ -77,12 +78,17 @@ def await_placed(fabric: Fabric, src: Host = SRC, dst: Host = DST, src_port: int
     """Send a flow until it is placed; the path that the log names."""
     tree = fabric.tree
     name = f"{tree.name(src)}:{src_port} -> {tree.name(dst)}:5201"
-    deadline = time.monotonic() + 15
-    while not (found := [up for flow, up, _ in PLACED.findall(log(fabric)) if flow == name]):
-        assert time.monotonic() < deadline, log(fabric)[-2000:]
+
+    def said() -> str:
         send(fabric, src, dst, src_port, 20)
-        time.sleep(0.05)
-    eventually(lambda: any(f"tp_src={src_port}" in line for line in entries(fabric, tree.name(tree.edge_of(src)), 3)))
+        return log(fabric)
+
+    def chosen(text: str) -> list[str]:
+        return [up for flow, up, _ in PLACED.findall(text) if flow == name]
+
+    found = chosen(eventually(said, chosen))
+    edge = tree.name(tree.edge_of(src))
+    eventually(lambda: entries(fabric, edge, 3), lambda lines: any(f"tp_src={src_port}" in line for line in lines))
     return tuple(int(index) for index in found[-1].split(","))
 
 
@@ -111,8 +117,12 @@ def test_an_elephant_takes_the_chosen_core_switch_and_others_stay_hashed(hedera:
     assert {port: walk(hedera, SRC, DST, port) for port in others} == ways
     assert len({way[2] for way in ways.values()}) > 1
     # the cached flow of the packets before is not obeyed any more
-    send(hedera, SRC, DST, 40001, 5)
-    eventually(lambda: counted(entries(hedera, "e0_0", 3)), lambda value: value >= 5)
+
+    def counted_at_its_entry() -> int:
+        send(hedera, SRC, DST, 40001, 5)
+        return counted(entries(hedera, "e0_0", 3))
+
+    eventually(counted_at_its_entry, lambda value: value >= 5)
 
 
 def test_a_placed_entry_writes_the_label_and_is_removed_with_its_flow(hedera: Fabric) -> None:

@@ -7,12 +7,12 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.helpers.waiting import eventually
 from topologies.lab.private_ovs import DummyFabric, OvsError, PrivateOvs
 from topologies.structure import FatTree, Level, TopologyError
 
@@ -106,10 +106,7 @@ def test_the_daemons_die_with_their_process(tmp_path: Path) -> None:
         pids = process.stdout.readline().split()
         assert len(pids) == 2
         process.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 10
-    while any(_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(lambda: [pid for pid in pids if _alive(pid)], [])
 
 
 def _alive(pid: str) -> bool:

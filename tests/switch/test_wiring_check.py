@@ -85,7 +85,10 @@ def test_what_a_host_sends_as_a_probe_does_not_reach_the_controller(fabric: Fabr
     hear(fabric, "c0_0", 1, probe(fabric, "a0_0", 3))
     eventually(lambda: wiring(fabric)["right"], 1)
     assert problems(fabric) == {}
-    assert any("n_packets=1" in line and "in_port=1 " in line for line in dump(fabric, "e0_0"))
+    eventually(
+        lambda: [line for line in dump(fabric, "e0_0") if "in_port=1 " in line],
+        lambda lines: any("n_packets=1" in line for line in lines),
+    )
 
 
 def test_a_malformed_probe_is_said_and_changes_nothing(fabric: Fabric) -> None:

@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from experiments.emulation.processes import free_ports
 from sopa_ryu import options
+from tests.helpers.waiting import Containing, eventually
 from topologies import Host
 
 APP = """
@@ -41,6 +42,10 @@ class App(app_manager.RyuApp):
         kwargs["wsgi"].register(Api)
         if STUBBORN:
             self.threads.append(hub.spawn(self.spin))
+
+    def stop(self):
+        print("stopping", flush=True)
+        super().stop()
 
     def spin(self):
         while True:
@@ -92,15 +97,15 @@ def running(log: Path, rest: int, *arguments: object) -> Iterator[subprocess.Pop
             command(*arguments), stdout=output, stderr=subprocess.STDOUT, preexec_fn=_as_in_the_foreground
         )
     try:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
+
+        def answers() -> bool:
+            with contextlib.suppress(urllib.error.URLError):
                 get(rest)
-                break
-            except urllib.error.URLError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(0.05)
+                return True
+            assert process.poll() is None, log.read_text()
+            return False
+
+        eventually(answers, seconds=60)
         yield process
     finally:
         if process.poll() is None:
@@ -295,7 +300,7 @@ def test_an_application_that_does_not_stop(stubborn_app: str, tmp_path: Path) ->
     assert "did not stop in time" in log.read_text()
     with running(log, rest, stubborn_app, *where(openflow, rest)) as process:
         process.terminate()
-        time.sleep(0.5)
+        eventually(log.read_text, Containing("stopping"))
         started = time.monotonic()
         process.terminate()
         assert process.wait(timeout=15) == 143
