@@ -1,0 +1,112 @@
+"""Databases of Open vSwitch in memory, as far as `sopa_ryu.southbound.bfd` uses them, and the links on which it enables BFD."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from topologies import FatTree, Host, Reason, Switch
+from topologies.ovsdb import OvsdbError, entries, mapping
+
+End = tuple[Switch, int]
+
+SESSION_SECONDS = 0.8
+"""How long after both ends have BFD enabled their session is up, and their ports are LIVE."""
+
+
+class MemoryOvsdb:
+    """The databases of a fat-tree's switches.
+
+    Parameters
+    ----------
+    tree : FatTree
+    address_of : callable
+        Returns the address of a switch's database.
+
+    Attributes
+    ----------
+    bfd : dict of (Switch, int) to dict
+        The BFD settings of each port, by name.
+    enabled_at : dict of (Switch, int) to float
+    refusing : set of str
+        Addresses that do not answer.
+    broken : set of (Switch, int)
+        Ports at which BFD never hears anything.
+    transactions : list of str
+        The addresses that were asked, in order.
+    now : float
+    """
+
+    def __init__(self, tree: FatTree, address_of: Callable[[Switch], str]) -> None:
+        self.tree = tree
+        self.bfd: dict[End, dict[str, str]] = {
+            (switch, port): {} for switch in tree.switches() for port in tree.ports(switch)
+        }
+        self.enabled_at: dict[End, float] = {}
+        self.refusing: set[str] = set()
+        self.broken: set[End] = set()
+        self.transactions: list[str] = []
+        self.now = 0.0
+        self._address_of = address_of
+
+    def trouble(self, end: End) -> Reason | None:
+        """Return what the switch reports of a port."""
+        if end not in self.enabled_at:
+            return None
+        switch, port = end
+        other = self.tree.neighbour(switch, port)
+        assert isinstance(other, Switch)
+        far = other, self.tree.port(other, switch)
+        up = far in self.enabled_at and self.now >= max(self.enabled_at[end], self.enabled_at[far]) + SESSION_SECONDS
+        return None if up and end not in self.broken else Reason.SILENT
+
+    def transact(
+        self, address: str, operations: Iterable[Mapping[str, Any]], timeout: float, tls: object = None
+    ) -> list[dict[str, Any]]:
+        """Run operations as `topologies.ovsdb.transact` does."""
+        self.transactions.append(address)
+        switches = [switch for switch in self.tree.switches() if self._address_of(switch) == address]
+        if address in self.refusing or not switches:
+            raise OvsdbError(f"{address}: no answer within {timeout:g} s")
+        return [self._operate(switches, operation) for operation in operations]
+
+    def _operate(self, switches: list[Switch], operation: Mapping[str, Any]) -> dict[str, Any]:
+        if operation["op"] == "select":
+            return {"rows": self._rows(switches, operation["table"])}
+        (_, _, (_, uuid)), _ = operation["where"]
+        end = next(end for end in self.bfd if end[0] in switches and self._uuid(end) == uuid)
+        if self.bfd[end].get("enable") == "true":
+            return {"count": 0}
+        for column, mutator, value in operation["mutations"]:
+            assert column == "bfd"
+            if mutator == "delete":
+                self.bfd[end] = {key: kept for key, kept in self.bfd[end].items() if key not in value[1]}
+            else:
+                self.bfd[end] |= entries(value)
+        self.enabled_at[end] = self.now
+        return {"count": 1}
+
+    def _rows(self, switches: list[Switch], table: str) -> list[dict[str, Any]]:
+        ends = [end for end in self.bfd if end[0] in switches]
+        if table == "Interface":
+            return [
+                {"_uuid": ["uuid", self._uuid(end)], "ofport": end[1], "bfd": mapping(self.bfd[end])} for end in ends
+            ]
+        if table == "Port":
+            return [
+                {"_uuid": ["uuid", f"port {self._uuid(end)}"], "interfaces": ["uuid", self._uuid(end)]} for end in ends
+            ]
+        return [
+            {
+                "datapath_id": f"{self.tree.dpid(switch):016x}",
+                "ports": ["set", [["uuid", f"port {self._uuid(end)}"] for end in ends if end[0] == switch]],
+            }
+            for switch in switches
+        ]
+
+    def _uuid(self, end: End) -> str:
+        return f"{self.tree.name(end[0])} {end[1]}"
+
+    def fabric_ends(self) -> list[End]:
+        """Return the ports that lead to other switches."""
+        return [end for end in self.bfd if not isinstance(self.tree.neighbour(*end), Host)]
