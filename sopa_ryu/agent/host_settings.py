@@ -204,17 +204,15 @@ class HostSettings:
     def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
         """Return the MTUs to set, and those to put back, given the ones that a killed agent has left."""
         now = link_attributes.mtus(self._ifindex)
-        originals = {
-            index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()
-        }
-        self.fabric_mtu = originals[self._ifindex]
-        most = self.fabric_mtu - self.overhead
-        if most < _MIN_MTU:
+        own = {index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()}
+        self.fabric_mtu = own[self._ifindex]
+        limit = self.fabric_mtu - self.overhead
+        if limit < _MIN_MTU:
             raise SettingsError(
                 f"{self.ifname} has an MTU of {self.fabric_mtu} bytes: {self.overhead} less are too few for IPv4"
             )
-        wanted = {index: min(original, most) for index, original in originals.items()}
-        saved = {index: (original, wanted[index]) for index, original in originals.items() if wanted[index] < original}
+        wanted = {index: min(original, limit) for index, original in own.items()}
+        saved = {index: (original, wanted[index]) for index, original in own.items() if wanted[index] < original}
         return {index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved
 
 
