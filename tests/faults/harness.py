@@ -117,9 +117,9 @@ class FaultyLab:
             case "flap":
                 for _ in range(4):
                     lab.set_link(fault.what, up=False)
-                    time.sleep(0.05)  # a flap's own times: nobody waits for the controller meanwhile
+                    time.sleep(0.05)  # the flap's rate: nothing waits for the controller meanwhile
                     lab.set_link(fault.what, up=True)
-                    time.sleep(0.05)
+                    time.sleep(0.05)  # as above
             case "agents":
                 self.agents[int(fault.what)].stop(signal.SIGKILL)
             case "controller":

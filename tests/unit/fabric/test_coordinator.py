@@ -201,7 +201,7 @@ def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
     assert fabric.run.in_force == [2]
 
 
-def test_an_earlier_controllers_rules_stay_until_it_is_known_what_has_failed(fabric: MemoryFabric) -> None:
+def test_an_earlier_controllers_rules_stay_until_failures_are_known(fabric: MemoryFabric) -> None:
     device = fabric.switches[fabric.tree.switch("a0_0")]
     device.set_port(3, Reason.DOWN)
     fabric.rest()

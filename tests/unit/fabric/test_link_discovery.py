@@ -49,7 +49,7 @@ def test_no_probe_goes_to_a_host(fabric: MemoryFabric) -> None:
     assert probed(fabric, edge) == []
 
 
-def test_a_switch_is_not_probed_before_it_is_known_to_have_no_other_master(fabric: MemoryFabric) -> None:
+def test_a_switch_is_not_probed_before_its_role_is_known(fabric: MemoryFabric) -> None:
     switch = fabric.tree.switch("a0_0")
     fabric.take(switch)
     fabric.advance(6)  # the role is checked

@@ -47,7 +47,7 @@ def test_turns_that_were_missed_in_a_pause_are_not_made_up_for() -> None:
     assert [thing for _, thing in turns(pacer, "ab", 150, 153)] == ["b", "a"]
 
 
-def test_what_is_gone_has_no_turn_and_what_is_new_has_one_in_the_next_round() -> None:
+def test_a_removed_one_has_no_turn_and_a_new_one_has_it_in_the_next_round() -> None:
     pacer = Pacer[str](4.0)
     assert pacer.due("abcd", 100) == "a"
     assert [thing for _, thing in turns(pacer, "cdx", 101, 107)] == ["c", "d", "c", "d", "x"]

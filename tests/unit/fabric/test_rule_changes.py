@@ -34,7 +34,7 @@ def installed(flow: Flow, version: int = 7) -> Installed:
     return Installed(flow.table, flow.priority, cookie(flow, version), flow.match)
 
 
-def test_an_empty_switch_gets_groups_first_and_the_last_tables_before_what_leads_to_them() -> None:
+def test_an_empty_switch_gets_groups_first_and_the_last_tables_next() -> None:
     assert reconcile(WANTED, NOTHING, 3) == [AddGroup(GROUP), AddFlow(GROUPED, 3), AddFlow(HIGH, 3)]
 
 
@@ -50,7 +50,7 @@ def test_an_entry_that_does_something_else_is_overwritten_and_not_deleted() -> N
     assert reconcile(WANTED, InstalledState([turned, installed(GROUPED)], {1: (3, 4)}), 3) == [AddFlow(HIGH, 3)]
 
 
-def test_stale_and_foreign_entries_are_deleted_after_what_is_added_and_groups_last() -> None:
+def test_stale_and_foreign_entries_are_deleted_last_and_groups_after_them() -> None:
     stale = installed(HIGH._replace(priority=41))
     foreign = Installed(Table.DOWN, 9, 0x1234, ())
     found = InstalledState([stale, foreign], {1: (4, 3), 5: (3,)})

@@ -109,7 +109,7 @@ def test_both_answers_are_awaited_and_the_second_one_no_longer(session: SwitchSe
     assert not session.answered(groups, {})
 
 
-def test_retries_come_after_2_4_and_up_to_60_s_and_begin_anew_after_a_success(session: SwitchSession) -> None:
+def test_retry_intervals_double_up_to_60_s_and_begin_anew_after_success(session: SwitchSession) -> None:
     waits = []
     for _ in range(7):
         session.back_off(1000.0)
@@ -183,7 +183,7 @@ def test_a_refused_question_is_an_error_of_its_own(session: SwitchSession) -> No
         session.refused(flows, Refusal("bad_request", "busy"))
 
 
-def test_the_role_is_asked_for_once_per_check_and_silence_to_it_is_no_error(session: SwitchSession) -> None:
+def test_the_role_is_requested_once_per_check_and_may_stay_unanswered(session: SwitchSession) -> None:
     assert admitted(session).role_check() == []
     session.check_role()
     (check,) = session.role_check()

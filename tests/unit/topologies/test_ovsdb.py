@@ -64,7 +64,7 @@ def saying(*pieces: bytes, pause: float = 0.02) -> Answer:
     def answer(peer: socket.socket, _request: dict[str, object]) -> None:
         for piece in pieces:
             peer.sendall(piece)
-            time.sleep(pause)
+            time.sleep(pause)  # a slow server
 
     return answer
 
