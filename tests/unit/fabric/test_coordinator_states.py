@@ -207,7 +207,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 150, 30), (ControllerMachine, 30, 30)])
+@pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 300, 40), (ControllerMachine, 80, 40)])
 def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
     machine: type[ControllerMachine], examples: int, steps: int
 ) -> None:
