@@ -141,7 +141,6 @@ class MemoryFabric:
                 self.cables |= {low: high, high: low}
         self.plan = dict(self.cables)
         self.drained: set[str] = set()
-        self.unclear: set[Switch] = set()
         self.epoch = 0
         self._settings = settle_seconds, probe_seconds, no_label
         self._channels: dict[Switch, Channel] = {}
@@ -158,6 +157,7 @@ class MemoryFabric:
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
         self.core = Coordinator(state, settle, probes, no_label)
+        self.unclear: set[Switch] = {switch for switch, device in self.switches.items() if device.limits}
         self._writing.clear()
         self._again.clear()
 
@@ -450,9 +450,7 @@ class MemoryFabric:
         state, run = self.state, self.run
         present = self._present()
         self.unclear = {
-            switch
-            for switch in self.unclear
-            if self.switches[switch].limits or switch not in present or self._channels[switch].role is not Role.MASTER
+            switch for switch in self.unclear if switch not in present or self._is_refusing(self.switches[switch])
         }
         if state.settled and run.heard & present:
             found = {name: reason for name, reason in state.failures.items() if self._is_clear(name)}
@@ -471,6 +469,10 @@ class MemoryFabric:
         return {
             switch for switch, channel in self._channels.items() if channel.is_open and channel in self.run.accepted
         }
+
+    def _is_refusing(self, device: MemorySwitch) -> bool:
+        later = device.generation is not None and device.generation > self.state.epoch
+        return bool(device.limits) or later
 
     def _is_clear(self, name: str) -> bool:
         element = self.tree.element(name)
