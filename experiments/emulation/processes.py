@@ -20,6 +20,7 @@ import httpcore  # noqa: F401
 import httpx
 
 from sopa_ryu.rest.access import AGENTS, OPERATORS
+from topologies.lab.startable import Startable
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 15.0
@@ -46,7 +47,7 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
-class ChildProcess:
+class ChildProcess(Startable):
     """A child process with its output in a file, as a context manager.
 
     Parameters
@@ -63,17 +64,6 @@ class ChildProcess:
         self.log = log
         self._environment = environment or {}
         self._process: subprocess.Popen[bytes] | None = None
-
-    def __enter__(self) -> Any:
-        try:
-            self.start()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self.stop()
 
     @property
     def pid(self) -> int:

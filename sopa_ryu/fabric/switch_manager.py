@@ -14,7 +14,18 @@ from itertools import count
 
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.fabric.messages import Answer, Connection, Message, Refusal, Request
+from sopa_ryu.fabric.messages import (
+    AddFlow,
+    AddGroup,
+    Answer,
+    Connection,
+    DeleteFlow,
+    DeleteGroup,
+    Message,
+    ModifyGroup,
+    Refusal,
+    Request,
+)
 from sopa_ryu.fabric.pacer import Pacer
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_session import (
@@ -267,13 +278,13 @@ class SwitchManager:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
             return
         self._clear(session.connection)
-        its = session.summary
+        sent = session.changed
         LOG.info(
             "switch %s admitted: %d entries and %d groups added, %d removed, after %.0f ms",
             session.name,
-            its.flows,
-            its.groups,
-            its.removed,
+            sent[AddFlow],
+            sent[AddGroup] + sent[ModifyGroup],
+            sent[DeleteFlow] + sent[DeleteGroup],
             1000 * (now - session.connected_at),
         )
         self.state.switch_ready(session.switch, now)

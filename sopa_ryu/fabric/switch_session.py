@@ -12,7 +12,6 @@ A connected switch goes down this list; after a refusal or a silence it backs of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
@@ -20,7 +19,6 @@ from flowrules.model import SwitchRules
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.messages import (
     AddFlow,
-    AddGroup,
     Answer,
     BarrierRequest,
     Connection,
@@ -31,7 +29,6 @@ from sopa_ryu.fabric.messages import (
     InstalledState,
     Message,
     Modification,
-    ModifyGroup,
     Refusal,
     Request,
     RoleRequest,
@@ -98,23 +95,6 @@ class Sent:
     group_mods: int = 0
     errors: Counter[str] = field(default_factory=Counter)
 
-    def count(self, changed: Iterable[Modification]) -> None:
-        """Count messages that are about to be sent."""
-        for message in changed:
-            if isinstance(message, AddFlow | DeleteFlow):
-                self.flow_mods += 1
-            else:
-                self.group_mods += 1
-
-
-@dataclass
-class Summary:
-    """What an admission changed: flow entries and groups added or modified, and either removed."""
-
-    flows: int = 0
-    groups: int = 0
-    removed: int = 0
-
 
 class SwitchSession:
     """A connected switch.
@@ -137,6 +117,8 @@ class SwitchSession:
         The rules that it has confirmed by a barrier; None while that is not known.
     version : int
         The fabric's version of these rules; 0 before the first.
+    changed : Counter
+        The modifications that were sent last, by type.
     deadline : float or None
         When an answer is overdue or a retry is due.
     probes : set of int
@@ -153,7 +135,7 @@ class SwitchSession:
         self.rules: SwitchRules | None = None
         self.version = 0
         self.messages_sent = 0
-        self.summary = Summary()
+        self.changed: Counter[type] = Counter()
         self.deadline: float | None = None
         self.probes: set[int] = set()
         self._awaited: dict[Request, bool] = {}
@@ -216,11 +198,11 @@ class SwitchSession:
         self._errors.clear()
         self.rules = None  # until the barrier, the switch's state is not known
         self._target = wanted, version
+        self.changed = Counter(map(type, changed))
+        flow_mods = self.changed[AddFlow] + self.changed[DeleteFlow]
         self.messages_sent += len(changed)
-        self.sent.count(changed)
-        flows = sum(isinstance(message, AddFlow) for message in changed)
-        groups = sum(isinstance(message, AddGroup | ModifyGroup) for message in changed)
-        self.summary = Summary(flows, groups, len(changed) - flows - groups)
+        self.sent.flow_mods += flow_mods
+        self.sent.group_mods += len(changed) - flow_mods
         return [*changed, *self._ask(BarrierRequest())]
 
     def _ask(self, request: Request) -> list[Message]:

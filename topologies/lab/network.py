@@ -162,7 +162,8 @@ class Lab(Startable):
 
     # -- start --------------------------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Build the network (done on entering)."""
         if not is_isolated():
             raise LabError("a Lab changes the network of its namespace: run it inside isolation.isolated()")
         require("ip", "tc", "ethtool", "ifconfig", "nsenter", "mnexec")

@@ -123,7 +123,8 @@ class PrivateOvs(Startable):
         """Run ``ovs-appctl`` against the switch daemon."""
         return _run("ovs-appctl", "-t", str(self.directory / f"ovs-vswitchd.{self.pid()}.ctl"), *args)
 
-    def _start(self) -> None:
+    def start(self) -> None:
+        """Start both daemons with an empty database (done on entering)."""
         require("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl")
         self.directory.mkdir(parents=True, exist_ok=True)
         self._environment = {name: os.environ.get(name) for name in _VARIABLES}

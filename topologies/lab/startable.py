@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Startable:
+class Startable(ABC):
     """A context manager that starts on entering, and stops on leaving or if the start fails."""
 
     def __enter__(self) -> Self:
         try:
-            self._start()
+            self.start()
         except BaseException:
             self.stop()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_exception: object) -> None:
         self.stop()
 
-    def _start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def start(self) -> None:
+        """Start."""
 
-    def stop(self) -> None:
+    @abstractmethod
+    def stop(self) -> object:
         """Stop what has been started; it can be called again."""
-        raise NotImplementedError
