@@ -18,7 +18,7 @@ from experiments.cli.demo_failure import play
 from experiments.cli.lab_isolation import in_isolation
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.sopa_lab import SopaLab
-from experiments.emulation.traffic.connection import PORT, TransferError, TransferResult
+from experiments.emulation.traffic.tcp_connection import PORT, TransferError, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
 from experiments.workloads import Plan, Transfer, inter_pod_permutation
 from flowrules.label import Carrier

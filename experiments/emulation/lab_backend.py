@@ -11,7 +11,7 @@ from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.records import ResultsError
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
-from experiments.emulation.traffic.connection import TransferError
+from experiments.emulation.traffic.tcp_connection import TransferError
 
 OVERHEAD_SECONDS = 6.0
 """Duration of a run besides its traffic, for the progress bar: start and end of agents."""

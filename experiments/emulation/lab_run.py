@@ -13,7 +13,7 @@ from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.measurement.capture import Capture, TracedFlow
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_counters import tcp_counters
-from experiments.emulation.traffic.connection import SERIES_SECONDS, TransferResult
+from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import cookie, inside

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from experiments.paper.common import BOTH, WRITTEN
 from experiments.paper.figure import Figure, Part, Row
+from experiments.paper.shared_parts import BOTH, WRITTEN
 
 NO_SACK = "rps+sack=off"
 

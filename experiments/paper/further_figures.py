@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from experiments.paper.common import (
+from experiments.paper.figure import Figure, Variant
+from experiments.paper.shared_parts import (
     ALL,
     LEGACY,
     LEGACY_TCP,
@@ -18,7 +19,6 @@ from experiments.paper.common import (
     permutation_part,
     production_part,
 )
-from experiments.paper.figure import Figure, Variant
 
 
 def sizes() -> Figure:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from experiments.paper.common import BOTH, LEGACY, THRESHOLDS, WRITTEN, K, pairs_part, production_part, with_threshold
 from experiments.paper.figure import Figure, Part
+from experiments.paper.shared_parts import (
+    BOTH,
+    LEGACY,
+    THRESHOLDS,
+    WRITTEN,
+    K,
+    pairs_part,
+    production_part,
+    with_threshold,
+)
 
 
 def thresholds() -> Figure:

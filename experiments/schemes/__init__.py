@@ -6,8 +6,8 @@ import importlib
 import pkgutil
 from functools import cache
 
-from experiments.names import unknown
 from experiments.schemes.scheme import Fabric, Scheme, SchemeError
+from experiments.suggestions import unknown
 
 __all__ = ["Fabric", "Scheme", "SchemeError", "named", "schemes"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.names import unknown
+from experiments.suggestions import unknown
 from experiments.workloads import pairs, production, small_examples, switch_failure
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from experiments.names import unknown
+from experiments.suggestions import unknown
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import FatTree, Host

@@ -14,7 +14,7 @@ MAX_UNACKNOWLEDGED = 64
 
 
 class Phase(Enum):
-    """What a session's connection is doing."""
+    """State of a session's connection."""
 
     IDLE = auto()
     """Everything that was due has been written."""

@@ -1,4 +1,4 @@
-"""What operators have taken out of the candidate paths, kept in a file so that it outlives the controller."""
+"""The elements that operators have drained, in a file so that they outlive the controller."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILE = "drains.json"
 
 
 class StateError(RuntimeError):
-    """What has to be kept cannot be; the text says where and why, and nothing has changed."""
+    """The drains cannot be stored; the text says where and why, and nothing has changed."""
 
 
 class Drains:
@@ -27,7 +27,7 @@ class Drains:
     Parameters
     ----------
     directory : Path
-        Where they are kept; made if it is missing. It is this controller's alone while it runs.
+        Where they are stored; created if missing, and locked while the controller runs.
     tree : FatTree
     drainable : callable
         Returns a name that may be drained, or raises `ValueError`.
@@ -35,8 +35,8 @@ class Drains:
     Raises
     ------
     StateError
-        If another controller uses the directory. One that cannot be written is only said here, in the log, and refused at the
-        first drain: a controller should start on a full disk, too.
+        If another controller uses the directory. A directory that cannot be written is an error in the log now and of the first
+        drain: a controller has to start on a full disk, too.
     """
 
     def __init__(self, directory: Path, tree: FatTree, drainable: Callable[[str], str]) -> None:
@@ -55,29 +55,33 @@ class Drains:
                 f"another controller uses {directory}: end it, or choose another directory with --sopa-state-dir"
             ) from None
         except OSError as error:
-            LOG.error("%s: %s: drains cannot be kept (--sopa-state-dir)", directory, error.strerror)
+            LOG.error(
+                "%s: %s: drains will be rejected; make room, or choose another directory with --sopa-state-dir",
+                directory,
+                error.strerror,
+            )
         self.names = self._load()
 
     def close(self) -> None:
-        """Let another controller have the directory."""
+        """Release the lock on the directory."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def add(self, name: str) -> frozenset[str]:
-        """All drains once that link or switch is one of them; they are safe on disk when this returns.
+        """Add a link or switch and return all drains; they are safe on disk when this returns.
 
         Raises
         ------
         TopologyError, ValueError
             If it cannot be drained.
         StateError
-            If that cannot be kept.
+            If the drains cannot be stored.
         """
         return self._keep(self.names | {self._drainable(name)})
 
     def remove(self, name: str) -> frozenset[str]:
-        """All drains but that one; raises as `add` does."""
+        """Remove a link or switch and return all drains; raises as `add` does."""
         return self._keep(self.names - {self._drainable(name)})
 
     def _keep(self, names: frozenset[str]) -> frozenset[str]:
@@ -109,10 +113,15 @@ class Drains:
             return frozenset()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             aside = self._file.with_suffix(".refused")
-            LOG.error("%s is left alone, and nothing is drained: %s (moved to %s)", self._file, error, aside.name)
+            LOG.error(
+                "%s cannot be used: %s; nothing is drained, the file is now %s: drain the elements again",
+                self._file,
+                error,
+                aside.name,
+            )
             with contextlib.suppress(OSError):
                 self._file.replace(aside)
             return frozenset()
         if names:
-            LOG.info("drained since before this start: %s", ", ".join(sorted(names)))
+            LOG.info("still drained from before the start: %s", ", ".join(sorted(names)))
         return names

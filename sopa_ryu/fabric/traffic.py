@@ -1,7 +1,7 @@
-"""What the links carry, from the switches' port counters: rates, totals, and how evenly uplinks are used. Pure.
+"""Traffic of the links from port statistics: rates, totals, and the balance of uplinks. Pure.
 
 A link is measured at one of its ends, so that both directions are of the same moment: at its lower switch, whose transmit
-counter is the way up (at the edge switch, for a host's link). Only if that port's rate is not known, its other end is believed.
+counter is the upward direction (at the edge switch, for a host's link). Its other end counts only if that rate is not known.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from topologies import Failures, FatTree, Level, Link, Switch
 
 BITS = 8
 MIN_BITS_PER_SECOND = 100_000.0
-"""Of the mean uplink: below, BFD and single packets decide how even it looks."""
+"""Of the mean uplink: below it, BFD and single packets dominate the balance."""
 CLOCK_SECONDS = 1.0
-"""By which a switch's clock, and the time that its answer takes, may differ from ours."""
+"""Tolerance for a switch's clock and the delay of its answer."""
 
 
 class PortCounters(NamedTuple):
-    """What a port has counted since it is there; None for what its switch does not count.
+    """Counters of a port since it was created; None for those that its switch does not have.
 
-    Bytes are those of Ethernet frames without preamble and checksum. ``seconds`` is for how long the port has been there.
+    Bytes are those of Ethernet frames without preamble and checksum. ``seconds`` is the age of the port.
     """
 
     receive_bytes: int | None
@@ -37,7 +37,7 @@ class PortCounters(NamedTuple):
 
 
 class Rate(NamedTuple):
-    """What a port receives and transmits, in bits per second."""
+    """Receive and transmit rate of a port, in bits per second."""
 
     receive: float
     transmit: float
@@ -50,15 +50,15 @@ class _Sample(NamedTuple):
 
 
 class Traffic:
-    """The port counters that switches told last, and what follows from the two last of each.
+    """The last sample of every switch's port counters, and the rates between its last two.
 
     Parameters
     ----------
     tree : FatTree
     fresh_seconds : float
-        For how long after it was taken a sample is believed.
+        How long a sample is valid.
     clock : callable
-        Gives the time in seconds.
+        Returns the time in seconds.
     """
 
     def __init__(self, tree: FatTree, fresh_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -68,10 +68,10 @@ class Traffic:
         self._samples: dict[Switch, _Sample] = {}
 
     def take(self, switch: Switch, counters: Mapping[int, PortCounters], at: float) -> None:
-        """Take in what a switch told of its ports.
+        """Store a sample of a switch's ports.
 
-        A sample that never came makes the next rate one over a longer time. A counter that is lower than before, or a port younger
-        than before, was set back: the port's rate is then known again from the sample after this one on.
+        A missing sample makes the next rate one over a longer time. A counter that is lower than before, or a port that is younger,
+        was reset: the port's rate is known again after the next sample.
 
         Parameters
         ----------
@@ -79,7 +79,7 @@ class Traffic:
         counters : mapping
             By port number.
         at : float
-            When, by the clock.
+            The time of the sample, by the clock.
         """
         before = self._fresh(switch, at)
         rates: dict[int, Rate] = {}
@@ -91,21 +91,21 @@ class Traffic:
         self._samples[switch] = _Sample(at, counters, rates)
 
     def forget(self, switch: Switch) -> None:
-        """A switch is gone: what it told is of no use any more."""
+        """Drop the samples of a switch that is gone."""
         self._samples.pop(switch, None)
 
     def totals(self, switch: Switch) -> Mapping[int, PortCounters]:
-        """A switch's counters by port number; none if it has told nothing for too long."""
+        """Return a switch's counters by port number; empty if its last sample is too old."""
         sample = self._fresh(switch, self._clock())
         return sample.counters if sample is not None else {}
 
     def port_rates(self, switch: Switch) -> Mapping[int, Rate]:
-        """What each port of a switch carries, as far as that is known."""
+        """Return the rates of a switch's ports by port number, as far as they are known."""
         sample = self._fresh(switch, self._clock())
         return sample.rates if sample is not None else {}
 
     def rates(self, link: Link) -> tuple[float, float] | None:
-        """What a link carries upwards and downwards, in bits per second; None if that is not known."""
+        """Return the bits per second upwards and downwards on a link, or None if they are not known."""
         for switch, port in ends(self.tree, link):
             rate = self.port_rates(switch).get(port)
             if rate is not None:
@@ -113,10 +113,10 @@ class Traffic:
         return None
 
     def imbalance(self, switch: Switch, failures: Failures) -> float | None:
-        """How unevenly a switch uses its uplinks: the largest transmit rate over their mean.
+        """Return the largest transmit rate of a switch's uplinks over their mean.
 
-        1 is perfectly even; the number of uplinks, everything on one of them. Uplinks that have failed, or lead to a switch that
-        has, are no choice that it had, and left out.
+        1 is perfectly even; the number of uplinks means that one carries everything. Uplinks that have failed, or lead to a
+        failed switch, do not count.
 
         Returns
         -------
@@ -145,7 +145,7 @@ class Traffic:
 
 
 def ends(tree: FatTree, link: Link) -> Iterator[tuple[Switch, int]]:
-    """The ends of a link that are switches, the one where it is measured first, each with its port number."""
+    """Yield the ends of a link that are switches with their port numbers, first the one where it is measured."""
     if isinstance(link.lower, Switch):
         yield link.lower, tree.port(link.lower, link.upper)
     yield link.upper, tree.port(link.upper, link.lower)
@@ -162,7 +162,7 @@ def _rate(before: PortCounters | None, now: PortCounters, seconds: float) -> Rat
 
 
 def _is_anew(before: float | None, now: float, seconds: float) -> bool:
-    """Whether a port is another one than a sample of some seconds ago told of: younger than that one, or than that time."""
+    """Tell whether a port was created after the sample of some seconds ago."""
     return now + CLOCK_SECONDS < seconds or (before is not None and now < before)
 
 

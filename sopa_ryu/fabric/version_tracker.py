@@ -1,4 +1,4 @@
-"""Who has yet to follow a version of the fabric. Pure."""
+"""Followers that a version of the fabric still has to reach. Pure."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from collections.abc import Callable, Hashable, Iterable
 
 
 class VersionTracker:
-    """Counts, for every version that is on its way, who has not followed yet.
+    """Counts for every version the followers that have not confirmed it yet.
 
     Parameters
     ----------
     done : callable
-        Told each version that everybody who had to has followed, or left.
+        Called with each version that every follower has confirmed, or that has no follower left.
     """
 
     def __init__(self, done: Callable[[int], None]) -> None:
         self._done = done
         self._waiting: dict[int, set[Hashable]] = {}
 
-    def begin(self, version: int, everybody: Iterable[Hashable]) -> int:
-        """A version is on its way to these; how many they are."""
-        waiting = set(everybody)
+    def begin(self, version: int, followers: Iterable[Hashable]) -> int:
+        """Note that a version is on its way to followers; return how many they are."""
+        waiting = set(followers)
         if waiting:
             self._waiting[version] = waiting
         return len(waiting)
 
-    def reached(self, who: Hashable, version: int) -> None:
-        """Somebody has followed that version, and with it every earlier one."""
-        self._strike(who, [waited for waited in self._waiting if waited <= version])
+    def reached(self, follower: Hashable, version: int) -> None:
+        """Note that a follower has confirmed a version, and with it every earlier one."""
+        self._strike(follower, [waited for waited in self._waiting if waited <= version])
 
-    def left(self, who: Hashable) -> None:
-        """Somebody is no longer there to be waited for."""
-        self._strike(who, list(self._waiting))
+    def left(self, follower: Hashable) -> None:
+        """Note that a follower is gone."""
+        self._strike(follower, list(self._waiting))
 
-    def _strike(self, who: Hashable, versions: list[int]) -> None:
+    def _strike(self, follower: Hashable, versions: list[int]) -> None:
         for version in versions:
-            self._waiting[version].discard(who)
+            self._waiting[version].discard(follower)
         self._complete(versions)
 
     def _complete(self, versions: list[int]) -> None:

@@ -1,4 +1,4 @@
-"""What agents know of the fabric, and the difference between two versions of it. Pure."""
+"""The state of the fabric as agents have it, and the difference between two versions. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from topologies import Failures
 
 
 class View(NamedTuple):
-    """What an agent knows of the fabric: the controller's epoch, the version, and what has failed."""
+    """A version of the fabric: the controller's epoch, the version, and the failures."""
 
     epoch: int
     version: int
@@ -16,6 +16,6 @@ class View(NamedTuple):
 
 
 def changes(before: Failures, after: Failures) -> tuple[dict[str, str], list[str]]:
-    """What has failed, or for another reason than before, and what has healed."""
+    """Return what has failed, or has another reason than before, and what has healed."""
     failed = {name: reason for name, reason in after.items() if before.get(name) != reason}
     return failed, [name for name in before if name not in after]

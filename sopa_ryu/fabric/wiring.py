@@ -1,4 +1,4 @@
-"""Whether every cable between switches is where the fat-tree wants it, from the probes that arrive at their ports. Pure."""
+"""The cabling between switches compared with the plan, from the probes that arrive at their ports. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MISSING = "missing"
 
 @dataclass(slots=True)
 class _Wrong:
-    """A neighbour that is not the planned one: when it, and when any wrong one, was heard last."""
+    """A neighbour that is not the planned one, with the times of the last probe from it and from any wrong neighbour."""
 
     who: str
     kind: str
@@ -26,7 +26,7 @@ class _Wrong:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _End:
-    """One end of a planned link, and what was heard there."""
+    """One end of a planned link, and the probes that arrived there."""
 
     link: int
     switch: Switch
@@ -45,7 +45,7 @@ class _Cable(NamedTuple):
 
 
 class Wiring:
-    """What was heard at both ends of each link, against the plan.
+    """Probes that arrived at both ends of each link, compared with the plan.
 
     Nothing here changes with time alone, so that no clock has to tick: a wrong neighbour stays until the planned one is heard and
     no wrong one was for ``patience``, or until the port goes down. Of several wrong ones at one port (a hub) the first counts for
@@ -86,12 +86,12 @@ class Wiring:
             self._ends[end.switch][end.port] = end
         self._links.append(_Cable(tree.name(Link(lower, upper)), (low, high)))
 
-    # -- what is heard ------------------------------------------------------------------------------------------------
+    # -- observations -------------------------------------------------------------------------------------------------
 
     def heard(
         self, switch: Switch, port: int, dpid: int | None, sender_port: int | None, text: str, now: float
     ) -> bool:
-        """Take in a probe; one that arrives where no link between switches is planned is ignored.
+        """Note a probe. One that arrives where no link between switches is planned is ignored.
 
         Parameters
         ----------
@@ -100,11 +100,11 @@ class Wiring:
         port : int
             The port there.
         dpid : int or None
-            The sender's datapath id; None if it is somebody else's LLDP frame.
+            The sender's datapath id; None for an LLDP frame that is not a SOPA probe.
         sender_port : int or None
             The port that it left by.
         text : str
-            What a sender without a datapath id calls itself.
+            The name that a sender without a datapath id gives itself.
         now : float
             Monotonic seconds.
 
@@ -138,7 +138,7 @@ class Wiring:
         return self._settle(end.link)
 
     def forget(self, switch: Switch, port: int | None = None) -> bool:
-        """A port went down, or with None the whole switch: what was heard there no longer counts.
+        """Forget the probes of a port that went down, or with None of all ports of a switch.
 
         Returns
         -------
@@ -157,9 +157,9 @@ class Wiring:
         return ends[port] if ends is not None and 0 < port < len(ends) else None
 
     def _sender(self, dpid: int | None, port: int | None, text: str) -> tuple[str, str]:
-        """A wrong neighbour in words, and the kind of problem that it makes."""
+        """Return a wrong neighbour in words, and the kind of the problem."""
         if dpid is None:
-            return text or "somebody who gives no name", FOREIGN
+            return text or "a device without a name", FOREIGN
         at = f"port {'unknown' if port is None else port}"
         try:
             name = self.tree.name(self.tree.switch_by_dpid(dpid))
@@ -183,20 +183,20 @@ class Wiring:
     def _at(self, end: _End) -> str:
         return f"{self.tree.name(end.switch)} port {end.port}"
 
-    # -- what is told to the outside ------------------------------------------------------------------------------------
+    # -- for readers --------------------------------------------------------------------------------------------------
 
     @property
     def miswired(self) -> dict[str, str]:
-        """The planned links that lead elsewhere, in the order of `FatTree.links`, each with where to in words.
+        """Planned links that lead elsewhere, in the order of `FatTree.links`, each with its actual end in words.
 
-        Only what was heard brings a link in here, never silence: a late probe must not fail a healthy link.
+        Only a probe makes a link miswired, never silence: a late probe must not fail a healthy link.
         """
         return {self._links[number].name: words for number, words in sorted(self._miswired.items())}
 
     def report(
         self, down: Mapping[str, str], connected: Collection[Switch], since: Mapping[Switch, float], now: float
     ) -> dict[str, Any]:
-        """The body of ``GET /sopa/v1/wiring``.
+        """Return the body of ``GET /sopa/v1/wiring``.
 
         Parameters
         ----------

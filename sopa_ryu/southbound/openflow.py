@@ -84,7 +84,7 @@ def is_last(reply: Any) -> bool:
 
 
 def flow_mod(datapath: Any, flow: Flow, version: int) -> Any:
-    """The message that installs a flow entry."""
+    """Return the message that installs a flow entry."""
     return PARSER.OFPFlowMod(
         datapath,
         cookie=cookie(flow, version),
@@ -97,7 +97,7 @@ def flow_mod(datapath: Any, flow: Flow, version: int) -> Any:
 
 
 def flow_delete(datapath: Any, entry: Installed) -> Any:
-    """The message that removes exactly one flow entry."""
+    """Return the message that removes exactly one flow entry."""
     return PARSER.OFPFlowMod(
         datapath,
         table_id=entry.table,
@@ -110,7 +110,7 @@ def flow_delete(datapath: Any, entry: Installed) -> Any:
 
 
 def group_mod(datapath: Any, group: Group, command: int) -> Any:
-    """The message that installs or changes a fast-failover group."""
+    """Return the message that installs or changes a fast-failover group."""
     return PARSER.OFPGroupMod(datapath, command, OPENFLOW.OFPGT_FF, group.id, list(_buckets(group)))
 
 
@@ -124,7 +124,7 @@ def _buckets(group: Group) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=1 << 16)
 def flow_match(flow: Flow) -> Any:
-    """A flow entry's match in Ryu's form."""
+    """Return a flow entry's match as Ryu's object."""
     return PARSER.OFPMatch(**dict(flow.match))
 
 
@@ -209,7 +209,7 @@ def installed_flows(bodies: Iterable[Any]) -> list[Installed]:
 
 
 def installed_groups(bodies: Iterable[Any]) -> dict[int, tuple[int, ...]]:
-    """The groups of a switch's group descriptions; a bucket that is not one of ours makes the group differ."""
+    """Return the groups of a switch's group descriptions; a bucket of another kind than ours has port -1."""
     return {body.group_id: tuple(_bucket_port(bucket) for bucket in body.buckets) for body in bodies}
 
 
@@ -230,17 +230,17 @@ def port_trouble(port: Any) -> Reason | None:
 
 
 def port_is_down(port: Any) -> bool:
-    """Whether a port has been taken down or has no link."""
+    """Tell whether a port has been taken down or has no link."""
     return bool(port.config & OPENFLOW.OFPPC_PORT_DOWN or port.state & OPENFLOW.OFPPS_LINK_DOWN)
 
 
 def port_speed(port: Any) -> float | None:
-    """What fits through a port, as a switch describes it, in bits per second; None if it does not tell."""
+    """Return a port's speed, as a switch describes it, in bits per second, or None if it does not."""
     return 1000.0 * port.curr_speed or None
 
 
 def port_counters(bodies: Iterable[Any]) -> dict[int, PortCounters]:
-    """The counters of a switch's port statistics, by port number."""
+    """Return the counters of a switch's port statistics, by port number."""
     return {
         body.port_no: PortCounters(
             _counted(body.rx_bytes),
@@ -311,7 +311,7 @@ ERROR_LABELS = [kind.replace(" ", "_") for kind in ERROR_TYPES.values()]
 
 
 def error_type(message: Any) -> str:
-    """The type of an OpenFlow error message as one word: ``flow_mod_failed``."""
+    """Return the type of an OpenFlow error message as one word: ``flow_mod_failed``."""
     return ERROR_TYPES.get(message.type, "unknown").replace(" ", "_")
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 
-from experiments.emulation.traffic.connection import PORT, Connection, TransferError, TransferResult
 from experiments.emulation.traffic.loop import Loop
+from experiments.emulation.traffic.tcp_connection import PORT, Connection, TransferError, TransferResult
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree, Host

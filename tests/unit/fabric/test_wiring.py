@@ -155,7 +155,7 @@ def test_a_loop_or_a_host_port_at_the_other_end_is_swapped(sender: str) -> None:
     ("dpid", "port", "text", "who"),
     [
         (None, None, "leaf12, 00:1b:21:aa:bb:cc port swp49", "leaf12, 00:1b:21:aa:bb:cc port swp49"),
-        (None, None, "", "somebody who gives no name"),
+        (None, None, "", "a device without a name"),
         (0x99, 1, "", "datapath 0x0000000000000099 port 1"),
         (0x020400, 3, "", "datapath 0x0000000000020400 port 3"),
         (2**64 - 1, 0xFFFFFFFE, "", "datapath 0xffffffffffffffff port 4294967294"),
