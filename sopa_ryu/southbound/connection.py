@@ -21,7 +21,6 @@ from sopa_ryu.fabric.messages import (
 from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, LostError, RefusedError, SilentError, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
 from sopa_ryu.southbound import openflow
-from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
 from topologies import Switch
 from topologies.failures import Reason
 
@@ -58,7 +57,7 @@ class Connection:
     def ports(self) -> Mapping[int, Reason | None]:
         """Return the switch's ports by number, each with the reason why it carries no packets, or None if it does."""
         ports = self.datapath.ports.items()
-        return {number: openflow.port_trouble(port) for number, port in ports if number <= OPENFLOW.OFPP_MAX}
+        return {number: openflow.port_trouble(port) for number, port in ports if number <= openflow.OPENFLOW.OFPP_MAX}
 
     def port_speed(self, port: int) -> float | None:
         """Return what fits through a port in bits per second, or None if the switch does not tell."""
@@ -134,15 +133,15 @@ class Connection:
 
     def flow_statistics(self) -> list[Any]:
         """Ask the switch for its flow entries with their counters; raises as `ask` does."""
-        return self.ask(PARSER.OFPFlowStatsRequest(self.datapath))
+        return self.ask(openflow.encode(self.datapath, FlowsRequest()))
 
     def groups(self) -> dict[int, tuple[int, ...]]:
         """Ask the switch for its groups, each one's ports in order; raises as `ask` does."""
-        return openflow.installed_groups(self.ask(PARSER.OFPGroupDescStatsRequest(self.datapath, 0)))
+        return openflow.installed_groups(self.ask(openflow.encode(self.datapath, GroupsRequest())))
 
     def port_counters(self) -> dict[int, PortCounters]:
         """Ask the switch for its port statistics, by port number; raises as `ask` does."""
-        return openflow.port_counters(self.ask(PARSER.OFPPortStatsRequest(self.datapath, 0, OPENFLOW.OFPP_ANY)))
+        return openflow.port_counters(self.ask(openflow.port_stats_request(self.datapath)))
 
     def closed(self) -> None:
         """The connection is gone: everything that waits for an answer gets an error instead."""

@@ -267,6 +267,11 @@ _NO_COUNT = (1 << 64) - 1
 _NO_SECONDS = (1 << 32) - 1
 
 
+def port_stats_request(datapath: Any) -> Any:
+    """Return the message that asks for the statistics of every port."""
+    return PARSER.OFPPortStatsRequest(datapath, 0, OPENFLOW.OFPP_ANY)
+
+
 def packet_out(datapath: Any, port: int, data: bytes) -> Any:
     """Return the message that has a switch send a frame out of a port."""
     return PARSER.OFPPacketOut(
