@@ -453,10 +453,9 @@ class MemoryFabric:
         if not changes:
             return
         assert isinstance(messages[-1], BarrierRequest)
-        entries = channel.switch.entries.values()
-        assert self.state.settled or not any(rule_changes.is_ours(entry.installed) for entry in entries), (
-            "an earlier controller's rules are changed before it is known what has failed"
-        )
+        if not self.state.settled and channel.role is Role.MASTER:  # otherwise the switch refuses all of them
+            ours = [entry for entry in channel.switch.entries.values() if rule_changes.is_ours(entry.installed)]
+            assert not ours, "an earlier controller's rules are changed before it is known what has failed"
         ranks = [_RANKS[type(message)] for message in changes]
         assert ranks == sorted(ranks), "something is withdrawn before what replaces it is there"
         added = {place_of(message.flow) for message in changes if isinstance(message, AddFlow)}
@@ -479,7 +478,9 @@ class MemoryFabric:
         state, run = self.state, self.run
         present = self._present()
         self.unclear = {
-            switch for switch in self.unclear if switch not in present or self._is_refusing(self.switches[switch])
+            switch
+            for switch, device in self.switches.items()
+            if switch in self.unclear and (switch not in present or device.limits or self._is_taken(device))
         }
         if state.settled and run.heard & present:
             found = {name: reason for name, reason in state.failures.items() if self._is_clear(name)}
@@ -491,6 +492,8 @@ class MemoryFabric:
         assert [version for version in run.begun if version not in run.in_force] == [], "never in force"
         for switch in present - self.unclear:
             self._check_switch(switch)
+        for switch in present:
+            assert not self._is_taken(self.switches[switch]) or switch not in state.connected, "it is another's"
         for stranger in self._strangers:
             assert not stranger.switch.handled
 
@@ -500,9 +503,8 @@ class MemoryFabric:
             switch for switch, channel in self._channels.items() if channel.is_open and channel in self.run.accepted
         }
 
-    def _is_refusing(self, device: MemorySwitch) -> bool:
-        later = device.generation is not None and device.generation > self.state.epoch
-        return bool(device.limits) or later
+    def _is_taken(self, device: MemorySwitch) -> bool:
+        return device.generation is not None and device.generation > self.state.epoch
 
     def _is_clear(self, name: str) -> bool:
         element = self.tree.element(name)
