@@ -16,6 +16,7 @@ from sopa_ryu.fabric.messages import (
 )
 from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, Phase
 from tests.models.memory_fabric import HOLD_SECONDS, MemoryFabric, place_of
+from tests.models.memory_switch import Answered
 from topologies.failures import Reason
 
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
@@ -300,6 +301,26 @@ def test_answers_that_come_too_late_change_nothing(fabric: MemoryFabric) -> None
     fabric.settle()
     assert fabric.state.failures["a1_0"] == Reason.NO_RULES
     assert fabric.session(switch).phase is Phase.BACKING_OFF
+    fabric.rest()
+
+
+def test_an_unanswered_role_check_does_not_delay_an_update(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a1_0")
+    channel = fabric.channel(switch)
+    assert channel is not None
+    channel.holds_answers = True
+    fabric.advance(12)  # two checks are due
+    assert fabric.session(switch).version == 1
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    assert [type(event.request) for event in channel.outbox if isinstance(event, Answered)] == [
+        RoleRequest,
+        BarrierRequest,
+    ]
+    fabric.advance(29.9)
+    assert "a1_0" not in fabric.state.failures
+    fabric.advance(0.2)
+    assert fabric.state.failures["a1_0"] == Reason.NO_RULES
     fabric.rest()
 
 
