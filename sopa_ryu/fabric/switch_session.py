@@ -150,8 +150,8 @@ class SwitchSession:
 
     @property
     def is_busy(self) -> bool:
-        """Whether an answer of the switch is awaited."""
-        return bool(self._awaited)
+        """Whether an answer of the switch is awaited on which the next message depends: not that to a role check."""
+        return any(not isinstance(request, RoleRequest) or request.generation is not None for request in self._awaited)
 
     def take_probes(self) -> list[Message]:
         """Return the probes that are still to be sent, once; none while another controller may be the master."""
@@ -170,7 +170,7 @@ class SwitchSession:
 
     def role_check(self) -> list[Message]:
         """Return the question for the role if it is due."""
-        if not self._check_role:
+        if not self._check_role or self._awaited:
             return []
         self._check_role = False
         return self._ask(RoleRequest(None))

@@ -13,6 +13,8 @@ from functools import partial
 
 from flowrules.model import Flow
 from flowrules.switch_rules import switch_rules
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.hold_down import HoldDown
@@ -58,6 +60,7 @@ HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 8.0
 REST_SECONDS = 120.0
 """An answer overdue (30), the longest retry (60), the longest hold-down (8); a wrong cable is forgotten within 45."""
 MAX_TICKS_AT_ONCE = 1000
+MAX_ROUNDS = 10_000
 
 
 @dataclass
@@ -83,7 +86,7 @@ class Run:
         When the role was asked for.
     begun, in_force : list of int
         The versions that it has made while a switch could follow, and those that it has reported in force.
-    agents : View or None
+    sent : View or None
         What agents were sent last.
     """
 
@@ -93,7 +96,7 @@ class Run:
     asked: dict[RoleRequest, float] = field(default_factory=dict)
     begun: list[int] = field(default_factory=list)
     in_force: list[int] = field(default_factory=list)
-    agents: View | None = None
+    sent: View | None = None
     version: int = 1
     ears: dict[End, Ear] = field(default_factory=dict)
 
@@ -115,6 +118,8 @@ class MemoryFabric:
     cables : dict of End to End
         Where a cable from each port between switches really leads.
     core : Coordinator
+    agents : dict of Host to View or None
+        Two hosts with agents that answer immediately, and what they have in force.
     drained : set of str
     unclear : set of Switch
         Switches that another controller has claimed, or whose tables are limited: what the controller says of them is not checked.
@@ -141,6 +146,8 @@ class MemoryFabric:
                 self.cables |= {low: high, high: low}
         self.plan = dict(self.cables)
         self.drained: set[str] = set()
+        first, *_, last = self.tree.hosts()
+        self.agents: dict[Host, View | None] = {first: None, last: None}
         self.epoch = 0
         self._settings = settle_seconds, probe_seconds, no_label
         self._channels: dict[Switch, Channel] = {}
@@ -157,6 +164,10 @@ class MemoryFabric:
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
         self.core = Coordinator(state, settle, probes, no_label)
+        self.notifier = Notifier(self.tree, lambda: state.view if state.settled else None)
+        for host in self.agents:
+            address = str(self.tree.ip(host))
+            self._carry_out_for_agents(self.notifier.connected(host, address, None, None, self.now)[1])
         self.unclear: set[Switch] = {switch for switch, device in self.switches.items() if device.limits}
         self._writing.clear()
         self._again.clear()
@@ -290,9 +301,12 @@ class MemoryFabric:
 
     def settle(self) -> None:
         """Let everything happen that can without time passing."""
-        while steps := self.steps():
-            for step in steps:
+        for _ in range(MAX_ROUNDS):
+            for step in (steps := self.steps()):
                 step()
+            if not steps:
+                return
+        raise AssertionError("messages go to and fro without end")
 
     def interleave(self, choices: Iterable[int]) -> None:
         """Take one step after another, each chosen by a number."""
@@ -399,7 +413,8 @@ class MemoryFabric:
             assert effects.tell_agents
         if effects.tell_agents:
             assert state.settled
-            run.agents = state.view
+            run.sent = state.view
+            self._carry_out_for_agents(self.notifier.broadcast()[1])
         for session in effects.due:
             self._wake(session)
         for change in effects.in_force:
@@ -408,6 +423,20 @@ class MemoryFabric:
             kept = [session for session in self.core.switches.sessions.values() if session.phase in _WITH_RULES]
             late = [session.name for session in kept if session.version < change.version]
             assert not late, f"version {change.version} is reported in force before {late} have confirmed it"
+
+    def _carry_out_for_agents(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake(session):
+                    while (text := self.notifier.due(session, self.now)) is not None:
+                        view = protocol.receive(text, self.agents[session.host], self.tree.ip(session.host))
+                        self.agents[session.host] = view
+                        answer = protocol.ack(view, 0)
+                        self._carry_out_for_agents(self.notifier.received(session, answer, self.now))
+                case Completed(version):
+                    self.core.acknowledged(version, self.now)
+                case _:
+                    raise AssertionError(f"agents that answer have led to {effect}")
 
     def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
         channel = session.connection
@@ -424,10 +453,9 @@ class MemoryFabric:
         if not changes:
             return
         assert isinstance(messages[-1], BarrierRequest)
-        entries = channel.switch.entries.values()
-        assert self.state.settled or not any(rule_changes.is_ours(entry.installed) for entry in entries), (
-            "an earlier controller's rules are changed before it is known what has failed"
-        )
+        if not self.state.settled and channel.role is Role.MASTER:  # otherwise the switch refuses all of them
+            ours = [entry for entry in channel.switch.entries.values() if rule_changes.is_ours(entry.installed)]
+            assert not ours, "an earlier controller's rules are changed before it is known what has failed"
         ranks = [_RANKS[type(message)] for message in changes]
         assert ranks == sorted(ranks), "something is withdrawn before what replaces it is there"
         added = {place_of(message.flow) for message in changes if isinstance(message, AddFlow)}
@@ -450,17 +478,22 @@ class MemoryFabric:
         state, run = self.state, self.run
         present = self._present()
         self.unclear = {
-            switch for switch in self.unclear if switch not in present or self._is_refusing(self.switches[switch])
+            switch
+            for switch, device in self.switches.items()
+            if switch in self.unclear and (switch not in present or device.limits or self._is_taken(device))
         }
         if state.settled and run.heard & present:
             found = {name: reason for name, reason in state.failures.items() if self._is_clear(name)}
             expected = {name: reason for name, reason in self.expected_failures().items() if self._is_clear(name)}
             assert found == expected
-            assert run.agents == state.view
+            assert run.sent == state.view
+            assert self.agents == dict.fromkeys(self.agents, state.view)
         assert run.in_force == sorted(run.in_force)
         assert [version for version in run.begun if version not in run.in_force] == [], "never in force"
         for switch in present - self.unclear:
             self._check_switch(switch)
+        for switch in present:
+            assert not self._is_taken(self.switches[switch]) or switch not in state.connected, "it is another's"
         for stranger in self._strangers:
             assert not stranger.switch.handled
 
@@ -470,9 +503,8 @@ class MemoryFabric:
             switch for switch, channel in self._channels.items() if channel.is_open and channel in self.run.accepted
         }
 
-    def _is_refusing(self, device: MemorySwitch) -> bool:
-        later = device.generation is not None and device.generation > self.state.epoch
-        return bool(device.limits) or later
+    def _is_taken(self, device: MemorySwitch) -> bool:
+        return device.generation is not None and device.generation > self.state.epoch
 
     def _is_clear(self, name: str) -> bool:
         element = self.tree.element(name)

@@ -16,6 +16,7 @@ from sopa_ryu.fabric.messages import (
 )
 from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, Phase
 from tests.models.memory_fabric import HOLD_SECONDS, MemoryFabric, place_of
+from tests.models.memory_switch import Answered
 from topologies.failures import Reason
 
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
@@ -180,7 +181,7 @@ def test_it_settles_half_a_second_after_the_last_switch() -> None:
     fabric.advance(0.01)
     assert fabric.state.settled
     assert not fabric.state.failures
-    assert fabric.run.agents is not None
+    assert fabric.run.sent is not None
 
 
 def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
@@ -192,12 +193,12 @@ def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
     fabric.connect(late)
     fabric.advance(3.99)
     assert not fabric.state.settled
-    assert fabric.run.agents is None
+    assert fabric.run.sent is None
     fabric.advance(0.01)
     assert fabric.state.settled
     assert set(fabric.state.failures.values()) == {Reason.NOT_CONNECTED}
     assert len(fabric.state.failures) == 3
-    assert fabric.run.agents == fabric.state.view
+    assert fabric.run.sent == fabric.state.view
     assert fabric.run.in_force == [2]
 
 
@@ -262,7 +263,7 @@ def test_a_slow_switch_does_not_delay_the_others(fabric: MemoryFabric) -> None:
     fabric.settle()
     versions = {switch: session.version for switch, session in fabric.core.switches.sessions.items()}
     assert versions == dict.fromkeys(versions, 2) | {slow: 1}
-    assert fabric.run.agents == fabric.state.view
+    assert fabric.run.sent == fabric.state.view
 
 
 def test_refused_rules_are_tried_again_after_2_4_8_s(fabric: MemoryFabric) -> None:
@@ -300,6 +301,26 @@ def test_answers_that_come_too_late_change_nothing(fabric: MemoryFabric) -> None
     fabric.settle()
     assert fabric.state.failures["a1_0"] == Reason.NO_RULES
     assert fabric.session(switch).phase is Phase.BACKING_OFF
+    fabric.rest()
+
+
+def test_an_unanswered_role_check_does_not_delay_an_update(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("a1_0")
+    channel = fabric.channel(switch)
+    assert channel is not None
+    channel.holds_answers = True
+    fabric.advance(12)  # two checks are due
+    assert fabric.session(switch).version == 1
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    assert [type(event.request) for event in channel.outbox if isinstance(event, Answered)] == [
+        RoleRequest,
+        BarrierRequest,
+    ]
+    fabric.advance(29.9)
+    assert "a1_0" not in fabric.state.failures
+    fabric.advance(0.2)
+    assert fabric.state.failures["a1_0"] == Reason.NO_RULES
     fabric.rest()
 
 
@@ -365,16 +386,20 @@ def test_a_switch_that_loses_its_generation_is_taken_back(fabric: MemoryFabric) 
 
 def test_agents_are_sent_each_version_before_switches_have_confirmed_it(fabric: MemoryFabric) -> None:
     fabric.drain("a0_0-c0_1")
-    assert fabric.run.agents is not None
-    assert fabric.run.agents.version == 2
+    assert fabric.run.sent is not None
+    assert fabric.run.sent.version == 2
     assert fabric.run.in_force == []
     fabric.settle()
     assert fabric.run.in_force == [2]
 
 
 def test_what_agents_have_acknowledged_is_kept_with_its_change(fabric: MemoryFabric) -> None:
+    host, *_ = fabric.agents
     fabric.drain("a0_0-c0_1")
-    change = fabric.core.acknowledged(2, fabric.now + 0.25)
+    view = fabric.agents[host]
+    assert view is not None
+    assert (view.epoch, view.version, dict(view.failures)) == (fabric.epoch, 2, {"a0_0-c0_1": Reason.DRAINED})
+    change = fabric.state.change(2)
     assert change is not None
-    assert change.acknowledged_ms == 250.0
+    assert change.acknowledged_ms == 0.0
     assert fabric.core.acknowledged(99, fabric.now) is None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from sopa_ryu.fabric.messages import RoleRequest, SendProbe
+from sopa_ryu.fabric.messages import Heard, RoleRequest, SendProbe
 from tests.models.memory_fabric import MemoryFabric
 from topologies import Switch
 from topologies.failures import Reason
@@ -64,3 +66,109 @@ def test_a_switch_is_not_probed_before_its_role_is_known(fabric: MemoryFabric) -
     channel.holds_messages = False
     fabric.settle()
     assert probed(fabric, switch) == []
+
+
+def fabric_ports(fabric: MemoryFabric, switch: Switch) -> list[int]:
+    return sorted(port for here, port in fabric.plan if here == switch)
+
+
+def test_a_switch_is_probed_when_it_connects_and_when_it_has_its_rules() -> None:
+    fabric = MemoryFabric()
+    edge, *_ = fabric.switches
+    fabric.connect(edge)
+    fabric.settle()
+    assert probed(fabric, edge) == [3, 4, 3, 4]
+
+
+def test_once_settled_a_switch_is_probed_when_it_has_its_rules(fabric: MemoryFabric) -> None:
+    core = fabric.tree.switch("c0_0")
+    fabric.restart_switch(core)
+    fabric.connect(core)
+    fabric.settle()
+    kinds = [type(message) for _, message in fabric.switches[core].handled]
+    assert probed(fabric, core) == [1, 2, 3, 4]
+    assert kinds[-4:] == [SendProbe] * 4
+
+
+def test_every_port_between_switches_is_probed_once_per_interval_evenly_spread(fabric: MemoryFabric) -> None:
+    fabric.advance(20)
+    forget_messages(fabric)
+    for round_ in range(1, 11):
+        fabric.advance(1)
+        assert sum(bool(probed(fabric, switch)) for switch in fabric.switches) == 2 * round_
+    for switch in fabric.switches:
+        assert probed(fabric, switch) == fabric_ports(fabric, switch)
+
+
+def test_with_an_interval_of_zero_nothing_is_probed() -> None:
+    fabric = MemoryFabric(probe_seconds=0)
+    fabric.connect_all()
+    switch = fabric.tree.switch("a0_0")
+    fabric.switches[switch].set_port(3, Reason.DOWN)
+    fabric.switches[switch].set_port(3, None)
+    fabric.rest()
+    assert not any(probed(fabric, switch) for switch in fabric.switches)
+
+
+def test_the_first_probes_show_exchanged_cables_before_the_fabric_settles() -> None:
+    fabric = MemoryFabric()
+    core = fabric.tree.switch("c0_0")
+    fabric.swap((core, 1), (core, 2))
+    fabric.connect_all()
+    fabric.advance(0.5)
+    assert fabric.state.settled
+    assert dict(fabric.state.failures) == dict.fromkeys(["a0_0-c0_0", "a1_0-c0_0"], Reason.MISWIRED)
+    assert fabric.state.version == 2
+
+
+def test_a_frame_of_another_sender_makes_a_link_miswired(
+    fabric: MemoryFabric, caplog: pytest.LogCaptureFixture
+) -> None:
+    channel = fabric.channel(fabric.tree.switch("a0_0"))
+    assert channel is not None
+    foreign = Heard(None, None, "printer")
+    assert fabric.core.probe_heard(channel, 3, foreign, fabric.now).tell_agents
+    assert dict(fabric.state.failures) == {"a0_0-c0_0": Reason.MISWIRED}
+    [message] = [message for message in caplog.messages if "miswired and" in message]
+    assert message == (
+        "link a0_0-c0_0 is miswired and excluded from candidate paths: a0_0 port 3 leads to printer, not to c0_0 port 1; recable it"
+    )
+    assert not fabric.core.probe_heard(channel, 3, foreign, fabric.now).tell_agents
+    assert not fabric.core.probe_heard(
+        channel, 1, Heard(fabric.tree.dpid(fabric.tree.switch("e0_0")), 3, ""), fabric.now
+    ).visible
+
+
+def test_a_wrong_cable_that_is_put_right_is_used_again(fabric: MemoryFabric, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "sopa.wiring")
+    one, other = (fabric.tree.switch("a0_0"), 3), (fabric.tree.switch("a0_0"), 4)
+
+    def exchange() -> None:
+        device = fabric.switches[one[0]]
+        for port in (3, 4):
+            device.set_port(port, Reason.DOWN)
+        fabric.swap(one, other)
+        for port in (3, 4):
+            device.set_port(port, None)
+        fabric.settle()
+
+    exchange()
+    assert dict(fabric.state.failures) == dict.fromkeys(["a0_0-c0_0", "a0_0-c0_1"], Reason.DOWN)  # held down
+    fabric.advance(2.1)
+    assert dict(fabric.state.failures) == dict.fromkeys(["a0_0-c0_0", "a0_0-c0_1"], Reason.MISWIRED)
+    exchange()
+    fabric.rest()
+    assert not fabric.state.failures
+    assert "link a0_0-c0_0: miswiring cleared" in caplog.messages
+
+
+def test_what_a_lost_switch_has_heard_is_forgotten(fabric: MemoryFabric) -> None:
+    core = fabric.tree.switch("c0_0")
+    channel = fabric.channel(core)
+    assert channel is not None
+    fabric.core.probe_heard(channel, 1, Heard(None, None, "printer"), fabric.now)
+    assert list(fabric.state.failures) == ["a0_0-c0_0"]
+    fabric.disconnect(core)
+    fabric.connect(core)
+    fabric.rest()
+    assert not fabric.state.failures
