@@ -90,7 +90,7 @@ def test_once_settled_a_switch_is_probed_when_it_has_its_rules(fabric: MemoryFab
     assert kinds[-4:] == [SendProbe] * 4
 
 
-def test_every_port_between_switches_is_probed_once_per_interval_evenly_spread(fabric: MemoryFabric) -> None:
+def test_each_port_between_switches_is_probed_once_per_interval(fabric: MemoryFabric) -> None:
     fabric.advance(20)
     forget_messages(fabric)
     for round_ in range(1, 11):

@@ -116,7 +116,7 @@ def test_without_addresses_it_says_what_is_missing(monkeypatch: pytest.MonkeyPat
     assert bench.state.bfd == {"enabled": False, "detail": OFF}
 
 
-def test_it_enables_bfd_at_every_end_between_switches_soon_after_one_connects(bench: Bench) -> None:
+def test_it_enables_bfd_between_all_switches_soon_after_one_connects(bench: Bench) -> None:
     assert bench.state.bfd == {"enabled": False, "detail": "no switch is connected yet"}
     bench.keeper.look()
     bench.run(5)
