@@ -210,9 +210,7 @@ class SopaController(app_manager.RyuApp):
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
-            told, change = self.channel.broadcast(), self.state.change(self.state.version)
-            if change is not None:
-                change.agents = told
+            self.core.sent_to_agents(self.channel.broadcast())
         for session in effects.due:
             self._writer.wake(session)
         for change in effects.in_force:
@@ -276,6 +274,5 @@ class SopaController(app_manager.RyuApp):
         return self.state.view if self.state.settled else None
 
     def _acknowledged(self, version: int) -> None:
-        change = self.core.acknowledged(version, time.monotonic())
-        if change is not None:
+        for change in self.core.acknowledged(version, time.monotonic()):
             self.metrics.acknowledged.observe((change.acknowledged_ms or 0.0) / 1000)

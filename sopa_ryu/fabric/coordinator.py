@@ -52,7 +52,7 @@ class Coordinator:
         self.discovery = LinkDiscovery(state.tree, self.switches.sessions, probe_seconds)
         self._settle_seconds = settle_seconds
         self._settle_at = float("inf")
-        self._version = state.version
+        self._version = self._sent_version = state.version
 
     # -- observations of switches -------------------------------------------------------------------------------------
 
@@ -128,13 +128,24 @@ class Coordinator:
         self.state.drain(names, now)
         return self._follow(Effects(visible=True), now)
 
-    def acknowledged(self, version: int, now: float) -> Change | None:
-        """Every connected agent has a version in force; return its change, or None if it is too long ago."""
-        change = self.state.change(version)
-        if change is not None:
+    def sent_to_agents(self, agents: int) -> None:
+        """The present version, and with it every earlier one that was not sent, has been sent to so many agents."""
+        for change in self.state.changes:
+            if change.version > self._sent_version:
+                change.agents = agents
+        self._sent_version = self.state.version
+
+    def acknowledged(self, version: int, now: float) -> list[Change]:
+        """Every connected agent has a version in force; return the changes that are acknowledged by that."""
+        changes = [
+            each
+            for each in self.state.changes
+            if each.version <= version and each.agents and each.acknowledged_ms is None
+        ]
+        for change in changes:
             change.acknowledged_ms = change.milliseconds(now)
-            LOG.info("version %d: in force at all agents after %.1f ms", version, change.acknowledged_ms)
-        return change
+            LOG.info("version %d: in force at all agents after %.1f ms", change.version, change.acknowledged_ms)
+        return changes
 
     def tick(self, now: float) -> Effects:
         """Time has passed."""

@@ -414,7 +414,9 @@ class MemoryFabric:
         if effects.tell_agents:
             assert state.settled
             run.sent = state.view
-            self._carry_out_for_agents(self.notifier.broadcast()[1])
+            agents, for_agents = self.notifier.broadcast()
+            self.core.sent_to_agents(agents)
+            self._carry_out_for_agents(for_agents)
         for session in effects.due:
             self._wake(session)
         for change in effects.in_force:

@@ -402,4 +402,13 @@ def test_what_agents_have_acknowledged_is_kept_with_its_change(fabric: MemoryFab
     change = fabric.state.change(2)
     assert change is not None
     assert change.acknowledged_ms == 0.0
-    assert fabric.core.acknowledged(99, fabric.now) is None
+    assert fabric.core.acknowledged(99, fabric.now) == []
+
+
+def test_a_version_that_one_event_made_with_another_is_acknowledged_with_it(fabric: MemoryFabric) -> None:
+    fabric.state.drain({"a0_0-c0_1"}, fabric.now)
+    fabric.drain("a0_1-c1_1")
+    assert [(change.version, change.agents, change.acknowledged_ms) for change in fabric.state.changes] == [
+        (2, len(fabric.agents), 0.0),
+        (3, len(fabric.agents), 0.0),
+    ]
