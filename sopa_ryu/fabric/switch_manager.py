@@ -1,6 +1,6 @@
 """The switches: admitted when they connect, kept at the fabric's version, watched for another master. Pure.
 
-Observations of switches come in, `FabricState` is told, and sessions that have messages due go into `Effects`. What is due is
+Observations of switches come in and go on to `FabricState`; sessions that have messages due go into `Effects`. What is due is
 asked for by `SwitchManager.due` when the connection can take it, so several versions that came meanwhile are one change.
 """
 
