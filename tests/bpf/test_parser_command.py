@@ -10,7 +10,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from sopa_ryu.cli.parser import parser
+from sopa_ryu.cli import main
 from tests.helpers.veth import Pair
 
 
@@ -64,6 +64,6 @@ def test_an_interface_that_fails_keeps_no_other_from_its_parser(pair: Pair) -> N
 @pytest.mark.parametrize("verb", ["attach", "detach", "status"])
 def test_without_root_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 65534)
-    done = CliRunner().invoke(parser, [verb, "--iface", "lo"])
+    done = CliRunner().invoke(main, ["parser", verb, "--iface", "lo"])
     assert done.exit_code == 1
     assert "sopa parser needs root" in done.output

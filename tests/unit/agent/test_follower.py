@@ -110,7 +110,7 @@ def test_a_ping_is_answered_by_the_version_in_force(follower: Follower) -> None:
 def test_racks_without_a_path_are_counted_and_logged_once_healed(
     follower: Follower, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sopa.agent")  # whatever level an earlier test left at the logger
     follower.loaded(load(follower, FIRST._replace(failures=Failures(TREE, {"e2_0": "down"}))))
     assert follower.cut_off == 1
     assert "no path is left to 1 racks" in caplog.text
