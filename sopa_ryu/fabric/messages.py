@@ -1,14 +1,14 @@
 """Messages between the controller's core and the switches, as plain data. Pure.
 
 `sopa_ryu.southbound.openflow` turns what goes out into OpenFlow 1.3 and what comes back into the answers named here.
-A request is answered once, by a value or by a `Refusal`; requests are told apart by identity.
+A request is answered once, by a value or by a `Refusal`. Two requests are equal only if they are the same object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Union
+from typing import Any, NamedTuple, Protocol
 
 from flowrules.model import Field, Flow, Group
 from topologies.failures import Reason
@@ -127,7 +127,7 @@ class Heard(NamedTuple):
     text: str
 
 
-Request = Union[RoleRequest, FlowsRequest, GroupsRequest, BarrierRequest, OtherRequest]  # noqa: UP007
-Modification = Union[AddFlow, DeleteFlow, AddGroup, ModifyGroup, DeleteGroup]  # noqa: UP007
-Message = Union[Request, Modification, SendProbe]  # noqa: UP007
+Request = RoleRequest | FlowsRequest | GroupsRequest | BarrierRequest | OtherRequest
+Modification = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
+Message = Request | Modification | SendProbe
 Answer = Any

@@ -1,4 +1,4 @@
-"""The push channel in memory: a controller that says what it is told to, and connections that end when a test wants it."""
+"""The push channel in memory: a controller whose messages a test chooses, and connections that a test ends."""
 
 from __future__ import annotations
 
