@@ -77,7 +77,8 @@ class Protocol(eventlet.wsgi.HttpProtocol):
 
     def handle_one_request(self) -> None:
         """Read a request within the timeout and answer it."""
-        self._timer = eventlet.spawn_after(REQUEST_SECONDS, self._give_up)
+        # a timer of the hub: cancelling a green thread leaves a cycle of its traceback and this connection
+        self._timer = eventlet.hubs.get_hub().schedule_call_global(REQUEST_SECONDS, self._give_up)
         try:
             super().handle_one_request()
         except ssl.SSLError as error:
@@ -91,7 +92,10 @@ class Protocol(eventlet.wsgi.HttpProtocol):
         self._timer.cancel()
         if self.environ.get("HTTP_UPGRADE", "").lower() == "websocket":
             self.connection.settimeout(None)
-        super().handle_one_response()
+        try:
+            super().handle_one_response()
+        finally:
+            self.environ.clear()  # it refers to itself, by way of webob's parameters and eventlet's `set_idle`
 
     def _give_up(self) -> None:
         eventlet.greenio.shutdown_safe(self.connection)
