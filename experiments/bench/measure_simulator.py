@@ -9,6 +9,7 @@ import subprocess
 from statistics import median
 from typing import Any
 
+from experiments.core.run import Run
 from experiments.ns3 import SimulatorError, build
 from experiments.ns3.simulate import ALLOCATOR, lines
 from experiments.schemes import named
@@ -41,7 +42,7 @@ def measure() -> dict[str, Any]:
         tree = FatTree(k)
         pairs = inter_pod_permutation(tree, 1)
         plan = Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0)
-        text = "\n".join(lines(tree, plan, named("sopa"), 1, SCALE, 100))
+        text = "\n".join(lines(Run(tree, plan, "", named("sopa"), 1, SCALE)))
         speeds: dict[str, list[float]] = {"wheel": [], "heap": []}
         for _ in range(ROUNDS):
             for scheduler, its in speeds.items():

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from experiments.core.records import FlowRecord, Results, RunRecord, Settings
+from experiments.core.run import Run
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
 from flowrules.label import Carrier
@@ -45,8 +46,8 @@ class Campaign:
     carrier: Carrier
     options: Mapping[str, int | str] = field(default_factory=dict)
 
-    def missing(self) -> list[tuple[Scheme, int]]:
-        """Return the schemes and seeds whose runs are missing, scheme by scheme.
+    def missing(self) -> list[Run]:
+        """Return the missing runs, scheme by scheme.
 
         Raises
         ------
@@ -54,7 +55,10 @@ class Campaign:
             If a file of a run is damaged.
         """
         return [
-            (scheme, seed) for scheme in self.schemes for seed in self.plans if not self.results.has(scheme.name, seed)
+            Run(self.tree, plan, self.workload, scheme, seed, self.scale, self.queue_packets, self.options)
+            for scheme in self.schemes
+            for seed, plan in self.plans.items()
+            if not self.results.has(scheme.name, seed)
         ]
 
     def open(self, backend: str, parameters: Mapping[str, float | str]) -> None:

@@ -29,7 +29,7 @@ def run_in_lab(campaign: Campaign) -> int:
 
     with bar:
         task = bar.add_task("", total=len(missing) * each)
-        for scheme, runs in groupby(missing, key=lambda one: one[0]):
+        for scheme, runs in groupby(missing, key=lambda run: run.scheme):
             bar.update(task, description=f"{scheme.name}: starting the fabric")
             try:
                 with EmulatedFabric(
@@ -39,11 +39,9 @@ def run_in_lab(campaign: Campaign) -> int:
                     queue_packets=campaign.queue_packets,
                     carrier=campaign.carrier,
                 ) as fabric:
-                    for _, seed in runs:
-                        bar.update(task, description=f"{scheme.name}, seed {seed}", completed=done * each)
-                        record, flows = perform(
-                            fabric, campaign.plans[seed], campaign.workload, seed, partial(tick, done)
-                        )
+                    for run in runs:
+                        bar.update(task, description=f"{scheme.name}, seed {run.seed}", completed=done * each)
+                        record, flows = perform(fabric, run, partial(tick, done))
                         campaign.results.add(record, flows)
                         done += 1
                         busy = "" if record.valid else ": INVALID, the processors were too busy"

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from experiments.core.machine import CpuIdle, describe
 from experiments.core.records import FlowRecord, RunRecord
+from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.measurement.capture import Capture, TracedFlow
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_counters import tcp_counters
 from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
-from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from topologies import Host, Level
 
@@ -27,21 +27,15 @@ MIN_IDLE_PERCENT = 10.0
 
 
 def perform(
-    fabric: EmulatedFabric,
-    plan: Plan,
-    workload: str,
-    seed: int,
-    tick: Callable[[float], None] = lambda _seconds: None,
+    fabric: EmulatedFabric, run: Run, tick: Callable[[float], None] = lambda _seconds: None
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Configure the hosts, run a plan, and restore the hosts.
+    """Configure the hosts, execute a run, and restore the hosts.
 
     Parameters
     ----------
     fabric : EmulatedFabric
-    plan : Plan
-    workload : str
-        Name of the workload, for the records.
-    seed : int
+        The fabric of the run's scheme.
+    run : Run
     tick : callable
         Called several times a second with the elapsed seconds of the run.
 
@@ -50,25 +44,24 @@ def perform(
     TransferError, ProcessError, LabError
         If something does not start.
     """
-    fabric.prepare(seed, plan.core_rate)
+    fabric.prepare(run.seed, run.plan.core_rate)
     try:
-        return _Run(fabric, plan, workload, seed).perform(tick)
+        return _LabRun(fabric, run).perform(tick)
     finally:
         fabric.finish()
 
 
-class _Run:
-    def __init__(self, fabric: EmulatedFabric, plan: Plan, workload: str, seed: int) -> None:
-        self.fabric, self.plan, self.workload, self.seed = fabric, plan, workload, seed
-        self.tree = fabric.tree
+class _LabRun:
+    def __init__(self, fabric: EmulatedFabric, run: Run) -> None:
+        self.fabric, self.run, self.plan, self.tree = fabric, run, run.plan, run.tree
         self._events: list[tuple[float, str]] = []
         self._begin = 0.0
         self._failed_at: float | None = None
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
-        its, lab, scheme = self.fabric, self.fabric.lab, self.fabric.scheme
-        transfers = Transfers(self.tree, self.plan, lab.netns, self.seed, multipath=scheme.subflows > 0)
+        its, lab, scheme = self.fabric, self.fabric.lab, self.run.scheme
+        transfers = Transfers(self.tree, self.plan, lab.netns, self.run.seed, multipath=scheme.subflows > 0)
         traced = [transfers.results[number] for number in self.plan.traced]
         capture = Capture(
             self.tree,
@@ -113,7 +106,7 @@ class _Run:
         series = {str(one.number): [round(mbit, 3) for mbit in one.series] for one in transfers.results if one.series}
         record = RunRecord(
             scheme=scheme.name,
-            seed=self.seed,
+            seed=self.run.seed,
             valid=valid,
             cpu_idle_percent=round(percent, 1),
             machine=describe(),
@@ -153,21 +146,12 @@ class _Run:
     def _flow(self, one: TransferResult, valid: bool) -> FlowRecord:
         assert one.started is not None
         sender, receiver = one.sender, one.receiver
-        return FlowRecord(
-            workload=self.workload,
-            backend="lab",
-            scheme=self.fabric.scheme.name,
-            k=self.tree.k,
-            seed=self.seed,
-            rate_mbit=self.fabric.rate_mbit,
-            flow=one.number,
-            kind=one.transfer.kind,
-            src=self.tree.name(one.transfer.src),
-            dst=self.tree.name(one.transfer.dst),
+        return self.run.flow_record(
+            "lab",
+            one.number,
             bytes=one.received,
             seconds=round(one.seconds, 6),
             mbit=round(one.mbit, 6),
-            size=one.transfer.bytes,
             completed=one.completed,
             start=round(one.started, 6),
             packets=receiver.data_in if receiver else 0,

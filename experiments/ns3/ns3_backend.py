@@ -8,18 +8,15 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from functools import partial
 
 import click
 
 from experiments.core.campaign import Campaign, line, progress_bar, resume_hint
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
+from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory
 from experiments.ns3.program import SimulatorError, build
 from experiments.ns3.simulate import simulate
-from experiments.schemes import Scheme
-
-Work = tuple[Campaign, Scheme, int]
 
 
 def run_simulations(campaigns: Sequence[Campaign]) -> int:
@@ -30,11 +27,11 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
     campaigns : sequence of Campaign
         Their runs start in this order, as processors become free.
     """
-    missing = [(campaign, scheme, seed) for campaign in campaigns for scheme, seed in campaign.missing()]
+    missing = [(campaign, run) for campaign in campaigns for run in campaign.missing()]
     say, bar = progress_bar()
     build(say.print)
     cache = Cache(directory())
-    progress = _Progress([weight(campaign, seed) for campaign, _, seed in missing])
+    progress = _Progress([weight(run) for _, run in missing])
     done = 0
     with bar, ThreadPoolExecutor(os.cpu_count()) as workers:
         whole = bar.add_task(", ".join(dict.fromkeys(one.workload for one in campaigns)), total=1.0)
@@ -43,26 +40,14 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
         def tick(number: int, share: float) -> None:
             bar.update(whole, completed=progress.reached(number, share))
 
-        def one(number: int, work: Work) -> tuple[RunRecord, list[FlowRecord]]:
-            campaign, scheme, seed = work
-            found = simulate(
-                campaign.tree,
-                campaign.plans[seed],
-                campaign.workload,
-                scheme,
-                seed,
-                campaign.scale,
-                campaign.queue_packets,
-                campaign.options,
-                cache,
-                lambda now: tick(number, min(1.0, now / campaign.scale.seconds)),
-                processes.append,
-            )
+        def one(number: int, run: Run) -> tuple[RunRecord, list[FlowRecord]]:
+            seconds = run.scale.seconds
+            found = simulate(run, cache, lambda now: tick(number, min(1.0, now / seconds)), processes.append)
             tick(number, 1.0)
             return found
 
         waiting: dict[Future[tuple[RunRecord, list[FlowRecord]]], Campaign] = {
-            workers.submit(partial(one, number, work)): work[0] for number, work in enumerate(missing)
+            workers.submit(one, number, run): campaign for number, (campaign, run) in enumerate(missing)
         }
         try:
             for ready in as_completed(waiting):
@@ -87,11 +72,10 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
     return status
 
 
-def weight(campaign: Campaign, seed: int) -> float:
+def weight(run: Run) -> float:
     """Return the expected work of a run: the bytes to send, because time is proportional to packets."""
-    plan = campaign.plans[seed]
-    link = campaign.scale.bytes_of()
-    return float(sum(link if one.bytes is None else one.bytes for one in plan.transfers))
+    link = run.scale.bytes_of()
+    return float(sum(link if one.bytes is None else one.bytes for one in run.plan.transfers))
 
 
 class _Progress:

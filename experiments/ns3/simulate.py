@@ -9,18 +9,17 @@ import shlex
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
+from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.schemes import Scheme, SchemeError
-from experiments.workloads import Plan, Scale
-from topologies import FatTree, Host
+from topologies import Host
 
 SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0
@@ -53,36 +52,17 @@ def check(scheme: Scheme) -> None:
 
 
 def simulate(
-    tree: FatTree,
-    plan: Plan,
-    workload: str,
-    scheme: Scheme,
-    seed: int,
-    scale: Scale,
-    queue_packets: int = 100,
-    options: Mapping[str, int | str] = MappingProxyType({}),
+    run: Run,
     cache: Cache | None = None,
     tick: Callable[[float], None] = lambda _seconds: None,
     started: Callable[[subprocess.Popen[str]], None] = lambda _process: None,
 ) -> tuple[RunRecord, list[FlowRecord]]:
-    """Simulate a plan.
+    """Simulate a run.
 
     Parameters
     ----------
-    tree : FatTree
-    plan : Plan
-    workload : str
-        Name of the workload, for the records.
-    scheme : Scheme
-        One of `SIMULATED`; see `check`.
-    seed : int
-        Seed of ports, random path selection and first paths.
-    scale : Scale
-        Link rate, in `Scale.rate_mbit`.
-    queue_packets : int
-        Capacity of the queue of a switch port.
-    options : mapping
-        Options that differ from their defaults, by name; see `simulation_options.OPTIONS`.
+    run : Run
+        Its scheme is one of `SIMULATED`; see `check`.
     cache : Cache or None
         Cache of outputs.
     tick : callable
@@ -101,9 +81,9 @@ def simulate(
     SimulatorError
         If the build fails or the program ends with an error.
     """
-    check(scheme)
-    program = build()
-    text = "\n".join(lines(tree, plan, scheme, seed, scale, queue_packets, options)) + "\n"
+    check(run.scheme)
+    program, plan = build(), run.plan
+    text = "\n".join(lines(run)) + "\n"
     name = key(digest(), text)
     output = cache.get(name) if cache else None
     if output is None:
@@ -116,27 +96,25 @@ def simulate(
             except OSError as error:  # the results remain usable without the cache
                 _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
     *reached, whole = [json.loads(line) for line in output.splitlines()]
-    flows = [_flow(tree, plan, workload, scheme, seed, scale, one) for one in reached]
-    samples_ms = _sample(tree, plan) / 1e6
-    segment = _segment(scheme, int(options.get("packet", PACKET_BYTES)))
+    segment = _segment(run.scheme, int(run.options.get("packet", PACKET_BYTES)))
     record = RunRecord(
-        scheme=scheme.name,
-        seed=seed,
+        scheme=run.scheme.name,
+        seed=run.seed,
         valid=True,
         cpu_idle_percent=100.0,
         machine={**describe(), "simulator": digest()},
         command=shlex.join(["sopa", *sys.argv[1:]]),
         options={
-            "fr_threshold": scheme.fr_threshold,
-            "queue_packets": queue_packets,
-            "link_delay_ns": options.get("delay", LINK_DELAY_NS),
-            "packet_bytes": options.get("packet", PACKET_BYTES),
-            **options,
+            "fr_threshold": run.scheme.fr_threshold,
+            "queue_packets": run.queue_packets,
+            "link_delay_ns": run.options.get("delay", LINK_DELAY_NS),
+            "packet_bytes": run.options.get("packet", PACKET_BYTES),
+            **run.options,
             "processor_seconds": whole["seconds"],
         },
         counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")},
         core_packets={},
-        queue_ms=samples_ms,
+        queue_ms=_sample(run) / 1e6,
         queues=whole.get("queues", {}),
         cwnd={
             str(one["transfer"]): [(at / _NS, round(size / segment, 2)) for at, size in one["windows"]]
@@ -153,47 +131,40 @@ def simulate(
         },
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
     )
-    return record, flows
+    return record, [_flow(run, one) for one in reached]
 
 
 def _segment(scheme: Scheme, packet: int) -> int:
     return packet - 40 - OVERHEAD.get(scheme.name.partition("+")[0], 0)
 
 
-def _sample(tree: FatTree, plan: Plan) -> int:
+def _sample(run: Run) -> int:
     """Return the sampling interval in nanoseconds; 0 to disable sampling in fabrics with too many queues."""
-    return max(1, round(plan.seconds * _NS / SAMPLES)) if tree.k <= MAX_SAMPLED_K else 0
+    return max(1, round(run.plan.seconds * _NS / SAMPLES)) if run.tree.k <= MAX_SAMPLED_K else 0
 
 
-def lines(
-    tree: FatTree,
-    plan: Plan,
-    scheme: Scheme,
-    seed: int,
-    scale: Scale,
-    queue_packets: int,
-    options: Mapping[str, int | str] = MappingProxyType({}),
-) -> Iterator[str]:
+def lines(run: Run) -> Iterator[str]:
     """Yield the lines that ``src/settings.cc`` reads. They do not depend on the order of the options."""
-    rate = round(scale.rate_mbit * 1e6)
-    yield f"k {tree.k}"
+    plan, scheme = run.plan, run.scheme
+    rate = round(run.scale.rate_mbit * 1e6)
+    yield f"k {run.tree.k}"
     yield f"scheme {scheme.name.partition('+')[0]}"
     yield f"threshold {scheme.fr_threshold}"
     yield f"sack {int(scheme.sysctls.get('ipv4/tcp_sack') != '0')}"
-    yield f"seed {seed}"
+    yield f"seed {run.seed}"
     yield f"rate {rate}"
     yield f"core-rate {round(rate * plan.core_rate)}"
-    yield f"queue {queue_packets}"
+    yield f"queue {run.queue_packets}"
     yield f"delay {LINK_DELAY_NS}"
     yield f"packet {PACKET_BYTES}"
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
-    yield f"sample {_sample(tree, plan)}"
-    for name, value in sorted(options.items()):
+    yield f"sample {_sample(run)}"
+    for name, value in sorted(run.options.items()):
         yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
-    number: dict[Host, int] = {host: place for place, host in enumerate(tree.hosts())}
+    number: dict[Host, int] = {host: place for place, host in enumerate(run.tree.hosts())}
     for place, one in enumerate(plan.transfers):
         size = -1 if one.bytes is None else one.bytes
         before = -1 if one.after is None else one.after
@@ -246,28 +217,17 @@ def _run(
     return output, "".join(said)
 
 
-def _flow(
-    tree: FatTree, plan: Plan, workload: str, scheme: Scheme, seed: int, scale: Scale, one: dict[str, Any]
-) -> FlowRecord:
-    transfer = plan.transfers[one["transfer"]]
+def _flow(run: Run, one: dict[str, Any]) -> FlowRecord:
+    size = run.plan.transfers[one["transfer"]].bytes
     seconds = max(0, one["ended"] - one["started"]) / _NS
     received = one["received"]
-    return FlowRecord(
-        workload=workload,
-        backend="ns3",
-        scheme=scheme.name,
-        k=tree.k,
-        seed=seed,
-        rate_mbit=scale.rate_mbit,
-        flow=one["transfer"],
-        kind=transfer.kind,
-        src=tree.name(transfer.src),
-        dst=tree.name(transfer.dst),
+    return run.flow_record(
+        "ns3",
+        one["transfer"],
         bytes=received,
         seconds=round(seconds, 9),
         mbit=round(8 * received / seconds / 1e6, 6) if seconds else 0.0,
-        size=transfer.bytes,
-        completed=transfer.bytes is None or received >= transfer.bytes,
+        completed=size is None or received >= size,
         start=one["started"] / _NS,
         packets=one["packets"],
         reordered=one["reordered"],

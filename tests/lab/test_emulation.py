@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from experiments.core.records import FlowRecord, Results, RunRecord
+from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.emulation.lab_run import perform
 from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.routers.frr_daemons import FRR
 from experiments.schemes import named
-from experiments.workloads import Plan, Transfer, inter_pod_permutation
+from experiments.workloads import Plan, Scale, Transfer, inter_pod_permutation
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 from topologies.lab.isolation import isolated
@@ -43,7 +44,7 @@ def performed(scheme: str, plan: Plan, check: Check) -> None:
 
     def main() -> int:
         with EmulatedFabric(TREE, named(scheme), RATE) as fabric:
-            check(*perform(fabric, plan, "test", 1))
+            check(*perform(fabric, Run(TREE, plan, "test", named(scheme), 1, Scale(RATE, plan.seconds))))
         return 0
 
     assert isolated(main) == 0
@@ -105,11 +106,11 @@ def test_what_is_to_follow_follows_and_ends_with_its_last_byte() -> None:
 
 def test_hedera_places_large_flows_and_leaves_small_ones() -> None:
     small = Transfer(TREE.host("h0_0_2"), TREE.host("h2_0_2"), 20_000, kind="small")
-    plan = all_hosts(5.0)
 
     def main() -> int:
         with EmulatedFabric(TREE, named("hedera"), RATE) as fabric:
-            run, flows = perform(fabric, Plan((*plan.transfers, small), 5.0), "test", 1)
+            plan = Plan((*all_hosts(5.0).transfers, small), 5.0)
+            run, flows = perform(fabric, Run(TREE, plan, "test", named("hedera"), 1, Scale(RATE, 5.0)))
             placed = {text.split(" at ")[0] for _, text in run.events if " placed on " in text}
             large = [flow for flow in flows if flow.kind != "small"]
             assert len(placed) >= len(large) // 2, run.events

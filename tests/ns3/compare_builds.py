@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, build
 from experiments.ns3.program import optimised
 from experiments.ns3.simulate import lines
@@ -21,7 +22,8 @@ def test_both_builds_give_the_same_results(tmp_path: Path) -> None:
     program, packaged = build(), build(directory=tmp_path, packaged=True)
     plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
     for scheme, recovery in product(SIMULATED, ("ns-3.37", "ns-3.20")):
-        text = "\n".join((*lines(FatTree(4), plan, named(scheme), 1, SCALE, 20), f"loss-recovery {recovery}"))
+        run = Run(FatTree(4), plan, "test", named(scheme), 1, SCALE, 20)
+        text = "\n".join((*lines(run), f"loss-recovery {recovery}"))
         one, other = (said(built, text).stdout.splitlines() for built in (program, packaged))
         assert one[:-1] == other[:-1]
         assert {**json.loads(one[-1]), "seconds": 0} == {**json.loads(other[-1]), "seconds": 0}

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from experiments.core.records import FlowRecord, RunRecord
+from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
 from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import SchemeError, named
@@ -38,7 +39,7 @@ def simulated(
     plan: Plan, scheme: str = "sopa", k: int = 4, seed: int = 1, **options: int | str
 ) -> tuple[RunRecord, list[FlowRecord]]:
     otherwise = {name.replace("_", "-"): value for name, value in options.items()}
-    return simulate(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise)
+    return simulate(Run(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise))
 
 
 # -- the fabric -----------------------------------------------------------------------------------------------------------
@@ -283,7 +284,8 @@ def test_everything_goes_around_what_has_failed(scheme: str, failed: str) -> Non
 def test_a_workload_of_the_lab_runs_as_it_is() -> None:
     tree, scale = FatTree(4), Scale(1000.0, 0.05)
     for name in ("production", "short-flow-beside-incast", "four-flows", "single-flow-4:1", "asymmetric"):
-        _, flows = simulate(tree, workload_named(name).build(tree, 1, scale), name, named("sopa"), 1, scale)
+        plan = workload_named(name).build(tree, 1, scale)
+        _, flows = simulate(Run(tree, plan, name, named("sopa"), 1, scale))
         assert flows
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
 
@@ -332,5 +334,6 @@ def test_schemes_and_settings_that_the_simulator_has_not() -> None:
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:
+    run = Run(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE)
     with pytest.raises(SimulatorError, match="the simulator failed"):
-        simulate(FatTree(8), permutation(8), "test", named("sopa"), 1, SCALE, started=lambda process: process.kill())
+        simulate(run, started=lambda process: process.kill())

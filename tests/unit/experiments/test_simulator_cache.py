@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from experiments.core.run import Run
 from experiments.ns3.cache import Cache, directory, key
 from experiments.ns3.simulate import lines
 from experiments.schemes import named
@@ -30,7 +31,8 @@ def test_the_order_of_options_does_not_matter() -> None:
     plan = Plan((Transfer(tree.host("h0_0_2"), tree.host("h1_0_2"), 1_000),), 1.0)
     words: list[tuple[str, int | str]] = [("spread", 5), ("delay", 7), ("patience", 3)]
     texts = [
-        list(lines(tree, plan, named("sopa"), 1, Scale(1000.0, 1.0), 100, dict(its))) for its in (words, words[::-1])
+        list(lines(Run(tree, plan, "test", named("sopa"), 1, Scale(1000.0, 1.0), options=dict(its))))
+        for its in (words, words[::-1])
     ]
     assert texts[0] == texts[1]
     assert "spread 5" in texts[0]

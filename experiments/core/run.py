@@ -1,0 +1,61 @@
+"""One run of an experiment, as both backends execute it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from experiments.core.records import FlowRecord
+from experiments.schemes import Scheme
+from experiments.workloads import Plan, Scale
+from topologies import FatTree
+
+
+@dataclass(frozen=True)
+class Run:
+    """A plan, and everything else that affects its results.
+
+    Attributes
+    ----------
+    tree : FatTree
+    plan : Plan
+    workload : str
+        Name of the workload, for the records.
+    scheme : Scheme
+    seed : int
+        Seed of ports, random path selection and first paths.
+    scale : Scale
+        Link rate, in `Scale.rate_mbit`.
+    queue_packets : int
+        Capacity of the queue of a link in full frames.
+    options : mapping
+        Options of the simulator that differ from their defaults, by name; see `ns3.OPTIONS`.
+    """
+
+    tree: FatTree
+    plan: Plan
+    workload: str
+    scheme: Scheme
+    seed: int
+    scale: Scale
+    queue_packets: int = 100
+    options: Mapping[str, int | str] = field(default_factory=dict)
+
+    def flow_record(self, backend: str, number: int, **measured: Any) -> FlowRecord:
+        """Return the record of a transfer of the plan. ``measured`` are the fields that the backend measures."""
+        transfer = self.plan.transfers[number]
+        return FlowRecord(
+            workload=self.workload,
+            backend=backend,
+            scheme=self.scheme.name,
+            k=self.tree.k,
+            seed=self.seed,
+            rate_mbit=self.scale.rate_mbit,
+            flow=number,
+            kind=transfer.kind,
+            src=self.tree.name(transfer.src),
+            dst=self.tree.name(transfer.dst),
+            size=transfer.bytes,
+            **measured,
+        )
