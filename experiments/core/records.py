@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from experiments.core.atomic_file import write_atomically
+from sopa_ryu.runtime.atomic_file import write_atomically
 
 SETTINGS = "experiment.json"
 

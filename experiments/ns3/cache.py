@@ -9,7 +9,7 @@ import threading
 import zlib
 from pathlib import Path
 
-from experiments.core.atomic_file import write_atomically
+from sopa_ryu.runtime.atomic_file import write_atomically
 
 
 def directory() -> Path:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.core.atomic_file import write_atomically
 from experiments.report import tables
 from experiments.report.plots import DRAWN
 from experiments.report.style import Plot
 from experiments.report.summary import Summary
+from sopa_ryu.runtime.atomic_file import write_atomically
 
 FOLDER = "report"
 PAGE = "README.md"

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sopa_ryu.runtime.atomic_file import write_atomically
+
 State = dict[str, Any]
 
 
@@ -87,7 +89,7 @@ class SavedSettings:
             if not state["interfaces"]:
                 path.unlink(missing_ok=True)
             elif json.dumps(state) != before:
-                _write_atomically(path, json.dumps(state, indent=1))
+                write_atomically(path, json.dumps(state, indent=1).encode())
         finally:
             _unlocked(fd, guard)
 
@@ -124,15 +126,3 @@ def _locked(path: Path, how: int) -> int:
 def _unlocked(fd: int, path: Path) -> None:
     path.unlink(missing_ok=True)  # while it is locked
     os.close(fd)
-
-
-def _write_atomically(path: Path, text: str) -> None:
-    fresh = path.with_suffix(".tmp")
-    try:
-        with fresh.open("w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
