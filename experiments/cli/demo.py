@@ -25,15 +25,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.cli.common import (
-    carrier_option,
-    k_option,
-    need_root,
-    policy_option,
-    rate_option,
-    seed_option,
-    threshold_option,
-)
+from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
 from topologies import Failures, FatTree, Level
 from topologies.lab.network import default_rate
 
@@ -44,14 +36,11 @@ MINIMUM_IDLE = 10.0
 
 
 @click.command()
-@k_option
-@carrier_option
-@rate_option
+@fabric_options
 @click.option("--duration", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="S",
               help="Time for which the flows send, in seconds.")  # fmt: skip
 @seed_option
-@policy_option
-@threshold_option
+@labelling_options
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
               help="Also write all results to FILE.")  # fmt: skip
 def demo(
@@ -123,7 +112,6 @@ class _Demo:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
             failure = play(
-                self.tree,
                 self.settings,
                 self.plan,
                 lab,

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
 from experiments.workloads import Transfer
-from topologies import FatTree
 from topologies.lab.faults import set_silent
 
 MIN_SECONDS = 18
@@ -52,7 +51,6 @@ def _change(lab: SopaLab, link: str, kind: str, action: Callable[[], None]) -> E
 
 
 def play(
-    tree: FatTree,
     settings: dict[str, Any],
     transfers: Sequence[Transfer],
     lab: SopaLab,
@@ -64,7 +62,6 @@ def play(
 
     Parameters
     ----------
-    tree : FatTree
     settings : dict
         Settings of the demo.
     transfers : sequence of Transfer
@@ -79,7 +76,7 @@ def play(
     dict
         All results, for ``--json``.
     """
-    choose = random.Random(f"{settings['seed']} failure")
+    tree, choose = lab.tree, random.Random(f"{settings['seed']} failure")
     pod, j, i = choose.randrange(tree.k), choose.randrange(tree.half), choose.randrange(tree.half)
     link = f"a{pod}_{j}-c{j}_{i}"
     src, dst = next((one.src, one.dst) for one in transfers if one.src.pod == pod)
@@ -145,18 +142,18 @@ def play(
         f"  mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
         f"{seen['mbit_after']:.2f} after"
     )
-    seen["silent"] = _silence(tree, lab, f"a{pod}_{j}-c{j}_{(i + 1) % tree.half}", say)
+    seen["silent"] = _silence(lab, f"a{pod}_{j}-c{j}_{(i + 1) % tree.half}", say)
     return seen
 
 
-def _silence(tree: FatTree, lab: SopaLab, link: str, say: Callable[[str], None]) -> dict[str, Any]:
+def _silence(lab: SopaLab, link: str, say: Callable[[str], None]) -> dict[str, Any]:
     """Let one direction of a link drop all packets while its ports stay up."""
     towards = link.partition("-")[2]
     effect = _change(lab, link, "failed", lambda: set_silent(lab.lab, link, towards, True))
     set_silent(lab.lab, link, towards, False)
     say(
         f"Then {link} silently drops packets to {towards}: detected by BFD after {effect.detected_ms:.0f} ms, "
-        f"in force at all {tree.host_count} agents after {effect.in_force_ms:.0f} ms"
+        f"in force at all {lab.tree.host_count} agents after {effect.in_force_ms:.0f} ms"
     )
     return {"link": link, "towards": towards, "detected_ms": effect.detected_ms, "told_ms": effect.in_force_ms}
 

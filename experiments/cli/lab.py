@@ -10,25 +10,14 @@ import click
 from rich.console import Console
 
 from experiments.cli.lab_isolation import in_isolation
-from sopa_ryu.cli.common import (
-    carrier_option,
-    k_option,
-    need_root,
-    policy_option,
-    rate_option,
-    seed_option,
-    threshold_option,
-)
+from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
 from topologies import FatTree
 
 
 @click.command()
-@k_option
-@carrier_option
-@rate_option
+@fabric_options
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
-@policy_option
-@threshold_option
+@labelling_options
 @seed_option
 @click.option(
     "--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow."

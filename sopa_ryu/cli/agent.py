@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sopa_ryu.cli.common import carrier_option, fail, need_root, policy_option, seed_option, threshold_option
+from sopa_ryu.cli.common import carrier_option, fail, labelling_options, need_root, seed_option
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 
@@ -24,8 +24,7 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
 )
 @click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
 @carrier_option
-@policy_option
-@threshold_option
+@labelling_options
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip

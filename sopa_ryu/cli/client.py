@@ -6,15 +6,16 @@ import functools
 import json
 import os
 import ssl
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
 
 import click
 import httpx
 
-from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.common import Command, fail
 from sopa_ryu.rest.operations import ROOT
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -25,7 +26,6 @@ NOT_RIGHT = 3
 TRIES = 3  # to read a list of several pages that changes while it is read
 
 Body = dict[str, Any]
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class NoAnswer(click.ClickException):
@@ -239,3 +239,20 @@ def with_controller(command: Command) -> Command:
 def print_json(body: Body) -> None:
     """Print an answer as one line of JSON."""
     click.echo(json.dumps(body))
+
+
+def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
+    """Print an answer, and end with the exit status.
+
+    Parameters
+    ----------
+    body : dict
+    as_json : bool
+        Print it as JSON, instead of by ``show_text``.
+    wrong : object
+        True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
+    show_text : callable
+        Prints the answer for a reader.
+    """
+    (print_json if as_json else show_text)(body)
+    sys.exit(NOT_RIGHT if wrong else 0)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -12,7 +13,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.paths.path_table import Policy
 from topologies import FatTree, TopologyError
 
-POLICIES = tuple(policy.name.lower().replace("_", "-") for policy in Policy)
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class FatTreeSize(click.ParamType[int]):
@@ -47,7 +48,7 @@ k_option = click.option(
 )
 policy_option = click.option(
     "--policy",
-    type=click.Choice(POLICIES),
+    type=click.Choice([policy.option_name for policy in Policy]),
     default="round-robin",
     show_default=True,
     help="Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or the "
@@ -69,6 +70,16 @@ rate_option = click.option(
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Seed of everything random."
 )
+
+
+def fabric_options(command: Command) -> Command:
+    """Add the options of a lab's fabric."""
+    return k_option(carrier_option(rate_option(command)))
+
+
+def labelling_options(command: Command) -> Command:
+    """Add the options that decide the labels of packets, and how TCP bears reordering."""
+    return policy_option(threshold_option(command))
 
 
 def need_root(command: str) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from typing import Any
+from functools import partial
+from typing import Any, NoReturn
 
 import click
 
-from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
 
@@ -36,23 +36,22 @@ def status(controller: Controller, as_json: bool) -> None:
       3   otherwise
     """
     body = controller.get("/fabric")
-    failures, missing = body["failures"], body["missing"]
-    if as_json:
-        print_json(body)
-    else:
-        total = sum(body["switches"].values())
-        click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
-        click.echo(f"connected     {body['connected']} of {total} switches")
-        waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
-        click.echo(f"version       {body['version']}{waits}")
-        named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in failures]
-        click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
-        click.echo(f"BFD           {body['bfd']['detail']}")
-        if missing:
-            click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
-        for rejected in body["rejected"]:
-            click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
-    sys.exit(NOT_RIGHT if failures or missing or body["rejected"] else 0)
+    present(body, as_json, body["failures"] or body["missing"] or body["rejected"], _fabric)
+
+
+def _fabric(body: Body) -> None:
+    total, missing = sum(body["switches"].values()), body["missing"]
+    click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
+    click.echo(f"connected     {body['connected']} of {total} switches")
+    waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
+    click.echo(f"version       {body['version']}{waits}")
+    named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
+    click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
+    click.echo(f"BFD           {body['bfd']['detail']}")
+    if missing:
+        click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
+    for rejected in body["rejected"]:
+        click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
 
 
 def _some(names: list[str], total: int, rest: str) -> str:
@@ -120,30 +119,29 @@ def paths(
             "--protocol, --sport, --dport and --seed describe the flow of --packets: give --packets too"
         )
     body = controller.get("/paths", src=src, dst=dst, packets=packets, **flow)
-    if as_json:
-        print_json(body)
-    else:
-        usable = body["candidates"]
-        click.echo(f"{src} to {dst}: {body['kind']}, {len(usable)} of {body['total']} paths, version {body['version']}")
-        show(_packets(body) if packets else _candidates(body))
-    sys.exit(NOT_RIGHT if body["excluded"] else 0)
+    title = (
+        f"{src} to {dst}: {body['kind']}, {len(body['candidates'])} of {body['total']} paths, version {body['version']}"
+    )
+    present(body, as_json, body["excluded"], partial(_packets if packets else _candidates, title))
 
 
-def _candidates(body: Body) -> Any:
+def _candidates(title: str, body: Body) -> None:
+    click.echo(title)
     table = new_table("path", "up", "label", "switches", right=("path",), wrap=("switches",))
     for turn, path in enumerate(body["candidates"]):
         add(table, turn, _up(path), path["option"], " ".join(path["hops"]))
     for path in body["excluded"]:
         add(table, None, _up(path), None, f"excluded: {path['reason']}", style=BAD)
-    return table
+    show(table)
 
 
-def _packets(body: Body) -> Any:
+def _packets(title: str, body: Body) -> None:
+    click.echo(title)
     table = new_table("packet", "path", "up", "label", "switches", right=("packet", "path"), wrap=("switches",))
     for number, turn in enumerate(body["packets"], 1):
         path = body["candidates"][turn]
         add(table, number, turn, _up(path), path["option"], " ".join(path["hops"]))
-    return table
+    show(table)
 
 
 def _up(path: Body) -> str:
@@ -169,18 +167,19 @@ def failures(controller: Controller, as_json: bool) -> None:
       3   something has failed or is drained
     """
     body = controller.listing("/failures", "failures")
-    if as_json:
-        print_json(body)
-    elif not body["failures"]:
+    present(body, as_json, body["failures"], _failures)
+
+
+def _failures(body: Body) -> None:
+    if not body["failures"]:
         click.echo("nothing has failed")
-    else:
-        table = new_table("name", "kind", "reason", "back in use in", right=("back in use in",))
-        for failure in body["failures"]:
-            held = failure.get("held_seconds")
-            style = PENDING if held is not None or failure["reason"] == "drained" else BAD
-            add(table, failure["name"], failure["kind"], failure["reason"], _seconds(held), style=style)
-        show(table)
-    sys.exit(NOT_RIGHT if body["failures"] else 0)
+        return
+    table = new_table("name", "kind", "reason", "back in use in", right=("back in use in",))
+    for failure in body["failures"]:
+        held = failure.get("held_seconds")
+        style = PENDING if held is not None or failure["reason"] == "drained" else BAD
+        add(table, failure["name"], failure["kind"], failure["reason"], _seconds(held), style=style)
+    show(table)
 
 
 @click.command()
@@ -200,18 +199,18 @@ def wiring(controller: Controller, as_json: bool) -> None:
       3   a link differs from the plan
     """
     body = controller.listing("/wiring", "problems")
-    if as_json:
-        print_json(body)
-    else:
-        click.echo(f"{body['right']} of {body['links']} links are as planned, {body['unchecked']} are not checked yet")
-        if body["refused"]:
-            click.echo(f"links came up with a wrong neighbour {body['refused']} times")
-        if body["problems"]:
-            table = new_table("link", "problem", "found", wrap=("found",))
-            for problem in body["problems"]:
-                add(table, problem["link"], problem["kind"], problem["detail"], style=BAD)
-            show(table)
-    sys.exit(NOT_RIGHT if body["problems"] else 0)
+    present(body, as_json, body["problems"], _wiring)
+
+
+def _wiring(body: Body) -> None:
+    click.echo(f"{body['right']} of {body['links']} links are as planned, {body['unchecked']} are not checked yet")
+    if body["refused"]:
+        click.echo(f"links came up with a wrong neighbour {body['refused']} times")
+    if body["problems"]:
+        table = new_table("link", "problem", "found", wrap=("found",))
+        for problem in body["problems"]:
+            add(table, problem["link"], problem["kind"], problem["detail"], style=BAD)
+        show(table)
 
 
 @click.command()
@@ -241,21 +240,21 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
     body = controller.listing("/agents", "agents")
     fabric = controller.get("/fabric")
     others = [agent for agent in body["agents"] if agent["carrier"] not in (None, fabric["carrier"])]
-    if as_json:
-        print_json(body)
-    else:
-        click.echo(
-            f"{body['total']} of {fabric['hosts']} hosts have an agent, version {body['version']}; {body['behind']} behind"
-        )
-        if any(body["refused"].values()):
-            counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)
-            click.echo(f"rejected: {counts} (see the controller's log)")
-        if body["agents"]:
-            show(_agents(body, fabric["carrier"]))
-    sys.exit(NOT_RIGHT if body["behind"] or others else 0)
+    present(body, as_json, body["behind"] or others, partial(_agents, fabric))
 
 
-def _agents(body: Body, carrier: str) -> Any:
+def _agents(fabric: Body, body: Body) -> None:
+    click.echo(
+        f"{body['total']} of {fabric['hosts']} hosts have an agent, version {body['version']}; {body['behind']} behind"
+    )
+    if any(body["refused"].values()):
+        counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)
+        click.echo(f"rejected: {counts} (see the controller's log)")
+    if body["agents"]:
+        show(_agent_table(body, fabric["carrier"]))
+
+
+def _agent_table(body: Body, carrier: str) -> Any:
     numbers = ("version", "behind by", "acknowledged after", "last contact")
     table = new_table("host", "address", "from", "carrier", *numbers, "", right=numbers)
     for agent in body["agents"]:
@@ -271,19 +270,20 @@ def _agents(body: Body, carrier: str) -> Any:
     return table
 
 
-def _hosts_without(controller: Controller, as_json: bool) -> None:
+def _hosts_without(controller: Controller, as_json: bool) -> NoReturn:
     body = controller.listing("/hosts", "hosts")
     without = [host for host in body["hosts"] if not host["agent"]]
-    if as_json:
-        print_json({**body, "total": len(without), "hosts": without})
-    elif not without:
+    present({**body, "total": len(without), "hosts": without}, as_json, without, _hosts)
+
+
+def _hosts(body: Body) -> None:
+    if not body["hosts"]:
         click.echo("every host has an agent")
-    else:
-        table = new_table("host", "address", "at", "port", right=("port",))
-        for host in without:
-            add(table, host["name"], host["address"], host["switch"], host["port"])
-        show(table)
-    sys.exit(NOT_RIGHT if without else 0)
+        return
+    table = new_table("host", "address", "at", "port", right=("port",))
+    for host in body["hosts"]:
+        add(table, host["name"], host["address"], host["switch"], host["port"])
+    show(table)
 
 
 def _seconds(value: float | None) -> str | None:

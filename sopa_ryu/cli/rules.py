@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from ipaddress import IPv4Network
 from typing import Any
 
 import click
 
-from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
 from sopa_ryu.cli.names import switches
 from sopa_ryu.cli.output import BAD, GOOD, add, new_table, show
 
@@ -50,11 +50,7 @@ def rules(controller: Controller, switch: str, differences: bool, as_json: bool)
     """
     # a name with slashes or dots must not become another path
     body = controller.get(f"/switches/{switch}/rules") if switch.isidentifier() else _no_switch(switch)
-    if as_json:
-        print_json(body)
-    else:
-        _show(body, differences)
-    sys.exit(0 if body["right"] else NOT_RIGHT)
+    present(body, as_json, not body["right"], partial(_show, differences=differences))
 
 
 def _no_switch(name: str) -> Body:

@@ -16,7 +16,6 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
-from sopa_ryu.cli.common import POLICIES
 from tests.helpers.frames import (
     ETHERNET,
     FAR,
@@ -39,7 +38,7 @@ from tests.helpers.frames import (
     tcp,
     word_of,
 )
-from tests.helpers.path_tables import flow_positions, read_table
+from tests.helpers.path_tables import flow_positions, map_entries, read_table
 
 UNSPEC = 0xFFFFFFFF
 MakeLabeller = Callable[..., Labeller]
@@ -392,7 +391,7 @@ def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(
     size = 4
 
     def updating(fd: int, key: bytes, value: bytes) -> None:
-        calls.append("turn" if libbpf.map_entries(fd) == 1 else "wait")
+        calls.append("turn" if map_entries(fd) == 1 else "wait")
         update(fd, key, value)
 
     def filling(*arguments: Any) -> None:
@@ -434,6 +433,6 @@ def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(
 
 
 def test_policies_have_the_command_lines_names() -> None:
-    assert [Policy.named(name) for name in POLICIES] == list(Policy)
+    assert [Policy.named(policy.option_name) for policy in Policy] == list(Policy)
     with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell"):
         Policy.named("rr")

@@ -20,6 +20,7 @@ from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
 from tests.contract.questions import ROOT, STATE
 from tests.contract.values import TEXT, masked
+from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -181,7 +182,7 @@ class Running:
     def set_live(self, name: str, live: bool) -> None:
         """Have BFD find a link dead behind its carrier, or alive."""
         assert self.dummy
-        self.dummy.set_live(*self.port(name), live)
+        set_live(self.dummy, *self.port(name), live)
 
     def drain(self, method: str, name: str) -> dict[str, Any]:
         """Drain or restore, with the operators' token."""

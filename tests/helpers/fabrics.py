@@ -13,6 +13,15 @@ from topologies import FatTree, Host, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 
+def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
+    """Make BFD report a port's link as down or up while its carrier stays: the OpenFlow state loses or gets LIVE."""
+    interface = dummy.interface(switch, port)
+    if live:
+        dummy.ovs.vsctl("clear", "Interface", interface, "bfd")
+    else:
+        dummy.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # no peer answers
+
+
 @dataclass
 class Traced:
     """What a switch does with a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""

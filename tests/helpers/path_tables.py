@@ -69,6 +69,11 @@ def flow_positions(labeller: Labeller) -> dict[FlowKey, int]:
     return positions
 
 
+def map_entries(fd: int) -> int:
+    """Return a map's max_entries (struct bpf_map_info)."""
+    return int(struct.unpack_from("=I", libbpf._info(fd, 80), 16)[0])
+
+
 def _read(tables: int, active: int) -> PathTable | None:
     index = libbpf.lookup(active, INDEX.pack(0), 4)
     inner = None if index is None else libbpf.lookup(tables, index, 4)
@@ -76,7 +81,7 @@ def _read(tables: int, active: int) -> PathTable | None:
         return None
     fd = libbpf.open_map(*INDEX.unpack(inner))
     try:
-        words = (libbpf.lookup(fd, INDEX.pack(at), WORD_BYTES) for at in range(libbpf.map_entries(fd)))
+        words = (libbpf.lookup(fd, INDEX.pack(at), WORD_BYTES) for at in range(map_entries(fd)))
         return decode(b"".join(word or b"" for word in words))
     finally:
         os.close(fd)

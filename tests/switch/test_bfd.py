@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sopa_ryu.southbound import bfd
+from tests.helpers.fabrics import set_live
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.ovsdb import entries
@@ -126,5 +127,5 @@ def test_a_dummy_link_is_dead_and_alive(fabric: DummyFabric) -> None:
         return found[1]
 
     for live in (False, True):
-        fabric.set_live(switch, 3, live)
+        set_live(fabric, switch, 3, live)
         assert state() == ("LIVE" if live else "0")

@@ -233,14 +233,6 @@ class DummyFabric:
         """Unplug or plug a port's cable: the switch sends PORT_STATUS."""
         self.ovs.appctl("netdev-dummy/set-admin-state", self.interface(switch, port), "up" if up else "down")
 
-    def set_live(self, switch: Switch, port: int, live: bool) -> None:
-        """Make BFD report a port's link as down or up while its carrier stays: the OpenFlow state loses or gets LIVE."""
-        interface = self.interface(switch, port)
-        if live:
-            self.ovs.vsctl("clear", "Interface", interface, "bfd")
-        else:
-            self.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # no peer answers
-
     def trace(self, switch: Switch, flow: str) -> str:
         """Return the output of ``ofproto/trace`` for a flow such as ``in_port=1,ip,nw_dst=10.0.1.2``."""
         return self.ovs.appctl("ofproto/trace", self.tree.name(switch), flow)

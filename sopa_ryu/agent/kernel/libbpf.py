@@ -294,11 +294,6 @@ def open_map(identifier: int) -> int:
     return check(call("bpf_map_get_fd_by_id", c_uint32(identifier)), f"map {identifier} is gone")
 
 
-def map_entries(fd: int) -> int:
-    """Return a map's max_entries (struct bpf_map_info)."""
-    return int(struct.unpack_from("=I", _info(fd, 80), 16)[0])
-
-
 def program_name(identifier: int) -> str:
     """Return the name of the program with that id, empty if it is gone (struct bpf_prog_info)."""
     fd = call("bpf_prog_get_fd_by_id", c_uint32(identifier))
