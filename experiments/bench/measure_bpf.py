@@ -6,7 +6,6 @@ alternate, so that changes of clock rate or load affect both.
 
 from __future__ import annotations
 
-import json
 import platform
 import struct
 from ipaddress import IPv4Address, IPv4Network
@@ -92,7 +91,3 @@ def measure() -> dict[str, Any]:
         "kernel": platform.release(),
         "machine": platform.machine(),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps(measure(), indent=1))

@@ -54,12 +54,7 @@ def _inside() -> dict[str, Any]:
             time.sleep(SLOW_START_SECONDS)
             name = draw.choice(links)
             towards = draw.choice(name.split("-"))
-            started, change = _fail(
-                its,
-                name,
-                partial(set_silent, its.lab, name, towards, True),
-                partial(set_silent, its.lab, name, towards, False),
-            )
+            started, change = _fail(its, name, partial(set_silent, its.lab, name, towards))
             silent.append(1000 * (change["at"] - started))
         uplink = [_stream(its, "e0_0-a0_0") for _ in range(STREAMS)]
         remote = [_stream(its, "a2_0-c0_1") for _ in range(STREAMS)]
@@ -85,16 +80,16 @@ def _inside() -> dict[str, Any]:
 
 
 def _cut(its: SopaLab, name: str) -> tuple[float, dict[str, Any]]:
-    return _fail(its, name, lambda: its.lab.set_link(name, False), lambda: its.lab.set_link(name, True))
+    return _fail(its, name, lambda failed: its.lab.set_link(name, not failed))
 
 
-def _fail(its: SopaLab, name: str, fail: Callable[[], None], heal: Callable[[], None]) -> tuple[float, dict[str, Any]]:
-    """Let a link fail and heal. Return the time of the failure and the resulting change."""
+def _fail(its: SopaLab, name: str, act: Callable[[bool], None]) -> tuple[float, dict[str, Any]]:
+    """Let a link fail, by ``act(True)``, and heal. Return the time of the failure and the resulting change."""
     since = its.controller.fabric()["version"]
     started = time.time()
-    fail()
+    act(True)
     change = its.controller.wait_acknowledged(since, lambda change: name in change["failed"])
-    heal()
+    act(False)
     its.controller.wait_acknowledged(since, lambda change: name in change["healed"])
     while its.controller.fabric()["failures"]:
         time.sleep(0.05)

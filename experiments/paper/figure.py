@@ -36,6 +36,10 @@ class Part:
         """Return a row with a measure of these runs."""
         return Row(title, self.name, scheme, measure, paper)
 
+    def rows(self, *rows: tuple[str, str, str, float | None]) -> tuple[Row, ...]:
+        """Return rows of these runs, each given by its title, scheme, measure and the number in the paper."""
+        return tuple(self.row(*row) for row in rows)
+
 
 @dataclass(frozen=True)
 class Row:

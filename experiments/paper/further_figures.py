@@ -59,14 +59,11 @@ def starts() -> Figure:
         SMALL_WINDOWS,
     )
     part = permutation_part(K, ("sopa",))
-    rows = tuple(
-        part.row(what, "sopa", measure, paper)
-        for what, measure, paper in (
-            ("mean Mbit/s", "mean", 925.13),
-            ("slowest", "minimum", 910.0),
-            ("fast retransmits", "fast_retransmits", None),
-            ("reordered %", "reordered_percent", None),
-        )
+    rows = part.rows(
+        ("mean Mbit/s", "sopa", "mean", 925.13),
+        ("slowest", "sopa", "minimum", 910.0),
+        ("fast retransmits", "sopa", "fast_retransmits", None),
+        ("reordered %", "sopa", "reordered_percent", None),
     )
     return Figure(
         "starts",
@@ -129,25 +126,19 @@ def hashing() -> Figure:
 def first_path() -> Figure:
     """Return the influence of the first path of each flow."""
     part = pairs_part(K, ("sopa+fr=3", "sopa"))
-    variants = tuple(
-        Variant(name, title, (*LEGACY.options, *options))
-        for name, title, options in (
-            (LEGACY.name, "by sender", ()),
-            (f"{LEGACY.name}-random", "at random", ("first-path=random",)),
-            (f"{LEGACY.name}-zero", "all on the first", ("first-path=zero",)),
-        )
+    variants = (
+        replace(LEGACY, title="by sender"),
+        Variant(f"{LEGACY.name}-random", "at random", (*LEGACY.options, "first-path=random")),
+        Variant(f"{LEGACY.name}-zero", "all on the first", (*LEGACY.options, "first-path=zero")),
     )
-    rows = tuple(
-        part.row(what, scheme, measure, paper)
-        for what, scheme, measure, paper in (
-            ("threshold 3, fast retransmits", "sopa+fr=3", "fast_retransmits", 2_728),
-            ("threshold 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
-            ("threshold 3, mean Mbit/s", "sopa+fr=3", "mean", None),
-            ("threshold 10, mean Mbit/s", "sopa", "mean", 925.13),
-            ("threshold 10, slowest", "sopa", "minimum", 910.0),
-            ("threshold 10, fast retransmits", "sopa", "fast_retransmits", None),
-            ("threshold 10, reordered %", "sopa", "reordered_percent", None),
-        )
+    rows = part.rows(
+        ("threshold 3, fast retransmits", "sopa+fr=3", "fast_retransmits", 2_728),
+        ("threshold 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
+        ("threshold 3, mean Mbit/s", "sopa+fr=3", "mean", None),
+        ("threshold 10, mean Mbit/s", "sopa", "mean", 925.13),
+        ("threshold 10, slowest", "sopa", "minimum", 910.0),
+        ("threshold 10, fast retransmits", "sopa", "fast_retransmits", None),
+        ("threshold 10, reordered %", "sopa", "reordered_percent", None),
     )
     return Figure(
         "first-path",

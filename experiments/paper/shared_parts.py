@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from experiments.paper.figure import Part, Variant
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from experiments.paper.figure import Part, Row, Variant
 
 K = 24
 WRITTEN = Variant("", "here")
@@ -39,6 +42,15 @@ def with_threshold(scheme: str, threshold: int) -> str:
     """Return the name of a scheme with a fast-retransmit threshold."""
     usual = {"sopa": 10, "rps": 3}[scheme]
     return scheme if threshold == usual else f"{scheme}+fr={threshold}"
+
+
+def threshold_rows(
+    part: Part, base: str, what: str, measure: str, paper: Mapping[int, float] = MappingProxyType({})
+) -> tuple[Row, ...]:
+    """Return a row with a measure of a scheme for each threshold. ``paper`` has the numbers of the paper by threshold."""
+    return part.rows(
+        *((f"{base}, {each}, {what}", with_threshold(base, each), measure, paper.get(each)) for each in THRESHOLDS)
+    )
 
 
 def permutation_part(k: int, schemes: tuple[str, ...], seeds: int = 1) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from experiments.paper.figure import Figure, Part
 from experiments.paper.shared_parts import (
@@ -13,6 +14,7 @@ from experiments.paper.shared_parts import (
     K,
     pairs_part,
     production_part,
+    threshold_rows,
     with_threshold,
 )
 
@@ -21,36 +23,25 @@ def thresholds() -> Figure:
     """Return example 1, figures 4 and 6."""
     schemes = tuple(with_threshold(base, threshold) for base in ("rps", "sopa") for threshold in THRESHOLDS)
     part = pairs_part(K, schemes)
-    paper = dict(zip(THRESHOLDS, (28_708, 6_753, 516, 62, 3), strict=True))
-    means = {10: 896.24, 15: 919.82, 20: 921.16}
-    rows = [
-        part.row(f"rps, {threshold}, fast retransmits", with_threshold("rps", threshold), "fast_retransmits", found)
-        for threshold, found in paper.items()
-    ]
-    rows += [
-        part.row(f"rps, {threshold}, mean Mbit/s", with_threshold("rps", threshold), "mean", means.get(threshold))
-        for threshold in THRESHOLDS
-    ]
-    rows += [
-        part.row(f"rps, {threshold}, slowest", with_threshold("rps", threshold), "minimum") for threshold in THRESHOLDS
-    ]
-    rows += [
+    retransmits = {3: 28_708, 6: 6_753, 10: 516, 15: 62, 20: 3}
+    sopa = (
+        threshold_rows(part, "sopa", "fast retransmits", "fast_retransmits", {3: 2_728}),
+        threshold_rows(part, "sopa", "mean Mbit/s", "mean"),
+        threshold_rows(part, "sopa", "slowest", "minimum"),
+    )
+    rows = (
+        *threshold_rows(part, "rps", "fast retransmits", "fast_retransmits", retransmits),
+        *threshold_rows(part, "rps", "mean Mbit/s", "mean", {10: 896.24, 15: 919.82, 20: 921.16}),
+        *threshold_rows(part, "rps", "slowest", "minimum"),
         part.row("rps, 3, reordered %", "rps", "reordered_percent", 10.96),
         part.row("sopa, 3, reordered %", "sopa+fr=3", "reordered_percent", 2.83),
-    ]
-    known = {3: 2_728}
-    for threshold in THRESHOLDS:
-        scheme = with_threshold("sopa", threshold)
-        rows += [
-            part.row(f"sopa, {threshold}, fast retransmits", scheme, "fast_retransmits", known.get(threshold)),
-            part.row(f"sopa, {threshold}, mean Mbit/s", scheme, "mean"),
-            part.row(f"sopa, {threshold}, slowest", scheme, "minimum"),
-        ]
+        *chain.from_iterable(zip(*sopa, strict=True)),
+    )
     return Figure(
         "thresholds",
         "SOPA paper, section 3.2.2, example 1, figures 4 and 6: the fast-retransmit threshold, a permutation, k=24",
         (part,),
-        tuple(rows),
+        rows,
         BOTH,
         (
             "In example 1 each server is a sender or a receiver: 1,728 flows. It does not specify their size: here 10 MB, as in "
@@ -61,28 +52,18 @@ def thresholds() -> Figure:
 
 def short_flow() -> Figure:
     """Return example 2."""
-    part = Part(
-        "short-flow",
-        "short-flow-beside-incast",
-        K,
-        tuple(with_threshold("rps", threshold) for threshold in THRESHOLDS),
-        0.64,
-        10,
+    schemes = tuple(with_threshold("rps", threshold) for threshold in THRESHOLDS)
+    part = Part("short-flow", "short-flow-beside-incast", K, schemes, 0.64, 10)
+    mbit = {3: 53.16, 6: 61.14, 10: 57.84, 15: 2.41, 20: 2.42}
+    rows = (
+        *threshold_rows(part, "rps", "the short flow, Mbit/s", "short_mean", mbit),
+        *threshold_rows(part, "rps", "timeouts of the short flow", "short_timeouts"),
     )
-    paper = dict(zip(THRESHOLDS, (53.16, 61.14, 57.84, 2.41, 2.42), strict=True))
-    rows = [
-        part.row(f"rps, {threshold}, the short flow, Mbit/s", with_threshold("rps", threshold), "short_mean", found)
-        for threshold, found in paper.items()
-    ]
-    rows += [
-        part.row(f"rps, {threshold}, timeouts of the short flow", with_threshold("rps", threshold), "short_timeouts")
-        for threshold in THRESHOLDS
-    ]
     return Figure(
         "short-flow",
         "SOPA paper, section 3.2.2, example 2: 64 KB to a client that fetches 64 MB from three servers, k=24",
         (part,),
-        tuple(rows),
+        rows,
         BOTH,
         ("The paper has one run, and does not specify hosts and times: here hosts are drawn from each seed.",),
     )

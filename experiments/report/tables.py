@@ -46,7 +46,9 @@ def heading(summary: Summary) -> str:
 
 def grids(summary: Summary) -> list[Grid]:
     """Return every table for which data exist."""
-    found = [
+    several_kinds = any(len(scheme.kinds) > 1 for scheme in summary.schemes)
+    any_recovery = any(scheme.recoveries for scheme in summary.schemes)
+    every = (
         Grid(
             "Mean throughput of flows in Mbit/s",
             1,
@@ -62,55 +64,45 @@ def grids(summary: Summary) -> list[Grid]:
                 for one in summary.schemes
             ],
         ),
-    ]
-    if any(len(scheme.kinds) > 1 for scheme in summary.schemes):
-        found.append(
-            Grid(
-                "Throughput by kind of flow in Mbit/s",
-                2,
-                ("scheme", "kind", "flows", "mean", *_SPREAD),
-                [
-                    (scheme.scheme, kind or MISSING, str(one.count), _number(one.mean), *_spread(one))
-                    for scheme in summary.schemes
-                    for kind, one in scheme.kinds.items()
-                ],
-            )
-        )
-    if any(scheme.completion for scheme in summary.schemes):
-        found.append(
-            Grid(
-                "Completion times of transfers in ms",
-                2,
-                ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%"),
-                [
-                    (
-                        *(scheme.scheme, kind or MISSING, str(one.count), str(one.completed)),
-                        _milliseconds(one.mean),
-                        *("not in time" if time is None else _milliseconds(time) for time in (one.median, one.p99)),
-                    )
-                    for scheme in summary.schemes
-                    for kind, one in scheme.completion.items()
-                ],
-            )
-        )
-    if any(scheme.recoveries for scheme in summary.schemes):
-        found.append(
-            Grid(
-                "After the failure, in seconds: time without traffic, and time until 90% of the later rate",
-                1,
-                ("scheme", "runs", "silence", "worst", "full rate, mean", "last flow", "worst"),
-                [_recoveries(scheme) for scheme in summary.schemes],
-            )
-        )
-    found.append(
+        Grid(
+            "Throughput by kind of flow in Mbit/s",
+            2,
+            ("scheme", "kind", "flows", "mean", *_SPREAD),
+            [
+                (scheme.scheme, kind or MISSING, str(one.count), _number(one.mean), *_spread(one))
+                for scheme in summary.schemes
+                for kind, one in scheme.kinds.items()
+                if several_kinds
+            ],
+        ),
+        Grid(
+            "Completion times of transfers in ms",
+            2,
+            ("scheme", "kind", "transfers", "ended in time", "mean of those", "median", "99%"),
+            [
+                (
+                    *(scheme.scheme, kind or MISSING, str(one.count), str(one.completed)),
+                    _milliseconds(one.mean),
+                    *("not in time" if time is None else _milliseconds(time) for time in (one.median, one.p99)),
+                )
+                for scheme in summary.schemes
+                for kind, one in scheme.completion.items()
+            ],
+        ),
+        Grid(
+            "After the failure, in seconds: time without traffic, and time until 90% of the later rate",
+            1,
+            ("scheme", "runs", "silence", "worst", "full rate, mean", "last flow", "worst"),
+            [_recoveries(scheme) for scheme in summary.schemes if any_recovery],
+        ),
         Grid(
             "Retransmissions by TCP",
             1,
             ("scheme", "packets", "reordered", "retransmits", "of packets", "spurious", "fast retransmits", "timeouts"),
             [_losses(scheme) for scheme in summary.schemes],
-        )
+        ),
     )
-    return found
+    return [grid for grid in every if grid.rows]
 
 
 def terminal(grid: Grid) -> Table:

@@ -17,7 +17,7 @@ from experiments.emulation.routers.frr_configuration import (
 )
 from experiments.emulation.routers.frr_daemons import Daemons, run_command
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import Failures, FatTree, Host, Level, Link, Switch, TopologyError
+from topologies import Failures, FatTree, Host, Level, Switch
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import control_first, shaper
@@ -119,9 +119,7 @@ class RouterLab:
 
     def set_link(self, name: str, up: bool) -> None:
         """Take a link down at both ends, or bring it up."""
-        link = self.tree.element(name)
-        if not isinstance(link, Link):
-            raise TopologyError(f"{name} is a switch, not a link")
+        link = self.tree.link_by_name(name)
         for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
             interface = self.interface(node, self.tree.port(node, towards))
             lines = [f"link set {interface} {'up' if up else 'down'}"]
@@ -182,15 +180,11 @@ class RouterLab:
 
     def _host_routes(self, host: Host) -> list[str]:
         interface = self.interface(host, 0)
-        gateway = self._gateway(self.tree.edge_of(host))
+        gateway = self.tree.gateway(host)
         return [
             f"route replace {gateway}/32 dev {interface}",
             f"route replace default via {gateway} dev {interface} src {self.tree.ip(host)}",
         ]
-
-    def _gateway(self, edge: Switch) -> str:
-        """Return the address of an edge router, 10.pod.edge.1, which is the same on all its ports to hosts."""
-        return str(self.tree.prefix(edge).network_address + 1)
 
     def _router(self, router: Switch) -> Iterator[str]:
         for port in self.tree.ports(router):
@@ -198,12 +192,13 @@ class RouterLab:
         for session in self._sessions[router]:
             yield f"address add {session.own}/31 dev {self.interface(router, session.port)}"
         if router.level is Level.EDGE:
-            yield f"address add {self._gateway(router)}/32 dev lo"
-            for host in self.tree.hosts_of(router):
+            hosts = list(self.tree.hosts_of(router))
+            yield f"address add {self.tree.gateway(hosts[0])}/32 dev lo"  # the same on all ports to hosts
+            for host in hosts:
                 yield from self._to_host(host, self.interface(router, self.tree.port(router, host)))
 
     def _to_host(self, host: Host, interface: str) -> list[str]:
-        return [f"route replace {self.tree.ip(host)}/32 dev {interface} src {self._gateway(self.tree.edge_of(host))}"]
+        return [f"route replace {self.tree.ip(host)}/32 dev {interface} src {self.tree.gateway(host)}"]
 
     def _shape(self, node: Host | Switch) -> None:
         ports: Iterable[int] = (0,) if isinstance(node, Host) else self.tree.ports(node)
@@ -284,8 +279,6 @@ class RouterLab:
             for rack, choices in self._failed.choices_from(edge).items()
             if rack != edge and choices
         }
-        shown = json.loads(self._output(edge, "ip", "-json", "-4", "route", "show", "proto", "bgp") or "[]")
+        command = ("nsenter", f"--net={self.netns(edge)}", "ip", "-json", "-4", "route", "show", "proto", "bgp")
+        shown = json.loads(run_command(*command) or "[]")
         return {route["dst"]: len(route.get("nexthops", [0])) for route in shown} == expected
-
-    def _output(self, node: Switch, *command: str) -> str:
-        return run_command("nsenter", f"--net={self.netns(node)}", *command)
