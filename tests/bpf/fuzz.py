@@ -60,7 +60,7 @@ class Programs:
 
 @dataclass
 class Done:
-    """What a run has seen: packets, each given to all three programs, and what the reference counted of them."""
+    """Counts of a run: packets, each given to all three programs, and the counters that the reference expects."""
 
     packets: int = 0
     counted: Counter[str] = field(default_factory=Counter)

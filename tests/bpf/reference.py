@@ -1,4 +1,4 @@
-"""What the programs of the ``option`` carrier should do, told in Python from the documents alone (docs/wire-format.md, RFC 791).
+"""Reference of the programs of the ``option`` carrier, in Python, from the documents alone (docs/wire-format.md, RFC 791).
 
 Each function takes a frame and returns the frame that comes out, with the name of what is counted (empty for nothing).
 """
@@ -101,7 +101,7 @@ def write(frame: bytes, table: PathTable, mtu: int) -> Result:
     chosen = table.choose(key, 0)
     assert chosen is not None
     option = OPTION + bytes(chosen)
-    # a tag goes on beside the packet
+    # the kernel keeps a tag outside the packet
     return frame[:12] + IPV4 + rebuilt(packet, its.total + 4, option + packet[BASE : its.header]), "labelled"
 
 

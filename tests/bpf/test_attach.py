@@ -220,7 +220,7 @@ def kill(agent: subprocess.Popen[str]) -> None:
 def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: Pair, tmp_path: Path) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
     pair.on_host("ip link set host0 gso_max_segs 44")
-    for _ in range(2):  # killed twice: the second must not take the first one's values for originals
+    for _ in range(2):  # killed twice: the second must not save the first one's values as the host's own
         kill(start_agent(pair, tmp_path))
     assert "sopa_egress" in egress_filters(pair)
     assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "20"

@@ -1,4 +1,4 @@
-"""What the labelling programs count by path: every labelled packet under the word that it carries, and no other."""
+"""Counters by path of the labelling programs: every labelled packet is counted under its label, and no other packet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent changes on a host, and that it is put back: in a throwaway network namespace."""
+"""Changes of host settings by the agent, and their restoration, in a throwaway network namespace."""
 
 from __future__ import annotations
 

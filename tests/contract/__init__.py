@@ -1,1 +1,1 @@
-"""What outside users rely on, recorded, and compared with what this version answers."""
+"""Recorded answers that outside users rely on, compared with the answers of this version."""

@@ -1,4 +1,4 @@
-"""What is asked of a controller: requests, and commands as they are typed."""
+"""Requests to a controller, and commands as they are typed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STATE = (
     "/paths?src=h0_0_2&dst=h0_1_3",
     "/paths?src=h1_0_2&dst=h3_1_2",
 )
-"""What is asked in every situation."""
+"""Requests and commands of every situation."""
 MAX_VALUES = 20
 """Of a metric's label with more values only the name is recorded."""
 QUESTIONS = (
@@ -65,7 +65,7 @@ QUESTIONS = (
     "/agents/10.0.0.2",
     "/live",
 )
-"""What is asked of the healthy fabric alone."""
+"""Requests and commands of the healthy fabric only."""
 OTHER_REQUESTS: tuple[tuple[str, str, Mapping[str, str]], ...] = (
     ("GET", "/", {}),
     ("GET", "/nothing", {}),

@@ -1,4 +1,4 @@
-"""This version's answers, field by field, beside those that are recorded: what outside users rely on has not changed.
+"""Comparison of this version's answers with the recorded ones, field by field: what outside users rely on has not changed.
 
 A test that fails names each difference by its path. Either the change is a mistake, or a contract changes deliberately: then
 `tests.contract.record` says what to do.

@@ -92,7 +92,7 @@ class FaultyLab:
             self.active.remove(fault)
             self._heal(fault)
         if self._is_active("controller"):
-            # nobody is there to tell anyone: what was in force has to stay so
+            # without a controller, what was in force has to stay so
             self._untold |= any(fault.kind not in ("controller", "agents") for fault in [*step.begin, *step.heal])
             if not self._untold:
                 self._check_packets(before)
@@ -159,7 +159,7 @@ class FaultyLab:
         return any(fault.kind == kind for fault in self.active)
 
     def oracle(self) -> Oracle:
-        """What ought to be now."""
+        """Return the expected state."""
         broken: list[str] = []
         for fault in self.active:
             if fault.kind in ("link", "switch"):
@@ -311,10 +311,10 @@ class FaultyLab:
             problems.append(f"{found.total()} packets came where none can or twice: {'; '.join(describe(found))}")
         return problems
 
-    # -- what it holds ------------------------------------------------------------------------------------------------
+    # -- resources ----------------------------------------------------------------------------------------------------
 
     def holdings(self) -> dict[str, float]:
-        """What controller, agents and kernel hold now."""
+        """Return the resources that controller, agents and kernel use."""
         controller = self.client.get("/process").json()
         agents = [agent.pid for agent in self.agents]
         return {

@@ -1,4 +1,4 @@
-"""What ought to be: it knows the networkx graph of the fabric and what is broken, and nothing of how SOPA works."""
+"""Oracle of the expected state: it knows the networkx graph of the fabric and what is broken, and nothing of how SOPA works."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Oracle:
         self._climb = {host: self._above(host) for host in self.hosts}
 
     def connected(self, src: str, dst: str) -> bool:
-        """Whether some way goes up and then down from one host to another, without anything broken on it."""
+        """Return True if some path goes up and then down from one host to another, without anything broken on it."""
         return bool(self._climb[src] & self._climb[dst])
 
     def candidates(self, src: str, dst: str) -> list[list[str]]:

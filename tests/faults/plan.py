@@ -19,7 +19,7 @@ KINDS = {
     "controller": 1,
     "cables": 1,
 }
-"""What may break, and how often in comparison."""
+"""Kinds of faults, with their weights."""
 
 MAX_AT_ONCE = 4
 AT_ONCE_SHARE = 0.25
@@ -57,7 +57,7 @@ class Step:
 
 
 def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
-    """That many faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order in the end."""
+    """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end."""
     draw = random.Random(f"{seed} faults")
     active: list[Fault] = []
     begun = 0
@@ -106,7 +106,7 @@ def _draw(tree: FatTree, draw: random.Random) -> Fault:
 
 
 def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
-    """Whether a fault can be told apart from the others.
+    """Return True if a fault can be distinguished from the others.
 
     A link that is down does not flap, and cables are exchanged only where nothing else is broken.
     """

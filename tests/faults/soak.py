@@ -1,4 +1,4 @@
-"""``make soak``: as many faults as told, each checked, with what controller, agents and kernel hold before and after."""
+"""``make soak``: a number of faults, each checked, and the resources of controller, agents and kernel before and after."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _tell_wrong(lab: FaultyLab, origin: str, steps: Sequence[Step], wrong: Wrong
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides which, and in which order.")
 @click.option("--k", type=int, default=4, show_default=True, help="Ports of every switch.")
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
-              help="Do what a failing run has told, instead of drawing anything.")  # fmt: skip
+              help="Replay the steps that a failing run has printed, instead of drawing faults.")  # fmt: skip
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the summary to FILE, too.")  # fmt: skip
 def main(faults: int, seed: int, k: int, replay: Path | None, report: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""Faults, one after the other and several at once, against an oracle that knows only the graph."""
+"""Faults, in sequence and several at a time, against an oracle that knows only the graph."""
 
 from __future__ import annotations
 

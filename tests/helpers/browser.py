@@ -2,13 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from selenium.webdriver import Chrome
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
 from tests.helpers.waiting import eventually
+
+CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")  # Debian's, by scripts/install.sh
+ARGUMENTS = (
+    "--headless=new",
+    "--no-sandbox",  # it does not start as root otherwise; all that it opens is our own page
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+def chromium(profile: Path) -> Chrome:
+    """Start a browser without a window, with its profile in a directory."""
+    options = ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for argument in (*ARGUMENTS, f"--user-data-dir={profile}"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    missing = [str(file) for file in (CHROMIUM, DRIVER) if not file.exists()]
+    assert not missing, f"{' and '.join(missing)} not found: run `make install`"
+    return Chrome(options=options, service=Service(str(DRIVER)))
 
 
 class Page:
@@ -19,7 +45,7 @@ class Page:
         self.url = url
 
     def open(self) -> None:
-        """Load it anew, with nothing kept, and wait until the fabric is drawn."""
+        """Load it without stored data, and wait until the fabric is drawn."""
         self.driver.get(self.url)
         self.run("sessionStorage.clear()")
         self.driver.get_log("browser")
@@ -27,15 +53,15 @@ class Page:
         eventually(lambda: self.run("return performance.getEntriesByName('drawn').length"), 1)
 
     def run(self, script: str, *arguments: Any) -> Any:
-        """What a script answers."""
+        """Run a script and return its result."""
         return self.driver.execute_script(script, *arguments)  # type: ignore[no-untyped-call]
 
     def one(self, selector: str) -> WebElement:
-        """The element of a CSS selector."""
+        """Return the element of a CSS selector."""
         return self.driver.find_element("css selector", selector)
 
     def text(self, selector: str) -> str:
-        """All texts of a selector's elements, as they are in the document, a line each."""
+        """Return the texts of a selector's elements as in the document, one per line."""
         return str(
             self.run(
                 "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent).join('\\n')", selector
@@ -43,12 +69,12 @@ class Page:
         )
 
     def names(self, selector: str, key: str) -> list[str]:
-        """A data attribute of each of a selector's elements."""
+        """Return a data attribute of each of a selector's elements."""
         script = "return [...document.querySelectorAll(arguments[0])].map(e => e.dataset[arguments[1]])"
         return list(self.run(script, selector, key))
 
     def state(self, name: str) -> str:
-        """How the drawing shows a switch or link."""
+        """Return the state in which the drawing shows a switch or link."""
         found = f'.links [data-link="{name}"], .nodes [data-node="{name}"]'
         return str(self.run("return document.querySelector(arguments[0]).dataset.state", found))
 
@@ -58,7 +84,7 @@ class Page:
             self.driver.switch_to.active_element.send_keys(key)
 
     def focused(self) -> str:
-        """What has the focus: the id, or the name of the drawing's node, or the text."""
+        """Return the focused element: its id, or the name of the drawing's node, or its text."""
         script = "const e = document.activeElement; return e.id || e.dataset.node || e.textContent"
         return str(self.run(script))
 
@@ -71,15 +97,15 @@ class Page:
         raise AssertionError(f"Tab does not lead to {what}")
 
     def size(self, width: int, height: int) -> None:
-        """The viewport's size, in CSS pixels."""
+        """Set the viewport's size, in CSS pixels."""
         metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
     def scheme(self, scheme: str) -> None:
-        """What the user prefers: light or dark."""
+        """Set the colour scheme that the user prefers: light or dark."""
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
 
     def errors(self) -> list[str]:
-        """What the console has said since it was asked last."""
+        """Return the console's messages since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]

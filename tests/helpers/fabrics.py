@@ -24,7 +24,7 @@ def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
 
 @dataclass
 class Traced:
-    """What a switch does with a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
+    """The effect of a switch on a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
 
     ports: list[int]
     actions: str

@@ -19,7 +19,7 @@ INTRA_RACK: tuple[Label, ...] = ((0xFF, 0xFF),)
 
 
 def table(*, seed: int = 1, policy: Policy = Policy.ROUND_ROBIN, inter_pod: tuple[Label, ...] = INTER_POD) -> PathTable:
-    """What 10.0.0.2 holds at k=4, with any set of words to other pods."""
+    """Return the path table of 10.0.0.2 at k=4, with any path set to other pods."""
     sets = (INTRA_RACK, INTER_RACK, inter_pod)
     destinations = (0, 1, 2, 2, 2, 2, 2, 2)
     return PathTable(IPv4Network("10.0.0.0/8"), 2, sets, destinations, seed, policy, PARAMETERS.get(policy, 0))

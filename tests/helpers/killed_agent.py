@@ -1,10 +1,10 @@
-"""What an agent that was killed leaves on its host."""
+"""The remains of a killed agent on its host."""
 
 from sopa_ryu.agent.host_settings import HostSettings
 
 
 def leave_behind(settings: HostSettings) -> None:
-    """What SIGKILL leaves: the changes and the state file, and a lock that nobody holds."""
+    """Leave what SIGKILL leaves: the changes and the state file, and a lock without an owner."""
     settings.apply()
     abandon(settings)
 

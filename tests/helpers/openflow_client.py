@@ -20,7 +20,7 @@ class OpenFlowClient:
     Attributes
     ----------
     target : str
-        What the switch is told to connect to.
+        The address for ``set-controller``.
     id : int
         The datapath id.
     ports : dict

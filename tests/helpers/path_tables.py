@@ -1,4 +1,4 @@
-"""What an agent's program has in the kernel, read back: its path table, and the flows that it keeps."""
+"""Readers of the maps of an agent's program: its path table, and the flows that it keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which metrics PromQL expressions ask for, and the expressions of the dashboard in deploy/grafana."""
+"""Metric names in PromQL expressions, and the expressions of the dashboard in deploy/grafana."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def a_flow(scheme: str = "sopa", seed: int = 1, flow: int = 0, mbit: float = 10.
 
 
 def a_run(scheme: str = "sopa", seed: int = 1, **others: Any) -> RunRecord:
-    """What concerns a run as a whole; what is not given is empty."""
+    """Return the record of a run; fields that are not given are empty."""
     return replace(RunRecord(scheme, seed, True, 60.0, {}, "sopa experiment", {}, {}, {}), **others)
 
 

@@ -1,7 +1,7 @@
-"""What a systemd unit allows its program, put on any command: ``python -m tests.helpers.sandbox UNIT COMMAND...``.
+"""Restrictions of a systemd unit for any command: ``python -m tests.helpers.sandbox UNIT COMMAND...``.
 
-Its system calls, address families, executable memory, namespaces and capabilities, by seccomp and prctl as systemd does it; the
-file system is left out, which needs systemd. It is for tests on machines that do not run systemd.
+System calls, address families, executable memory, namespaces and capabilities are restricted by seccomp and prctl, as systemd
+does it; the file system is not, because that needs systemd. It is for tests on machines that do not run systemd.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the tests of the whole system share: a test's body runs inside a lab with controller and agents."""
+"""Helpers of the tests of the whole system: a test's body runs inside a lab with controller and agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def in_lab(body: Callable[[SopaLab], None], k: int = 4, rate_mbit: float | None 
 
 
 def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
-    """What a command prints in a host's network namespace."""
+    """Return the output of a command in a host's network namespace."""
     command = ["nsenter", f"--net={lab.lab.netns(host)}", *words]
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     assert not check or done.returncode == 0, f"{host}: {' '.join(words)}: {done.stdout}"
@@ -44,7 +44,7 @@ def run(lab: SopaLab, host: str, *words: str, check: bool = True) -> str:
 
 
 def lost(lab: SopaLab, src: str, dst: str, count: int = 5, interval: float = 0.05, *options: str) -> int:
-    """How many of ``count`` pings get no answer."""
+    """Return the number of unanswered pings of ``count``."""
     address = str(lab.tree.ip(lab.tree.host(dst)))
     said = run(lab, src, "ping", "-c", str(count), "-i", str(interval), "-W", "1", *options, address, check=False)
     found = re.search(r"(\d+) packets transmitted, (\d+) received", said)
@@ -76,7 +76,7 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
 
 
 def ports_at(frame: bytes) -> int:
-    """Where an IPv4 packet's ports are."""
+    """Return the offset of an IPv4 packet's ports."""
     return 14 + (frame[14] & 15) * 4
 
 
@@ -130,5 +130,5 @@ def drops(lab: SopaLab, switch: str, entry: str) -> int:
 
 
 def state_files(directory: Path) -> list[str]:
-    """What an agent has left in its state directory."""
+    """Return the names of the files that an agent has left in its state directory."""
     return [path.name for path in directory.iterdir() if path.suffix in (".json", ".lock")]

@@ -15,7 +15,7 @@ IPV4, ALL = 0x0800, 0x0003  # what a packet socket receives
 
 
 def run(command: str) -> str:
-    """What a command prints; it must succeed."""
+    """Return the output of a command, which must succeed."""
     done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout

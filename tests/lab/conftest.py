@@ -1,4 +1,4 @@
-"""What the lab's tests share: every lab runs in a Python process of its own, as a user's command would."""
+"""Fixtures of the lab's tests: every lab runs in a Python process of its own, as a user's command would."""
 
 from __future__ import annotations
 

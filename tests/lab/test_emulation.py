@@ -54,7 +54,7 @@ def test_a_run_of_sopa_records_every_flow_exactly() -> None:
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         assert [flow.flow for flow in flows] == list(range(16))
         assert all(flow.completed and flow.bytes > 0 for flow in flows)
-        # what the tracepoint has told of each flow adds up to what the kernel counts for all
+        # the tracepoint's counts of all flows add up to the kernel's counters
         recoveries = run.counters.get("TcpExtTCPSackRecovery", 0) + run.counters.get("TcpExtTCPRenoRecovery", 0)
         unknown = run.counters.get("FastRetransmitsOfUnknownFlows", 0)
         assert sum(flow.fast_retransmits for flow in flows) + unknown == recoveries

@@ -1,4 +1,4 @@
-"""What fails under traffic: what it costs, who is told, and that a controller's death costs nothing."""
+"""Failures under traffic: their losses, the agents that receive them, and that the end of a controller costs nothing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ SENT = 300
 
 
 def cut_under_traffic(lab: SopaLab, link: str) -> list[float] | None:
-    """What was lost after all had been told; None if BFD lost other links, too: this machine had stood still meanwhile."""
+    """Return the losses after the last acknowledgement; None if BFD lost other links, too, because this machine stood still."""
     before = lab.controller.fabric()["version"]
     with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
         eventually(lambda: len(stream.arrived), lambda value: value > SENT)

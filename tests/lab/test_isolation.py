@@ -89,7 +89,7 @@ def test_status(script: Start, body: str, status: int, on_stderr: str) -> None:
 def test_nothing_is_left_when_it_ends(script: Start, ending: str, status: int) -> None:
     lab, marker = busy(script, ending)
     assert lab.end()[0] == status
-    assert running(marker) == []  # at once: not only in the end
+    assert running(marker) == []  # immediately, not only at the end
     nothing_left(marker)
 
 

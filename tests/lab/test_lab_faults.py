@@ -51,7 +51,7 @@ def ends(lab: Lab, link: str = LINK) -> tuple[str, str]:
 
 
 def bfd_of(lab: Lab, link: str = LINK) -> list[bool | None]:
-    """Whether BFD is up at each end of a link; None where an end has none."""
+    """Return for each end of a link whether BFD is up; None for an end without BFD."""
     state = lab.bfd_up()
     return [state.get(end) for end in ends(lab, link)]
 
@@ -107,7 +107,7 @@ def carries(lab: Lab, link: str, up: bool, down: bool) -> None:
 
 
 def settings(lab: Lab) -> dict[str, list[Any]]:
-    """What the database holds that somebody has set, by table."""
+    """Return the settings in the database, by table."""
     columns = {
         "Bridge": ["name", "controller", "datapath_type", "datapath_id", "fail_mode", "protocols", "other_config"],
         "Port": ["name", "tag", "trunks", "qos"],
@@ -211,7 +211,7 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue() -> None:
 
 
 def _flaps(lab: Lab) -> dict[str, str]:
-    """How often each session has gone up or down so far."""
+    """Return the number of changes of each session so far."""
     select = {"op": "select", "table": "Interface", "where": [], "columns": ["name", "bfd_status"]}
     rows = lab.ovs.transact([select])[0]["rows"]
     return {row["name"]: ovsdb.entries(row["bfd_status"]).get("flap_count", "") for row in rows}
@@ -325,7 +325,7 @@ def test_a_switch_dies_and_comes_back_empty_and_as_it_was() -> None:
 
 def test_swapped_cables_lead_to_each_others_switches() -> None:
     def way(lab: Lab, switch: str, port: int, *to: str) -> str:
-        """Which of those switches a port leads to."""
+        """Return the switch, of those, that a port leads to."""
         count_frames(lab, *to)
         sent(lab, switch, port)
         [found] = eventually(lambda: [name for name in to if received(lab, name)])

@@ -23,7 +23,7 @@ FORGED = bytes.fromhex("02000000000102539e0401010800")
 
 
 def seen_by(lab: SopaLab, host: str) -> dict[str, int]:
-    """What the parser at a host's port has counted."""
+    """Return the counters of the parser at a host's port."""
     number = list(map(lab.tree.name, lab.tree.hosts())).index(host)
     status = edge_parser.status(list(lab.host_ports())[number])
     assert status is not None

@@ -151,7 +151,7 @@ def test_an_agent_puts_everything_back_when_it_ends_however_it_ends() -> None:
 
         agent = start()
         agent.stop(signal.SIGKILL)  # type: ignore[attr-defined]
-        # nobody is there any more, and still every packet carries its path
+        # the agents have ended, and still every packet carries its path
         assert None not in datagrams(lab, "h1_0_3", "h2_1_3", 8, 7001)
         eventually(lambda: lab.controller.get("/agents").json()["agents"], [])
         agent = start()
@@ -214,7 +214,7 @@ def test_a_cut_link_is_told_avoided_and_used_again() -> None:
 
 def test_a_switchs_queue_holds_as_many_frames_as_it_is_told() -> None:
     def body(lab: SopaLab) -> None:
-        # two hosts send at full rate to one: what its link cannot carry at once waits in the edge switch
+        # two hosts send at full rate to one: what exceeds the rate of its link waits in the edge switch
         count, receiver = 150, lab.tree.host("h0_1_2")
         with inside(lab.lab.netns(receiver)):
             sink = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

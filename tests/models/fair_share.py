@@ -1,4 +1,4 @@
-"""What flows could reach at best if each took one path: max-min fair shares of the links, without TCP, queues and headers. Pure."""
+"""The best possible rates of flows with one path each: max-min fair shares of the links, without TCP, queues and headers. Pure."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class TableSwitch:
             self._tables[flow.table].append(flow)
 
     def receive(self, packet: Packet, in_port: int) -> list[Departure]:
-        """Where a packet that comes in by ``in_port`` leaves: nowhere (dropped, or to the controller), or by one or more ports."""
+        """Return the ports by which a packet that enters by ``in_port`` leaves; none if it is dropped or sent to the controller."""
         state = {"metadata": 0, **packet, "in_port": in_port}
         departures: list[Departure] = []
         written: list[Action] = []
@@ -81,7 +81,7 @@ class TableSwitch:
         return departures
 
     def is_output(self, packet: Packet, in_port: int, port: int) -> bool:
-        """Whether that packet leaves by that port."""
+        """Return True if the packet leaves by the port."""
         return any(departure.port == port for departure in self.receive(packet, in_port))
 
     def _lookup(self, table: Table, state: dict[str, Any]) -> Flow | None:
@@ -115,7 +115,7 @@ class TableSwitch:
                 learned.insert(0, Flow(Table.DELIVER, 1, match, "learned", apply=(seen,)))
 
     def _send(self, port: int, state: dict[str, Any], departures: list[Departure]) -> None:
-        # A switch never sends a packet back by the port it came in by unless told so by name (OpenFlow 1.3, section 4.5).
+        # A switch never sends a packet back by the port it entered by, unless an action names IN_PORT (OpenFlow 1.3, section 4.5).
         if port and port != state["in_port"] and port not in self.dead:
             packet = {name: value for name, value in state.items() if name not in ("metadata", "in_port")}
             departures.append(Departure(port, packet))

@@ -107,7 +107,7 @@ class MemoryController:
 
     @asynccontextmanager
     async def connect(self, *_arguments: object, **_options: object) -> AsyncIterator[MemoryChannel]:
-        """What the agent opens its channel with, in place of the websockets library's `connect`."""
+        """Open the agent's channel, in place of the websockets library's `connect`."""
         await asyncio.sleep(LATENCY_SECONDS)
         if not self.up:
             raise ConnectionRefusedError("Connection refused")

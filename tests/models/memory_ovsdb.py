@@ -11,7 +11,7 @@ from topologies.ovsdb import OvsdbError, entries, mapping
 End = tuple[Switch, int]
 
 SESSION_SECONDS = 0.8
-"""How long after both ends have BFD enabled their session is up, and their ports are LIVE."""
+"""Seconds from enabling BFD at both ends until their session is up, and their ports are LIVE."""
 
 
 class MemoryOvsdb:

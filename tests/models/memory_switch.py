@@ -77,7 +77,7 @@ class ProbeHeard(NamedTuple):
 
 Event = Answered | Refused | PortChanged | ProbeHeard
 Place = tuple[int, int, frozenset[Field]]
-"""What identifies a flow entry: its table, its priority and its match."""
+"""The identity of a flow entry: its table, its priority and its match."""
 
 
 class Entry(NamedTuple):
@@ -182,7 +182,7 @@ class MemorySwitch:
     limits : dict of int to int
         The most flow entries of a table, where it has a limit; more are refused.
     probes : list of int
-        The ports that probes have left by; whoever cables the switch takes them out.
+        The ports that probes have left by. The model of the cables removes them.
     handled : list of (Channel, Message)
         Everything that was processed since the last start.
     """

@@ -249,7 +249,7 @@ class PushChannel:
             self._connect(claim)
 
     def waiting(self, session: AgentSession) -> bool:
-        """Whether a session's writer has a message for which the connection has no room."""
+        """Return True if a session's writer has a message for which the connection has no room."""
         return self._writers.get(session) is not None
 
     def missing(self, version: int) -> list[AgentSession]:

@@ -1,4 +1,4 @@
-"""An asyncio event loop whose clock is virtual: nobody waits, timers run in their order, and threads are simulated."""
+"""An asyncio event loop with a virtual clock: nothing waits, timers run in their order, and threads are simulated."""
 
 from __future__ import annotations
 

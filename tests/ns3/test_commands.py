@@ -40,7 +40,7 @@ def sopa(cache: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProce
 
 
 def seconds(out: Path) -> dict[str, float]:
-    """What each run took, which no two runs have in common."""
+    """Return the processor time of each run, which differs between runs."""
     return {file.name: json.loads(file.read_text())["options"]["processor_seconds"] for file in out.glob("*.run.json")}
 
 
@@ -49,7 +49,7 @@ def flows(out: Path) -> dict[str, str]:
 
 
 def simulators(where: Path) -> list[str]:
-    """Simulators that a command in that directory has started, by process: others' may run beside these tests."""
+    """Return the processes of simulators that a command in a directory has started: other tests may run simulators, too."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Which interfaces `bfd.enable` switches BFD on at, in the databases of real switches; how links fare is in the lab's tests."""
+"""The interfaces at which `bfd.enable` enables BFD, in the databases of real switches; the lab's tests check the links."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def settings(interval: int) -> dict[str, str]:
 
 
 def test_every_link_between_switches_gets_it_once(fabric: DummyFabric) -> None:
-    # another network's bridge, and one whose database row nobody has acted on, are none of ours
+    # another network's bridge, and one whose database row no switch has applied, are none of ours
     fabric.ovs.vsctl("add-br", "other", "--", "set", "bridge", "other", "datapath_type=dummy")
     fabric.ovs.vsctl("--no-wait", "add-br", "fresh", "--", "set", "bridge", "fresh", "datapath_type=nosuch")
     report = bfd.enable([fabric.ovs.database] * 2, TREE, 300)

@@ -243,7 +243,7 @@ def test_watch_in_words_begins_with_the_last_versions(healthy: Fabric, tmp_path:
 
 
 def completed(words: str, **more: str) -> list[str]:
-    """What Tab offers behind the words, by the script that bash runs."""
+    """Return the completions that Tab offers after some words, by the script that bash runs."""
     variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_SOPA_COMPLETE": "bash_complete", **more}
     command = [sys.executable, "-c", "from sopa_ryu.cli import main; main(prog_name='sopa')"]
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The controller against real Open vSwitch: what it takes in, leaves alone, repairs, and says."""
+"""The controller against real Open vSwitch: the switches it admits or ignores, its repairs, and its messages."""
 
 import os
 import signal

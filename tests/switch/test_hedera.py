@@ -1,4 +1,4 @@
-"""Hedera beside the SOPA controller on real Open vSwitch: elephants are found by their counters, moved, and let go."""
+"""Hedera with the SOPA controller on real Open vSwitch: elephants are found by their counters, moved, and released."""
 
 import re
 import time
@@ -162,7 +162,7 @@ def test_a_placed_elephant_moves_only_when_its_own_path_fails(hedera: Fabric) ->
     assert len(entries(hedera, "e0_0", 1)) == len(standing)
     assert len(entries(hedera, "e0_0", 3)) == 1
     assert len(PLACED.findall(log(hedera))) == 1
-    # a failure on its path: at once around it by SOPA's own entries, in the next round elsewhere
+    # a failure on its path: SOPA's own entries lead around it immediately, and the next round places it elsewhere
     core = tree.hops(SRC, DST, up)[2]
     hedera.dummy.set_port(tree.hops(SRC, DST, up)[1], tree.uplink_port(core.index), up=False)
     deadline = time.monotonic() + 10

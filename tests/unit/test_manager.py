@@ -84,7 +84,7 @@ def where(openflow: int, rest: int) -> list[object]:
 
 
 def _as_in_the_foreground() -> None:
-    """Whoever runs the tests by nohup, or in a script's background, has had these ignored, and children inherit that."""
+    """Restore the signals that nohup, or a background job of a script, has set to be ignored: children inherit that."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
 

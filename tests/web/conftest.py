@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
+from selenium.webdriver import Chrome
 
-from tests.helpers.browser import Page
+from tests.helpers.browser import Page, chromium
 from tests.helpers.fabrics import Fabric, running
-
-CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")  # Debian's, by scripts/install.sh
-ARGUMENTS = (
-    "--headless=new",
-    "--no-sandbox",  # it does not start as root otherwise; all that it opens is our own page
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(scope="session")
 def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     """The browser, with a profile of its own."""
-    options = ChromeOptions()
-    options.binary_location = str(CHROMIUM)
-    for argument in (*ARGUMENTS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(argument)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    missing = [str(file) for file in (CHROMIUM, DRIVER) if not file.exists()]
-    assert not missing, f"{' and '.join(missing)} not found: run `make install`"
-    chrome = Chrome(options=options, service=Service(str(DRIVER)))
+    chrome = chromium(tmp_path_factory.mktemp("profile"))
     yield chrome
     chrome.quit()
 

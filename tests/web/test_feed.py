@@ -1,4 +1,4 @@
-"""The feed: what it says, to whom, and that a slow page delays nobody; over real sockets where there are any."""
+"""The feed: its messages and their receivers, and that a slow page delays no other; over real sockets where there are any."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_agents_that_lag_are_named_the_latest_first() -> None:
     fabric.notifier.sessions |= {
         hosts[0]: session(fabric.state.version, None),
         hosts[1]: session(0, now - 5),
-        hosts[2]: session(0, now - 0.1),  # it has only just been told
+        hosts[2]: session(0, now - 0.1),  # its version was sent only just now
         hosts[3]: session(0, now - 9),
     }
     fabric.notifier.tell = lambda session, version, now: {"since": session.behind_since()}  # type: ignore[method-assign,assignment,return-value]
@@ -235,7 +235,7 @@ def test_who_is_no_page_is_cut_off(connect: Connect, small: tuple[str, Path]) ->
 
 
 class Counter:
-    """Makes messages that fill a socket at once, and counts them."""
+    """Messages that fill a socket immediately, and their number."""
 
     def __init__(self) -> None:
         self.made = 0

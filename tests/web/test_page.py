@@ -1,4 +1,4 @@
-"""What an operator sees and does on the live page of a running controller."""
+"""The live page of a running controller, as an operator sees and uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each message of the controller leads to, one by one; test_agent_properties.py has the sequences."""
+"""The effect of each message of the controller, one by one; test_agent_properties.py has the sequences."""
 
 from __future__ import annotations
 

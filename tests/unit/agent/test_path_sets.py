@@ -1,4 +1,4 @@
-"""What an agent computes by itself is what the controller says over REST."""
+"""The path sets that an agent computes are those that the controller returns over REST."""
 
 import random
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""The Grafana dashboard: what can be told without Grafana of whether it shows something, and says what that means."""
+"""The Grafana dashboard, checked without Grafana: its panels show something, and say what it means."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def texts(value: object) -> Iterator[str]:
 
 
 def data_sources(value: object) -> Iterator[dict[str, str]]:
-    """Whom any part of the dashboard asks."""
+    """Yield the data source of each part of the dashboard."""
     if isinstance(value, dict):
         if isinstance(its := value.get("datasource"), dict):
             yield its
@@ -89,7 +89,7 @@ def data_sources(value: object) -> Iterator[dict[str, str]]:
 
 
 def used(text: str) -> set[str]:
-    """The variables in a text, in either of Grafana's notations; ``{{label}}`` is none."""
+    """Return the variables in a text, in either of Grafana's notations; ``{{label}}`` is none."""
     return {first or second for first, second in re.findall(r"\$(?:(\w+)|\{(\w+)(?::\w+)?\})", text)}
 
 
@@ -104,7 +104,7 @@ def balanced(expr: str) -> bool:
 
 
 def calls(expr: str) -> set[str]:
-    """What is called in an expression: the names before an opening bracket."""
+    """Return the functions in an expression: the names before an opening bracket."""
     return set(re.findall(r"([A-Za-z_]\w*)\s*\(", bare(expr))) - OPERATORS
 
 

@@ -1,4 +1,4 @@
-"""What is in deploy/: systemd's own checks of the units, and the example files as the programs read them."""
+"""The files of deploy/: systemd's own checks of the units, and the example files as the programs read them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
     section = text.partition("[sopa]")[2]
     lines = re.findall(r"^#(\w+) = (.*)$", section, re.MULTILINE)
     assert {name for name, _ in lines} == {option.dest for option in options._OPTIONS}
-    # written out, the defaults are the defaults; an example, which is said to be one, is a value that is taken
+    # values given as defaults are the defaults, and values marked as examples are accepted
     file = tmp_path / "all.conf"
     file.write_text("[sopa]\n" + "\n".join(f"{name} = {value}" for name, value in lines) + "\n")
     shown, defaults = options.settings(parsed(file)), options.Settings()

@@ -119,7 +119,7 @@ def test_flows_within_a_rack_count_for_demand_and_are_not_placed() -> None:
 
 
 class Datapath:
-    """What Ryu's messages ask of a datapath."""
+    """The attributes that Ryu's messages need of a datapath."""
 
     from ryu.ofproto import ofproto_v1_3 as ofproto
     from ryu.ofproto import ofproto_v1_3_parser as ofproto_parser

@@ -1,4 +1,4 @@
-"""What is told of a failure from what arrived in short intervals."""
+"""Recovery from a failure, computed from the arrivals in short intervals."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_at_full_rate_no_host_has_sent_everything_before_the_run_ends(k: int, sc
     for numbers in by_host(plan).values():
         sizes = [plan.transfers[number].bytes or 0 for number in numbers]
         assert sum(sizes) >= int(link)
-        assert sum(sizes[:-1]) < link  # and none is planned that nobody would see
+        assert sum(sizes[:-1]) < link  # and none is planned that could not start
 
 
 @pytest.mark.parametrize("k", [4, 6, 8])

@@ -82,7 +82,7 @@ def test_a_plan_is_one_that_the_fabric_can_carry_out(name: str, k: int, seed: in
         assert transfer.src != transfer.dst
         assert transfer.bytes is None or transfer.bytes > 0
         assert 0 <= transfer.start < plan.seconds
-        # Whoever carries it out begins at the front: what a transfer waits for has to come before it.
+        # Backends start at the front: what a transfer waits for has to come before it.
         assert transfer.after is None or 0 <= transfer.after < number
         assert name not in BETWEEN_PODS or transfer.src.pod != transfer.dst.pod
     # What is recorded packet by packet has paths to choose from.

@@ -25,7 +25,7 @@ CHOICES = st.lists(st.integers(0, 999), max_size=40)
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    """What can happen to a controller and its switches; each time some, but not all of what follows happens, too."""
+    """Events at a controller and its switches. After each one some of its consequences happen, but not all."""
 
     K = 4
 

@@ -28,7 +28,7 @@ def forget_messages(fabric: MemoryFabric) -> None:
 
 
 def probed(fabric: MemoryFabric, switch: Switch) -> list[int]:
-    """Return the ports that a switch was told to send probes from, in order."""
+    """Return the ports from which a switch was requested to send probes, in order."""
     return [message.port for _, message in fabric.switches[switch].handled if isinstance(message, SendProbe)]
 
 

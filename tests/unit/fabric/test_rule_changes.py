@@ -1,4 +1,4 @@
-"""Which messages lead from the rules that a switch has to those that it should have, and in which order."""
+"""The messages that lead from the installed rules of a switch to the intended ones, and their order."""
 
 from __future__ import annotations
 

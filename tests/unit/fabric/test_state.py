@@ -210,7 +210,7 @@ def test_failures_are_what_is_observed_and_every_change_is_one_version() -> None
             assert changed == (dict(state.failures) != before)
             version += changed
             assert state.version == version
-            # the graph without what is broken, told in two ways
+            # the graph without what is broken, computed in two ways
             left = tree.graph()
             left.remove_nodes_from(map(tree.name, lost))
             for who, port in down:

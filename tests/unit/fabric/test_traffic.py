@@ -1,4 +1,4 @@
-"""What follows from port counters: rates of ports and links, and how evenly uplinks are used."""
+"""Results from port counters: rates of ports and links, and how evenly uplinks are used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RATE = MIN_BITS_PER_SECOND
 
 
 class Clock:
-    """A clock that goes on only when it is told to."""
+    """A clock that advances only when a test sets it."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -29,7 +29,7 @@ class Clock:
 
 
 class Measured:
-    """A fabric's traffic, told in the order in which things happen."""
+    """The traffic of a fabric, with one method for each event."""
 
     def __init__(self, k: int = 4) -> None:
         self.tree = FatTree(k)

@@ -1,4 +1,4 @@
-"""Who has yet to follow a version."""
+"""Confirmations of a version that are missing."""
 
 from sopa_ryu.fabric.version_tracker import VersionTracker
 

@@ -1,4 +1,4 @@
-"""Wiring: what counts as a wrong cable, for how long, and what is told about it."""
+"""Wiring: which cables count as wrong, for how long, and the report about them."""
 
 import random
 import time

@@ -1,4 +1,4 @@
-"""Packets around failures: whoever has a way left is reached, labelled or not, by what is drained only if there is no other."""
+"""Packets around failures: a host with a path left is reached, labelled or not; drained elements carry packets as a last resort."""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -67,13 +67,13 @@ def near(node: Host | Switch, pods: list[int]) -> bool:
 
 
 def fabric(failures: Failures) -> TableFabric:
-    """The fabric with the rules for those failures; what nobody at the port notices, goes on carrying packets."""
+    """Return the fabric with the rules for some failures. An element whose failure no port notices continues to carry packets."""
     noticed = [name for name, reason in failures.items() if reason in NOTICED]
     return TableFabric(failures.tree, fabric_rules(failures.tree, failures), dead=noticed)
 
 
 def climbing_and_falling(failures: Failures) -> "networkx.DiGraph[tuple[str, str]]":
-    """What is left of the fabric, once to go up by and once to come down by, with a way over but none back: no valleys."""
+    """Return the rest of the fabric as two layers, upwards and downwards, with edges only from the first to the second."""
     tree = failures.tree
     left: networkx.DiGraph[tuple[str, str]] = networkx.DiGraph()
     left.add_edges_from(((node, "up"), (node, "down")) for node in tree.graph())
@@ -87,7 +87,7 @@ def climbing_and_falling(failures: Failures) -> "networkx.DiGraph[tuple[str, str
 
 
 def crossed(tree: FatTree, way: list[str]) -> set[str]:
-    """The names of the switches on a way and of the links between them, to the host that it reaches."""
+    """Return the names of the switches on a path and of the links between them, to the host that it reaches."""
     return {*way, *(tree.name(tree.link(tree.node(here), tree.node(there))) for here, there in pairwise(way))}
 
 
@@ -174,7 +174,7 @@ RACKS = [f"e{pod}_{index}" for pod in range(8) for index in range(4)]
 @pytest.mark.parametrize("reason", ["down", Reason.DRAINED])
 def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason: str) -> None:
     above = [f"a{pod}_0" for pod in range(8)]
-    # a core switch: whoever is below it uses its other uplinks
+    # a core switch: the switches below it use their other uplinks
     assert cost(8, {"c0_1": reason}) == dict.fromkeys(above, WORD)
     # aggregation to core: so does the lower end; its peers keep off that core switch for that pod
     assert cost(8, {"a0_0-c0_1": reason}) == {"a0_0": WORD} | dict.fromkeys(above[1:], BOTH)
@@ -182,7 +182,7 @@ def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason
     edges = dict.fromkeys(RACKS[:4], WORD) | dict.fromkeys(RACKS[4:], BOTH)
     # edge to aggregation: the lower end uses its other uplinks; every other rack does so for that rack
     rack = {"e0_0": WORD} | dict.fromkeys(RACKS[1:], BOTH)
-    # through what is down no peer can get there; through what is drained it still may, but nobody asks it to
+    # through what is down no peer can get there; through what is drained it still may, but is not sent there
     peers = dict.fromkeys(above[1:], BOTH) if reason == "down" else {}
     assert cost(8, {"a0_0": reason}) == edges | peers
     assert cost(8, {"e0_0-a0_0": reason}) == rack | peers

@@ -1,4 +1,4 @@
-"""What the HTTP server bears from a client: in a process of its own, with short times."""
+"""The HTTP server with bad clients: in a process of its own, with short time limits."""
 
 from __future__ import annotations
 

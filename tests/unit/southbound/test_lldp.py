@@ -18,7 +18,7 @@ MANDATORY = [
 
 
 def written(*tlvs: lldp.LLDPBasicTLV) -> bytes:
-    """A frame of somebody else's, written by Ryu."""
+    """Return another sender's frame, written by Ryu."""
     made = packet.Packet()
     made.add_protocol(ethernet.ethernet("01:80:c2:00:00:0e", "00:1b:21:aa:bb:cc", 0x88CC))
     made.add_protocol(lldp.lldp([*tlvs, lldp.End()]))
@@ -149,7 +149,7 @@ def test_what_is_malformed_is_refused_with_the_reason(data: bytes, reason: str) 
 
 
 def outcome(data: bytes) -> Probe | None:
-    """What parse makes of any bytes: a probe in its bounds or None; anything but a ValueError fails the test."""
+    """Return the result of parsing any bytes: a probe in its bounds or None. Any exception but ValueError fails the test."""
     try:
         probe = parse(data)
     except ValueError:

@@ -90,7 +90,7 @@ class Session:
 
 
 class Fabric:
-    """A meter at work on a fabric all of whose switches are connected."""
+    """A poller at work on a fabric all of whose switches are connected."""
 
     def __init__(self, clock: Time, k: int = 4, interval: float = INTERVAL, link_mbit: float | None = None) -> None:
         self.clock = clock
@@ -103,7 +103,7 @@ class Fabric:
         clock.spawn(self.meter.rounds)
 
     def connect(self, switch: Switch, kilobits: dict[int, int] | None = None) -> Session:
-        """The switch connects, again perhaps, and gets its rules at once."""
+        """Connect a switch, possibly again; it has its rules immediately."""
         session = self.sessions[switch] = Session(self.clock, switch, kilobits)
         self.state.connected.add(switch)
         return session
@@ -113,7 +113,7 @@ class Fabric:
         self.state.connected.discard(switch)
 
     def questions(self, since: float = 0.0) -> list[tuple[float, Switch]]:
-        """When which switch was asked."""
+        """Return the time and the switch of each request."""
         told = ((at, session.switch) for session in self.sessions.values() for at in session.asked)
         return sorted(question for question in told if question[0] >= since)
 
@@ -218,7 +218,7 @@ def test_a_switch_that_disconnects_during_a_round_is_not_polled(clock: Time) -> 
 def test_a_controller_that_was_held_up_does_not_catch_up_in_a_burst(clock: Time) -> None:
     fabric = Fabric(clock)
     clock.run(INTERVAL)
-    clock.now += 7 * INTERVAL  # somebody else had the processor
+    clock.now += 7 * INTERVAL  # another green thread had the processor
     since = clock.now
     clock.run(INTERVAL)
     times = [at for at, _ in fabric.questions(since)]
@@ -314,7 +314,7 @@ def test_refusals_are_counted_and_the_switch_is_asked_again(clock: Time) -> None
     assert fabric.meter.traffic.totals(EDGE)
 
 
-# -- what they told ---------------------------------------------------------------------------------------------------
+# -- answers ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -393,7 +393,7 @@ def test_capacity_is_unknown_for_a_switch_that_is_away_or_does_not_say(clock: Ti
 
 
 def test_a_silent_switch_delays_no_other_with_real_green_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=lambda: 0.0))  # what is told stays fresh
+    monkeypatch.setattr(module, "Traffic", functools.partial(Traffic, clock=lambda: 0.0))  # answers stay fresh
     tree = FatTree(4)
     state = FabricState(tree, 1)
     state.connected.update(tree.switches())

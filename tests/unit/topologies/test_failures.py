@@ -1,4 +1,4 @@
-"""Which candidate paths a failure costs, held against the graph with the failed elements taken out."""
+"""The candidate paths that a failure excludes, compared with the graph without the failed elements."""
 
 import random
 

@@ -1,0 +1,104 @@
+"""Screenshots of the live page for docs/: as root, ``.venv/bin/python -m tests.web.pictures [healthy] [failed] [drained]``.
+
+Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from selenium.webdriver.common.keys import Keys
+
+from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.traffic.udp_stream import UdpStream
+from tests.helpers.browser import Page, chromium
+from tests.helpers.waiting import Containing, eventually
+from topologies import FatTree
+from topologies.lab.faults import set_silent
+from topologies.lab.isolation import isolated
+from topologies.lab.network import default_rate
+
+DOCS = Path(__file__).parents[2] / "docs"
+WIDTH, HEIGHT = 1280, 960
+PATIENCE = 120.0
+LOADS = (0.9, 0.6, 0.4, 0.2)
+"""Rates of the streams between pods, as shares of the rate of a link."""
+PAYLOAD = 1200
+
+
+@contextmanager
+def traffic(lab: SopaLab, rate_mbit: float) -> Iterator[None]:
+    """Send streams of several rates from a host of each pod to the next pod."""
+    hosts = list(lab.tree.hosts())
+    pod = len(hosts) // lab.tree.k
+    with ExitStack() as stack:
+        for number, load in enumerate(LOADS):
+            src, dst = hosts[number * pod], hosts[(number + 1) * pod % len(hosts) + 1]
+            per_second = max(1, round(load * rate_mbit * 1e6 / 8 / PAYLOAD))
+            stack.enter_context(UdpStream(lab.lab, src, dst, per_second, PAYLOAD))
+        yield
+
+
+def failures(lab: SopaLab) -> set[str]:
+    return {failure["name"] for failure in lab.controller.fabric()["failures"]}
+
+
+def healthy(lab: SopaLab, page: Page) -> None:
+    page.open()
+    eventually(lambda: page.run("return document.getElementById('healthy').hidden"), False, seconds=PATIENCE)
+
+
+def failed(lab: SopaLab, page: Page) -> None:
+    lab.lab.set_link("a0_0-c0_0", up=False)
+    set_silent(lab.lab, "e2_0-a2_1", "a2_1", True)
+    eventually(lambda: failures(lab), {"a0_0-c0_0", "e2_0-a2_1"}, seconds=PATIENCE)
+    page.open()
+    page.one("#source").send_keys("h0_0_2")
+    page.one("#destination").send_keys("h2_0_3", Keys.ENTER)
+    eventually(lambda: page.text("#paths-summary"), Containing("1 candidate path of 4"))
+
+
+def drained(lab: SopaLab, page: Page) -> None:
+    lab.controller.change("PUT", "/drains/a3_0-c0_1")
+    page.open()
+    page.one("#token").send_keys(lab.controller.token_file.read_text().strip())
+    page.one("#operator [type=submit]").click()
+    page.one("#name").send_keys("c1_0", Keys.ENTER)
+    eventually(lambda: page.text("#chosen button"), "Drain c1_0")
+    page.one("#chosen button").click()
+    eventually(lambda: page.text("#outcome"), "c1_0 is drained.")
+
+
+PICTURES: dict[str, tuple[int, Callable[[SopaLab, Page], None]]] = {
+    "healthy": (8, healthy),
+    "failed": (4, failed),
+    "drained": (4, drained),
+}
+
+
+def take(name: str) -> int:
+    """Write ``docs/page-NAME.png``."""
+    k, prepare = PICTURES[name]
+    tree = FatTree(k)
+    rate = default_rate(tree)
+    with ExitStack() as stack:
+        profile = stack.enter_context(tempfile.TemporaryDirectory())
+        lab = stack.enter_context(SopaLab(tree, rate, say=print))
+        driver = chromium(Path(profile))
+        stack.callback(driver.quit)
+        stack.enter_context(traffic(lab, rate))
+        page = Page(driver, lab.url)
+        page.size(WIDTH, HEIGHT)
+        page.scheme("light")
+        prepare(lab, page)
+        eventually(lambda: len(set(page.names(".links [data-link]", "step")) - {"", "-1", "0"}), seconds=PATIENCE)
+        assert driver.save_screenshot(DOCS / f"page-{name}.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(any(isolated(lambda name=name: take(name)) for name in sys.argv[1:] or PICTURES))
