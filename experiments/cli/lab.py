@@ -79,6 +79,8 @@ def lab(
         )
         # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
         os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
+        # where this command is, if `make install` has not linked it
+        os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         with its:
             console.print(
                 f"k={k}: {tree.switch_count} switches and {tree.host_count} hosts at "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +26,8 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
         "link a0_0 c0_0 down\nsh sleep 0.5; sopa status --json\n"
     )
     command = [*SOPA, "lab", "--k", "2", "--script", str(script)]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    pipe, unlinked = subprocess.PIPE, {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+    both = [subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=unlinked) for _ in range(2)]
     for one in both:
         out, errors = one.communicate(timeout=120)
         assert one.returncode == 0, errors

@@ -5,12 +5,14 @@ Each is the page of a lab with controller, agents and traffic. Look at them befo
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
 from experiments.emulation.sopa_lab import SopaLab
@@ -28,6 +30,8 @@ PATIENCE = 120.0
 LOADS = (0.9, 0.6, 0.4, 0.2)
 """Rates of the streams between pods, as shares of the rate of a link."""
 PAYLOAD = 1200
+STEPS = 4
+"""Number of different loads of links that a picture shows."""
 
 
 @contextmanager
@@ -50,6 +54,7 @@ def failures(lab: SopaLab) -> set[str]:
 def healthy(lab: SopaLab, page: Page) -> None:
     page.open()
     eventually(lambda: page.run("return document.getElementById('healthy').hidden"), False, seconds=PATIENCE)
+    eventually(lambda: {"-1", "0"} & {*page.names(".links [data-link^='a0_']", "step")}, set(), seconds=PATIENCE)
 
 
 def failed(lab: SopaLab, page: Page) -> None:
@@ -68,9 +73,12 @@ def drained(lab: SopaLab, page: Page) -> None:
     page.one("#token").send_keys(lab.controller.token_file.read_text().strip())
     page.one("#operator [type=submit]").click()
     page.one("#name").send_keys("c1_0", Keys.ENTER)
-    eventually(lambda: page.text("#chosen button"), "Drain c1_0")
+    eventually(lambda: page.text("#chosen button"), Containing("Drain c1_0"))
     page.one("#chosen button").click()
     eventually(lambda: page.text("#outcome"), "c1_0 is drained.")
+    eventually(lambda: page.state("c1_0"), "drained")
+    eventually(lambda: page.text("#fact-agents"), f"{lab.tree.host_count} of {lab.tree.host_count}")
+    eventually(lambda: set(page.names(".links [data-link$='c1_0']", "step")), {"0"}, seconds=PATIENCE)
 
 
 PICTURES: dict[str, tuple[int, Callable[[SopaLab, Page], None]]] = {
@@ -95,8 +103,13 @@ def take(name: str) -> int:
         page.size(WIDTH, HEIGHT)
         page.scheme("light")
         prepare(lab, page)
-        eventually(lambda: len(set(page.names(".links [data-link]", "step")) - {"", "-1", "0"}), seconds=PATIENCE)
-        assert driver.save_screenshot(DOCS / f"page-{name}.png")
+        eventually(
+            lambda: len(set(page.names(".links [data-link]", "step"))), lambda steps: steps >= STEPS, seconds=PATIENCE
+        )
+        screenshot = Image.open(io.BytesIO(driver.get_screenshot_as_png())).convert("RGB")
+        # a third of the size; unlike the usual palette it keeps the colours of thin lines
+        small = screenshot.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+        small.save(DOCS / f"page-{name}.png", optimize=True)
     return 0
 
 
