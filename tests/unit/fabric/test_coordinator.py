@@ -15,9 +15,8 @@ from sopa_ryu.fabric.messages import (
     SendProbe,
 )
 from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, Phase
-from tests.models.memory_fabric import MemoryFabric, place_of
+from tests.models.memory_fabric import HOLD_SECONDS, MemoryFabric, place_of
 from tests.models.memory_switch import Answered
-from tests.models.simulated_fabric import HOLD_SECONDS
 from topologies.failures import Reason
 
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
