@@ -74,7 +74,7 @@ class SopaController(app_manager.RyuApp):
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        tokens = Tokens(settings.state_dir)
+        tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.rest = RestApplication(self, tokens, self.channel.serve, pages=served, sockets=sockets)
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []

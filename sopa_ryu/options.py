@@ -34,6 +34,7 @@ class Settings:
     tls: tuple[Path, Path] | None = None
     stats_interval: float = 5.0
     link_mbit: float | None = None
+    host_tokens_only: bool = False
 
 
 def _number_or_text(value: object) -> object:
@@ -122,6 +123,12 @@ _OPTIONS = [
         help="certificate, in PEM, for REST, page and the agents' channel, which then use TLS only (default: none)",
     ),
     cfg.StrOpt("tls-key", metavar="FILE", help="its private key, in PEM"),
+    cfg.BoolOpt(
+        "host-tokens-only",
+        default=Settings.host_tokens_only,
+        help="accept an agent only with the token of its host, which sopa token derives from agent-secret in the state directory; "
+        "agent-token, which opens the channel of every host, is rejected then (default: both are accepted)",
+    ),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -188,6 +195,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
         stats_interval=group.stats_interval,
         link_mbit=group.link_mbit,
+        host_tokens_only=group.host_tokens_only,
     )
 
 

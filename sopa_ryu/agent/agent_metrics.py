@@ -11,8 +11,9 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from sopa_ryu.agent.agent_options import AgentError
-from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.mending import Part
+from sopa_ryu.agent.supervisor import Supervisor
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -21,6 +22,7 @@ REQUEST_SECONDS = 10.0
 UNLABELLED = (
     Reason.NOT_IPV4,
     Reason.OUTSIDE,
+    Reason.FORWARDED,
     Reason.NO_PATH,
     Reason.NO_TABLE,
     Reason.MALFORMED,
@@ -35,10 +37,10 @@ class AgentMetrics:
 
     Parameters
     ----------
-    agents : sequence of HostAgent
+    agents : sequence of Supervisor
     """
 
-    def __init__(self, agents: Sequence[HostAgent]) -> None:
+    def __init__(self, agents: Sequence[Supervisor]) -> None:
         self._agents = list(agents)
         self._reading = threading.Lock()
 
@@ -66,38 +68,53 @@ class AgentMetrics:
         version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
         connected = _gauge("connected", "1 while the channel to the controller is open, otherwise 0.")
         cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
-        for agent in self._agents:
-            its = agent.follower
-            labels = [str(agent.interface)]
-            info.add_metric(
-                labels,
-                {
-                    "address": str(its.address),
-                    "carrier": str(agent.options.carrier),
-                    "policy": its.policy.option_name,
-                },
-            )
-            version.add_metric(labels, its.view.version if its.view else 0)
-            connected.add_metric(labels, its.connected)
-            cut_off.add_metric(labels, its.cut_off)
-            swaps.add_metric(labels, its.swaps)
-            refused.add_metric(labels, its.refused)
-            counted = agent.labeller.counted
-            packets = counted.by_reason()
-            for reason in UNLABELLED:
-                unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
-            trains.add_metric(labels, packets[Reason.GSO])
-            untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
-            for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
-                options.add_metric([*labels, result.name.lower()], packets[result])
-            if its.view is not None:
-                for label, count in counted.by_path(its.view.failures.tree.half).items():
-                    paths.add_metric([*labels, *map(_hop, label)], count)
-        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, untracked, options]
+        in_force = _gauge(
+            "in_force", "1 while the interface is there and the program that labels is on it, otherwise 0."
+        )
+        mended = _counter("mended", "Changes by other programs that were put right, by what they had changed.", "what")
+        wrong = _gauge("wrong", "1 while that is not as labelling needs it, otherwise 0.", "what")
+        for supervisor in self._agents:
+            labels = [str(supervisor.interface)]
+            for part in Part:
+                mended.add_metric([*labels, str(part)], supervisor.mended[part])
+            with supervisor.reading:
+                agent, keeper = supervisor.agent, supervisor.keeper
+                in_force.add_metric(labels, keeper is not None and keeper.found.is_set())
+                connected.add_metric(labels, agent is not None and agent.follower.connected)
+                if agent is None or keeper is None:
+                    continue
+                for part in Part:
+                    wrong.add_metric([*labels, str(part)], part in keeper.wrong)
+                its = agent.follower
+                info.add_metric(
+                    labels,
+                    {
+                        "address": str(its.address),
+                        "carrier": str(agent.options.carrier),
+                        "policy": its.policy.option_name,
+                    },
+                )
+                version.add_metric(labels, its.view.version if its.view else 0)
+                cut_off.add_metric(labels, its.cut_off)
+                swaps.add_metric(labels, its.swaps)
+                refused.add_metric(labels, its.refused)
+                counted = agent.labeller.counted
+                packets = counted.by_reason()
+                for reason in UNLABELLED:
+                    unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
+                trains.add_metric(labels, packets[Reason.GSO])
+                untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
+                for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
+                    options.add_metric([*labels, result.name.lower()], packets[result])
+                if its.view is not None:
+                    for label, count in counted.by_path(its.view.failures.tree.half).items():
+                        paths.add_metric([*labels, *map(_hop, label)], count)
+        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, untracked, options,
+                in_force, mended, wrong]  # fmt: skip
 
 
 @contextmanager
-def metrics_served(agents: Sequence[HostAgent], host: str, port: int) -> Iterator[None]:
+def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterator[None]:
     """Answer ``GET /metrics`` on a port, from a thread, until the context ends.
 
     Raises
@@ -133,5 +150,5 @@ def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
     return CounterMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])
 
 
-def _gauge(name: str, text: str) -> GaugeMetricFamily:
-    return GaugeMetricFamily(f"sopa_agent_{name}", text, labels=["interface"])
+def _gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])

@@ -12,6 +12,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel.host_tokens import token_of
 
 CHANNEL = "/sopa/v1/agents/"
 
@@ -40,11 +41,13 @@ class Options:
     carrier : Carrier
         Where the label is written.
     token_file : Path, optional
-        The token for the controller's channel; read at each connection.
+        The token for the controller's channel, or lines of addresses and tokens; read at each connection.
     ca_file : Path, optional
         The authorities, in PEM, that may have signed the certificate of a controller with an https URL; the system's by default.
     parameter : int
         The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
+    wait : bool
+        At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always waited for.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
     """
@@ -60,6 +63,7 @@ class Options:
     ca_file: Path | None = None
     metrics: tuple[str, int] | None = None
     parameter: int = 0
+    wait: bool = False
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""
@@ -70,14 +74,15 @@ class Options:
         except (OSError, ssl.SSLError) as error:
             raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
 
-    def headers(self) -> dict[str, str]:
-        """Return the headers of a request for the channel; `AgentError` if the token cannot be read."""
+    def headers(self, address: IPv4Address) -> dict[str, str]:
+        """Return the headers of a request for a host's channel; `AgentError` if it has no token, or that cannot be read."""
         if self.token_file is None:
             return {}
         try:
-            return {"Authorization": f"Bearer {self.token_file.read_text(encoding='ascii').strip()}"}
-        except (OSError, UnicodeDecodeError) as error:
+            token = token_of(self.token_file.read_text(encoding="ascii"), address)
+        except (OSError, UnicodeDecodeError, ValueError) as error:
             raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
+        return {"Authorization": f"Bearer {token}"}
 
     def channel(self, address: IPv4Address) -> str:
         """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""

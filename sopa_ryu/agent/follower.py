@@ -108,6 +108,15 @@ class Follower:
         self.connected, self._reported = True, False
         self._retry_seconds = MIN_RETRY_SECONDS
 
+    def leave(self) -> None:
+        """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
+        LOG.warning(
+            "%s: disconnected from controller %s until packets are labelled again; sopa agents --missing lists this host",
+            self.address,
+            self.controller,
+        )
+        self.connected = False
+
     def disconnect(self, problem: str) -> float:
         """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
 

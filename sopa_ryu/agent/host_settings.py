@@ -10,7 +10,10 @@ The saved settings are in one state file per network namespace, ``netns-<cookie>
 namespace's and several agents may work in it: the last one to leave puts it back. Each has a lock on its interface; an
 entry whose lock is free was left by a killed agent, and its saved values are kept, never replaced by what that agent
 had set. A value that another program has changed meanwhile stays. Files of another boot, and entries of an interface
-that has gone, are ignored.
+that has gone, are ignored; the entry of one that is away stays, for its return.
+
+While the agent works, `HostSettings.changed` finds what another program has changed, and `HostSettings.mend` sets it again.
+The value that was found is then the one to be put back: it is newer than the one that was saved.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.netns import cookie, inside
+from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
 
 __all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
@@ -128,16 +132,67 @@ class HostSettings:
                 raise
             self._saved = saved
             try:
-                _write_reordering(self.fr_threshold)
-                link_attributes.write_segments(self._ifindex, SEGMENTS)
-                for index, mtu in mtus.items():
-                    link_attributes.write_mtu(index, mtu)
+                self._write(mtus)
             except (OSError, NetlinkError) as error:
                 self.restore()
                 raise SettingsError(f"cannot change the settings of {self.ifname}: {error} (run as root?)") from error
             except BaseException:  # a signal
                 self.restore()
                 raise
+
+    def changed(self) -> dict[Part, str]:
+        """Return what another program has changed since it was set: for each part, what it is now and what it has to be.
+
+        Raises
+        ------
+        SettingsError
+            If the interface or the saved settings cannot be read.
+        """
+        found: dict[Part, str] = {}
+        try:
+            with inside(self.netns):
+                threshold, segments = _read_reordering(), link_attributes.segments(self._ifindex)
+                if threshold != self.fr_threshold:  # another agent of the namespace may have set its own
+                    with self._state() as state:
+                        if threshold not in state["tcp_reordering"]["written"]:
+                            found[Part.REORDERING] = (
+                                f"net.ipv4.tcp_reordering was set to {threshold} instead of {self.fr_threshold}"
+                            )
+                if segments != SEGMENTS:
+                    found[Part.SEGMENTS] = f"gso_max_segs of {self.ifname} was set to {segments} instead of {SEGMENTS}"
+                if self.overhead:
+                    with self._state() as state:
+                        wanted, _ = self._plan_mtus(_mtus(state["interfaces"][self.ifname]))
+                    if wanted:
+                        names = ", ".join(
+                            f"{socket.if_indextoname(index)} (must be {mtu})" for index, mtu in wanted.items()
+                        )
+                        found[Part.MTU] = f"the MTU, which has to leave room for the option, was changed at {names}"
+        except (OSError, NetlinkError, KeyError, TypeError) as error:
+            raise SettingsError(f"the settings of {self.ifname} cannot be read: {error}") from error
+        return found
+
+    def mend(self) -> None:
+        """Save what another program has set meanwhile, as that which is to be put back, and set again what labelling needs.
+
+        Raises
+        ------
+        SettingsError
+            If it cannot be saved or changed.
+        """
+        try:
+            with inside(self.netns):
+                with self._state() as state:
+                    mtus = self._save(state)
+                self._write(mtus)
+        except (OSError, NetlinkError) as error:
+            raise SettingsError(f"cannot change the settings of {self.ifname}: {error}") from error
+
+    def _write(self, mtus: dict[int, int]) -> None:
+        _write_reordering(self.fr_threshold)
+        link_attributes.write_segments(self._ifindex, SEGMENTS)
+        for index, mtu in mtus.items():
+            link_attributes.write_mtu(index, mtu)
 
     def restore(self) -> None:
         """Put the interface's settings back, the namespace's too if this is its last agent, and unlock it. May be repeated."""
@@ -146,8 +201,9 @@ class HostSettings:
             return
         try:
             with inside(self.netns), saved.state() as state:
-                mine = state["interfaces"].pop(self.ifname, None)
+                mine = state["interfaces"].get(self.ifname)
                 if mine and link_attributes.alive(mine["ifindex"]):
+                    del state["interfaces"][self.ifname]
                     if link_attributes.segments(mine["ifindex"]) == SEGMENTS:
                         link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
                     now = link_attributes.mtus(mine["ifindex"])
@@ -155,7 +211,7 @@ class HostSettings:
                         if now.get(index) == written:
                             link_attributes.write_mtu(index, original)
                 reordering = state["tcp_reordering"]
-                if reordering and not any(saved.is_locked(name) for name in state["interfaces"]):
+                if reordering and not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
                     if _read_reordering() in reordering["written"]:
                         _write_reordering(reordering["original"])
                     state["tcp_reordering"] = None
@@ -187,23 +243,39 @@ class HostSettings:
             "original": before["original"] if now in before["written"] else now,
             "written": sorted({*before["written"], self.fr_threshold}),
         }
-        now, mine = link_attributes.segments(self._ifindex), state["interfaces"].get(self.ifname)
-        if mine is None or mine["ifindex"] != self._ifindex:  # none, or of an interface that had this name before
-            mine = {"gso_max_segs": now, "clsact_added": False}
+        now, mac = link_attributes.segments(self._ifindex), link_attributes.mac(self._ifindex)
+        mine = self._left(state, mac) or {"gso_max_segs": now, "clsact_added": False}
         if now != SEGMENTS:
             mine["gso_max_segs"] = now
         wanted, saved_mtus = self._plan_mtus(_mtus(mine))
         state["interfaces"][self.ifname] = {
             **mine,
             "ifindex": self._ifindex,
+            "mac": mac,
             "pid": os.getpid(),
             "mtus": {str(index): pair for index, pair in saved_mtus.items()},
         }
         return wanted
 
+    def _left(self, state: State, mac: str) -> State | None:
+        """Return what was saved for this interface and has not been put back; None if there is nothing.
+
+        An interface that was in another namespace meanwhile has the settings that it left with, and no qdisc, and can have got
+        another index. Another interface of the same name has another MAC address.
+        """
+        left: State | None = state["interfaces"].get(self.ifname)
+        if left is None or left["ifindex"] == self._ifindex:
+            return left
+        if left.get("mac") != mac:
+            return None
+        own = left.get("mtus", {}).get(str(left["ifindex"]))
+        return {**left, "clsact_added": False, "mtus": {str(self._ifindex): own} if own else {}}
+
     def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
-        """Return the MTUs to set, and those to put back, given the ones that a killed agent has left."""
+        """Return the MTUs to set, and those to put back, given the ones that an agent has set."""
         now = link_attributes.mtus(self._ifindex)
+        if not self.overhead:  # of no concern, but for what a killed agent with the other carrier has left
+            now = {index: mtu for index, mtu in now.items() if index in (self._ifindex, *left)}
         own = {index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()}
         self.fabric_mtu = own[self._ifindex]
         limit = self.fabric_mtu - self.overhead

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel import libbpf, link_attributes, tc
 from sopa_ryu.agent.kernel.build import EGRESS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import AttachError
@@ -42,9 +42,14 @@ def _filters_left(ifindex: int) -> bool:
         return any(True for parent in _CLSACT_PARENTS for _ in route.get_filters(index=ifindex, parent=parent))
 
 
+def _there_id(ifindex: int, point: Point) -> int | None:
+    """Return the id of the program in our place, in the calling thread's network namespace."""
+    return tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+
+
 def _there(ifindex: int, point: Point) -> tuple[int | None, str]:
-    """Return the id and the name of the program in our place, in the calling thread's network namespace."""
-    identifier = tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+    """Return the id and the name of that program."""
+    identifier = _there_id(ifindex, point)
     return identifier, "" if identifier is None else libbpf.program_name(identifier)
 
 
@@ -107,6 +112,7 @@ class Labeller:
         self._owns_clsact = owns_clsact
         self._on_clsact = on_clsact or (lambda added: None)
         self._ifindex = 0
+        self._attached: dict[Point, int] = {}
         self._object = libbpf.Object(object_file or _OBJECTS[carrier], {"flows": flows})
 
     def __enter__(self) -> Labeller:
@@ -139,8 +145,7 @@ class Labeller:
             its = self._object
             self.tables = PathTables(its.map_fd(_TABLES_MAP), its.map_fd(_ACTIVE_MAP))
             self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
-            if self.carrier is Carrier.OPTION:
-                libbpf.update(its.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", self.fabric_mtu))
+            self.follow_mtu(self.fabric_mtu)
         except BaseException:
             self._object.close()
             raise
@@ -189,8 +194,26 @@ class Labeller:
                     tc.attach(
                         self._ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
                     )
+                    self._attached[point] = _there(self._ifindex, point)[0] or 0
                 elif there[point]:  # of a predecessor with the other carrier
                     tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+
+    def is_attached(self) -> bool:
+        """Return True if what `attach` has attached is still there, and False if another program has removed or replaced it.
+
+        Raises
+        ------
+        AttachError
+            If the kernel refuses the question.
+        """
+        with inside(self.netns):
+            return all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
+
+    def follow_mtu(self, fabric_mtu: int) -> None:
+        """Note another MTU of the fabric, in bytes (`Carrier.OPTION`)."""
+        self.fabric_mtu = fabric_mtu
+        if self.carrier is Carrier.OPTION:
+            libbpf.update(self._object.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", fabric_mtu))
 
     def _own(self, point: Point) -> bool:
         """Return True if a predecessor's program is there; `AttachError` if it is a foreign one."""
@@ -205,7 +228,10 @@ class Labeller:
 
     def detach(self) -> None:
         """Stop labelling: remove our filters, and clsact if an agent added it and no other filter uses it. May be repeated."""
+        self._attached.clear()
         with inside(self.netns):
+            if not link_attributes.alive(self._ifindex):
+                return  # its filters went with it
             for point, names in _OURS.items():
                 if _there(self._ifindex, point)[1] in names:
                     tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)

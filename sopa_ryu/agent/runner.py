@@ -11,9 +11,9 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
-from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.host_agent import HostAgent, host_agent
+from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.runtime.limits import allow_files
 
 LOG = logging.getLogger("sopa.agent")
@@ -22,7 +22,7 @@ MAX_THREADS = 64
 
 
 def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
-    """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back.
+    """Label interfaces until SIGTERM, SIGINT or SIGHUP, then put everything back. One that goes meanwhile is waited for.
 
     Parameters
     ----------
@@ -37,28 +37,33 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
 
     Raises
     ------
-    AgentError, SettingsError, BpfError, NetnsError
-        If an interface cannot be taken, or the metrics' port; what was changed is put back first.
+    AgentError, SettingsError, BpfError
+        If an interface cannot be taken (unless it is away, with `Options.wait`), or the metrics' port; what was changed is put
+        back first.
     """
     allow_files()  # a host's maps and programs are some twenty
-    agents: list[HostAgent] = []
+    supervisors: list[Supervisor] = []
     taken = ExitStack()
     received = 0
     try:
         with _signals_raise():
             for interface in interfaces:
+                supervisor = Supervisor(interface, options)
                 taken.push(_reports_failure(interface))
-                agents.append(taken.enter_context(host_agent(interface, options)))
+                taken.callback(supervisor.release)
+                if not supervisor.take() and not options.wait:
+                    raise AgentError(f"{supervisor.away}; with --wait the agent waits until it is there")
+                supervisors.append(supervisor)
             if options.metrics is not None:
-                taken.enter_context(metrics_served(agents, *options.metrics))
-            received = asyncio.run(_run_all(agents))
+                taken.enter_context(metrics_served(supervisors, *options.metrics))
+            received = asyncio.run(_run_all(supervisors))
     except _Ended as ended:
         received = ended.signum
     finally:
         with _signals_ignored():
             taken.close()
-            if agents:
-                LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(agents))
+            if supervisors:
+                LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(supervisors))
     return 0 if received == signal.SIGINT else 128 + received
 
 
@@ -75,7 +80,7 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
     return report
 
 
-async def _run_all(agents: Sequence[HostAgent]) -> int:
+async def _run_all(agents: Sequence[Supervisor]) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(min(MAX_THREADS, len(agents)), thread_name_prefix="swap"))
     ended: asyncio.Future[int] = loop.create_future()

@@ -13,6 +13,7 @@ from sopa_ryu.cli.maintenance import drain, restore
 from sopa_ryu.cli.parser import parser
 from sopa_ryu.cli.query import agents, failures, paths, status, wiring
 from sopa_ryu.cli.rules import rules
+from sopa_ryu.cli.token import token
 from sopa_ryu.cli.watch import watch
 
 
@@ -45,6 +46,7 @@ def main() -> None:
     On one machine:    sopa demo                          a measured demonstration
                        sopa lab                           a fabric with a prompt
     On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
+    Their tokens:      sopa token h0_0_2                  on the controller's machine
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
@@ -59,7 +61,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    agent, agents, completion, drain, failures, parser, paths, restore, rules, status, watch, wiring,
+    agent, agents, completion, drain, failures, parser, paths, restore, rules, status, token, watch, wiring,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

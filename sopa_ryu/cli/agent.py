@@ -34,7 +34,8 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
     "--token-file",
     envvar="SOPA_AGENT_TOKEN_FILE",
     type=click.Path(dir_okay=False, path_type=Path),
-    help=f"The agent token: a copy of agent-token in the controller's --sopa-state-dir. Default: {TOKEN_FILE} if it exists.",
+    help="The token of each host, as sopa token prints it; or the agent token of all hosts, agent-token in the controller's "
+    f"--sopa-state-dir. Default: {TOKEN_FILE} if it exists.",
 )
 @click.option(
     "--ca-file",
@@ -46,6 +47,8 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
               help="With --policy flowlet: the pause after which a flow's next packet takes another path.")  # fmt: skip
 @click.option("--flowcell", type=click.IntRange(1, 1 << 40), default=65536, show_default=True, metavar="BYTES",
               help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
+@click.option("--wait", is_flag=True,
+              help="At the start, wait for an interface that is missing or has no address of the fabric.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
               help="Serve Prometheus metrics of these interfaces at /metrics on this port. Default: off.")  # fmt: skip
 @click.option("--metrics-host", envvar="SOPA_AGENT_METRICS_HOST", default="127.0.0.1", show_default=True, metavar="ADDRESS",
@@ -63,6 +66,7 @@ def agent(
     ca_file: Path | None,
     flowlet_gap: float,
     flowcell: int,
+    wait: bool,
     metrics_port: int | None,
     metrics_host: str,
 ) -> None:
@@ -71,8 +75,10 @@ def agent(
     The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
     attaches a program at the interface's tc egress that writes the next path into every packet. It raises TCP's
     fast-retransmit threshold and switches off bursts (gso_max_segs 1). Both are put back when it ends, after SIGKILL at its next
-    start. Without a controller it keeps its last path sets. Without a path, packets go out unlabelled, and the switches
-    distribute them by a hash per flow.
+    start. What another program changes there meanwhile is put right and logged; while labels are not written, the agent leaves the
+    controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
+    keeps its last path sets. Without a path, packets go out unlabelled, and the switches
+    distribute them by a hash per flow; so do packets that the host passes on for containers and virtual machines.
 
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
@@ -108,6 +114,7 @@ def agent(
         ca_file,
         (metrics_host, metrics_port) if metrics_port is not None else None,
         parameters.get(chosen, 0),
+        wait,
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

@@ -8,15 +8,17 @@ import os
 import secrets
 import stat
 from http import HTTPStatus
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from webob import Request
 
+from sopa_ryu.channel.host_tokens import host_token
 from sopa_ryu.rest.operations import Problem
 
 LOG = logging.getLogger("sopa.rest")
 
-OPERATORS, AGENTS = "token", "agent-token"
+OPERATORS, AGENTS, SECRET = "token", "agent-token", "agent-secret"
 _BYTES = 32
 _REALM = {"WWW-Authenticate": 'Bearer realm="sopa"'}
 
@@ -26,12 +28,17 @@ class TokenError(RuntimeError):
 
 
 class Tokens:
-    """The operator token, which write requests need, and the agent token, which the channel needs; the operator token opens both.
+    """The operator token, which write requests need, and those that an agent's channel needs; the operator token opens both.
+
+    An agent's channel is opened by the token of its host, which is derived from the fabric's secret (`host_tokens`), and by the
+    agent token, which is good for every host.
 
     Parameters
     ----------
     directory : Path
-        It has the files ``token`` and ``agent-token``, which the first start creates.
+        It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
+    host_tokens_only : bool
+        The agent token opens nothing.
 
     Raises
     ------
@@ -39,20 +46,29 @@ class Tokens:
         If a file exists but is empty, or other users than its owner can read it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, host_tokens_only: bool = False) -> None:
         self.directory = directory
+        self._host_tokens_only = host_tokens_only
         self._operators = _read_or_make(directory / OPERATORS)
         self._agents = _read_or_make(directory / AGENTS)
+        self._secret = _read_or_make(directory / SECRET)
 
     def check_operator(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the operator token."""
         self._check(request, [self._operators], OPERATORS, "write requests need")
 
-    def check_agent(self, request: Request) -> None:
-        """Raise `Problem` (401) unless the request has the agent token or the operator token."""
-        self._check(request, [self._agents, self._operators], AGENTS, "the agents' channel needs")
+    def check_agent(self, request: Request, address: IPv4Address) -> None:
+        """Raise `Problem` (401) unless the request has the host's own token, a valid agent token or the operator token."""
+        own = host_token(self._secret, address) if self._secret else None
+        if self._host_tokens_only:
+            found = f"sopa token {address} prints it, from"
+            self._check(request, [own, self._operators], SECRET, "the agents' channel needs", found)
+        else:
+            self._check(request, [own, self._agents, self._operators], AGENTS, "the agents' channel needs")
 
-    def _check(self, request: Request, tokens: list[str | None], file: str, what: str) -> None:
+    def _check(
+        self, request: Request, tokens: list[str | None], file: str, what: str, found: str = "the token is in"
+    ) -> None:
         where = self.directory / file
         known = [token.encode() for token in tokens if token]
         if not known:
@@ -66,7 +82,7 @@ class Tokens:
         if kind.lower() != "bearer" or not any(hmac.compare_digest(sent, token) for token in known):
             raise Problem(
                 HTTPStatus.UNAUTHORIZED,
-                f"{what} the header Authorization: Bearer TOKEN; the token is in {where} on the controller's host",
+                f"{what} the header Authorization: Bearer TOKEN; {found} {where} on the controller's host",
                 _REALM,
             )
 

@@ -168,7 +168,7 @@ class RestApplication:
             raise _not_allowed(request, ["GET"])
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
-        self._tokens.check_agent(request)
+        self._tokens.check_agent(request, self._resources.tree.ip(host))
         try:
             return self._agents(request.environ, start_response, host)
         except ClaimError as error:

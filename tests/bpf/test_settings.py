@@ -177,3 +177,36 @@ def test_a_full_disk_stops_the_agent_before_any_change(pair: Pair, tmp_path: Pat
             assert (reordering(pair), segments(pair)) == (10, 1)
     finally:
         subprocess.run(["umount", tmp_path], check=True)
+
+
+# -- the MTU of other interfaces -------------------------------------------------------------------------------------------
+
+
+def mtus(pair: Pair) -> dict[str, int]:
+    """The MTU of every interface of the host."""
+    return {link["ifname"]: link["mtu"] for link in json.loads(pair.on_host("ip -d -j link show"))}
+
+
+@pytest.mark.parametrize("overhead", [0, 4])
+def test_only_what_is_on_top_of_the_interface_in_its_namespace_has_its_mtu_changed(
+    pair: Pair, make: Make, overhead: int
+) -> None:
+    index = json.loads(pair.on_host("ip -j link show host0"))[0]["ifindex"]
+    for command in (
+        # the peer of a veth has, in its own namespace, the index that host0 has here
+        f"ip link add other mtu 9000 type veth peer name far0 netns {Path(pair.peer).name} index {index + 50}",
+        f"ip link add index {index + 50} name here1 mtu 9000 type veth peer name here2",
+        "ip link set here2 mtu 9000",
+        "ip link add link host0 name mac0 mtu 9000 type macvlan",
+        "ip link add link mac0 name mac1 mtu 8000 type macvlan",
+    ):
+        pair.on_host(command)
+    before = mtus(pair)
+    with make("here1", overhead=overhead) as settings:
+        assert settings.fabric_mtu == 9000
+        # neither here2, whose lower interface here1 is by name only, nor other, whose peer has that index elsewhere
+        assert mtus(pair) == before | {"here1": 9000 - overhead}
+    assert mtus(pair) == before
+    with make(overhead=overhead):
+        assert mtus(pair) == before | {"host0": 9000 - overhead, "mac0": 9000 - overhead}
+    assert mtus(pair) == before

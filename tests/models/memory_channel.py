@@ -35,6 +35,10 @@ class MemoryChannel:
         self.open = False
         self._messages.put_nowait(None)
 
+    async def close(self, code: int, reason: str) -> None:
+        """End the connection from the agent's side."""
+        self.cut()
+
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while self.open:
             text = await self._messages.get()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from ipaddress import IPv4Address
 
-from sopa_ryu.agent.kernel.libbpf import BpfMapError
+from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.kernel.libbpf import AttachError, BpfMapError
+from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.models.virtual_clock import VirtualLoop
 
@@ -25,6 +29,26 @@ class MemoryInterface:
         self.attached: MemoryLabeller | None = None
         self.history: list[PathTable | None] = [None]
         self.overlaps = 0
+        self.away = ""
+        self.removed = False
+        self.wrong: dict[Part, str] = {}
+        self.mends = 0
+        self._changes: list[MemoryChanges] = []
+
+    def listen(self, changes: MemoryChanges) -> None:
+        """Notify of changes from now on."""
+        self._changes.append(changes)
+
+    def notify(self, change: Change) -> None:
+        """Let listeners know that something has changed."""
+        for changes in self._changes:
+            changes.arrive(change)
+
+    def remove_program(self) -> None:
+        """Another program removes the labelling program; the history does not show it."""
+        self.attached = None
+        self.removed = True
+        self.notify(Change.TRAFFIC_CONTROL)
 
     @property
     def in_force(self) -> PathTable | None:
@@ -32,7 +56,9 @@ class MemoryInterface:
         return self.attached.tables.active if self.attached else None
 
     def note(self) -> None:
-        """Remember the table that is in force, if it is another than before."""
+        """Remember the table that is in force, if it is another than before; not that another program removed it."""
+        if self.removed:
+            return
         if self.in_force != self.history[-1]:
             self.history.append(self.in_force)
 
@@ -74,7 +100,8 @@ class MemoryTables:
 
     def _note_overlap(self) -> None:
         loop = asyncio.get_running_loop()
-        self._interface.overlaps += isinstance(loop, VirtualLoop) and loop.in_threads > 0
+        if isinstance(loop, VirtualLoop):
+            self._interface.overlaps += any(getattr(call, "__self__", None) is self for call in loop.in_threads)
 
 
 class MemoryLabeller:
@@ -82,15 +109,84 @@ class MemoryLabeller:
 
     def __init__(self, interface: MemoryInterface) -> None:
         self.tables = MemoryTables(interface)
+        self.refusals = 0
         self._interface = interface
+        self._was_attached = False
+
+    def is_attached(self) -> bool:
+        return not self._was_attached or self._interface.attached is self
+
+    def follow_mtu(self, fabric_mtu: int) -> None:
+        pass
 
     def inherits(self) -> bool:
         return self._interface.attached is not None
 
     def attach(self) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise AttachError("host0 has another program, foreign, at egress priority 10")
+        self._was_attached = True
+        self._interface.removed = False
         self._interface.attached = self
         self._interface.note()
 
     def detach(self) -> None:
+        self._interface.removed = False
         self._interface.attached = None
         self._interface.note()
+
+
+class MemoryChanges:
+    """The notifications of an interface, as `Changes` has them."""
+
+    def __init__(self, interface: MemoryInterface) -> None:
+        self._arrived = asyncio.Event()
+        self._pending = Change.NOTHING
+        interface.listen(self)
+
+    def arrive(self, change: Change) -> None:
+        self._pending |= change
+        self._arrived.set()
+
+    def take(self, ifindex: int | None = None) -> Change:
+        pending, self._pending = self._pending, Change.NOTHING
+        self._arrived.clear()
+        return pending
+
+    async def wait(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._arrived.wait(), seconds)
+
+
+class MemoryPlace:
+    """The interface that was taken, as `Place` has it."""
+
+    ifindex = 2
+
+    def __init__(self, interface: MemoryInterface, address: IPv4Address) -> None:
+        self.interface, self.address = "host0", address
+        self._interface = interface
+
+    def check(self) -> None:
+        if self._interface.away:
+            raise InterfaceAway(self._interface.away)
+
+    def check_address(self) -> None:
+        self.check()
+
+
+class MemorySettings:
+    """What is set for labelling, as `HostSettings` has it."""
+
+    fabric_mtu = 1500
+
+    def __init__(self, interface: MemoryInterface) -> None:
+        self._interface = interface
+
+    def changed(self) -> dict[Part, str]:
+        return dict(self._interface.wrong)
+
+    def mend(self) -> None:
+        self._interface.wrong.clear()
+        self._interface.mends += 1

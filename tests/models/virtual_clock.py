@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import selectors
 from collections.abc import Callable
 from typing import Any
@@ -17,14 +18,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         The virtual time in seconds.
     thread_seconds : float
         How long anything takes that is given to a thread (`asyncio.to_thread`); it is done in the loop's own thread at the end.
-    in_threads : int
-        How many such calls are under way.
+    in_threads : list of callable
+        The functions of such calls that are under way.
     """
 
     def __init__(self) -> None:
         self.now = 0.0
         self.thread_seconds = 0.015
-        self.in_threads = 0
+        self.in_threads: list[Callable[..., Any]] = []
         super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
@@ -32,11 +33,11 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: object, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
         done = self.create_future()
-
-        self.in_threads += 1
+        called = func.args[0] if isinstance(func, functools.partial) else func  # to_thread wraps it
+        self.in_threads.append(called)
 
         def work() -> None:
-            self.in_threads -= 1
+            self.in_threads.remove(called)
             if done.cancelled():
                 return
             try:

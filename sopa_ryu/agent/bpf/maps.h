@@ -57,6 +57,7 @@ enum reason {
 	TOO_BIG,
 	STRIPPED,
 	NOT_STRIPPED,
+	FORWARDED,
 	REASONS,
 };
 

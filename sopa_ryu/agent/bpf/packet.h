@@ -29,6 +29,16 @@ struct place {
 	__u8 tagged;
 };
 
+/*
+ * Returns nonzero for a packet that the host passes on for a container or a virtual machine: it came in by an interface of the host, or
+ * no socket has sent it (a tunnel that the host ends has wrapped it). Its sender knows nothing of several paths: its bursts are not
+ * cut, and its fast-retransmit threshold is its own. So it gets no label, and the switches keep its flow on one path.
+ */
+static __always_inline int is_forwarded(struct __sk_buff *skb)
+{
+	return skb->ingress_ifindex || !skb->sk;
+}
+
 /* Reads the flow's ports from byte `offset` of the frame on; 0 for a protocol without any. Returns negative if cut short. */
 static __always_inline int read_ports(struct __sk_buff *skb, __u32 offset, struct flow_key *key)
 {

@@ -26,6 +26,8 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = find_candidates(&key, &candidates);
 	if (reason != LABELLED)
 		return reason;
+	if (is_forwarded(skb))
+		return FORWARDED;
 	path = next_path(&key, &candidates, skb->len);
 	if (!path)
 		return NO_PATH;

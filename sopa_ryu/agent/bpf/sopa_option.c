@@ -117,6 +117,8 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = find_candidates(&key, &candidates);
 	if (reason != LABELLED)
 		return reason;
+	if (is_forwarded(skb))
+		return FORWARDED;
 	if (read_header(skb, at.l3, &header.ip))
 		return MALFORMED;
 	reason = room(skb, at.l3, &header.ip);

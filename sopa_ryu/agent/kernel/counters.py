@@ -37,6 +37,8 @@ class Reason(IntEnum):
     """Received with an option, which was taken out."""
     NOT_STRIPPED = 12
     """Received with an option, which the kernel had no memory to take out."""
+    FORWARDED = 13
+    """Passed on for a container or a virtual machine behind the host: the switches hash its flow."""
 
 
 class Counters:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from ipaddress import IPv4Address
 from unittest.mock import patch
 
@@ -15,19 +16,22 @@ from sopa_ryu.agent import host_agent
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.keeper import Keeper
+from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.protocol import Ack
 from sopa_ryu.fabric.view import View
 from tests.models.memory_channel import MemoryController
-from tests.models.memory_labeller import MemoryInterface, MemoryLabeller
+from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
 from tests.models.virtual_clock import VirtualLoop
 
 ADDRESS = IPv4Address("10.0.0.2")
 OPTIONS = Options("http://192.0.2.1:8080", seed=7)
-QUIET_SECONDS = 60.0
+QUIET_SECONDS = 90.0
 NUMBERS = st.integers(0, 200)
 SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])
 
@@ -75,7 +79,14 @@ class AgentMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.labeller = MemoryLabeller(self.interface)
         follower = Follower(ADDRESS, OPTIONS.controller, seed=OPTIONS.seed)
-        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller)  # type: ignore[arg-type]
+        keeper = Keeper(
+            MemoryPlace(self.interface, ADDRESS),  # type: ignore[arg-type]
+            self.labeller,
+            MemorySettings(self.interface),
+            MemoryChanges(self.interface),
+            Counter(),
+        )
+        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller, keeper)  # type: ignore[arg-type]
         self.agent.start()
         self.task = self.loop.create_task(self.agent.run())
 
@@ -136,19 +147,37 @@ class AgentMachine(RuleBasedStateMachine):
     def restart_the_controller(self, k: int) -> None:
         self.controller.restart(k)
 
+    @rule(times=st.integers(1, 6), refusals=st.integers(0, 3), seconds=SECONDS)
+    def another_program_removes_the_labelling_program(self, times: int, refusals: int, seconds: float) -> None:
+        self.labeller.refusals = refusals
+        for _ in range(times):
+            self.interface.remove_program()
+            self.wait(seconds)
+
+    @rule(part=st.sampled_from(list(Part)[1:]), seconds=SECONDS)
+    def another_program_changes_a_setting(self, part: Part, seconds: float) -> None:
+        self.interface.wrong[part] = f"{part} was set to something else"
+        self.interface.notify(Change.LINK)
+        self.wait(seconds)
+
     @rule()
     def kill_the_agent_and_start_another(self) -> None:
         self.end()
+        if self.interface.removed:  # and not put right any more
+            self.interface.removed = False
+            self.begin_unlabelled()
         self.start()
 
     @rule()
     def stop_the_agent_and_start_another(self) -> None:
         self.end()
         self.labeller.detach()
-        self.interface.history.clear()
-        self.interface.history.append(None)
-        self.acknowledged = None
+        self.begin_unlabelled()
         self.start()
+
+    def begin_unlabelled(self) -> None:
+        self.interface.history[:] = [None]
+        self.acknowledged = None
 
     # -- what must hold ---------------------------------------------------------------------------------------------------
 
@@ -166,7 +195,7 @@ class AgentMachine(RuleBasedStateMachine):
 
     @rule()
     def come_to_rest(self) -> None:
-        self.labeller.tables.refusals = self.controller.lose = 0
+        self.labeller.tables.refusals = self.controller.lose = self.labeller.refusals = 0
         self.controller.up = True
         self.wait(QUIET_SECONDS)
         if self.controller.lost:
@@ -176,6 +205,7 @@ class AgentMachine(RuleBasedStateMachine):
         assert self.interface.in_force == table_of(self.controller.now)
         assert self.interface.attached is self.labeller
         assert self.agent.follower.connected
+        assert not self.interface.wrong
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel.host_tokens import host_token
 from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
@@ -260,8 +262,8 @@ def test_an_error_of_our_own_is_a_problem_document_and_in_the_log(
 
 def test_tokens_are_made_at_the_first_start_readable_by_the_owner_only(tmp_path: Path) -> None:
     Tokens(tmp_path)
-    kept = {name: (tmp_path / name).read_text() for name in ("token", "agent-token")}
-    assert len({*kept.values()}) == 2
+    kept = {name: (tmp_path / name).read_text() for name in ("token", "agent-token", "agent-secret")}
+    assert len({*kept.values()}) == 3
     assert all(len(token.strip()) >= 43 for token in kept.values())
     assert all((tmp_path / name).stat().st_mode & 0o777 == 0o600 for name in kept)
     Tokens(tmp_path)
@@ -307,6 +309,46 @@ def test_the_agents_channel_opens_for_either_token_and_for_nobody_else(
     # 409: let in, and then refused as another host
     response = get(rest, "/sopa/v1/agents/10.0.0.2", headers=headers, environ={"REMOTE_ADDR": "10.0.0.3"})
     assert problem(response)["status"] == status
+
+
+@pytest.mark.parametrize("only_host_tokens", [False, True])
+@pytest.mark.parametrize(
+    ("given", "status", "status_if_only"),
+    [
+        ("own", 409, 409),
+        ("another host's", 401, 401),
+        ("under another secret", 401, 401),
+        ("cut short", 401, 401),
+        ("the secret", 401, 401),
+        ("agent-token", 409, 401),
+        ("token", 409, 409),
+        ("", 401, 401),
+    ],
+)
+def test_a_hosts_token_opens_the_channel_of_that_host_only(
+    state: FabricState, tmp_path: Path, given: str, status: int, status_if_only: int, only_host_tokens: bool
+) -> None:
+    fabric, tokens = Fabric(state, tmp_path), Tokens(tmp_path, host_tokens_only=only_host_tokens)
+    rest = RestApplication(fabric, tokens, AgentChannel(fabric.notifier, lambda version: None).serve)
+    secret, address = (tmp_path / "agent-secret").read_text().strip(), IPv4Address("10.0.0.2")
+    sent = {
+        "own": host_token(secret, address),
+        "another host's": host_token(secret, IPv4Address("10.0.0.3")),
+        "under another secret": host_token(secret + "x", address),
+        "cut short": host_token(secret, address)[:-1],
+        "the secret": secret,
+        "agent-token": (tmp_path / "agent-token").read_text().strip(),
+        "token": (tmp_path / "token").read_text().strip(),
+        "": "",
+    }[given]
+    headers = {"Upgrade": "websocket", "Authorization": f"Bearer {sent}"}
+    # 409: let in, and then refused as another host
+    for name in ("10.0.0.2", "h0_0_2"):
+        response = get(rest, f"/sopa/v1/agents/{name}", headers=headers, environ={"REMOTE_ADDR": "10.0.0.3"})
+        assert problem(response)["status"] == (status_if_only if only_host_tokens else status)
+    # and it is no operator's
+    response = get(rest, "/sopa/v1/drains/c0_0", method="PUT", headers=headers)
+    assert (response.status_int == 401) is (given != "token")
 
 
 # -- parameters, pages, ETags -------------------------------------------------------------------------------------------

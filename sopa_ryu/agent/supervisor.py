@@ -1,0 +1,177 @@
+"""The agent of one interface through its absences: takes it when it is there, gives it back when it goes, waits for its return."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from contextlib import ExitStack
+from typing import NoReturn
+
+from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.follower import Follower
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.host_settings import HostSettings, SettingsError
+from sopa_ryu.agent.keeper import Keeper
+from sopa_ryu.agent.kernel.changes import Changes, Namespace
+from sopa_ryu.agent.kernel.libbpf import BpfError
+from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.mending import InterfaceAway, Part
+from sopa_ryu.agent.place import Place
+from sopa_ryu.agent.threads import in_thread
+
+LOG = logging.getLogger("sopa.agent")
+
+AWAY_SECONDS = 1.0
+"""The interval of looking for an interface that is away; a notification of its namespace is faster."""
+REFUSED_SECONDS = 10.0
+"""The interval of trying again to take an interface that is there."""
+
+
+class Supervisor:
+    """The agent of one interface, as long as the process runs.
+
+    Parameters
+    ----------
+    interface : Interface
+    options : Options
+
+    Attributes
+    ----------
+    agent : HostAgent or None
+        The agent at work; None while the interface is away. Others read it with `reading` locked.
+    keeper : Keeper or None
+        Its keeper.
+    away : str
+        Why the interface is not taken; empty if it is.
+    mended : Counter of Part
+        What was put right after another program had changed it.
+    reading : threading.Lock
+        While it is locked, the agent is not given back.
+    """
+
+    def __init__(self, interface: Interface, options: Options) -> None:
+        self.interface, self.options = interface, options
+        self.agent: HostAgent | None = None
+        self.keeper: Keeper | None = None
+        self.mended: Counter[Part] = Counter()
+        self.reading = threading.Lock()
+        self._taken = ExitStack()
+        self.away = ""
+        self._was_taken = False
+
+    def take(self) -> bool:
+        """Take the interface: its settings, and its place for the program; return False if it is away, which is logged once.
+
+        Raises
+        ------
+        AgentError
+            If the options contradict the machine.
+        SettingsError, BpfError
+            If the host's settings or BPF refuse; whatever was changed is put back.
+        """
+        try:
+            with ExitStack() as taken:
+                agent, keeper = self._enter(taken)
+                self._taken = taken.pop_all()
+        except (InterfaceAway, NetnsError) as away:
+            self._note_away(str(away))
+            return False
+        self._was_taken = True
+        with self.reading:
+            self.agent, self.keeper = agent, keeper
+        if self.away:
+            LOG.info("%s: %s is there again, and taken", agent.follower.address, self.interface)
+            self.away = ""
+        return True
+
+    def release(self) -> None:
+        """Give back what was taken: settings as they were, and packets unlabelled. May be repeated."""
+        with self.reading:
+            self.agent = self.keeper = None
+            self._taken.pop_all().close()
+
+    async def run(self) -> NoReturn:
+        """Run the agent whenever the interface is there, until cancelled."""
+        while True:
+            while self.agent is None:
+                await self._wait()
+                await self._take_again()
+            try:
+                await self.agent.run()
+            except InterfaceAway as away:
+                self._note_away(str(away))
+                await in_thread(self._release_what_is_left)
+
+    async def _take_again(self) -> None:
+        try:
+            await in_thread(self.take)
+        except (AgentError, BpfError, SettingsError) as error:
+            self._note_away(f"it cannot be taken: {error}")
+            await asyncio.sleep(REFUSED_SECONDS)
+
+    async def _wait(self) -> None:
+        """Return when something has changed where the interface may appear."""
+        try:
+            changes = Changes(self.interface.netns)
+        except NetnsError:
+            await asyncio.sleep(AWAY_SECONDS)
+            return
+        try:
+            await changes.wait(AWAY_SECONDS)
+        finally:
+            changes.close()
+
+    def _release_what_is_left(self) -> None:
+        try:
+            self.release()
+        except (OSError, NetnsError, BpfError, SettingsError) as error:
+            LOG.error("%s: not everything could be put back: %s; check its tc filters, gso_max_segs, MTU and "
+                      "net.ipv4.tcp_reordering", self.interface, error)  # fmt: skip
+
+    def _note_away(self, reason: str) -> None:
+        """Note why the interface is not at work, and log it unless that is known, or ends the agent."""
+        if reason != self.away and (self.options.wait or self._was_taken):
+            LOG.warning("%s is not labelled: %s; its agent waits until it can take it, and leaves the controller meanwhile",
+                        self.interface, reason)  # fmt: skip
+        self.away = reason
+
+    def _enter(self, taken: ExitStack) -> tuple[HostAgent, Keeper]:
+        its = self.options
+        try:
+            namespace = Namespace(self.interface.netns)
+        except OSError as error:
+            raise InterfaceAway(f"no network namespace at {self.interface.netns}: {error.strerror}") from None
+        taken.callback(namespace.close)
+        changes = Changes(namespace.path)
+        taken.callback(changes.close)
+        place = Place(self.interface, namespace)
+        for read in (lambda: its.headers(place.address), its.tls, lambda: its.channel(place.address)):
+            read()  # an error in the options ends the agent before anything is changed
+        settings = taken.enter_context(
+            HostSettings(
+                self.interface.name,
+                fr_threshold=its.fr_threshold,
+                state_dir=its.state_dir,
+                netns=namespace.path,
+                overhead=its.carrier.overhead,
+            )
+        )
+        labeller = taken.enter_context(
+            Labeller(
+                self.interface.name,
+                flows=its.flows,
+                netns=namespace.path,
+                owns_clsact=settings.clsact_added,
+                on_clsact=settings.note_clsact,
+                carrier=its.carrier,
+                fabric_mtu=settings.fabric_mtu,
+            )
+        )
+        keeper = Keeper(place, labeller, settings, changes, self.mended)
+        follower = Follower(place.address, its.controller, seed=its.seed, policy=its.policy, parameter=its.parameter)
+        agent = HostAgent(self.interface, its, follower, labeller, keeper)
+        agent.start()
+        return agent, keeper

@@ -1,0 +1,63 @@
+"""The token of each host's agent, derived from a secret of the fabric: good for the channel of that host only. Pure.
+
+It is HMAC-SHA256 (RFC 2104) of the host's address under the secret, so the controller keeps no list, and a host's token tells
+nothing about another's. A token file has either one token, or lines of a host's address and its token.
+"""
+
+from __future__ import annotations
+
+import hmac
+from base64 import urlsafe_b64encode
+from ipaddress import IPv4Address
+
+_PURPOSE = b"sopa agent "
+
+
+def host_token(secret: str, address: IPv4Address) -> str:
+    """Return the token of a host.
+
+    Parameters
+    ----------
+    secret : str
+        The fabric's.
+    address : IPv4Address
+        The host's, in the fabric.
+
+    Examples
+    --------
+    >>> host_token("a secret", IPv4Address("10.0.0.2"))
+    'SKeih29xjgYKixWvyVZ5EDRjjWrzhhwU8LsT2vmZ6N4'
+    """
+    digest = hmac.digest(secret.encode(), _PURPOSE + str(address).encode(), "sha256")
+    return urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+def token_line(secret: str, address: IPv4Address) -> str:
+    """Return the line of a token file for a host."""
+    return f"{address} {host_token(secret, address)}"
+
+
+def token_of(text: str, address: IPv4Address) -> str:
+    """Return the token for a host in the text of a token file.
+
+    Raises
+    ------
+    ValueError
+        If the file has none for that host, or is of another form.
+
+    Examples
+    --------
+    >>> token_of("abc", IPv4Address("10.0.0.2"))
+    'abc'
+    >>> token_of("10.0.0.2 abc\\n10.0.0.3 def", IPv4Address("10.0.0.3"))
+    'def'
+    """
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    if len(lines) == 1 and len(lines[0]) == 1:
+        return lines[0][0]
+    if any(len(line) != 2 for line in lines):
+        raise ValueError("it has neither one token, nor lines of an address and a token")
+    tokens = dict(lines)
+    if str(address) not in tokens:
+        raise ValueError(f"it has no token for {address}")
+    return str(tokens[str(address)])

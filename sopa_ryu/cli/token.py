@@ -1,0 +1,50 @@
+"""``sopa token``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sopa_ryu.channel.host_tokens import token_line
+from sopa_ryu.cli.common import fail
+from topologies import FatTree, TopologyError
+from topologies.structure import MAX_K
+
+SECRET_FILE = Path("/var/lib/sopa/agent-secret")
+
+
+@click.command()
+@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.option(
+    "--secret-file",
+    envvar="SOPA_AGENT_SECRET_FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=SECRET_FILE,
+    show_default=True,
+    help="The fabric's secret: agent-secret in the controller's --sopa-state-dir.",
+)
+def token(hosts: tuple[str, ...], secret_file: Path) -> None:
+    """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
+
+    A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
+    machine. Tokens need not be stored anywhere else: they are the same each time, until the secret is replaced.
+
+    \b
+    Examples:
+      sopa token h0_0_2 > agent-token
+      sopa token 10.0.0.2 10.0.0.3
+    """
+    tree = FatTree(MAX_K)  # names and addresses are the same in every smaller one
+    try:
+        addresses = [tree.ip(tree.host_by_ip(host) if "." in host else tree.host(host)) for host in hosts]
+    except (TopologyError, ValueError) as error:
+        fail(str(error))
+    try:
+        secret = secret_file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        fail(f"the secret cannot be read from {secret_file}: {error}; run this on the controller's machine, with sudo")
+    if not secret:
+        fail(f"{secret_file} is empty: remove it; the controller's next start creates a new one")
+    for address in addresses:
+        click.echo(token_line(secret, address))

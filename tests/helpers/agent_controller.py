@@ -1,0 +1,87 @@
+"""A stand-in for the controller of one agent: it sends versions, and remembers what was acknowledged and how channels closed."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, serve
+
+from sopa_ryu.channel import protocol
+from sopa_ryu.fabric.view import View
+from topologies import Failures, FatTree
+
+ADDRESS = IPv4Address("10.0.0.2")
+
+
+class AgentController:
+    """A controller with one agent, of host 10.0.0.2 in a k=4 fat-tree.
+
+    Attributes
+    ----------
+    connections : int
+        Channels that were opened so far.
+    closed : list of int or None
+        The close codes of those that have ended.
+    acknowledged : int
+        The highest version that was acknowledged.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.connections = self.acknowledged = 0
+        self.closed: list[int | None] = []
+        self.headers: list[str] = []
+        self.view = View(7, 1, Failures(FatTree(4)))
+        self._channel: ServerConnection | None = None
+        self._guard = threading.Lock()
+
+    @property
+    def connected(self) -> bool:
+        """True while the agent's channel is open."""
+        return self.connections > len(self.closed)
+
+    def fail(self, name: str) -> int:
+        """Let an element fail; return the version that says so, which is sent if the agent is connected."""
+        with self._guard:
+            before, failures = self.view, self.view.failures.with_failed(name)
+            self.view = View(7, before.version + 1, failures)
+            if self._channel is not None:
+                self._channel.send(protocol.delta(before, self.view))
+            return self.view.version
+
+    def attend(self, channel: ServerConnection) -> None:
+        """Follow one channel until it closes."""
+        with self._guard:
+            self.connections += 1
+            self._channel = channel
+            channel.send(protocol.snapshot(self.view, ADDRESS))
+        try:
+            for text in channel:
+                answer = json.loads(text)
+                if answer["type"] == "ack":
+                    self.acknowledged = max(self.acknowledged, answer["version"])
+        except ConnectionClosed:
+            pass
+        finally:
+            with self._guard:
+                if self._channel is channel:
+                    self._channel = None
+                self.closed.append(channel.protocol.close_rcvd and channel.protocol.close_rcvd.code)
+
+
+@contextmanager
+def agent_controller() -> Iterator[AgentController]:
+    """A controller on loopback."""
+    its = AgentController()
+    with serve(its.attend, "127.0.0.1", 0) as server:
+        its.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield its
+        finally:
+            server.shutdown()

@@ -1,0 +1,95 @@
+"""The keeper of an interface, with a virtual clock: when it looks, how often it puts something right."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+
+import pytest
+
+from sopa_ryu.agent.keeper import LOOK_SECONDS, SETTINGS_SECONDS, Keeper
+from sopa_ryu.agent.kernel.changes import Change
+from sopa_ryu.agent.mending import CALM_SECONDS, MAX_WAIT_SECONDS, InterfaceAway, Part
+from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from tests.models.virtual_clock import VirtualLoop
+
+ADDRESS = IPv4Address("10.0.0.2")
+
+
+class Kept:
+    """An interface with a keeper at work."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        self.interface = MemoryInterface()
+        self.labeller = MemoryLabeller(self.interface)
+        self.labeller.attach()
+        self.settings = MemorySettings(self.interface)
+        place = MemoryPlace(self.interface, ADDRESS)
+        self.mended: Counter[Part] = Counter()
+        self.keeper = Keeper(place, self.labeller, self.settings, MemoryChanges(self.interface), self.mended)  # type: ignore[arg-type]
+        self.task = self.loop.create_task(self.keeper.run())
+
+    def close(self) -> None:
+        self.task.cancel()
+        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
+        self.loop.close()
+
+
+@pytest.fixture
+def kept() -> Iterator[Kept]:
+    made = Kept()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("part", [Part.SEGMENTS, Part.REORDERING, Part.MTU])
+def test_a_setting_without_a_notification_is_found_within_the_interval(kept: Kept, part: Part) -> None:
+    kept.loop.advance(1.0)
+    kept.interface.wrong[part] = "it was set to something else"
+    kept.loop.advance(SETTINGS_SECONDS + 1.0)
+    assert kept.mended == {part: 1}
+
+
+def test_a_namespace_that_is_removed_without_a_notification_is_found(kept: Kept) -> None:
+    kept.loop.advance(1.0)
+    kept.interface.away = "/run/netns/blue is gone, or another namespace"
+    kept.loop.advance(LOOK_SECONDS + 1.0)
+    assert isinstance(kept.task.exception(), InterfaceAway)
+
+
+@pytest.mark.parametrize("part", Part)
+def test_two_programs_that_want_different_things_do_not_spin(kept: Kept, part: Part) -> None:
+    kept.loop.advance(1.0)
+    for _ in range(3600 * 2):  # an hour
+        if part is Part.PROGRAM:
+            kept.interface.remove_program()
+        else:
+            kept.interface.wrong[part] = "it was set to something else"
+            kept.interface.notify(Change.LINK)
+        kept.loop.advance(0.5)
+    assert 3600 / MAX_WAIT_SECONDS - 2 <= kept.mended[part] <= 3600 / MAX_WAIT_SECONDS + 8
+    # and after a calm, the next change is put right immediately
+    kept.loop.advance(CALM_SECONDS + MAX_WAIT_SECONDS)
+    before = kept.mended[part]
+    kept.interface.remove_program()
+    kept.loop.advance(0.1)
+    assert kept.mended[part] == before + (part is Part.PROGRAM)
+    assert kept.keeper.found.is_set()
+
+
+def test_a_flood_of_notifications_does_not_make_it_read_the_settings_each_time(kept: Kept) -> None:
+    reads = 0
+
+    def changed() -> dict[Part, str]:
+        nonlocal reads
+        reads += 1
+        return {}
+
+    kept.settings.changed = changed  # type: ignore[method-assign]
+    for _ in range(1000):
+        kept.interface.notify(Change.LINK)
+        kept.loop.advance(0.01)
+    assert reads <= 11

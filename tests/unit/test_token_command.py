@@ -1,0 +1,61 @@
+"""``sopa token``: the tokens of hosts, and what it says if it cannot make them."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.channel.host_tokens import host_token, token_of
+from sopa_ryu.cli import main
+
+ADDRESS = IPv4Address("10.0.0.2")
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "agent-secret"
+    file.write_text("a secret\n")
+    return file
+
+
+def test_its_lines_are_what_an_agent_reads(secret: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["token", "h0_0_2", "10.2.1.3", f"--secret-file={secret}"])
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["10.0.0.2", "10.2.1.3"]
+    file = tmp_path / "agent-token"
+    file.write_text(done.stdout)
+    options = Options("http://192.0.2.1:8080", token_file=file)
+    assert options.headers(ADDRESS) == {"Authorization": f"Bearer {host_token('a secret', ADDRESS)}"}
+    with pytest.raises(AgentError, match=r"it has no token for 10\.0\.0\.4"):
+        options.headers(IPv4Address("10.0.0.4"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["h0_0_1"], "h0_0_1"),
+        (["10.0.0.2.3"], "10.0.0.2.3"),
+        (["192.0.2.1"], "192.0.2.1"),
+        (["h0_0_2", "--secret-file=/nowhere/secret"], "cannot be read from /nowhere/secret"),
+    ],
+)
+def test_what_it_cannot_make_it_says(secret: Path, words: list[str], said: str) -> None:
+    done = CliRunner().invoke(main, ["token", f"--secret-file={secret}", *words])
+    assert done.exit_code == 1
+    assert said in done.output
+    assert "Traceback" not in done.output
+
+
+@given(st.text(max_size=80))
+def test_a_token_file_of_any_content_gives_one_word_or_is_refused(text: str) -> None:
+    try:
+        token = token_of(text, ADDRESS)
+    except ValueError:
+        return
+    assert token.split() == [token]
