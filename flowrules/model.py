@@ -107,6 +107,20 @@ class Flow(NamedTuple):
     goto: Table | None = None
 
 
+class Does(NamedTuple):
+    """What a flow entry does with a packet; fields as of `Flow`."""
+
+    apply: tuple[Action, ...]
+    write: tuple[Action, ...]
+    metadata: int | None
+    goto: Table | None
+
+
+def does(flow: Flow) -> Does:
+    """Return what a flow entry does with a packet."""
+    return Does(flow.apply, flow.write, flow.metadata, flow.goto)
+
+
 class Bucket(NamedTuple):
     """A bucket of a fast-failover group: it outputs to a port and watches the same port."""
 

@@ -14,28 +14,12 @@ from collections.abc import Collection, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
-from flowrules import label
-from flowrules.model import (
-    ARP,
-    IPV4,
-    LLDP,
-    AnswerArp,
-    Field,
-    Flow,
-    LearnSender,
-    Output,
-    SetField,
-    SwitchRules,
-    Table,
-    ToController,
-    destined,
-    digest,
-)
+from flowrules.host_ports import edge_ingress, lldp
+from flowrules.model import IPV4, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
-from topologies.structure import FABRIC_NETWORK, GATEWAY_MAC, FatTree, Host, Level, Switch
+from topologies.structure import FABRIC_NETWORK, FatTree, Host, Level, Switch
 
-ARP_REQUEST = 1
 DESCENDING = 1  # metadata of a packet that came from above
 
 
@@ -58,8 +42,8 @@ def switch_rules(
     Returns
     -------
     SwitchRules
-        For a healthy fabric at most 2k + 16 flow entries, and one more for each host in ``no_label``. Entries that do not depend on
-        the switch are shared objects.
+        For a healthy fabric at most 2.5k + 24 flow entries, and one more for each host in ``no_label``. Entries that do not
+        depend on the switch are shared objects.
 
     Examples
     --------
@@ -68,15 +52,15 @@ def switch_rules(
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    22
+    33
     """
     if switch.level is Level.CORE:
-        return SwitchRules((*_lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
+        return SwitchRules((*lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
     edge = switch.level is Level.EDGE
     up = tuple(upward(tree, switch, failures))
     flows = (
         _shape(sum(map(digest, up))),
-        *(_edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree)),
+        *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree)),
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
         *_down_misses(tree.prefix(switch)),
@@ -110,39 +94,8 @@ def _shape(code: int) -> Flow:
     return Flow(Table.INGRESS, 70, (("eth_dst", value),), "no packet: renews what is cached")
 
 
-def _edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
-    yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
-    for host in tree.hosts_of(edge):
-        port: Field = ("in_port", tree.port(edge, host))
-        source: Field = ("ipv4_src", str(tree.ip(host)))
-        if host in no_label:
-            plain = SetField("eth_src", tree.mac(host))
-            labelled: Field = ("eth_src", label.LABELLED)
-            purpose = "has no right to a label: as unlabelled"
-            yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
-        yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
-        yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
-    yield from _lldp(15)  # below the hosts' ports: only switches take part in link discovery
-
-
-def _arp(planned: str) -> Iterator[Flow]:
-    request: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST))
-    answer = AnswerArp(GATEWAY_MAC)
-    # An address probe (RFC 5227, section 2.1.1) must stay unanswered: an answer would keep the host from using its own address.
-    yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
-    sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
-    # Learned for a second only: the entry replaces what was learned before, and then the planned address is used again.
-    yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(LearnSender(1), answer))
-    yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(LearnSender(0), answer))
-
-
-@lru_cache
-def _lldp(priority: int) -> tuple[Flow, ...]:
-    return (Flow(Table.INGRESS, priority, (LLDP,), "LLDP probe: to the controller", apply=(ToController(),)),)
-
-
 def _aggregation_ingress(tree: FatTree) -> Iterator[Flow]:
-    yield from _lldp(40)
+    yield from lldp(40)
     for port in range(1, tree.half + 1):
         yield Flow(Table.INGRESS, 30, (("in_port", port),), "from an edge switch", goto=Table.DOWN)
 

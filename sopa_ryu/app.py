@@ -23,7 +23,7 @@ from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.messages import Heard
+from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import LostError, SwitchSession
@@ -36,6 +36,8 @@ from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
+from sopa_ryu.southbound.rule_checker import RuleChecker
+from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from topologies import FatTree, Link, Reason, Switch
@@ -66,7 +68,11 @@ class SopaController(app_manager.RyuApp):
         self.channel = AgentChannel(self.notifier, self._acknowledged)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls)
+        self.setup = SetupChecker(
+            self.state, self.connections, settings.ovsdb, tls, tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs)
+        )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
+        self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state, self.switches, self.notifier, self.port_stats, settings.carrier
         )
@@ -97,8 +103,11 @@ class SopaController(app_manager.RyuApp):
         ]
         if self.port_stats.interval:
             work.append((self.port_stats.rounds, ()))
+        if self.rule_checker.interval:
+            work.append((self.rule_checker.rounds, ()))
         if self.bfd.addresses:
             work.append((self.bfd.watch, ()))
+            work.append((self.setup.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
         LOG.info(
             "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
@@ -217,10 +226,14 @@ class SopaController(app_manager.RyuApp):
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:
             self.bfd.look()
+            self.setup.look()
         if effects.visible:
             self.live.changed()
         if self.core.next_tick < self._wakes_at:
             self._wake.set()
+
+    def _installed(self, session: SwitchSession, found: InstalledState) -> None:
+        self._carry_out(self.core.installed(session, found, time.monotonic()))
 
     def _send_due(self, session: SwitchSession) -> None:
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""

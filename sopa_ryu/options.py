@@ -33,6 +33,7 @@ class Settings:
     no_label: frozenset[Host] = frozenset()
     tls: tuple[Path, Path] | None = None
     stats_interval: float = 5.0
+    rule_check_interval: float = 180.0
     link_mbit: float | None = None
     host_tokens_only: bool = False
 
@@ -110,6 +111,13 @@ _OPTIONS = [
         "stats-interval",
         Settings.stats_interval,
         "interval at which each switch's port statistics are polled, for the links' rates and /metrics",
+        "; 0: off",
+    ),
+    _seconds(
+        "rule-check-interval",
+        Settings.rule_check_interval,
+        "interval at which each switch's flow entries and groups are read and compared with its rules, one switch at a time; what "
+        "another program has changed is put right",
         "; 0: off",
     ),
     cfg.FloatOpt(
@@ -194,6 +202,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         no_label=frozenset(_host(tree, text) for text in group.no_label),
         tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
         stats_interval=group.stats_interval,
+        rule_check_interval=group.rule_check_interval,
         link_mbit=group.link_mbit,
         host_tokens_only=group.host_tokens_only,
     )

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from topologies.identity import (
+    BFD_MAC,
     FABRIC_NETWORK,
     FIRST_HOST,
     GATEWAY_MAC,
@@ -321,6 +322,7 @@ class FatTree(Identities):
 
 
 __all__ = [
+    "BFD_MAC",
     "FABRIC_NETWORK",
     "GATEWAY_MAC",
     "MAX_K",

@@ -9,6 +9,7 @@ import click
 from sopa_ryu import __version__
 from sopa_ryu.cli.agent import agent
 from sopa_ryu.cli.completion import completion
+from sopa_ryu.cli.doctor import doctor
 from sopa_ryu.cli.maintenance import drain, restore
 from sopa_ryu.cli.parser import parser
 from sopa_ryu.cli.query import agents, failures, paths, status, wiring
@@ -53,6 +54,7 @@ def main() -> None:
                        sopa watch                         changes as they happen
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
     Maintenance:       sopa drain c0_0 && sopa restore c0_0
+    Set-up:            sopa doctor switch|controller|host
     Tab completion:    eval "$(sopa completion bash)"
 
     Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if
@@ -61,7 +63,7 @@ def main() -> None:
 
 
 _COMMANDS = (
-    agent, agents, completion, drain, failures, parser, paths, restore, rules, status, token, watch, wiring,
+    agent, agents, completion, doctor, drain, failures, parser, paths, restore, rules, status, token, watch, wiring,
 )  # fmt: skip
 for _command in _COMMANDS:
     main.add_command(_command)

@@ -30,13 +30,14 @@ def status(controller: Controller, as_json: bool) -> None:
 
     \b
     Exit status:
-      0   every switch is connected, and nothing has failed or is drained
+      0   every switch is connected and set up right, and nothing has failed or is drained
       1   no answer
       2   wrong usage
       3   otherwise
     """
     body = controller.get("/fabric")
-    present(body, as_json, body["failures"] or body["missing"] or body["rejected"], _fabric)
+    wrong = body["failures"] or body["missing"] or body["rejected"] or body["setup"]["problems"]
+    present(body, as_json, wrong, _fabric)
 
 
 def _fabric(body: Body) -> None:
@@ -48,6 +49,9 @@ def _fabric(body: Body) -> None:
     named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
     click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
     click.echo(f"BFD           {body['bfd']['detail']}")
+    click.echo(f"set-up        {body['setup']['detail']}")
+    for problem in body["setup"]["problems"][:SHOWN]:
+        click.echo(f"wrong         {problem['switch']}: {problem['problem']}. Mend: {problem['mend']}")
     if missing:
         click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
     for rejected in body["rejected"]:

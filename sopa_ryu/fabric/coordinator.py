@@ -10,7 +10,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from sopa_ryu.fabric.link_discovery import LinkDiscovery
-from sopa_ryu.fabric.messages import Answer, Connection, Heard, Message, Refusal, Request
+from sopa_ryu.fabric.messages import Answer, Connection, Heard, InstalledState, Message, Refusal, Request
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_manager import Effects, SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchSession
@@ -102,6 +102,12 @@ class Coordinator:
             self.switches.answered(session, request, answer, now, effects)
             for admitted in effects.admitted:
                 self.discovery.probe(admitted)
+        return self._follow(effects, now)
+
+    def installed(self, session: SwitchSession, found: InstalledState, now: float) -> Effects:
+        """The rules of a switch were read again."""
+        effects = Effects()
+        self.switches.installed(session, found, effects)
         return self._follow(effects, now)
 
     def refused(self, connection: Connection, request: Request | None, refusal: Refusal, now: float) -> Effects:

@@ -40,6 +40,7 @@ class LinkDiscovery:
         self._sessions = sessions
         self._pacer = Pacer[Switch](self.interval)
         self._known: dict[str, str] = {}
+        self._also_heard: set[tuple[Switch, int]] = set()
 
     @property
     def next_tick(self) -> float:
@@ -65,7 +66,16 @@ class LinkDiscovery:
 
     def heard(self, switch: Switch, port: int, probe: Heard, now: float) -> bool:
         """Take an LLDP frame that arrived at a port; return True if other links are miswired now."""
-        return self._tell(self.wiring.heard(switch, port, probe.dpid, probe.port, probe.text, now))
+        changed = self._tell(self.wiring.heard(switch, port, probe.dpid, probe.port, probe.text, now))
+        if probe.dpid is None and self.wiring.beside(switch, port) and (switch, port) not in self._also_heard:
+            self._also_heard.add((switch, port))
+            LOG.warning(
+                "%s port %d also hears LLDP of %s: the link stays in use; end lldpd there, or the LLDP of the network card",
+                self.tree.name(switch),
+                port,
+                self.wiring.beside(switch, port),
+            )
+        return changed
 
     def port_down(self, switch: Switch, port: int | None = None) -> bool:
         """Forget what was heard at a port, or at all of a switch's: another cable may be plugged in next."""

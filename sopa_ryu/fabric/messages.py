@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from flowrules.model import Field, Flow, Group
+from flowrules.model import Does, Field, Flow, Group
 from topologies.failures import Reason
 
 
@@ -30,12 +30,20 @@ class Connection(Protocol):
 
 
 class Installed(NamedTuple):
-    """A flow entry that a switch reports: table, priority, cookie, and the match as in `flowrules.model.Flow`."""
+    """A flow entry that a switch reports: table, priority, cookie, and the match as in `flowrules.model.Flow`.
+
+    ``does`` is what it does with a packet, `UNKNOWN_INSTRUCTIONS` if no rule does so; None if that does not matter, as for an entry
+    that the switch learned itself.
+    """
 
     table: int
     priority: int
     cookie: int
     match: tuple[Field, ...]
+    does: Does | None = None
+
+
+UNKNOWN_INSTRUCTIONS = Does((), (), -1, None)
 
 
 class InstalledState(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from flowrules.model import Flow, SwitchRules, Table, digest
+from flowrules.model import Flow, SwitchRules, Table, digest, does
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -25,9 +25,14 @@ def cookie(flow: Flow, version: int) -> int:
     return COOKIE_MARK << 56 | digest(flow) << 32 | version & 0xFFFFFFFF
 
 
+def cookie_mark(entry: Installed) -> int:
+    """Return the first byte of a flow entry's cookie, which tells who installed it."""
+    return entry.cookie >> 56
+
+
 def is_ours(entry: Installed) -> bool:
     """Tell whether a flow entry was installed by a SOPA controller."""
-    return entry.cookie >> 56 == COOKIE_MARK
+    return cookie_mark(entry) == COOKIE_MARK
 
 
 def is_learned(entry: Installed) -> bool:
@@ -45,17 +50,23 @@ def identities(rules: SwitchRules) -> dict[tuple[int, int, int], Flow]:
     return {(int(flow.table), flow.priority, digest(flow)): flow for flow in rules.flows}
 
 
+def intended(entry: Installed, missing: dict[tuple[int, int, int], Flow]) -> Flow | None:
+    """Return the intended flow entry that an installed one is, and take it out of the missing ones; None if it is none."""
+    name = identity(entry)
+    flow = missing.get(name) if is_ours(entry) else None
+    if flow is None or frozenset(entry.match) != frozenset(flow.match) or entry.does not in (None, does(flow)):
+        return None
+    return missing.pop(name)
+
+
 def reconcile(wanted: SwitchRules, found: InstalledState, version: int) -> list[Modification]:
     """Return the messages that make a switch have exactly the wanted rules, without touching what is right.
 
-    Entries that the switch learned itself stay.
+    An entry is right only if it also matches and does what it should: its cookie stays when somebody modifies it. Entries that the
+    switch learned itself stay.
     """
     missing = identities(wanted)
-    stale = [
-        entry
-        for entry in found.flows
-        if not is_learned(entry) and (not is_ours(entry) or missing.pop(identity(entry), None) is None)
-    ]
+    stale = [entry for entry in found.flows if not is_learned(entry) and intended(entry, missing) is None]
     changed: list[Modification] = []
     for group in wanted.groups:
         ports = tuple(bucket.port for bucket in group.buckets)

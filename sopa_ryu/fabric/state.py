@@ -91,6 +91,7 @@ class FabricState:
     rejected: dict[int, str] = field(default_factory=dict)
     changes: deque[Change] = field(default_factory=lambda: deque(maxlen=KEPT_CHANGES))
     drained: frozenset[str] = frozenset()
+    setup: dict[str, Any] = field(default_factory=lambda: {"checked": 0, "detail": "", "problems": []})
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
     _heard: set[Switch] = field(default_factory=set)
     _out: dict[Switch, Reason] = field(default_factory=dict)
@@ -271,6 +272,7 @@ class FabricState:
             "missing": [self.tree.name(switch) for switch in missing],
             "rejected": [{"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(self.rejected.items())],
             "bfd": self.bfd,
+            "setup": self.setup,
         }
 
     def failure_list(self, now: float | None = None) -> list[dict[str, Any]]:

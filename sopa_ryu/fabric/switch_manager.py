@@ -21,6 +21,7 @@ from sopa_ryu.fabric.messages import (
     Connection,
     DeleteFlow,
     DeleteGroup,
+    InstalledState,
     Message,
     ModifyGroup,
     Refusal,
@@ -190,6 +191,18 @@ class SwitchManager:
                 self._failed(session, error, now, effects)
         effects.due[session] = None
 
+    def installed(self, session: SwitchSession, found: InstalledState, effects: Effects) -> None:
+        """Take what is installed in a switch whose rules are in force, and mend what differs."""
+        wrong = session.compare(found)
+        if wrong:
+            LOG.error(
+                "switch %s: %d of its entries or groups were changed by another program and are put right; find out who "
+                "writes to it (ovs-ofctl, another controller)",
+                session.name,
+                wrong,
+            )
+            effects.due[session] = None
+
     def settled(self, effects: Effects) -> None:
         """Go on with the switches that wait until it is known what has failed."""
         effects.due |= dict.fromkeys(session for session in self.sessions.values() if session.phase is Phase.WAITING)
@@ -260,6 +273,8 @@ class SwitchManager:
             case Phase.WAITING if state.settled or not session.may_have_foreign_state:
                 session.phase = Phase.INSTALLING
                 return session.install(self.wanted(session.switch), state.version)
+            case Phase.IN_FORCE if session.is_to_mend:
+                return session.mend(self.wanted(session.switch), state.version)
             case Phase.IN_FORCE if session.version != state.version:
                 messages = session.update(self.wanted(session.switch), state.version)
                 if not messages:

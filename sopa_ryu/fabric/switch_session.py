@@ -89,11 +89,14 @@ class Sent:
     flow_mods, group_mods : int
     errors : Counter of str
         Its error messages by type.
+    mended : int
+        Entries and groups that somebody else had changed, and that were put right.
     """
 
     flow_mods: int = 0
     group_mods: int = 0
     errors: Counter[str] = field(default_factory=Counter)
+    mended: int = 0
 
 
 class SwitchSession:
@@ -143,6 +146,7 @@ class SwitchSession:
         self._flows: list[Installed] = []
         self._groups: dict[int, tuple[int, ...]] = {}
         self._target: tuple[SwitchRules, int] | None = None
+        self._to_mend: tuple[SwitchRules, InstalledState] | None = None
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._check_role = False
 
@@ -193,6 +197,31 @@ class SwitchSession:
             return []
         self.phase = Phase.UPDATING
         return self._carry_out(rule_changes.difference(self.rules, wanted, version), wanted, version)
+
+    def compare(self, found: InstalledState) -> int:
+        """Take what was read of a switch whose rules are in force; return how many entries and groups differ from them.
+
+        If any do, `mend` is due.
+        """
+        if self.phase is not Phase.IN_FORCE or self.rules is None:
+            return 0
+        wrong = rule_changes.reconcile(self.rules, found, self.version)
+        self._to_mend = (self.rules, found) if wrong else None
+        self.sent.mended += len(wrong)
+        return len(wrong)
+
+    @property
+    def is_to_mend(self) -> bool:
+        """Whether the switch differs from the rules that it had confirmed, and has not been sent others since."""
+        return self._to_mend is not None and self._to_mend[0] is self.rules
+
+    def mend(self, wanted: SwitchRules, version: int) -> list[Message]:
+        """Return what leads from the entries that differ to the wanted rules; a barrier comes last."""
+        if self._to_mend is None:
+            raise ValueError(f"{self.name} does not differ from its rules")
+        (_, found), self._to_mend = self._to_mend, None
+        self.phase = Phase.UPDATING
+        return self._carry_out(rule_changes.reconcile(wanted, found, version), wanted, version)
 
     def _carry_out(self, changed: list[Modification], wanted: SwitchRules, version: int) -> list[Message]:
         self._errors.clear()

@@ -12,6 +12,9 @@ from topologies import FatTree, Level, Link, Switch, TopologyError
 SWAPPED = "swapped"
 FOREIGN = "foreign"
 MISSING = "missing"
+DEVICE_SHARE = 0.3
+"""For how much of the patience, about a round, a device has to be heard before it counts."""
+MAX_ALSO_HEARD = 1000
 
 
 @dataclass(slots=True)
@@ -22,6 +25,7 @@ class _Wrong:
     kind: str
     who_at: float
     last_at: float
+    is_device: bool
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -35,6 +39,8 @@ class _End:
     other: _End = field(init=False)
     right_at: float = -inf
     wrong: _Wrong | None = None
+    device_at: float = inf
+    device: str = ""
 
 
 class _Cable(NamedTuple):
@@ -50,6 +56,10 @@ class Wiring:
     Nothing here changes with time alone, so that no clock has to tick: a wrong neighbour stays until the planned one is heard and
     no wrong one was for ``patience``, or until the port goes down. Of several wrong ones at one port (a hub) the first counts for
     as long as it is heard.
+
+    A device that sends LLDP but no probe of ours (lldpd on a switch, the firmware of its network card) sends beside the planned
+    neighbour or instead of it. It only counts once the planned one has been silent for ``patience`` and the device was heard for a
+    round; a probe of the planned one clears it immediately.
 
     Parameters
     ----------
@@ -119,11 +129,15 @@ class Wiring:
         wrong = end.wrong
         if dpid == end.other.dpid and sender_port == end.other.port:
             end.right_at = now
-            if wrong is None or now - wrong.last_at < self.patience:
+            if wrong is None or (not wrong.is_device and now - wrong.last_at < self.patience):
                 return False
             end.wrong = None
             return self._settle(end.link)
         who, kind = self._sender(dpid, sender_port, text)
+        if dpid is None:
+            end.device, end.device_at = who, min(end.device_at, now)
+            if end.right_at >= now - self.patience or now - end.device_at < self.patience * DEVICE_SHARE:
+                return False
         if wrong is not None:
             wrong.last_at = now
             if wrong.who == who:
@@ -134,7 +148,7 @@ class Wiring:
                 return False
         if wrong is not None or end.link not in self._miswired:
             self.refused += 1
-        end.wrong = _Wrong(who, kind, who_at=now, last_at=now)
+        end.wrong = _Wrong(who, kind, who_at=now, last_at=now, is_device=dpid is None)
         return self._settle(end.link)
 
     def forget(self, switch: Switch, port: int | None = None) -> bool:
@@ -149,6 +163,7 @@ class Wiring:
         changed = False
         for end in filter(None, (self._end(switch, each) for each in ports)):
             end.right_at, end.wrong = -inf, None
+            end.device_at, end.device = inf, ""
             changed |= self._settle(end.link)
         return changed
 
@@ -193,6 +208,11 @@ class Wiring:
         """
         return {self._links[number].name: words for number, words in sorted(self._miswired.items())}
 
+    def beside(self, switch: Switch, port: int) -> str:
+        """Return the device that is heard at a port beside the planned neighbour, or nothing."""
+        end = self._end(switch, port)
+        return end.device if end is not None and end.wrong is None else ""
+
     def report(
         self, down: Mapping[str, str], connected: Collection[Switch], since: Mapping[Switch, float], now: float
     ) -> dict[str, Any]:
@@ -214,6 +234,7 @@ class Wiring:
             ``links`` between switches are ``right`` (heard so at both ends), ``unchecked`` (not long enough connected to tell), or
             one of ``problems``: "swapped" (another switch or port of the fat-tree was heard), "foreign" (somebody else was, at
             either end) or "missing". What was heard outweighs what is known otherwise, so that the first two are `miswired`.
+            ``also_heard`` are devices beside right neighbours, the first 1,000.
         """
         here = set(connected)
         earliest = now - self.patience
@@ -244,6 +265,12 @@ class Wiring:
             "unchecked": unchecked,
             "problems": problems,
             "refused": self.refused,
+            "also_heard": [
+                {"at": self._at(end), "who": end.device}
+                for cable in self._links
+                for end in cable.ends
+                if end.device and end.wrong is None
+            ][:MAX_ALSO_HEARD],
         }
 
     def _kind(self, number: int) -> str:

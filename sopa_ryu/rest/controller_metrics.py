@@ -22,6 +22,7 @@ from webob import Request, Response
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
+from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -127,6 +128,11 @@ class ControllerMetrics:
         yield InfoMetricFamily("sopa_fabric", "The fabric's size and carrier.", value=info)
         yield _gauge("fabric_version", "Version of the fabric: each change of the failures makes one.", state.version)
         yield _gauge("fabric_settled", "Whether the controller reports failures yet (0 or 1).", state.settled)
+        yield _gauge("switches_verified", "Switches whose configuration was verified.", state.setup["checked"])
+        wrong = _gauge("switch_setup_problems", "What is wrong with the switches' configuration.", labels=["check"])
+        for check in CHECKS:
+            wrong.add_metric([check], sum(problem["check"] == check for problem in state.setup["problems"]))
+        yield wrong
         yield _gauge("bfd_enabled", "Whether BFD is on, which detects silent loss (0 or 1).", state.bfd["enabled"])
         yield from self._switches(pause)
         yield self._failures()
@@ -168,6 +174,10 @@ class ControllerMetrics:
             errors.update(sent.errors if sent else ())
             pause()
         yield from (up, flows, groups)
+        mended = sum(sent.mended for sent in self._fleet.sent.values())
+        yield _counter(
+            "rules_mended", "Flow entries and groups that another program had changed, and that were put right.", mended
+        )
         refused = _counter("openflow_errors", "OpenFlow error messages of switches, by type.", labels=["type"])
         for kind, count in errors.items():
             refused.add_metric([kind], count)

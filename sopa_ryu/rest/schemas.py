@@ -68,6 +68,15 @@ SCHEMAS: dict[str, Schema] = {
             "missing": _list(_STRING),
             "rejected": _list(_object({"dpid": _STRING, "reason": _STRING})),
             "bfd": _object({"enabled": _BOOLEAN, "detail": _STRING}),
+            "setup": _object(
+                {
+                    "checked": _INTEGER,
+                    "detail": _STRING,
+                    "problems": _list(
+                        _object({"switch": _STRING, "check": _STRING, "problem": _STRING, "mend": _STRING})
+                    ),
+                }
+            ),
         }
     ),
     "Paths": _object(
@@ -153,6 +162,7 @@ SCHEMAS: dict[str, Schema] = {
         right=_INTEGER,
         unchecked=_INTEGER,
         refused=_INTEGER,
+        also_heard=_list(_object({"at": _STRING, "who": _STRING})),
     ),
     "Agents": _page(
         "agents",
@@ -193,7 +203,7 @@ SCHEMAS: dict[str, Schema] = {
                         "match": _object({}, additionalProperties=True),
                         "does": _list(_STRING),
                         "purpose": _STRING,
-                        "state": {"enum": ["installed", "missing", "stale", "learned"]},
+                        "state": {"enum": ["installed", "missing", "stale", "different", "learned"]},
                         "packets": _maybe(_INTEGER),
                         "bytes": _maybe(_INTEGER),
                     }

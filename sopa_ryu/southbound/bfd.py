@@ -1,6 +1,10 @@
 """Configuration of BFD on the links between switches, through the switches' databases.
 
-It needs no Ryu. Enabling BFD interrupts a link for about a second: its ports are not LIVE until both ends have exchanged
+It needs no Ryu. BFD packets are sent to an Ethernet address of the fabric's own (`BFD_MAC`), and only such are taken for BFD: the
+edge switches let no host's packet for that address in, so that no host can forge one (flowrules/host_ports.py). A link that has
+BFD already gets the address without an interruption: first both ends send to it, then both require it.
+
+Enabling BFD interrupts a link for about a second: its ports are not LIVE until both ends have exchanged
 packets, so that fast failover and hashing avoid it, while a plain output still sends. Hence `rollout`, which enables it on one
 uplink index after the other.
 """
@@ -13,19 +17,28 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
-from topologies.structure import FatTree, Host, Switch, TopologyError
+from topologies.structure import BFD_MAC, FatTree, Host, Switch, TopologyError
 
-_KEYS = ("enable", "min_tx", "min_rx")
+SENDS_TO, REQUIRES = "bfd_local_dst_mac", "bfd_remote_dst_mac"
 
 
 class End(NamedTuple):
-    """One end of a link between switches: its row in a database, and whether BFD is enabled there."""
+    """One end of a link between switches: its row in a database, and its settings of BFD."""
 
     address: str
     uuid: str
     switch: Switch
     neighbour: Switch
-    enabled: bool
+    settings: dict[str, str]
+
+    @property
+    def enabled(self) -> bool:
+        """Whether BFD is enabled there."""
+        return self.settings.get("enable", "").lower() == "true"
+
+    def has_address(self, key: str) -> bool:
+        """Tell whether it sends to the fabric's address (`SENDS_TO`), or requires it (`REQUIRES`)."""
+        return self.settings.get(key, "").lower() == BFD_MAC
 
     @property
     def uplink(self) -> int:
@@ -42,9 +55,11 @@ class Report:
     switches : set of Switch
         The switches found in the databases.
     had : int
-        The number of requested ends of links on which BFD was enabled already; they are unchanged.
+        The number of requested ends of links on which BFD was enabled already; their intervals are unchanged.
     enabled : int
         The number of ends on which it was enabled.
+    addressed : int
+        The number of ends that had BFD already, and now require the fabric's address.
     single : list of End
         Ends without BFD because their other end was not found: a link with BFD at one end only is down.
     problems : dict of str to str
@@ -55,6 +70,7 @@ class Report:
     switches: set[Switch] = field(default_factory=set)
     had: int = 0
     enabled: int = 0
+    addressed: int = 0
     single: list[End] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -68,7 +84,7 @@ def enable(
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
 ) -> Report:
-    """Enable BFD at both ends of the links between a fat-tree's switches where it is not enabled.
+    """Enable BFD at both ends of the links between a fat-tree's switches where it is not enabled, with the fabric's address.
 
     Bridges are identified by their datapath ids, ports by their OpenFlow numbers. A database that fails does not affect the others.
 
@@ -108,13 +124,34 @@ def enable(
     there = {(end.switch, end.neighbour) for end in wanted}
     report.had = sum(end.enabled for end in wanted)
     report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in there]
-    todo = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) in there]
-    for address in dict.fromkeys(end.address for end in todo):
-        operations = [_switch_on(end.uuid, interval_ms) for end in todo if end.address == address]
-        try:
-            report.enabled += sum(result["count"] for result in transact(address, operations, timeout, tls))
-        except OvsdbError as error:
-            report.problems[address] = str(error)
+    paired = [end for end in wanted if (end.neighbour, end.switch) in there]
+
+    def send(changes: list[tuple[End, dict[str, str]]]) -> list[End]:
+        """Make changes, one transaction for each database; return the ends that have them now."""
+        done: list[End] = []
+        for address in dict.fromkeys(end.address for end, _ in changes):
+            its = [(end, settings) for end, settings in changes if end.address == address]
+            try:
+                transact(address, [_set(end.uuid, settings) for end, settings in its], timeout, tls)
+                done += [end for end, _ in its]
+            except OvsdbError as error:
+                report.problems[address] = str(error)
+        return done
+
+    on = {"enable": "true", "min_tx": str(interval_ms), "min_rx": str(interval_ms)}
+    first = [
+        (end, {SENDS_TO: BFD_MAC} if end.enabled else {**on, SENDS_TO: BFD_MAC})
+        for end in paired
+        if not (end.enabled and end.has_address(SENDS_TO))
+    ]
+    changed = send(first)
+    report.enabled = sum(not end.enabled for end in changed)
+    sending = {
+        (end.switch, end.neighbour) for end in (*changed, *paired) if end in changed or end.has_address(SENDS_TO)
+    }
+    # an end that required the address before the other one uses it would take the link down
+    last = [end for end in paired if not end.has_address(REQUIRES) and (end.neighbour, end.switch) in sending]
+    report.addressed = sum(end.enabled for end in send([(end, {REQUIRES: BFD_MAC}) for end in last]))
     return report
 
 
@@ -164,16 +201,14 @@ def _ends(address: str, tree: FatTree, switch: Switch, ports: dict[int, dict[str
     for number, neighbour in tree.ports(switch).items():
         if number in ports and not isinstance(neighbour, Host):
             interface = ports[number]
-            enabled = entries(interface["bfd"]).get("enable", "").lower() == "true"
-            yield End(address, interface["_uuid"][1], switch, neighbour, enabled)
+            yield End(address, interface["_uuid"][1], switch, neighbour, entries(interface["bfd"]))
 
 
-def _switch_on(uuid: str, interval_ms: int) -> dict[str, Any]:
-    """Return the operation that enables BFD on an interface and keeps its other BFD settings."""
-    settings = mapping(dict(zip(_KEYS, ("true", str(interval_ms), str(interval_ms)), strict=True)))
+def _set(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
+    """Return the operation that sets an interface's settings of BFD and keeps the others."""
     return {
         "op": "mutate",
         "table": "Interface",
-        "where": [["_uuid", "==", ["uuid", uuid]], ["bfd", "excludes", mapping({"enable": "true"})]],
-        "mutations": [["bfd", "delete", ["set", list(_KEYS)]], ["bfd", "insert", settings]],
+        "where": [["_uuid", "==", ["uuid", uuid]]],
+        "mutations": [["bfd", "delete", ["set", list(settings)]], ["bfd", "insert", mapping(settings)]],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ryu.lib import hub
 
@@ -13,6 +13,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd
 from sopa_ryu.southbound.connection import Connection
 from topologies import Reason, Switch
+from topologies.structure import BFD_MAC
 
 LOG = logging.getLogger("sopa.bfd")
 
@@ -70,12 +71,13 @@ class BfdKeeper:
                 self._round()
 
     def _round(self) -> None:
-        addresses = self._expanded()
-        had = enabled = single = 0
+        addresses = expanded(self.addresses, self._connections.values())
+        had = enabled = single = addressed = 0
         problems: dict[str, str] = {}
         for report in bfd.rollout(addresses, self._state.tree, self._interval_ms, tls=self._tls):
             had += report.had
             enabled += report.enabled
+            addressed += report.addressed
             single += len(report.single)
             problems |= report.problems
             if report.enabled and not self._links_come_back():
@@ -87,6 +89,12 @@ class BfdKeeper:
         total = tree.k * tree.switch_count - tree.host_count
         if enabled:
             LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, self._interval_ms)
+        if addressed:
+            LOG.info(
+                "BFD at %d ends of links: only packets to %s count from now on, which no host can send",
+                addressed,
+                BFD_MAC,
+            )
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
             detail += f"; not on at {single} ends whose other ends were not found"
@@ -102,18 +110,6 @@ class BfdKeeper:
             hub.sleep(0.1)
         return True
 
-    def _expanded(self) -> list[str]:
-        found = []
-        for address in self.addresses:
-            kind, _, place = address.partition(":")
-            if not place.startswith(OWN_ADDRESS + ":"):
-                found.append(address)
-                continue
-            for host in sorted({connection.address for connection in self._connections.values()}):
-                bracketed = f"[{host}]" if ":" in host else host
-                found.append(f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}")
-        return found
-
     def _say(self, enabled: bool, detail: str) -> None:
         self._state.bfd = {"enabled": enabled, "detail": detail}
         if detail != self._said:
@@ -121,3 +117,17 @@ class BfdKeeper:
                 "BFD is %s: %s", "on" if enabled else "off", detail
             )
             self._said = detail
+
+
+def expanded(addresses: Iterable[str], connections: Collection[Connection]) -> list[str]:
+    """Return database addresses with each connected switch's own address in place of ``*``."""
+    found = []
+    for address in addresses:
+        kind, _, place = address.partition(":")
+        if not place.startswith(OWN_ADDRESS + ":"):
+            found.append(address)
+            continue
+        for host in sorted({connection.address for connection in connections}):
+            bracketed = f"[{host}]" if ":" in host else host
+            found.append(f"{kind}:{bracketed}{place[len(OWN_ADDRESS) :]}")
+    return found

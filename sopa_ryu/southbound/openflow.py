@@ -7,21 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from ryu.ofproto import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
+from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 
-from flowrules.model import (
-    Action,
-    AnswerArp,
-    Flow,
-    Group,
-    HashOver,
-    LearnSender,
-    Output,
-    SetField,
-    Table,
-    ToController,
-    ToGroup,
-)
+from flowrules.model import Field, Flow, Group
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -40,17 +28,16 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE, cookie
+from sopa_ryu.fabric.rule_changes import cookie, is_learned
 from sopa_ryu.fabric.traffic import PortCounters
-from sopa_ryu.southbound import lldp
+from sopa_ryu.southbound import instructions, lldp
 from topologies.failures import Reason
 
 OPENFLOW = ofproto_v1_3
 PARSER = ofproto_v1_3_parser
 
-LEARNED_PRIORITY = 1
-# nx_hash_fields in OVS's nicira-ext.h; Ryu knows only the first three. This one takes in the ports of UDP too.
-NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
+_NX_FIELDS = {"nw_ttl", "ip_frag"}
+_NX_NAMES = {"eth_type": "eth_type_nxm", "ip_proto": "ip_proto_nxm"}
 
 
 def encode(datapath: Any, message: Message) -> Any:
@@ -92,7 +79,7 @@ def flow_mod(datapath: Any, flow: Flow, version: int) -> Any:
         command=OPENFLOW.OFPFC_ADD,
         priority=flow.priority,
         match=flow_match(flow),
-        instructions=list(_instructions(flow)),
+        instructions=list(instructions.encode(flow)),
     )
 
 
@@ -103,7 +90,7 @@ def flow_delete(datapath: Any, entry: Installed) -> Any:
         table_id=entry.table,
         command=OPENFLOW.OFPFC_DELETE_STRICT,
         priority=entry.priority,
-        match=PARSER.OFPMatch(**dict(entry.match)),
+        match=_match(entry.match),
         out_port=OPENFLOW.OFPP_ANY,
         out_group=OPENFLOW.OFPG_ANY,
     )
@@ -125,87 +112,30 @@ def _buckets(group: Group) -> tuple[Any, ...]:
 @lru_cache(maxsize=1 << 16)
 def flow_match(flow: Flow) -> Any:
     """Return a flow entry's match as Ryu's object."""
-    return PARSER.OFPMatch(**dict(flow.match))
+    return _match(flow.match)
 
 
-def _actions(flow: Iterable[Action]) -> list[Any]:
-    return [made for action in flow for made in _ACTIONS[type(action)](action)]
+def _match(fields: Iterable[Field]) -> Any:
+    """Return a match as Ryu's object.
 
-
-@lru_cache(maxsize=1 << 16)
-def _instructions(flow: Flow) -> tuple[Any, ...]:
-    made: list[Any] = []
-    if flow.apply:
-        made.append(PARSER.OFPInstructionActions(OPENFLOW.OFPIT_APPLY_ACTIONS, _actions(flow.apply)))
-    if flow.write:
-        made.append(PARSER.OFPInstructionActions(OPENFLOW.OFPIT_WRITE_ACTIONS, _actions(flow.write)))
-    if flow.metadata is not None:
-        made.append(PARSER.OFPInstructionWriteMetadata(flow.metadata, 0xFFFFFFFFFFFFFFFF))
-    if flow.goto is not None:
-        made.append(PARSER.OFPInstructionGotoTable(flow.goto))
-    return tuple(made)
-
-
-def _answer_arp(action: AnswerArp) -> list[Any]:
-    move = PARSER.NXActionRegMove
-    return [
-        move(src_field="eth_src", dst_field="eth_dst", n_bits=48),
-        PARSER.OFPActionSetField(eth_src=action.mac),
-        PARSER.OFPActionSetField(arp_op=2),
-        move(src_field="arp_sha", dst_field="arp_tha", n_bits=48),
-        PARSER.OFPActionSetField(arp_sha=action.mac),
-        # sender and target change places by way of a register
-        move(src_field="arp_spa", dst_field="reg0", n_bits=32),
-        move(src_field="arp_tpa", dst_field="arp_spa", n_bits=32),
-        move(src_field="reg0", dst_field="arp_tpa", n_bits=32),
-        PARSER.OFPActionOutput(OPENFLOW.OFPP_IN_PORT),
-    ]
-
-
-def _learn_sender(action: LearnSender) -> list[Any]:
-    return [
-        PARSER.NXActionLearn(
-            table_id=Table.DELIVER,
-            specs=[
-                PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("metadata", 0), n_bits=16),
-                PARSER.NXFlowSpecLoad(src=("arp_sha", 0), dst=("eth_dst_nxm", 0), n_bits=48),
-            ],
-            hard_timeout=action.seconds,
-            priority=LEARNED_PRIORITY,
-            cookie=LEARNED_COOKIE,
-        )
-    ]
-
-
-def _hash_over(action: HashOver) -> list[Any]:
-    return [
-        PARSER.NXActionBundle(
-            algorithm=nicira_ext.NX_BD_ALG_HRW,
-            fields=NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP,
-            basis=action.basis,
-            slave_type=nicira_ext.NXM_OF_IN_PORT,
-            n_slaves=len(action.ports),
-            ofs_nbits=0,
-            dst=0,
-            slaves=list(action.ports),
-        )
-    ]
-
-
-_ACTIONS: dict[type, Callable[[Any], list[Any]]] = {
-    Output: lambda action: [PARSER.OFPActionOutput(action.port)],
-    ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
-    ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
-    SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
-    AnswerArp: _answer_arp,
-    LearnSender: _learn_sender,
-    HashOver: _hash_over,
-}
+    A field must come after those that it requires, such as the Ethernet type (OpenFlow 1.3, section 7.2.3.6). Ryu sorts fields by
+    class, Open vSwitch's first; so with one of them, what it requires has to be named by Open vSwitch's name, too.
+    """
+    named = dict(fields)
+    if named.keys() & _NX_FIELDS:
+        named = {_NX_NAMES.get(name, name): value for name, value in named.items()}
+    return PARSER.OFPMatch(**named)
 
 
 def installed_flows(bodies: Iterable[Any]) -> list[Installed]:
     """Return the flow entries of a switch's flow statistics."""
-    return [Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items())) for body in bodies]
+    return [installed_flow(body) for body in bodies]
+
+
+def installed_flow(body: Any) -> Installed:
+    """Return a flow entry of a switch's flow statistics."""
+    entry = Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items()))
+    return entry if is_learned(entry) else entry._replace(does=instructions.decode(body.instructions))
 
 
 def installed_groups(bodies: Iterable[Any]) -> dict[int, tuple[int, ...]]:

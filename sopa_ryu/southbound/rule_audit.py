@@ -8,6 +8,8 @@ from typing import Any
 from flowrules.model import (
     Action,
     AnswerArp,
+    Does,
+    Field,
     Flow,
     HashOver,
     LearnSender,
@@ -18,7 +20,8 @@ from flowrules.model import (
     ToGroup,
 )
 from sopa_ryu.fabric import rule_changes
-from sopa_ryu.fabric.messages import Installed
+from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS, Installed
+from sopa_ryu.southbound import openflow
 
 _WORDS: dict[type, Callable[[Any], str]] = {
     Output: lambda action: f"output to port {action.port}",
@@ -58,13 +61,23 @@ def rules(
     """
     missing = rule_changes.identities(wanted)
     entries = []
+    others = []
     for body in flows:
-        installed = Installed(body.table_id, body.priority, body.cookie, tuple(body.match.items()))
-        flow = missing.pop(rule_changes.identity(installed), None) if rule_changes.is_ours(installed) else None
+        installed = openflow.installed_flow(body)
+        flow = rule_changes.intended(installed, missing)
         if flow is not None:
             entries.append(_entry(flow, "installed", body.packet_count, body.byte_count))
         else:
+            others.append((body, installed))
+    for body, installed in others:
+        place = (installed.table, installed.priority, frozenset(installed.match))
+        replaced = next((key for key, flow in missing.items() if place == _place(flow)), None)
+        if replaced is None:
             entries.append(_unknown(body, installed))
+        else:
+            # in the place of an intended entry: it does something else, or somebody else installed it
+            entry = _entry(missing.pop(replaced), "different", body.packet_count, body.byte_count)
+            entries.append({**entry, "does": _installed_does(installed)})
     entries += [_entry(flow, "missing", None, None) for flow in missing.values()]
     entries.sort(key=lambda entry: (entry["table"], -entry["priority"], str(entry["match"])))
     group_list = _groups(wanted, groups)
@@ -97,7 +110,7 @@ def _unknown(body: Any, installed: Installed) -> dict[str, Any]:
         "table": body.table_id,
         "priority": body.priority,
         "match": {field: _value(value) for field, value in body.match.items()},
-        "does": [],
+        "does": [] if learned else _installed_does(installed),
         "purpose": "a host's Ethernet address, learned from its ARP" if learned else "unknown to this controller",
         "state": "learned" if learned else "stale",
         "packets": body.packet_count,
@@ -105,7 +118,17 @@ def _unknown(body: Any, installed: Installed) -> dict[str, Any]:
     }
 
 
-def _does(flow: Flow) -> list[str]:
+def _place(flow: Flow) -> tuple[int, int, frozenset[Field]]:
+    return flow.table, flow.priority, frozenset(flow.match)
+
+
+def _installed_does(installed: Installed) -> list[str]:
+    if installed.does is None or installed.does == UNKNOWN_INSTRUCTIONS:
+        return ["something that no rule does"]
+    return _does(installed.does)
+
+
+def _does(flow: Flow | Does) -> list[str]:
     def words(actions: tuple[Action, ...]) -> list[str]:
         return [_WORDS[type(action)](action) for action in actions]
 

@@ -69,6 +69,7 @@ class Picture:
             "k": tree.k,
             "carrier": str(self._fabric.carrier),
             "bfd": state.bfd,
+            "setup": state.setup,
             "switches": tree.switch_count,
             "connected": len(state.connected),
             "missing": missing[: tree.switch_count if self.drawn else MAX_LISTED],

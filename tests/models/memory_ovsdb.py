@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
 from topologies import FatTree, Host, Reason, Switch
 from topologies.ovsdb import OvsdbError, entries, mapping
 
@@ -58,6 +59,10 @@ class MemoryOvsdb:
         assert isinstance(other, Switch)
         far = other, self.tree.port(other, switch)
         up = far in self.enabled_at and self.now >= max(self.enabled_at[end], self.enabled_at[far]) + SESSION_SECONDS
+        # packets to another address than the required one are no BFD to a switch
+        pairs = ((end, far), (far, end))
+        required = [(self.bfd[there].get(REQUIRES), self.bfd[here].get(SENDS_TO)) for here, there in pairs]
+        up = up and all(needed in (None, sent) for needed, sent in required)
         return None if up and end not in self.broken else Reason.SILENT
 
     def transact(
@@ -73,17 +78,17 @@ class MemoryOvsdb:
     def _operate(self, switches: list[Switch], operation: Mapping[str, Any]) -> dict[str, Any]:
         if operation["op"] == "select":
             return {"rows": self._rows(switches, operation["table"])}
-        (_, _, (_, uuid)), _ = operation["where"]
+        ((_, _, (_, uuid)),) = operation["where"]
         end = next(end for end in self.bfd if end[0] in switches and self._uuid(end) == uuid)
-        if self.bfd[end].get("enable") == "true":
-            return {"count": 0}
+        was_on = self.bfd[end].get("enable") == "true"
         for column, mutator, value in operation["mutations"]:
             assert column == "bfd"
             if mutator == "delete":
                 self.bfd[end] = {key: kept for key, kept in self.bfd[end].items() if key not in value[1]}
             else:
                 self.bfd[end] |= entries(value)
-        self.enabled_at[end] = self.now
+        if not was_on and self.bfd[end].get("enable") == "true":
+            self.enabled_at[end] = self.now
         return {"count": 1}
 
     def _rows(self, switches: list[Switch], table: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
-from flowrules.model import LLDP, Field, Flow, Group, Table, ToController, ToGroup
+from flowrules.model import LLDP, Field, Flow, Group, Table, ToController, ToGroup, does
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -314,7 +314,7 @@ class MemorySwitch:
                 }
 
     def _add(self, flow: Flow, version: int) -> Iterator[Event]:
-        installed = Installed(flow.table, flow.priority, cookie(flow, version), flow.match)
+        installed = Installed(flow.table, flow.priority, cookie(flow, version), flow.match, does(flow))
         place = _place(installed)
         in_table = sum(1 for table, _, _ in self.entries if table == flow.table)
         if not _groups_of(flow) <= self.groups.keys():

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,8 @@ from sopa_ryu.southbound import bfd
 from tests.helpers.fabrics import set_live
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
-from topologies.ovsdb import entries
+from topologies.ovsdb import OvsdbError, entries, transact
+from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
 
@@ -25,6 +27,7 @@ ENDS = {
     for port, node in TREE.ports(switch).items()
     if not isinstance(node, Host)
 }
+ADDRESSES = {bfd.SENDS_TO: BFD_MAC, bfd.REQUIRES: BFD_MAC}
 NOWHERE = "tcp:127.0.0.1:1"
 
 
@@ -46,7 +49,7 @@ def configured(ovs: PrivateOvs) -> dict[tuple[Switch, int], dict[str, str]]:
 
 
 def settings(interval: int) -> dict[str, str]:
-    return {"enable": "true", "min_tx": str(interval), "min_rx": str(interval)}
+    return {"enable": "true", "min_tx": str(interval), "min_rx": str(interval), **ADDRESSES}
 
 
 def test_every_link_between_switches_gets_it_once(fabric: DummyFabric) -> None:
@@ -64,11 +67,46 @@ def test_what_is_enabled_already_is_left_alone_and_other_settings_stay(fabric: D
     fabric.ovs.vsctl("set", "Interface", "a0_0-eth3", "bfd:enable=true", "bfd:min_tx=1000")
     fabric.ovs.vsctl("set", "Interface", "a0_0-eth4", "bfd:enable=false", "bfd:min_tx=7", "bfd:cpath_down=false")
     report = bfd.enable([fabric.ovs.database], TREE, 100)
-    assert (report.had, report.enabled) == (1, 63)
+    assert (report.had, report.enabled, report.addressed) == (1, 63, 1)
     found = configured(fabric.ovs)
     switch = TREE.switch("a0_0")
-    assert found[switch, 3] == {"enable": "true", "min_tx": "1000"}
+    assert found[switch, 3] == {"enable": "true", "min_tx": "1000", **ADDRESSES}
     assert found[switch, 4] == {**settings(100), "cpath_down": "false"}
+
+
+def test_an_end_requires_the_address_only_after_the_other_one_sends_to_it(
+    fabric: DummyFabric, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """One database breaks down between the two steps: no link may be left with a requirement that its other end does not meet."""
+    with PrivateOvs(tmp_path / "second", dummy=True) as second:
+        DummyFabric(TREE, second)
+        for switch in TREE.switches():
+            (fabric.ovs if switch.level is Level.EDGE else second).vsctl("del-br", TREE.name(switch))
+        for ovs in (fabric.ovs, second):
+            names = [
+                f"{TREE.name(switch)}-eth{port}" for switch, port in ENDS if TREE.name(switch) in ovs.vsctl("list-br")
+            ]
+            ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, "bfd:enable=true")))
+
+        def failing(address: str, operations: list[dict[str, Any]], *rest: Any) -> list[dict[str, Any]]:
+            if address == second.database and operations[0]["op"] == "mutate":
+                raise OvsdbError("gone")
+            return transact(address, operations, *rest)
+
+        monkeypatch.setattr(bfd, "transact", failing)
+        report = bfd.enable([fabric.ovs.database, second.database], TREE, 100)
+        assert (report.had, report.enabled, report.problems) == (64, 0, {second.database: "gone"})
+        found = configured(fabric.ovs) | configured(second)
+        for switch, port in ENDS:
+            far = TREE.neighbour(switch, port)
+            assert isinstance(far, Switch)
+            other = found[far, TREE.port(far, switch)]
+            assert bfd.REQUIRES not in found[switch, port] or other.get(bfd.SENDS_TO) == BFD_MAC
+        monkeypatch.undo()
+        bfd.enable([fabric.ovs.database, second.database], TREE, 100)
+        both = configured(fabric.ovs) | configured(second)
+        assert all(ADDRESSES.items() <= its.items() for its in both.values())
+        assert both.keys() == ENDS
 
 
 def test_one_uplink_index_at_a_time(fabric: DummyFabric) -> None:

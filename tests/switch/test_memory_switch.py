@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flowrules.model import Bucket, Field, Flow, Group, Output, SwitchRules, Table, ToGroup
+from flowrules.model import Bucket, Field, Flow, Group, Output, SwitchRules, Table, ToGroup, does
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.messages import (
@@ -74,7 +74,7 @@ GROUPED = Flow(Table.UP, 20, (("metadata", 7),), "by a group", apply=(ToGroup(1)
 
 
 def installed(flow: Flow, version: int = 1) -> Installed:
-    return Installed(flow.table, flow.priority, rule_changes.cookie(flow, version), flow.match)
+    return Installed(flow.table, flow.priority, rule_changes.cookie(flow, version), flow.match, does(flow))
 
 
 def read(peer: Peer) -> InstalledState:

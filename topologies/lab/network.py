@@ -23,7 +23,7 @@ from topologies.lab.mininet_topo import FatTreeTopo
 from topologies.lab.packet_sockets import raise_send_buffers
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
-from topologies.structure import FatTree, Host, Level, Switch
+from topologies.structure import BFD_MAC, FatTree, Host, Level, Switch
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
@@ -201,6 +201,7 @@ class Lab(Startable):
             return lambda _interface: ""
         interval = bfd_interval_ms(self.tree)
         settings = f"bfd:enable=true bfd:min_tx={interval} bfd:min_rx={interval}"
+        settings += f" bfd:bfd_local_dst_mac={BFD_MAC} bfd:bfd_remote_dst_mac={BFD_MAC}"
         watched = {interface for interface, _ in self.fabric_interfaces()}
         return lambda interface: settings if interface in watched else ""
 

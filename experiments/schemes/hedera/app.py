@@ -61,6 +61,7 @@ class Hedera(app_manager.RyuApp):
     def _run(self) -> None:
         while (sopa := app_manager.lookup_service_brick(SOPA)) is None:
             hub.sleep(TEND_SECONDS)
+        sopa.rule_checker.others.add(entries.COOKIE_MARK)
         settings = self.settings
         placement: Placement = global_first_fit
         if settings.placement is hedera_options.Algorithm.SIMULATED_ANNEALING:

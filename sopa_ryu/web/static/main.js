@@ -77,7 +77,9 @@ function facts(message, wrong) {
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
   const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
-  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + silent);
+  const badly = message.setup?.problems.length ?? 0;
+  const setup = badly ? `, switches are set up wrong: ${message.setup.problems[0].switch}: ${message.setup.problems[0].problem} (${badly} in all: sopa status)` : "";
+  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + silent + setup);
 }
 
 function lost(reason) {

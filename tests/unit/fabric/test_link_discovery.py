@@ -126,17 +126,39 @@ def test_a_frame_of_another_sender_makes_a_link_miswired(
 ) -> None:
     channel = fabric.channel(fabric.tree.switch("a0_0"))
     assert channel is not None
-    foreign = Heard(None, None, "printer")
+    foreign = Heard(0x99, 1, "")
     assert fabric.core.probe_heard(channel, 3, foreign, fabric.now).tell_agents
     assert dict(fabric.state.failures) == {"a0_0-c0_0": Reason.MISWIRED}
     [message] = [message for message in caplog.messages if "miswired and" in message]
     assert message == (
-        "link a0_0-c0_0 is miswired and excluded from candidate paths: a0_0 port 3 leads to printer, not to c0_0 port 1; recable it"
+        "link a0_0-c0_0 is miswired and excluded from candidate paths: a0_0 port 3 leads to datapath 0x0000000000000099 "
+        "port 1, not to c0_0 port 1; recable it"
     )
     assert not fabric.core.probe_heard(channel, 3, foreign, fabric.now).tell_agents
     assert not fabric.core.probe_heard(
         channel, 1, Heard(fabric.tree.dpid(fabric.tree.switch("e0_0")), 3, ""), fabric.now
     ).visible
+
+
+def test_lldp_of_a_device_beside_right_probes_is_a_warning(
+    fabric: MemoryFabric, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As lldpd on a switch sends it, at every port, twice a minute, over ports that come up again."""
+    device = Heard(None, None, "e0_0, 02:00:00:00:00:07 port eth1")
+    for _ in range(6):
+        for switch in fabric.tree.switches():
+            channel = fabric.channel(switch)
+            assert channel is not None
+            for port in fabric.tree.ports(switch):
+                assert not fabric.core.probe_heard(channel, port, device, fabric.now).tell_agents
+        fabric.advance(30.0)
+    assert not fabric.state.failures
+    assert fabric.state.version == 1
+    said = [message for message in caplog.messages if "also hears LLDP" in message]
+    assert len(said) == fabric.tree.k * fabric.tree.switch_count - fabric.tree.host_count
+    assert any(
+        line.startswith("a0_0 port 3 also hears LLDP of e0_0, 02:00:00:00:00:07 port eth1: the link") for line in said
+    )
 
 
 def test_a_wrong_cable_that_is_put_right_is_used_again(fabric: MemoryFabric, caplog: pytest.LogCaptureFixture) -> None:
@@ -166,7 +188,7 @@ def test_what_a_lost_switch_has_heard_is_forgotten(fabric: MemoryFabric) -> None
     core = fabric.tree.switch("c0_0")
     channel = fabric.channel(core)
     assert channel is not None
-    fabric.core.probe_heard(channel, 1, Heard(None, None, "printer"), fabric.now)
+    fabric.core.probe_heard(channel, 1, Heard(0x99, 1, ""), fabric.now)
     assert list(fabric.state.failures) == ["a0_0-c0_0"]
     fabric.disconnect(core)
     fabric.connect(core)

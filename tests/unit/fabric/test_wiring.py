@@ -79,12 +79,26 @@ def test_a_fabric_cabled_as_planned_is_all_right(k: int) -> None:
     fabric = Fabric(k)
     assert not fabric.round()
     assert fabric.wiring.miswired == {}
-    assert fabric.report() == {"links": k**3 // 2, "right": k**3 // 2, "unchecked": 0, "problems": [], "refused": 0}
+    assert fabric.report() == {
+        "links": k**3 // 2,
+        "right": k**3 // 2,
+        "unchecked": 0,
+        "problems": [],
+        "refused": 0,
+        "also_heard": [],
+    }
 
 
 def test_before_the_first_probes_nothing_is_right_and_nothing_a_problem() -> None:
     fabric = Fabric()
-    assert fabric.report(PATIENCE) == {"links": 32, "right": 0, "unchecked": 32, "problems": [], "refused": 0}
+    assert fabric.report(PATIENCE) == {
+        "links": 32,
+        "right": 0,
+        "unchecked": 32,
+        "problems": [],
+        "refused": 0,
+        "also_heard": [],
+    }
 
 
 def test_a_link_heard_at_one_end_only_is_not_yet_checked() -> None:
@@ -154,8 +168,6 @@ def test_a_loop_or_a_host_port_at_the_other_end_is_swapped(sender: str) -> None:
 @pytest.mark.parametrize(
     ("dpid", "port", "text", "who"),
     [
-        (None, None, "leaf12, 00:1b:21:aa:bb:cc port swp49", "leaf12, 00:1b:21:aa:bb:cc port swp49"),
-        (None, None, "", "a device without a name"),
         (0x99, 1, "", "datapath 0x0000000000000099 port 1"),
         (0x020400, 3, "", "datapath 0x0000000000020400 port 3"),
         (2**64 - 1, 0xFFFFFFFE, "", "datapath 0xffffffffffffffff port 4294967294"),
@@ -171,10 +183,52 @@ def test_who_is_not_of_the_fat_tree_is_foreign(dpid: int | None, port: int | Non
     assert fabric.problems() == [("a0_0-c0_0", "foreign")]
 
 
+@pytest.mark.parametrize(
+    ("text", "who"),
+    [("leaf12, 00:1b:21:aa:bb:cc port swp49",) * 2, ("", "a device without a name")],
+)
+def test_a_device_instead_of_the_planned_neighbour_is_foreign(text: str, who: str) -> None:
+    fabric = Fabric()
+    end = fabric.end("a0_0:3")
+    assert not fabric.wiring.heard(*end, None, None, text, 0.0)
+    assert fabric.wiring.heard(*end, None, None, text, fabric.wiring.patience)
+    assert fabric.wiring.miswired == {"a0_0-c0_0": f"a0_0 port 3 leads to {who}, not to c0_0 port 1"}
+    assert fabric.hear(end, fabric.end("c0_0:1"), fabric.wiring.patience + 1)
+    assert fabric.wiring.miswired == {}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_device_beside_the_planned_neighbour_changes_nothing(seed: int) -> None:
+    """Whatever their order and their intervals, as long as the planned neighbour is heard within the patience."""
+    rng = random.Random(seed)
+    fabric = Fabric()
+    end, now = fabric.end("a0_0:3"), 0.0
+    patience, right = fabric.wiring.patience, 0.0
+    assert not fabric.hear(end, fabric.end("c0_0:1"), now)
+    for _ in range(300):
+        now += rng.uniform(0, 0.2) * patience
+        device = rng.choice(["lldpd", "firmware", "printer"])
+        if now - right > 0.7 * patience or rng.random() < 0.2:
+            assert not fabric.hear(end, fabric.end("c0_0:1"), now)
+            right = now
+        elif rng.random() < 0.1:
+            assert not fabric.wiring.forget(*end)
+            assert not fabric.wiring.heard(*end, None, None, device, now)
+            assert not fabric.hear(end, fabric.end("c0_0:1"), now)
+            right = now
+        else:
+            assert not fabric.wiring.heard(*end, None, None, device, now)
+            assert fabric.wiring.beside(*end) == device
+    assert fabric.wiring.miswired == {}
+    assert fabric.wiring.refused == 0
+    assert [each["at"] for each in fabric.report(now)["also_heard"]] == ["a0_0 port 3"]
+
+
 def test_a_link_with_an_unknown_neighbour_at_one_end_is_foreign() -> None:
     fabric = Fabric()
     fabric.arrive("a0_0:3", "c0_1:1")
     fabric.wiring.heard(*fabric.end("c0_0:1"), None, None, "leaf12", 0.0)
+    fabric.wiring.heard(*fabric.end("c0_0:1"), None, None, "leaf12", fabric.wiring.patience)
     assert fabric.problems() == [("a0_0-c0_0", "foreign")]
     assert fabric.wiring.miswired["a0_0-c0_0"].count(" leads to ") == 2
 

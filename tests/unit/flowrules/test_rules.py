@@ -28,11 +28,11 @@ def pairs(tree: FatTree, count: int, seed: int = 1) -> list[tuple[Host, Host]]:
 
 
 @pytest.mark.parametrize("k", [*range(2, 33, 2), 48, 64, 128])
-def test_no_switch_of_a_healthy_fabric_holds_more_than_2k_plus_16_entries(k: int) -> None:
+def test_no_switch_of_a_healthy_fabric_has_more_entries_than_documented(k: int) -> None:
     tree = FatTree(k)
     for switch in (Switch(Level.EDGE, 0, 0), Switch(Level.AGGREGATION, k - 1, k // 2 - 1), Switch(Level.CORE, 0, 0)):
         rules = switch_rules(tree, switch)
-        assert len(rules.flows) <= 2 * k + 16
+        assert len(rules.flows) <= 2.5 * k + 24
         assert len({(flow.table, flow.priority, flow.match) for flow in rules.flows}) == len(rules.flows)
         assert all(flow.goto is None or flow.goto > flow.table for flow in rules.flows)
 

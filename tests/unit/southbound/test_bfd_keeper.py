@@ -11,16 +11,19 @@ import pytest
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd as bfd_module
 from sopa_ryu.southbound import bfd_keeper as keeper_module
+from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
 from sopa_ryu.southbound.bfd_keeper import OFF, BfdKeeper
 from sopa_ryu.southbound.connection import Connection
 from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
 from topologies import FatTree, Level, Reason, Switch
+from topologies.structure import BFD_MAC
 
 TREE = FatTree(4)
 ENDS = TREE.k * TREE.switch_count - TREE.host_count
 OWN = ["tcp:*:6640"]
-SETTINGS = {"enable": "true", "min_tx": "100", "min_rx": "100"}
+ADDRESSES = {SENDS_TO: BFD_MAC, REQUIRES: BFD_MAC}
+SETTINGS = {"enable": "true", "min_tx": "100", "min_rx": "100", **ADDRESSES}
 
 
 class EndOfTest(BaseException):
@@ -159,7 +162,7 @@ def test_it_looks_again_each_minute_and_keeps_what_is_set(bench: Bench) -> None:
     bench.run(59)
     assert bench.ovsdb.transactions == []
     bench.run(66)
-    assert bench.ovsdb.bfd[end] == {"enable": "true", "min_tx": "500", "decay_min_rx": "7"}
+    assert bench.ovsdb.bfd[end] == {"enable": "true", "min_tx": "500", "decay_min_rx": "7", **ADDRESSES}
     assert bench.enabled() == 63
     assert bench.state.bfd["detail"] == "on at 64 of 64 ends of links between switches"
 

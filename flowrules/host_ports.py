@@ -1,0 +1,100 @@
+"""The ingress table of an edge switch: what a host may send, and the answers to its ARP requests.
+
+The rule: nothing that a switch or the controller would take for its own enters the fabric at a host's port, and nothing of it is
+processed by a switch. Only ARP requests and IPv4 from the port's own address pass; LLDP, CFM, LACP, spanning tree, IPv6 and all
+else are dropped with them. Of IPv4 these are denied before:
+
+- BFD. Open vSwitch takes BFD packets out *before* its tables, at every port with BFD, so a forged one has to end where it enters.
+  BFD between switches uses an Ethernet address of its own (`BFD_MAC`), and a packet for it is dropped, whatever it contains.
+  Links on which somebody enabled BFD without that address are covered by what else makes a packet BFD: its UDP ports, and for a
+  first fragment, whose ports no entry sees, the TTL of 255 that receivers require (RFC 5881, section 5).
+- A group's Ethernet address: 01:80:c2 (IEEE 802.1Q, table 8-1) and every other one. IPv4 in such a frame is no host's either
+  (RFC 1122, section 3.3.6).
+- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.*.*.1 in the pods, 10.k.0.0/16 above them. So
+  no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from functools import lru_cache
+
+from flowrules import label
+from flowrules.model import (
+    ARP,
+    IPV4,
+    LLDP,
+    AnswerArp,
+    Field,
+    Flow,
+    LearnSender,
+    SetField,
+    Table,
+    ToController,
+)
+from topologies.structure import BFD_MAC, GATEWAY_MAC, FatTree, Host, Switch
+
+ARP_REQUEST = 1
+UDP: Field = ("ip_proto", 17)
+BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
+"""UDP ports and masks: single-hop and echo (RFC 5881), multihop (RFC 5883), of LAG members (RFC 7130), seamless (RFC 7881)."""
+BFD_TTL = 255
+FIRST_FRAGMENT = 1  # NXM_NX_IP_FRAG of Open vSwitch: bit 0 for any fragment, bit 1 for a later one
+GROUP_BIT = "01:00:00:00:00:00"
+DENIED = 65  # above ARP and everything that passes
+
+
+def edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
+    """Yield the entries of an edge switch's ingress table, except that for packets from other switches."""
+    yield from _denied(tree.k)
+    yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
+    for host in tree.hosts_of(edge):
+        port: Field = ("in_port", tree.port(edge, host))
+        address = str(tree.ip(host))
+        # RFC 5227, section 2.4: an answer would be a conflict, and the host would give up its own address.
+        announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
+        purpose = "announcement of the host's own address: learn sender, no answer"
+        yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LearnSender(0),))
+        source: Field = ("ipv4_src", address)
+        if host in no_label:
+            plain = SetField("eth_src", tree.mac(host))
+            labelled: Field = ("eth_src", label.LABELLED)
+            purpose = "has no right to a label: as unlabelled"
+            yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
+    yield from lldp(15)  # below the hosts' ports: only switches take part in link discovery
+
+
+@lru_cache
+def _denied(k: int) -> tuple[Flow, ...]:
+    """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
+
+    def drop(purpose: str, *match: Field) -> Flow:
+        return Flow(Table.INGRESS, DENIED, match, purpose)
+
+    return (
+        drop("Ethernet address of the switches' BFD: drop", ("eth_dst", BFD_MAC)),
+        *(drop("BFD: drop", IPV4, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
+        drop("first fragment that may be BFD: drop", IPV4, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
+        drop("IPv4 to a group's Ethernet address: drop", IPV4, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
+        drop("a switch's address: drop", IPV4, ("ipv4_dst", ("10.0.0.1", "255.0.0.255"))),
+        drop("a switch's address: drop", IPV4, ("ipv4_dst", (f"10.{k}.0.0", "255.255.0.0"))),
+    )
+
+
+def _arp(planned: str) -> Iterator[Flow]:
+    request: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST))
+    answer = AnswerArp(GATEWAY_MAC)
+    # An address probe (RFC 5227, section 2.1.1) must stay unanswered: an answer would keep the host from using its own address.
+    yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
+    sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
+    # Learned for a second only: the entry replaces what was learned before, and then the planned address is used again.
+    yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(LearnSender(1), answer))
+    yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(LearnSender(0), answer))
+
+
+@lru_cache
+def lldp(priority: int) -> tuple[Flow, ...]:
+    """Return the entry that sends LLDP frames to the controller."""
+    return (Flow(Table.INGRESS, priority, (LLDP,), "LLDP probe: to the controller", apply=(ToController(),)),)

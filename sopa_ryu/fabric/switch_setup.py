@@ -1,0 +1,218 @@
+"""What a switch's configuration must be, and the commands that mend what is wrong. Pure.
+
+The same checks run in the controller, over the switch's database, and in ``sopa doctor switch`` on the switch.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from topologies import FatTree, Host, Switch, TopologyError
+from topologies.structure import BFD_MAC
+
+OPENFLOW = "OpenFlow13"
+CHECKS = (
+    "datapath-id",
+    "in-band",
+    "fail-mode",
+    "protocols",
+    "controllers",
+    "tls",
+    "ports",
+    "spanning-tree",
+    "cfm",
+    "bfd",
+)
+"""Every value of `Problem.check`."""
+_BFD_KEYS = ("bfd_local_dst_mac", "bfd_remote_dst_mac")
+
+
+class Target(NamedTuple):
+    """A controller that a bridge is configured with."""
+
+    address: str
+    connected: bool
+
+
+@dataclass(frozen=True)
+class SwitchSetup:
+    """A bridge of Open vSwitch as its database describes it.
+
+    Attributes
+    ----------
+    uuid, bridge : str
+        Its row and its name.
+    dpid : int or None
+        None while no datapath exists.
+    fail_mode : str
+        Empty if it is not set, which means standalone.
+    protocols : frozenset of str
+        The OpenFlow versions that it accepts; none if that is not set.
+    other_config : mapping
+    controllers : tuple of Target
+    interfaces : mapping of int to str
+        Its interfaces by OpenFlow port; the bridge's own is not among them.
+    bfd : mapping of int to mapping
+        The settings of BFD of each of these ports.
+    cfm : frozenset of int
+        Ports with connectivity fault management.
+    spanning_tree : bool
+    ca, bootstraps : str, bool
+        The file of the authority by which a controller's certificate is checked, and whether any is accepted at first.
+    """
+
+    uuid: str
+    bridge: str
+    dpid: int | None
+    fail_mode: str = ""
+    protocols: frozenset[str] = frozenset()
+    other_config: Mapping[str, str] = field(default_factory=dict)
+    controllers: tuple[Target, ...] = ()
+    interfaces: Mapping[int, str] = field(default_factory=dict)
+    bfd: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    cfm: frozenset[int] = frozenset()
+    spanning_tree: bool = False
+    ca: str = ""
+    bootstraps: bool = False
+
+
+class Problem(NamedTuple):
+    """Something that is wrong with a switch.
+
+    ``check`` is one of `CHECKS`, ``problem`` says what is wrong and what follows, ``mend`` is the command to run on the switch.
+    """
+
+    switch: str
+    check: str
+    problem: str
+    mend: str
+
+
+def switch_of(tree: FatTree, setup: SwitchSetup) -> Switch | None:
+    """Return the switch of the plan that a bridge is by its datapath id, or None."""
+    try:
+        return None if setup.dpid is None else tree.switch_by_dpid(setup.dpid)
+    except TopologyError:
+        return None
+
+
+def in_band_is_on(setup: SwitchSetup) -> bool:
+    """Tell whether hidden entries above all others may forward packets for the controller's address."""
+    return setup.other_config.get("disable-in-band", "").lower() != "true"
+
+
+def problems(tree: FatTree, setup: SwitchSetup) -> Iterator[Problem]:
+    """Yield what is wrong with a bridge.
+
+    Parameters
+    ----------
+    tree : FatTree
+        The plan.
+    setup : SwitchSetup
+    """
+    switch, bridge = switch_of(tree, setup), shlex.quote(setup.bridge)
+    name = setup.bridge if switch is None else tree.name(switch)
+    set_bridge = f"ovs-vsctl set bridge {bridge}"
+    if switch is None:
+        shown = "none" if setup.dpid is None else f"{setup.dpid:016x}"
+        yield Problem(
+            name,
+            "datapath-id",
+            f"its datapath id is {shown}, no switch of a k={tree.k} fat-tree: the controller ignores it",
+            f"{set_bridge} other-config:datapath-id=ID, with the plan's id in 16 hexadecimal digits",
+        )
+    if in_band_is_on(setup):
+        yield Problem(
+            name,
+            "in-band",
+            "in-band control is on: hidden entries flood packets for the controller, and one packet of a host may storm",
+            f"{set_bridge} other-config:disable-in-band=true",
+        )
+    if setup.fail_mode != "secure":
+        yield Problem(
+            name,
+            "fail-mode",
+            f"its fail mode is {setup.fail_mode or 'not set'}: without a controller it floods, and the fabric has loops",
+            f"{set_bridge} fail_mode=secure",
+        )
+    if OPENFLOW not in setup.protocols:
+        accepted = ", ".join(sorted(setup.protocols)) or "not set"
+        yield Problem(
+            name,
+            "protocols",
+            f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}",
+            f"{set_bridge} protocols={OPENFLOW}",
+        )
+    yield from _controllers(name, bridge, setup)
+    if setup.spanning_tree:
+        yield Problem(
+            name,
+            "spanning-tree",
+            "it runs a spanning tree, which blocks links and takes hosts' frames for its own",
+            f"{set_bridge} stp_enable=false rstp_enable=false",
+        )
+    if switch is not None:
+        yield from _ports(tree, switch, setup)
+
+
+def _controllers(name: str, bridge: str, setup: SwitchSetup) -> Iterator[Problem]:
+    targets = [target.address for target in setup.controllers]
+    wanted = next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0])
+    if len(targets) != 1:
+        several = f"{len(targets)} controllers ({', '.join(targets)}): another one can change its rules"
+        found = several if targets else "no controller"
+        # set-controller replaces all in one transaction; without a controller in between it would lose its entries
+        yield Problem(name, "controllers", f"it has {found}", f"ovs-vsctl set-controller {bridge} {wanted}")
+    if any(target.startswith("ssl:") for target in targets) and (not setup.ca or setup.bootstraps):
+        yield Problem(
+            name,
+            "tls",
+            "it accepts any controller's certificate"
+            if setup.bootstraps
+            else "no authority is set: TLS cannot come up",
+            "ovs-vsctl set-ssl KEY CERTIFICATE CA",
+        )
+
+
+def _ports(tree: FatTree, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
+    name, planned = tree.name(switch), tree.ports(switch)
+    missing = sorted(planned.keys() - setup.interfaces.keys())
+    more = sorted(setup.interfaces.keys() - planned.keys())
+    if missing:
+        numbers = ", ".join(map(str, missing))
+        mend = f"ovs-vsctl set interface IF ofport_request={missing[0]}"
+        yield Problem(name, "ports", f"it has no port {numbers}", mend)
+    for port in more:
+        interface = setup.interfaces[port]
+        mend = f"ovs-vsctl del-port {shlex.quote(setup.bridge)} {shlex.quote(interface)}"
+        yield Problem(name, "ports", f"its port {port} ({interface}) is not in the plan", mend)
+    for port, neighbour in planned.items():
+        if port not in setup.interfaces:
+            continue
+        interface, bfd = shlex.quote(setup.interfaces[port]), setup.bfd.get(port, {})
+        on = bfd.get("enable", "").lower() == "true"
+        if port in setup.cfm:
+            yield Problem(
+                name,
+                "cfm",
+                f"port {port} runs connectivity fault management, which takes frames that a host can forge",
+                f"ovs-vsctl clear interface {interface} cfm_mpid",
+            )
+        if isinstance(neighbour, Host) and on:
+            yield Problem(
+                name,
+                "bfd",
+                f"port {port} runs BFD towards a host, which can forge it",
+                f"ovs-vsctl clear interface {interface} bfd",
+            )
+        elif on and any(bfd.get(key, "").lower() != BFD_MAC for key in _BFD_KEYS):
+            keys = " ".join(f"bfd:{key}={BFD_MAC}" for key in _BFD_KEYS)
+            yield Problem(
+                name,
+                "bfd",
+                f"port {port} has BFD without the fabric's address {BFD_MAC}: others' packets count, too",
+                f"ovs-vsctl set interface {interface} {keys}, at both ends of the link",
+            )

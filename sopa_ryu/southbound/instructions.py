@@ -1,0 +1,177 @@
+"""The instructions of flow entries: from rules to OpenFlow 1.3 with Open vSwitch's extensions, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ryu.ofproto import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
+
+from flowrules.model import (
+    Action,
+    AnswerArp,
+    Does,
+    Flow,
+    HashOver,
+    LearnSender,
+    Output,
+    SetField,
+    Table,
+    ToController,
+    ToGroup,
+)
+from sopa_ryu.fabric.messages import UNKNOWN_INSTRUCTIONS
+from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
+
+OPENFLOW = ofproto_v1_3
+PARSER = ofproto_v1_3_parser
+
+LEARNED_PRIORITY = 1
+# nx_hash_fields in OVS's nicira-ext.h; Ryu knows only the first three. This one takes in the ports of UDP too.
+NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
+WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
+
+
+@lru_cache(maxsize=1 << 16)
+def encode(flow: Flow) -> tuple[Any, ...]:
+    """Return a flow entry's instructions as Ryu's objects."""
+    made: list[Any] = []
+    if flow.apply:
+        made.append(PARSER.OFPInstructionActions(OPENFLOW.OFPIT_APPLY_ACTIONS, _actions(flow.apply)))
+    if flow.write:
+        made.append(PARSER.OFPInstructionActions(OPENFLOW.OFPIT_WRITE_ACTIONS, _actions(flow.write)))
+    if flow.metadata is not None:
+        made.append(PARSER.OFPInstructionWriteMetadata(flow.metadata, WHOLE_METADATA))
+    if flow.goto is not None:
+        made.append(PARSER.OFPInstructionGotoTable(flow.goto))
+    return tuple(made)
+
+
+def decode(instructions: Iterable[Any]) -> Does:
+    """Return what instructions that a switch reports do; `UNKNOWN_INSTRUCTIONS` if no rule has such instructions."""
+    done = Does((), (), None, None)
+    for each in instructions:
+        if isinstance(each, PARSER.OFPInstructionActions):
+            actions = tuple(_decoded(each.actions))
+            if None in actions:
+                return UNKNOWN_INSTRUCTIONS
+            known = tuple(action for action in actions if action is not None)
+            if each.type == OPENFLOW.OFPIT_APPLY_ACTIONS:
+                done = done._replace(apply=known)
+                continue
+            if each.type == OPENFLOW.OFPIT_WRITE_ACTIONS:
+                done = done._replace(write=known)
+                continue
+        elif isinstance(each, PARSER.OFPInstructionWriteMetadata) and each.metadata_mask == WHOLE_METADATA:
+            done = done._replace(metadata=each.metadata)
+            continue
+        elif isinstance(each, PARSER.OFPInstructionGotoTable) and each.table_id in iter(Table):
+            done = done._replace(goto=Table(each.table_id))
+            continue
+        return UNKNOWN_INSTRUCTIONS
+    return done
+
+
+def _actions(actions: Iterable[Action]) -> list[Any]:
+    return [made for action in actions for made in _ENCODE[type(action)](action)]
+
+
+def _answer_arp(action: AnswerArp) -> list[Any]:
+    # fields by the names that Open vSwitch reports
+    move = PARSER.NXActionRegMove
+    return [
+        move(src_field="eth_src_nxm", dst_field="eth_dst_nxm", n_bits=48),
+        PARSER.OFPActionSetField(eth_src=action.mac),
+        PARSER.OFPActionSetField(arp_op=2),
+        move(src_field="arp_sha_nxm", dst_field="arp_tha_nxm", n_bits=48),
+        PARSER.OFPActionSetField(arp_sha=action.mac),
+        # sender and target change places by way of a register
+        move(src_field="arp_spa_nxm", dst_field="reg0", n_bits=32),
+        move(src_field="arp_tpa_nxm", dst_field="arp_spa_nxm", n_bits=32),
+        move(src_field="reg0", dst_field="arp_tpa_nxm", n_bits=32),
+        PARSER.OFPActionOutput(OPENFLOW.OFPP_IN_PORT),
+    ]
+
+
+def _learn_sender(action: LearnSender) -> list[Any]:
+    return [
+        PARSER.NXActionLearn(
+            table_id=Table.DELIVER,
+            specs=[
+                PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("metadata", 0), n_bits=16),
+                PARSER.NXFlowSpecLoad(src=("arp_sha_nxm", 0), dst=("eth_dst_nxm", 0), n_bits=48),
+            ],
+            hard_timeout=action.seconds,
+            priority=LEARNED_PRIORITY,
+            cookie=LEARNED_COOKIE,
+        )
+    ]
+
+
+def _hash_over(action: HashOver) -> list[Any]:
+    return [
+        PARSER.NXActionBundle(
+            algorithm=nicira_ext.NX_BD_ALG_HRW,
+            fields=NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP,
+            basis=action.basis,
+            slave_type=nicira_ext.NXM_OF_IN_PORT,
+            n_slaves=len(action.ports),
+            ofs_nbits=0,
+            dst=0,
+            slaves=list(action.ports),
+        )
+    ]
+
+
+_ENCODE: dict[type, Callable[[Any], list[Any]]] = {
+    Output: lambda action: [PARSER.OFPActionOutput(action.port)],
+    ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
+    ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
+    SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
+    AnswerArp: _answer_arp,
+    LearnSender: _learn_sender,
+    HashOver: _hash_over,
+}
+
+
+def _decoded(actions: Sequence[Any]) -> Iterator[Action | None]:
+    """Yield the actions of the rules that OpenFlow's actions are, None for one that is part of no rule."""
+    here = 0
+    while here < len(actions):
+        action = _guess(actions, here)
+        if action is None:
+            yield None
+            return
+        expected = _ENCODE[type(action)](action)
+        found = actions[here : here + len(expected)]
+        # by their bytes: a guess looks at one field or two only
+        if len(found) != len(expected) or [*map(_bytes, found)] != [*map(_bytes, expected)]:
+            yield None
+            return
+        yield action
+        here += len(expected)
+
+
+def _guess(actions: Sequence[Any], here: int) -> Action | None:
+    first = actions[here]
+    if isinstance(first, PARSER.OFPActionOutput):
+        return ToController() if first.port == OPENFLOW.OFPP_CONTROLLER else Output(first.port)
+    if isinstance(first, PARSER.OFPActionGroup):
+        return ToGroup(first.group_id)
+    if isinstance(first, PARSER.OFPActionSetField):
+        return SetField(first.key, first.value)
+    if isinstance(first, PARSER.NXActionBundle):
+        return HashOver(tuple(first.slaves), first.basis)
+    if isinstance(first, PARSER.NXActionLearn):
+        return LearnSender(first.hard_timeout)
+    following = actions[here + 1 : here + 2]
+    if isinstance(first, PARSER.NXActionRegMove) and following and isinstance(following[0], PARSER.OFPActionSetField):
+        return AnswerArp(str(following[0].value))
+    return None
+
+
+def _bytes(action: Any) -> bytes:
+    buffer = bytearray()
+    action.serialize(buffer, 0)
+    return bytes(buffer)

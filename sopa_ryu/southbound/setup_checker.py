@@ -1,0 +1,139 @@
+"""Verifies the configuration of every switch whose database the controller is given, and says what is wrong."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Mapping, Sequence
+
+from ryu.lib import hub
+
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_setup import Problem, problems, switch_of
+from sopa_ryu.southbound import switch_database
+from sopa_ryu.southbound.bfd_keeper import expanded
+from sopa_ryu.southbound.connection import Connection
+from topologies import Switch
+from topologies.ovsdb import OvsdbError
+
+LOG = logging.getLogger("sopa.setup")
+
+CONTROLLER = "controller"
+"""Stands for the switch in problems of the controller itself."""
+LOOK_SECONDS = 60.0
+GRACE_SECONDS = 5.0
+"""After a switch has connected: for BFD to get its addresses, which else would be a problem for a moment."""
+NO_DATABASE = (
+    "not verified: OpenFlow shows version, datapath id and ports only; give Open vSwitch's database by --sopa-ovsdb, or run "
+    "sopa doctor switch on each switch"
+)
+
+
+def _who(problem: Problem) -> str:
+    return problem.switch if problem.switch == CONTROLLER else f"switch {problem.switch}"
+
+
+def tls_problems(certificate: str | None, authorities: str | None) -> list[Problem]:
+    """Return what is wrong with the controller's own options for OpenFlow over TLS."""
+    if not certificate or authorities:
+        return []
+    problem = "OpenFlow over TLS without ca_certs: whoever connects is accepted as a switch"
+    return [
+        Problem(CONTROLLER, "tls", problem, "set ca_certs in sopa.conf to the authority of the switches' certificates")
+    ]
+
+
+class SetupChecker:
+    """A worker that verifies the switches, mends what it may, and writes the result to the fabric's state.
+
+    Parameters
+    ----------
+    state : FabricState
+    connections : mapping
+        The connected switches.
+    addresses : sequence of str
+        OVSDB addresses, as of `BfdKeeper`.
+    tls : SSLContext, optional
+        For ``ssl:`` addresses.
+    own : sequence of Problem
+        Problems of the controller's own configuration, which are reported together with the switches'.
+    """
+
+    def __init__(
+        self,
+        state: FabricState,
+        connections: Mapping[Switch, Connection],
+        addresses: Sequence[str],
+        tls: ssl.SSLContext | None = None,
+        own: Sequence[Problem] = (),
+    ) -> None:
+        self.addresses = addresses
+        self._own = own
+        self._state = state
+        self._connections = connections
+        self._tls = tls
+        self._wake = hub.Event()
+        self._known: dict[Problem, None] = {}
+        self._unread: set[str] = set()
+        self._say(0, [], NO_DATABASE if not addresses else "no switch is connected yet")
+
+    def look(self) -> None:
+        """Schedule a check soon, after a switch has connected."""
+        self._wake.set()
+
+    def watch(self) -> None:
+        """Run until killed: verify every switch, each minute and after one has connected."""
+        while True:
+            if self._wake.wait(LOOK_SECONDS):
+                hub.sleep(GRACE_SECONDS)
+            self._wake.clear()
+            self.check()
+
+    def check(self) -> None:
+        """Verify every switch now."""
+        found: list[Problem] = []
+        checked: set[Switch] = set()
+        unread: dict[str, str] = {}
+        for address in expanded(self.addresses, self._connections.values()):
+            try:
+                found += self._check(address, checked)
+            except OvsdbError as error:
+                unread[address] = str(error)
+        for address in sorted(unread.keys() - self._unread):
+            LOG.warning("switch not verified: %s; set-manager there, or the option ovsdb", unread[address])
+        self._unread = set(unread)
+        total = self._state.tree.switch_count
+        detail = f"{len(checked)} of {total} switches verified, {len(found)} problems"
+        detail += f"; {len(unread)} databases not read" if unread else ""
+        self._say(len(checked), found, detail)
+
+    def _check(self, address: str, checked: set[Switch]) -> list[Problem]:
+        """Return the problems of the fabric's bridges in a database that remain after mending."""
+        tree, found = self._state.tree, []
+        for setup in switch_database.read(address, tls=self._tls):
+            switch = switch_of(tree, setup)
+            if switch is None:  # a bridge of another network; one of ours with a wrong id is listed as rejected
+                continue
+            wrong = list(problems(tree, setup))
+            mendable = [problem for problem in wrong if problem.check in switch_database.MENDED]
+            if mendable:
+                switch_database.mend(address, setup, mendable, tls=self._tls)
+                for problem in mendable:
+                    LOG.warning("switch %s: %s; put right: %s", problem.switch, problem.problem, problem.mend)
+            checked.add(switch)
+            found += [problem for problem in wrong if problem not in mendable]
+        return found
+
+    def _say(self, checked: int, found: list[Problem], detail: str) -> None:
+        found = [*self._own, *found]
+        for problem in found:
+            if problem not in self._known:
+                LOG.error("%s: %s; mend it there: %s", _who(problem), problem.problem, problem.mend)
+        for problem in self._known.keys() - dict.fromkeys(found).keys():
+            LOG.info("%s: no longer so: %s", _who(problem), problem.problem)
+        self._known = dict.fromkeys(found)
+        self._state.setup = {
+            "checked": checked,
+            "detail": detail,
+            "problems": [problem._asdict() for problem in found],
+        }

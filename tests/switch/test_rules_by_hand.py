@@ -1,0 +1,94 @@
+"""Rules that somebody changes behind the controller's back, on real Open vSwitch: found, told truly, and put right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.fabrics import Fabric, running
+from tests.helpers.waiting import eventually
+
+pytestmark = pytest.mark.switch
+
+QUICK = "--sopa-rule-check-interval=2"
+CHANGES = [
+    ("mod-flows", "e0_0", "table=1,ip,nw_dst=10.0.0.2,actions=drop"),
+    ("mod-flows", "e0_0", "table=0,arp,actions=drop"),
+    ("mod-flows", "e0_0", "table=0,udp,nw_ttl=255,nw_frag=first,actions=goto_table:1"),
+    ("mod-flows", "e0_0", "table=3,actions=bundle(symmetric_l3l4+udp,7,hrw,ofport,members:3,4)"),
+    ("mod-flows", "e0_0", "table=4,actions=output:1"),
+    ("mod-flows", "a0_0", "table=2,actions=group:2"),
+    ("mod-flows", "a0_0", "table=0,priority=10,actions=write_metadata:0x3,goto_table:1"),
+    ("mod-flows", "c0_0", "table=1,ip,nw_dst=10.2.0.0/16,actions=output:1"),
+    ("del-flows", "c0_0", ""),
+    ("add-flow", "a0_0", "table=0,priority=99,udp,actions=NORMAL"),
+    ("add-flow", "a0_0", "table=0,priority=30,in_port=1,cookie=0x50aaaaaa00000001,actions=drop"),
+    ("mod-group", "a0_0", "group_id=1,type=ff,bucket=watch_port:4,output:4"),
+    ("mod-group", "a0_0", "group_id=1,type=all,bucket=output:3,bucket=output:4"),
+]
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Iterator[Fabric]:
+    with running(4, tmp_path, QUICK, "--sopa-no-label=h0_0_2") as fabric:
+        yield fabric
+
+
+@pytest.fixture
+def unchecked(tmp_path: Path) -> Iterator[Fabric]:
+    with running(4, tmp_path, "--sopa-rule-check-interval=0") as fabric:
+        yield fabric
+
+
+def right(fabric: Fabric, name: str) -> bool:
+    """Tell whether `sopa rules` says that exactly the intended rules are installed."""
+    return bool(fabric.controller.get(f"/switches/{name}/rules").json().get("right"))
+
+
+def all_flows(fabric: Fabric) -> dict[str, list[str]]:
+    """Return the flow entries of a switch of each level."""
+    return {name: fabric.flows(name) for name in ("e0_0", "a0_0", "c0_0")}
+
+
+def put_right(fabric: Fabric) -> list[str]:
+    """Return the log's lines about mended switches."""
+    return [line for line in fabric.controller.log.read_text().splitlines() if "changed by another program" in line]
+
+
+def test_what_is_changed_by_hand_is_said_as_it_is(unchecked: Fabric) -> None:
+    for command, switch, change in CHANGES:
+        unchecked.ovs.ofctl(command, switch, *([change] if change else []))
+        assert not right(unchecked, switch), change
+        # a reconnecting switch is reconciled, actions included, and loses no entry on the way
+        unchecked.ovs.appctl("bridge/reconnect", switch)
+        eventually(partial(right, unchecked, switch), True)
+
+
+def test_what_is_changed_by_hand_is_put_right_without_a_reconnect(checked: Fabric) -> None:
+    for command, switch, change in CHANGES:
+        before = all_flows(checked)
+        checked.ovs.ofctl(command, switch, *([change] if change else []))
+        eventually(partial(all_flows, checked), before)
+        eventually(partial(right, checked, switch), True)
+    assert checked.controller.fabric()["version"] == 1
+    assert checked.controller.fabric()["failures"] == []
+
+
+@pytest.mark.parametrize("k", [4, 6])
+def test_nothing_is_found_wrong_where_nobody_changed_anything(k: int, tmp_path: Path) -> None:
+    """With failures, too, whose entries are of all kinds: or every round would rewrite them."""
+    with running(k, tmp_path, "--sopa-rule-check-interval=1", "--sopa-no-label=h0_0_2") as fabric:
+        for name, port in (("a2_0", fabric.tree.uplink_port(0)), ("e1_0", fabric.tree.uplink_port(0)), ("c1_1", 1)):
+            fabric.dummy.set_port(fabric.tree.switch(name), port, up=False)
+        names = [fabric.tree.name(switch) for switch in fabric.tree.switches()]
+        eventually(lambda: len(fabric.controller.fabric()["failures"]), 3)
+        eventually(lambda: all(right(fabric, name) for name in names), True)
+        rounds = fabric.ovs.appctl("coverage/read-counter", "ofproto_recv_openflow")
+        eventually(
+            lambda: int(fabric.ovs.appctl("coverage/read-counter", "ofproto_recv_openflow")),
+            lambda count: count > int(rounds) + 4 * len(names),
+        )
+        assert put_right(fabric) == []

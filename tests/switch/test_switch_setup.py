@@ -1,0 +1,155 @@
+"""What a switch must be: read from real databases, said, mended where that is safe, and told by ``sopa doctor switch``."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.fabric.switch_setup import CHECKS, problems
+from sopa_ryu.southbound import switch_database
+from tests.helpers.fabrics import Fabric, running
+from tests.helpers.waiting import eventually
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.structure import BFD_MAC
+
+pytestmark = pytest.mark.switch
+
+TREE = FatTree(4)
+CONTROLLER = "tcp:127.0.0.1:1"
+WRONG = {
+    "datapath-id": ("set", "bridge", "e0_0", "other-config:datapath-id=0000000000019999"),
+    "in-band": ("remove", "bridge", "e0_0", "other-config", "disable-in-band"),
+    "fail-mode": ("set", "bridge", "e0_0", "fail_mode=standalone"),
+    "protocols": ("set", "bridge", "e0_0", "protocols=OpenFlow10,OpenFlow14"),
+    "controllers": ("set-controller", "e0_0", CONTROLLER, "tcp:127.0.0.1:2"),
+    "tls": ("set-controller", "e0_0", "ssl:127.0.0.1:1"),
+    "ports": ("set", "interface", "e0_0-eth2", "ofport_request=9"),
+    "spanning-tree": ("set", "bridge", "e0_0", "rstp_enable=true"),
+    "cfm": ("set", "interface", "e0_0-eth1", "cfm_mpid=1"),
+    "bfd": ("set", "interface", "e0_0-eth3", "bfd:enable=true"),
+}
+MORE_WRONG = {
+    ("in-band", ("set", "bridge", "e0_0", "other-config:disable-in-band=no")),
+    ("fail-mode", ("clear", "bridge", "e0_0", "fail_mode")),
+    ("protocols", ("clear", "bridge", "e0_0", "protocols")),
+    ("ports", ("del-port", "e0_0-eth4")),
+    ("ports", ("add-port", "e0_0", "more", "--", "set", "interface", "more", "type=dummy", "ofport_request=12")),
+    ("bfd", ("set", "interface", "e0_0-eth1", "bfd:enable=true")),
+    ("bfd", ("set", "interface", "e0_0-eth4", "bfd:enable=true", f"bfd:bfd_local_dst_mac={BFD_MAC}")),
+    ("spanning-tree", ("set", "bridge", "e0_0", "stp_enable=true")),
+}
+
+
+@pytest.fixture(scope="module")
+def ovs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateOvs]:
+    with PrivateOvs(tmp_path_factory.mktemp("ovs") / "ovs", dummy=True) as its:
+        yield its
+
+
+@pytest.fixture
+def dummy(ovs: PrivateOvs) -> Iterator[DummyFabric]:
+    yield DummyFabric(TREE, ovs, CONTROLLER)
+    for name in ovs.vsctl("list-br").split():
+        ovs.vsctl("del-br", name)
+
+
+def found(ovs: PrivateOvs) -> list[tuple[str, str]]:
+    """Return the problems of every bridge, as (bridge, check)."""
+    return [
+        (setup.bridge, each.check) for setup in switch_database.read(ovs.database) for each in problems(TREE, setup)
+    ]
+
+
+def doctor(ovs: PrivateOvs, *more: str) -> subprocess.CompletedProcess[str]:
+    """Run ``sopa doctor switch`` on a database."""
+    command = [sys.executable, "-m", "sopa_ryu.cli", "doctor", "switch", "--db", ovs.database, *more]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(("check", "command"), [*WRONG.items(), *sorted(MORE_WRONG)])
+def test_each_mistake_is_found_and_nothing_else(dummy: DummyFabric, check: str, command: tuple[str, ...]) -> None:
+    assert found(dummy.ovs) == []
+    dummy.ovs.vsctl(*command)
+    # port 2's number may be 9 and missing as 2
+    assert set(found(dummy.ovs)) == {("e0_0", check)}
+    said = doctor(dummy.ovs, "--bridge", "e0_0")
+    assert said.returncode == 3
+    assert sum(line.startswith("WRONG") and "Mend:" in line for line in said.stdout.splitlines()) >= 1
+
+
+def test_every_check_has_a_mistake_here() -> None:
+    assert WRONG.keys() == set(CHECKS)
+
+
+def test_the_mending_command_mends(dummy: DummyFabric) -> None:
+    for check in ("in-band", "fail-mode", "protocols", "spanning-tree", "cfm", "bfd", "controllers"):
+        dummy.ovs.vsctl(*WRONG[check])
+        [setup] = [setup for setup in switch_database.read(dummy.ovs.database) if setup.bridge == "e0_0"]
+        for problem in problems(TREE, setup):
+            program, *words = problem.mend.partition(", ")[0].split()
+            assert program == "ovs-vsctl"
+            dummy.ovs.vsctl(*words)
+        assert found(dummy.ovs) == []
+
+
+def test_what_is_mended_over_the_database_keeps_every_entry(dummy: DummyFabric) -> None:
+    dummy.ovs.ofctl("add-flow", "e0_0", "table=1,priority=7,ip,actions=drop")
+    for check in sorted(switch_database.MENDED):
+        dummy.ovs.vsctl(*WRONG[check])
+    [setup] = [setup for setup in switch_database.read(dummy.ovs.database) if setup.bridge == "e0_0"]
+    switch_database.mend(dummy.ovs.database, setup, problems(TREE, setup))
+    assert found(dummy.ovs) == []
+    eventually(lambda: dummy.ovs.vsctl("get", "bridge", "e0_0", "fail_mode").strip(), "secure")
+    assert "priority=7" in dummy.ovs.ofctl("dump-flows", "e0_0")
+    assert dummy.ovs.vsctl("get", "bridge", "e0_0", "other_config:dp-desc").strip() == "e0_0"
+
+
+def test_the_documented_repair_keeps_every_entry_and_the_former_one_did_not(dummy: DummyFabric) -> None:
+    dummy.ovs.ofctl("add-flow", "e0_0", "table=1,priority=7,ip,actions=drop")
+    dummy.ovs.appctl("bridge/reconnect", "e0_0")
+    dummy.ovs.vsctl("set-controller", "e0_0", "tcp:127.0.0.1:2")
+    assert "priority=7" in dummy.ovs.ofctl("dump-flows", "e0_0")
+    dummy.ovs.vsctl("del-controller", "e0_0")
+    assert "priority=7" not in dummy.ovs.ofctl("dump-flows", "e0_0")
+
+
+def test_the_doctor_sees_a_switch_that_is_right_and_connected(tmp_path: Path) -> None:
+    with running(4, tmp_path) as fabric:
+        # Open vSwitch writes into its database every five seconds who is connected
+        said = eventually(lambda: doctor(fabric.ovs), lambda its: its.returncode == 0)
+        assert said.stderr == ""
+        assert "ok    e0_0 (e0_0): in-band" in said.stdout
+        assert "connected to tcp:" in said.stdout
+        assert doctor(fabric.ovs, "--bridge", "nosuch").returncode == 1
+    assert doctor(fabric.ovs).returncode == 1
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Fabric]:
+    database = f"--sopa-ovsdb=unix:{tmp_path}/ovs/db.sock"
+    with running(4, tmp_path, database) as fabric:
+        yield fabric
+
+
+def test_the_controller_says_what_is_wrong_and_mends_what_it_may(watched: Fabric) -> None:
+    ovs = watched.ovs
+    eventually(lambda: watched.controller.fabric()["setup"]["checked"], 20, seconds=60)
+    assert watched.controller.fabric()["setup"]["problems"] == []
+    before = watched.flows("e0_0")
+    ovs.vsctl(*WRONG["in-band"], "--", *WRONG["fail-mode"], "--", *WRONG["spanning-tree"])
+    ovs.appctl("bridge/reconnect", "c0_0")  # it looks again after a switch has connected
+    eventually(lambda: len(watched.controller.fabric()["setup"]["problems"]), 1, seconds=60)
+    [problem] = watched.controller.fabric()["setup"]["problems"]
+    assert (problem["switch"], problem["check"]) == ("e0_0", "spanning-tree")
+    assert problem["mend"] == "ovs-vsctl set bridge e0_0 stp_enable=false rstp_enable=false"
+    assert ovs.vsctl("get", "bridge", "e0_0", "other_config:disable-in-band").strip() == '"true"'
+    assert ovs.vsctl("get", "bridge", "e0_0", "fail_mode").strip() == "secure"
+    assert watched.flows("e0_0") == before
+    log = watched.controller.log.read_text()
+    assert "switch e0_0: in-band control is on" in log
+    assert f"mend it there: {problem['mend']}" in log
