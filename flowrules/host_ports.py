@@ -12,6 +12,8 @@ else are dropped with them. Of IPv4 these are denied before:
   (RFC 1122, section 3.3.6).
 - Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.*.*.1 in the pods, 10.k.0.0/16 above them. So
   no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
+
+What a port makes the switch learn by ARP is bounded, too: one entry a port, changed at most eight times a second.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from flowrules.model import (
     AnswerArp,
     Field,
     Flow,
+    LearnNoMore,
     LearnSender,
+    LookUp,
     SetField,
     Table,
     ToController,
@@ -41,6 +45,7 @@ BFD_PORTS = ((3784, 0xFFFE), (4784, 0xFFFF), (6784, 0xFFFF), (7784, 0xFFFE))
 BFD_TTL = 255
 FIRST_FRAGMENT = 1  # NXM_NX_IP_FRAG of Open vSwitch: bit 0 for any fragment, bit 1 for a later one
 GROUP_BIT = "01:00:00:00:00:00"
+LEARN_BITS = 3
 DENIED = 65  # above ARP and everything that passes
 
 
@@ -54,7 +59,7 @@ def edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Ite
         # RFC 5227, section 2.4: an answer would be a conflict, and the host would give up its own address.
         announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
         purpose = "announcement of the host's own address: learn sender, no answer"
-        yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LearnSender(0),))
+        yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
         source: Field = ("ipv4_src", address)
         if host in no_label:
             plain = SetField("eth_src", tree.mac(host))
@@ -89,9 +94,12 @@ def _arp(planned: str) -> Iterator[Flow]:
     # An address probe (RFC 5227, section 2.1.1) must stay unanswered: an answer would keep the host from using its own address.
     yield Flow(Table.INGRESS, 60, (*request, ("arp_spa", "0.0.0.0")), "address probe: no answer")
     sender: Field = ("arp_sha", (planned, "ff:ff:ff:ff:ff:00"))
+    learn, enough = LookUp(Table.LEARN), LearnNoMore(LEARN_BITS)
+    yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(learn, answer))
+    yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(learn, answer))
     # Learned for a second only: the entry replaces what was learned before, and then the planned address is used again.
-    yield Flow(Table.INGRESS, 50, (*request, sender), "answer ARP", apply=(LearnSender(1), answer))
-    yield Flow(Table.INGRESS, 40, request, "answer ARP, learn sender", apply=(LearnSender(0), answer))
+    yield Flow(Table.LEARN, 1, (ARP, sender), "forget what was learned", apply=(LearnSender(1), enough))
+    yield Flow(Table.LEARN, 0, (ARP,), "learn sender", apply=(LearnSender(0), enough))
 
 
 @lru_cache

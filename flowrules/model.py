@@ -17,6 +17,7 @@ class Table(IntEnum):
     UP = 2
     UNLABELLED = 3
     DELIVER = 4
+    LEARN = 5
 
 
 class Output(NamedTuple):
@@ -58,6 +59,22 @@ class LearnSender(NamedTuple):
     seconds: int
 
 
+class LearnNoMore(NamedTuple):
+    """Action: keep the packet's input port from learning again for a second, unless the sender's address ends in other bits.
+
+    Learning is a change of the tables, after which Open vSwitch looks at everything again that it has cached. So a port learns at
+    most 2 to the power of ``bits`` times a second, and a host whose address changes twice within a second is likely learned twice.
+    """
+
+    bits: int
+
+
+class LookUp(NamedTuple):
+    """Action: process the packet by another table, and then go on with the next action."""
+
+    table: Table
+
+
 class HashOver(NamedTuple):
     """Action: send out of one live port of ``ports``, selected by a hash of the five-tuple that ``basis`` seeds."""
 
@@ -65,7 +82,7 @@ class HashOver(NamedTuple):
     basis: int
 
 
-Action = Union[Output, ToGroup, ToController, SetField, AnswerArp, LearnSender, HashOver]  # noqa: UP007
+Action = Union[Output, ToGroup, ToController, SetField, AnswerArp, LearnSender, LearnNoMore, LookUp, HashOver]  # noqa: UP007
 Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: UP007
 
 IPV4: Field = ("eth_type", 0x0800)

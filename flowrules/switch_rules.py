@@ -42,7 +42,7 @@ def switch_rules(
     Returns
     -------
     SwitchRules
-        For a healthy fabric at most 2.5k + 24 flow entries, and one more for each host in ``no_label``. Entries that do not
+        For a healthy fabric at most 2.5k + 26 flow entries, and one more for each host in ``no_label``. Entries that do not
         depend on the switch are shared objects.
 
     Examples
@@ -52,7 +52,7 @@ def switch_rules(
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    33
+    35
     """
     if switch.level is Level.CORE:
         return SwitchRules((*lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())

@@ -37,7 +37,7 @@ def is_ours(entry: Installed) -> bool:
 
 def is_learned(entry: Installed) -> bool:
     """Tell whether the switch learned a flow entry itself, from a host's ARP."""
-    return entry.table == Table.DELIVER and entry.cookie == LEARNED_COOKIE
+    return entry.table in (Table.DELIVER, Table.LEARN) and entry.cookie == LEARNED_COOKIE
 
 
 def identity(entry: Installed) -> tuple[int, int, int]:

@@ -14,7 +14,9 @@ from flowrules.model import (
     Does,
     Flow,
     HashOver,
+    LearnNoMore,
     LearnSender,
+    LookUp,
     Output,
     SetField,
     Table,
@@ -30,6 +32,8 @@ PARSER = ofproto_v1_3_parser
 LEARNED_PRIORITY = 1
 # nx_hash_fields in OVS's nicira-ext.h; Ryu knows only the first three. This one takes in the ports of UDP too.
 NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
+NX_IN_PORT = 0xFFF8  # OFPP_IN_PORT of OpenFlow 1.0, in Open vSwitch's own actions
+ETH_TYPE_ARP = 0x0806
 WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
 
 
@@ -109,6 +113,22 @@ def _learn_sender(action: LearnSender) -> list[Any]:
     ]
 
 
+def _learn_no_more(action: LearnNoMore) -> list[Any]:
+    return [
+        PARSER.NXActionLearn(
+            table_id=Table.LEARN,
+            specs=[
+                PARSER.NXFlowSpecMatch(src=("in_port_nxm", 0), dst=("in_port_nxm", 0), n_bits=16),
+                PARSER.NXFlowSpecMatch(src=ETH_TYPE_ARP, dst=("eth_type_nxm", 0), n_bits=16),
+                PARSER.NXFlowSpecMatch(src=("arp_sha_nxm", 0), dst=("arp_sha_nxm", 0), n_bits=action.bits),
+            ],
+            hard_timeout=1,
+            priority=LEARNED_PRIORITY + 1,
+            cookie=LEARNED_COOKIE,
+        )
+    ]
+
+
 def _hash_over(action: HashOver) -> list[Any]:
     return [
         PARSER.NXActionBundle(
@@ -131,6 +151,8 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
     AnswerArp: _answer_arp,
     LearnSender: _learn_sender,
+    LearnNoMore: _learn_no_more,
+    LookUp: lambda action: [PARSER.NXActionResubmitTable(in_port=NX_IN_PORT, table_id=action.table)],
     HashOver: _hash_over,
 }
 
@@ -164,7 +186,11 @@ def _guess(actions: Sequence[Any], here: int) -> Action | None:
     if isinstance(first, PARSER.NXActionBundle):
         return HashOver(tuple(first.slaves), first.basis)
     if isinstance(first, PARSER.NXActionLearn):
+        if first.table_id == Table.LEARN and first.specs:
+            return LearnNoMore(first.specs[-1].n_bits)
         return LearnSender(first.hard_timeout)
+    if isinstance(first, PARSER.NXActionResubmitTable) and first.table_id in iter(Table):
+        return LookUp(Table(first.table_id))
     following = actions[here + 1 : here + 2]
     if isinstance(first, PARSER.NXActionRegMove) and following and isinstance(following[0], PARSER.OFPActionSetField):
         return AnswerArp(str(following[0].value))

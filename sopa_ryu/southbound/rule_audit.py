@@ -12,10 +12,13 @@ from flowrules.model import (
     Field,
     Flow,
     HashOver,
+    LearnNoMore,
     LearnSender,
+    LookUp,
     Output,
     SetField,
     SwitchRules,
+    Table,
     ToController,
     ToGroup,
 )
@@ -32,7 +35,13 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     LearnSender: lambda action: (
         "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else "")
     ),
+    LearnNoMore: lambda action: f"learn no more for a second, up to {1 << action.bits} senders",
+    LookUp: lambda action: f"look up table {int(action.table)}",
     HashOver: lambda action: f"hash over ports {', '.join(map(str, action.ports))}",
+}
+LEARNED = {
+    Table.DELIVER: "a host's Ethernet address, learned from its ARP",
+    Table.LEARN: "a sender was learned less than a second ago",
 }
 
 
@@ -106,12 +115,13 @@ def _entry(flow: Flow, state: str, packets: int | None, size: int | None) -> dic
 
 def _unknown(body: Any, installed: Installed) -> dict[str, Any]:
     learned = rule_changes.is_learned(installed)
+    why = LEARNED[Table(installed.table)] if learned else "unknown to this controller"
     return {
         "table": body.table_id,
         "priority": body.priority,
         "match": {field: _value(value) for field, value in body.match.items()},
         "does": [] if learned else _installed_does(installed),
-        "purpose": "a host's Ethernet address, learned from its ARP" if learned else "unknown to this controller",
+        "purpose": why,
         "state": "learned" if learned else "stale",
         "packets": body.packet_count,
         "bytes": body.byte_count,

@@ -20,9 +20,12 @@ LOG = logging.getLogger("sopa.setup")
 
 CONTROLLER = "controller"
 """Stands for the switch in problems of the controller itself."""
-LOOK_SECONDS = 60.0
-GRACE_SECONDS = 5.0
-"""After a switch has connected: for BFD to get its addresses, which else would be a problem for a moment."""
+LOOK_SECONDS = 10.0
+"""From the end of a round to the next: a switch on which somebody enables in-band control may storm until then."""
+GRACE_SECONDS = 1.0
+"""After a switch has connected: others may connect at the same time."""
+PAUSE_SECONDS = 0.05
+"""After each database: a round of a large fabric takes as long as it takes."""
 NO_DATABASE = (
     "not verified: OpenFlow shows version, datapath id and ports only; give Open vSwitch's database by --sopa-ovsdb, or run "
     "sopa doctor switch on each switch"
@@ -82,7 +85,7 @@ class SetupChecker:
         self._wake.set()
 
     def watch(self) -> None:
-        """Run until killed: verify every switch, each minute and after one has connected."""
+        """Run until killed: verify every switch, one after the other, again and again, and soon after one has connected."""
         while True:
             if self._wake.wait(LOOK_SECONDS):
                 hub.sleep(GRACE_SECONDS)
@@ -99,6 +102,7 @@ class SetupChecker:
                 found += self._check(address, checked)
             except OvsdbError as error:
                 unread[address] = str(error)
+            hub.sleep(PAUSE_SECONDS)
         for address in sorted(unread.keys() - self._unread):
             LOG.warning("switch not verified: %s; set-manager there, or the option ovsdb", unread[address])
         self._unread = set(unread)

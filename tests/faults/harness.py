@@ -20,7 +20,7 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import digest
 from flowrules.switch_rules import switch_rules
-from sopa_ryu.southbound.openflow import LEARNED_COOKIE
+from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
 from tests.faults.oracle import Oracle, without
 from tests.faults.plan import Fault, Step
 from tests.faults.probes import Probes, describe

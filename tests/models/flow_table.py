@@ -14,7 +14,9 @@ from flowrules.model import (
     AnswerArp,
     Flow,
     HashOver,
+    LearnNoMore,
     LearnSender,
+    LookUp,
     Output,
     SetField,
     SwitchRules,
@@ -106,6 +108,12 @@ class TableSwitch:
             answer |= {"arp_tha": state["arp_sha"], "arp_sha": action.mac}
             answer |= {"arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
             departures.append(Departure(state["in_port"], answer))
+        elif isinstance(action, LookUp):
+            flow = self._lookup(action.table, state)
+            for each in flow.apply if flow is not None else ():
+                self._execute(each, state, departures)
+        elif isinstance(action, LearnNoMore):
+            pass  # time does not pass here
         elif isinstance(action, LearnSender):
             match = (("metadata", state["in_port"]),)
             seen = SetField("eth_dst", state["arp_sha"])
