@@ -127,7 +127,7 @@ def test_rules_that_differ_are_marked(fabric: Fabric) -> None:
 def test_a_table_in_a_pipe_is_not_cut(healthy: Fabric) -> None:
     done = sopa(healthy.controller, "rules", "e0_0", COLUMNS="40")
     assert max(map(len, done.stdout.splitlines())) > 120
-    assert "learn the sender's Ethernet address for 1 s; answer ARP with 02:00:00:00:00:01" in done.stdout
+    assert "learn the sender's Ethernet address for 1 s; learn no more for a second, up to 8 senders" in done.stdout
 
 
 def test_a_list_of_several_pages_is_read_to_its_end(tmp_path: Path) -> None:
