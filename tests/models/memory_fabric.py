@@ -196,6 +196,15 @@ class MemoryFabric:
         (self.drained.add if drained else self.drained.discard)(name)
         self._carry_out(self.core.drained(self.drained, self.now))
 
+    def read_rules(self, switch: Switch) -> InstalledState:
+        """Return what is installed in a switch, as `RuleChecker` reads it."""
+        return _installed(self.switches[switch])
+
+    def check_rules(self, switch: Switch, found: InstalledState | None = None) -> None:
+        """Hand the core what is installed in a switch, or was when it was read."""
+        session = self.session(switch)
+        self._carry_out(self.core.installed(session, found or self.read_rules(switch), self.now))
+
     def advance(self, seconds: float, deliver: bool = True) -> None:
         """Let time pass; unless ``deliver``, nothing is written, processed or received meanwhile."""
         end, ticks = self.now + seconds, 0

@@ -6,11 +6,13 @@ import pytest
 
 from flowrules.model import Flow, Table
 from sopa_ryu.fabric.messages import (
+    UNKNOWN_INSTRUCTIONS,
     AddFlow,
     BarrierRequest,
     DeleteFlow,
     FlowsRequest,
     GroupsRequest,
+    Installed,
     RoleRequest,
     SendProbe,
 )
@@ -163,6 +165,48 @@ def test_a_switch_that_reconnects_has_only_what_differs_changed(fabric: MemoryFa
     assert kinds == [RoleRequest, FlowsRequest, GroupsRequest, AddFlow, BarrierRequest]
     assert device.entries[place_of(gone)].installed._replace(cookie=0) == gone._replace(cookie=0)
     assert any(entry.flow is None for entry in device.entries.values())
+
+
+@pytest.mark.parametrize("change", ["instructions", "missing", "foreign", "group"])
+def test_what_another_program_changed_is_put_right_without_a_version(fabric: MemoryFabric, change: str) -> None:
+    switch = fabric.tree.switch("e0_0")
+    device = fabric.switches[switch]
+    before = fabric.read_rules(switch)
+    fabric.check_rules(switch)
+    assert not fabric.session(switch).is_to_mend
+    place, entry = next((place, entry) for place, entry in device.entries.items() if entry.installed.priority == 40)
+    if change == "instructions":
+        changed = entry.installed._replace(does=UNKNOWN_INSTRUCTIONS)
+        device.entries[place] = entry._replace(installed=changed)
+    elif change == "missing":
+        del device.entries[place]
+    elif change == "foreign":
+        foreign = Installed(0, 99, 0x1234, (), UNKNOWN_INSTRUCTIONS)
+        device.entries[place_of(foreign)] = entry._replace(installed=foreign)
+    else:
+        device.groups[1] = device.groups[1]._replace(buckets=device.groups[1].buckets[:1])
+    fabric.check_rules(switch)
+    fabric.settle()
+    after = fabric.read_rules(switch)
+    assert (set(after.flows), after.groups) == (set(before.flows), before.groups)
+    assert fabric.session(switch).sent.mended == 1
+    assert (fabric.state.version, dict(fabric.state.failures)) == (1, {})
+    assert fabric.session(switch).phase is Phase.IN_FORCE
+
+
+def test_rules_that_were_read_before_an_update_mend_nothing(fabric: MemoryFabric) -> None:
+    """What was read belongs to the rules of then: compared with those of now it would undo the update."""
+    switch = fabric.tree.switch("e0_0")
+    read = fabric.read_rules(switch)
+    fabric.switches[fabric.tree.switch("a2_0")].set_port(3, Reason.DOWN)
+    # the update is on its way when the answer is there
+    while fabric.session(switch).phase is Phase.IN_FORCE and fabric.session(switch).version == 1:
+        fabric.steps()[0]()
+    fabric.check_rules(switch, read)
+    assert not fabric.session(switch).is_to_mend
+    fabric.settle()
+    assert fabric.session(switch).sent.mended == 0
+    assert fabric.session(switch).version == fabric.state.version > 1
 
 
 # -- start ------------------------------------------------------------------------------------------------------------
