@@ -34,6 +34,7 @@ class Settings:
     tls: tuple[Path, Path] | None = None
     stats_interval: float = 5.0
     link_mbit: float | None = None
+    bind_certificates: bool = False
 
 
 def _number_or_text(value: object) -> object:
@@ -122,6 +123,12 @@ _OPTIONS = [
         help="certificate, in PEM, for REST, page and the agents' channel, which then use TLS only (default: none)",
     ),
     cfg.StrOpt("tls-key", metavar="FILE", help="its private key, in PEM"),
+    cfg.BoolOpt(
+        "bind-certificates",
+        default=Settings.bind_certificates,
+        help="accept a switch only with a certificate whose common name or subjectAltName is its name (e0_0) or datapath id (16 "
+        "hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of the authority)",
+    ),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -188,6 +195,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
         stats_interval=group.stats_interval,
         link_mbit=group.link_mbit,
+        bind_certificates=group.bind_certificates,
     )
 
 

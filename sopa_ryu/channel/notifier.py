@@ -41,6 +41,10 @@ class ForeignClaimError(ClaimError):
     """A claim that comes from another host of the fabric."""
 
 
+class DeposedClaimError(ClaimError):
+    """A claim while another controller is the switches' master."""
+
+
 class TakenClaimError(ClaimError):
     """A claim for a host whose agent is connected and answers."""
 
@@ -107,6 +111,8 @@ class Notifier:
         ``claims`` and ``messages`` that were rejected.
     next_tick : float
         When `tick` has something to do; a pending claim may need it earlier.
+    is_deposed : bool
+        Whether another controller is the switches' master: agents are sent away to find it.
     """
 
     def __init__(self, tree: FatTree, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
@@ -115,6 +121,7 @@ class Notifier:
         self.sessions: dict[Host, AgentSession] = {}
         self.refused: Counter[str] = Counter(claims=0, messages=0)
         self.next_tick = 0.0
+        self.is_deposed = False
         self._view = view
         self._deltas: dict[tuple[int, int], str] = {}
         self._claims: list[_Claim] = []
@@ -190,6 +197,10 @@ class Notifier:
         if sender != host:
             text = f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
             self._reject(host, peer, claimant, ForeignClaimError(text))
+        elif self.is_deposed:
+            self._reject(
+                host, peer, claimant, DeposedClaimError("another controller is the switches' master: ask that one")
+            )
         elif holder is not None:
             self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
             self._ping(holder, now)
@@ -249,6 +260,26 @@ class Notifier:
             self._close(session)
             text = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
             LOG.info(text, session.name, len(self.sessions))
+        return self._take_effects()
+
+    def depose(self, deposed: bool) -> list[Effect]:
+        """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets."""
+        self.is_deposed = deposed
+        if deposed:
+            LOG.error(
+                "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
+                "controller, or the other one and restart this one",
+                len(self.sessions),
+            )
+            for session in list(self.sessions.values()):
+                self._close(session)
+            for claim in self._claims:
+                self._reject(
+                    claim.holder.host, claim.peer, claim.claimant, DeposedClaimError("another controller is master")
+                )
+            self._claims.clear()
+        else:
+            LOG.info("this controller is the master of most switches again: agents are accepted")
         return self._take_effects()
 
     # -- time ---------------------------------------------------------------------------------------------------------
