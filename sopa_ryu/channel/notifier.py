@@ -33,6 +33,9 @@ MAX_DELTA_VERSIONS = 64
 """An agent that is farther behind gets a snapshot."""
 
 
+DEPOSED = "another controller is the switches' master: ask that one"
+
+
 class ClaimError(Exception):
     """A connection for a host that is rejected."""
 
@@ -198,9 +201,7 @@ class Notifier:
             text = f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
             self._reject(host, peer, claimant, ForeignClaimError(text))
         elif self.is_deposed:
-            self._reject(
-                host, peer, claimant, DeposedClaimError("another controller is the switches' master: ask that one")
-            )
+            self._reject(host, peer, claimant, DeposedClaimError(DEPOSED))
         elif holder is not None:
             self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
             self._ping(holder, now)
@@ -222,7 +223,10 @@ class Notifier:
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
             LOG.warning(text, session.name, carrier, self.carrier)
-        self._wake(session)
+        if self.is_deposed:  # since its claim was accepted
+            self._close(session)
+        else:
+            self._wake(session)
         return session, self._take_effects()
 
     def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
@@ -271,13 +275,11 @@ class Notifier:
                 "controller, or the other one and restart this one",
                 len(self.sessions),
             )
+            claims, self._claims = self._claims, []
+            for claim in claims:
+                self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(DEPOSED))
             for session in list(self.sessions.values()):
                 self._close(session)
-            for claim in self._claims:
-                self._reject(
-                    claim.holder.host, claim.peer, claim.claimant, DeposedClaimError("another controller is master")
-                )
-            self._claims.clear()
         else:
             LOG.info("this controller is the master of most switches again: agents are accepted")
         return self._take_effects()
