@@ -31,7 +31,7 @@ from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.runtime import collector
+from sopa_ryu.runtime import clock, collector
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -45,6 +45,8 @@ from topologies import FatTree, Link, Reason, Switch
 LOG = logging.getLogger("sopa")
 
 RESTART_SECONDS = 1.0
+TICK_SECONDS = 0.5
+"""How often the clock is looked at, at least, to notice that this process has stood still."""
 
 
 class SopaController(app_manager.RyuApp):
@@ -60,8 +62,10 @@ class SopaController(app_manager.RyuApp):
             self.tree, time.time_ns() // 1_000_000, HoldDown(settings.hold_down, settings.hold_down_max)
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
-        self.state.drain(self.drains.names, time.monotonic())
-        self.core = Coordinator(self.state, settings.settle, settings.lldp_interval, settings.no_label)
+        self.state.drain(self.drains.names, clock.now())
+        self.core = Coordinator(
+            self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates
+        )
         self.switches = self.core.switches
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
@@ -146,15 +150,21 @@ class SopaController(app_manager.RyuApp):
         while True:
             self._wake.clear()
             self._wakes_at = self.core.next_tick
-            wait = self._wakes_at - time.monotonic()
-            self._wake.wait(None if wait == float("inf") else max(0.0, wait))
-            self._carry_out(self.core.tick(time.monotonic()))
+            self._wake.wait(max(0.0, min(TICK_SECONDS, self._wakes_at - self._now())))
+            self._carry_out(self.core.tick(self._now()))
+
+    def _now(self) -> float:
+        """Return the time for the core, which has noticed a pause of this process if there was one."""
+        now = clock.now()
+        if pause := clock.CLOCK.take_pause():
+            self._carry_out(self.core.paused(pause, now))
+        return now
 
     # -- events -------------------------------------------------------------------------------------------------------
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
-        datapath, now = event.datapath, time.monotonic()
+        datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
             self._channels[datapath] = Connection(datapath)
             self._carry_out(self.core.switch_connected(self._channels[datapath], now))
@@ -174,19 +184,20 @@ class SopaController(app_manager.RyuApp):
             ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPRoleReply,
+            ofp_event.EventOFPEchoReply,
         ],
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
-            self._carry_out(self.core.answered(connection, *answered, time.monotonic()))
+            self._carry_out(self.core.answered(connection, *answered, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
-            self._carry_out(self.core.refused(connection, *connection.refused(event.msg), time.monotonic()))
+            self._carry_out(self.core.refused(connection, *connection.refused(event.msg), self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
@@ -195,7 +206,7 @@ class SopaController(app_manager.RyuApp):
         if connection is not None:
             deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
             trouble = Reason.DOWN if deleted else openflow.port_trouble(message.desc)
-            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, time.monotonic()))
+            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
@@ -213,7 +224,7 @@ class SopaController(app_manager.RyuApp):
                     "switch at %s port %d: a frame that is no LLDP arrived: %s", connection.address, port, error
                 )
             return
-        self._carry_out(self.core.probe_heard(connection, port, probe, time.monotonic()))
+        self._carry_out(self.core.probe_heard(connection, port, probe, self._now()))
 
     # -- effects ------------------------------------------------------------------------------------------------------
 
@@ -222,6 +233,11 @@ class SopaController(app_manager.RyuApp):
             self.core.sent_to_agents(self.channel.broadcast())
         for session in effects.due:
             self._writer.wake(session)
+        for connection in effects.close:
+            assert isinstance(connection, Connection)
+            connection.close()
+        if self.core.is_deposed is not self.notifier.is_deposed:
+            self.channel.depose(self.core.is_deposed)
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:
@@ -239,11 +255,11 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         send = connection_of(session).send
         while True:
-            messages, effects = self.core.due(session, time.monotonic())
+            messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not messages or not all(map(send, messages)):
                 return
-            self.core.was_sent(session, time.monotonic())
+            self.core.was_sent(session, self._now())
             self._carry_out(Effects())
 
     # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
@@ -251,13 +267,13 @@ class SopaController(app_manager.RyuApp):
     def set_drained(self, name: str, drained: bool) -> None:
         """Drain or restore a link or switch."""
         names = self.drains.add(name) if drained else self.drains.remove(name)
-        self._carry_out(self.core.drained(names, time.monotonic()))
+        self._carry_out(self.core.drained(names, self._now()))
 
     def wiring_report(self) -> dict[str, Any]:
         """Return what link discovery found."""
         since = self.switches.since()
         down = {name: reason for name, reason in self.state.failures.items() if reason in (Reason.DOWN, Reason.SILENT)}
-        return self.core.discovery.wiring.report(down, since.keys(), since, time.monotonic())
+        return self.core.discovery.wiring.report(down, since.keys(), since, self._now())
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         """Return the bits per second upwards and downwards on a link, if known."""
@@ -287,5 +303,5 @@ class SopaController(app_manager.RyuApp):
         return self.state.view if self.state.settled else None
 
     def _acknowledged(self, version: int) -> None:
-        for change in self.core.acknowledged(version, time.monotonic()):
+        for change in self.core.acknowledged(version, self._now()):
             self.metrics.acknowledged.observe((change.acknowledged_ms or 0.0) / 1000)

@@ -36,6 +36,7 @@ class Settings:
     rule_check_interval: float = 180.0
     link_mbit: float | None = None
     host_tokens_only: bool = False
+    bind_certificates: bool = False
 
 
 def _number_or_text(value: object) -> object:
@@ -137,6 +138,12 @@ _OPTIONS = [
         help="accept an agent only with the token of its host, which sopa token derives from agent-secret in the state directory; "
         "agent-token, which opens the channel of every host, is rejected then (default: both are accepted)",
     ),
+    cfg.BoolOpt(
+        "bind-certificates",
+        default=Settings.bind_certificates,
+        help="accept a switch only with a certificate whose common name or subjectAltName is its name (e0_0) or datapath id (16 "
+        "hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of the authority)",
+    ),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -205,6 +212,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         rule_check_interval=group.rule_check_interval,
         link_mbit=group.link_mbit,
         host_tokens_only=group.host_tokens_only,
+        bind_certificates=group.bind_certificates,
     )
 
 

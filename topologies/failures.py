@@ -19,17 +19,23 @@ class Reason(StrEnum):
     """
 
     DOWN = "down"
-    """The port is down, or the switch's OpenFlow channel is closed."""
+    """The port is down; of a switch: its channel is closed, and its neighbours see its links down or silent."""
     SILENT = "silent"
     """The port is up, but BFD receives nothing from the other end, or the other end nothing from this one."""
     NOT_CONNECTED = "not connected"
-    """The switch has not connected since the controller started."""
+    """The switch has not connected since the controller started, and nothing says that it forwards."""
     NO_RULES = "without its rules"
-    """The switch refused rules or did not confirm them."""
+    """The switch refused rules, did not confirm them, or has none."""
     MISWIRED = "miswired"
     """Link discovery found another neighbour than the planned one."""
     DRAINED = "drained"
-    """An operator excluded it from the candidate paths. It still carries packets; every other reason is a hard failure."""
+    """An operator excluded it from the candidate paths. It still carries packets."""
+    NO_CHANNEL = "no channel"
+    """A switch at one end cannot be given the rules that follow labels onto it. It still carries packets."""
+
+
+SOFT = frozenset({Reason.DRAINED, Reason.NO_CHANNEL})
+"""Reasons of what still carries packets, where no other path is left. Every other reason is a hard failure."""
 
 
 _NONE: frozenset[int] = frozenset()
@@ -232,10 +238,10 @@ class Failures(Mapping[str, str]):
 
     @cached_property
     def hard(self) -> Failures:
-        """These failures without what is only drained."""
-        if Reason.DRAINED not in self._reasons.values():
+        """These failures without what still carries packets."""
+        if SOFT.isdisjoint(self._reasons.values()):
             return self
-        return Failures(self.tree, {name: reason for name, reason in self._reasons.items() if reason != Reason.DRAINED})
+        return Failures(self.tree, {name: reason for name, reason in self._reasons.items() if reason not in SOFT})
 
     @cached_property
     def _lost(self) -> dict[Switch, frozenset[int]]:

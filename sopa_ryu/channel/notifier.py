@@ -33,12 +33,19 @@ MAX_DELTA_VERSIONS = 64
 """An agent that is farther behind gets a snapshot."""
 
 
+DEPOSED = "another controller is the switches' master: ask that one"
+
+
 class ClaimError(Exception):
     """A connection for a host that is rejected."""
 
 
 class ForeignClaimError(ClaimError):
     """A claim that comes from another host of the fabric."""
+
+
+class DeposedClaimError(ClaimError):
+    """A claim while another controller is the switches' master."""
 
 
 class TakenClaimError(ClaimError):
@@ -107,6 +114,8 @@ class Notifier:
         ``claims`` and ``messages`` that were rejected.
     next_tick : float
         When `tick` has something to do; a pending claim may need it earlier.
+    is_deposed : bool
+        Whether another controller is the switches' master: agents are sent away to find it.
     """
 
     def __init__(self, tree: FatTree, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
@@ -115,6 +124,7 @@ class Notifier:
         self.sessions: dict[Host, AgentSession] = {}
         self.refused: Counter[str] = Counter(claims=0, messages=0)
         self.next_tick = 0.0
+        self.is_deposed = False
         self._view = view
         self._deltas: dict[tuple[int, int], str] = {}
         self._claims: list[_Claim] = []
@@ -190,6 +200,8 @@ class Notifier:
         if sender != host:
             text = f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
             self._reject(host, peer, claimant, ForeignClaimError(text))
+        elif self.is_deposed:
+            self._reject(host, peer, claimant, DeposedClaimError(DEPOSED))
         elif holder is not None:
             self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
             self._ping(holder, now)
@@ -211,7 +223,10 @@ class Notifier:
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
             LOG.warning(text, session.name, carrier, self.carrier)
-        self._wake(session)
+        if self.is_deposed:  # since its claim was accepted
+            self._close(session)
+        else:
+            self._wake(session)
         return session, self._take_effects()
 
     def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
@@ -249,6 +264,24 @@ class Notifier:
             self._close(session)
             text = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
             LOG.info(text, session.name, len(self.sessions))
+        return self._take_effects()
+
+    def depose(self, deposed: bool) -> list[Effect]:
+        """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets."""
+        self.is_deposed = deposed
+        if deposed:
+            LOG.error(
+                "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
+                "controller, or the other one and restart this one",
+                len(self.sessions),
+            )
+            claims, self._claims = self._claims, []
+            for claim in claims:
+                self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(DEPOSED))
+            for session in list(self.sessions.values()):
+                self._close(session)
+        else:
+            LOG.info("this controller is the master of most switches again: agents are accepted")
         return self._take_effects()
 
     # -- time ---------------------------------------------------------------------------------------------------------

@@ -44,6 +44,10 @@ class AgentChannel:
         self._carry_out(effects)
         return count
 
+    def depose(self, deposed: bool) -> None:
+        """Send all agents away while another controller is the switches' master, or accept them again."""
+        self._carry_out(self.notifier.depose(deposed))
+
     def watch(self) -> None:
         """Ping silent agents and cut off those that stay silent, until killed."""
         while True:

@@ -37,6 +37,8 @@ class Coordinator:
         From a port's LLDP probe to its next; 0 for none.
     no_label : collection of Host
         Hosts that may not choose paths.
+    bind_certificates : bool
+        Whether a switch has to show a certificate with its name or datapath id.
 
     Attributes
     ----------
@@ -45,10 +47,15 @@ class Coordinator:
     """
 
     def __init__(
-        self, state: FabricState, settle_seconds: float, probe_seconds: float = 0.0, no_label: Collection[Host] = ()
+        self,
+        state: FabricState,
+        settle_seconds: float,
+        probe_seconds: float = 0.0,
+        no_label: Collection[Host] = (),
+        bind_certificates: bool = False,
     ) -> None:
         self.state = state
-        self.switches = SwitchManager(state, no_label)
+        self.switches = SwitchManager(state, no_label, bind_certificates)
         self.discovery = LinkDiscovery(state.tree, self.switches.sessions, probe_seconds)
         self._settle_seconds = settle_seconds
         self._settle_at = float("inf")
@@ -59,21 +66,14 @@ class Coordinator:
     def switch_connected(self, connection: Connection, now: float) -> Effects:
         """A datapath has finished its handshake."""
         effects = Effects()
-        session = self.switches.connected(connection, now, effects)
-        if session is not None and not self.state.settled:
-            if self.state.all_heard:
-                self._settle_at = now + LAST_LOOK_SECONDS
-            else:
-                self._settle_at = min(self._settle_at, now + self._settle_seconds)
-            self.discovery.probe(session)
+        self.switches.connected(connection, now, effects)
         return self._follow(effects, now)
 
     def switch_disconnected(self, connection: Connection, now: float) -> Effects:
         """A datapath's connection is gone."""
-        session = self.switches.disconnected(connection, now)
-        if session is not None and self.discovery.port_down(session.switch):
-            self.state.miswired(self.discovery.wiring.miswired, now)
-        return self._follow(Effects(visible=True), now)
+        effects = Effects(visible=True)
+        self.switches.disconnected(connection, now, effects)
+        return self._follow(effects, now)
 
     def port_status(self, connection: Connection, port: int, trouble: Reason | None, now: float) -> Effects:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
@@ -127,6 +127,13 @@ class Coordinator:
             effects.visible = True
         return self._follow(effects, now)
 
+    def paused(self, seconds: float, now: float) -> Effects:
+        """The controller itself has stood still for some seconds; ``now`` goes on as if it had not."""
+        effects = Effects(visible=True)
+        self.state.management.paused(seconds, now)
+        self.switches.ask_all(effects)
+        return self._follow(effects, now)
+
     # -- other observations -------------------------------------------------------------------------------------------
 
     def drained(self, names: Iterable[str], now: float) -> Effects:
@@ -174,6 +181,11 @@ class Coordinator:
         return self._follow(effects, now)
 
     @property
+    def is_deposed(self) -> bool:
+        """Whether another controller is the master of most switches: agents have to follow that one."""
+        return self.switches.is_deposed
+
+    @property
     def next_tick(self) -> float:
         """When `tick` has something to do if nothing is observed before, in monotonic seconds."""
         own = self.state.next_tick if self.state.settled else self._settle_at
@@ -196,6 +208,12 @@ class Coordinator:
     def _follow(self, effects: Effects, now: float) -> Effects:
         """Bring switches and agents to a new version if there is one, and collect what the switches have confirmed."""
         state = self.state
+        for session in effects.begun:
+            if not state.settled:
+                self._settle_at = min(self._settle_at, now + self._settle_seconds)
+                if state.all_heard:
+                    self._settle_at = now + LAST_LOOK_SECONDS
+                self.discovery.probe(session)
         if state.version != self._version or effects.tell_agents:
             former, self._version = self._version, state.version
             effects.tell_agents = effects.visible = True

@@ -6,7 +6,7 @@ A request is answered once, by a value or by a `Refusal`. Two requests are equal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -27,6 +27,9 @@ class Connection(Protocol):
 
     def ports(self) -> Mapping[int, Reason | None]:
         """Return the switch's ports by number, each with the reason why it carries no packets, or None if it does."""
+
+    def certified_names(self) -> Collection[str] | None:
+        """Return the names in the certificate that the switch has shown; None if it has shown none."""
 
 
 class Installed(NamedTuple):
@@ -61,6 +64,19 @@ class RoleRequest:
     """
 
     generation: int | None
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GenerationRequest:
+    """Ask for the latest generation id that a controller has claimed the switch with (OpenFlow 1.3, section 6.3.4).
+
+    The answer is a number of 64 bits, or None if the switch knows none.
+    """
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class EchoRequest:
+    """Ask whether the switch is there. The answer is None, and everything that the switch sent before has arrived."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,7 +151,7 @@ class Heard(NamedTuple):
     text: str
 
 
-Request = RoleRequest | FlowsRequest | GroupsRequest | BarrierRequest | OtherRequest
+Request = RoleRequest | GenerationRequest | EchoRequest | FlowsRequest | GroupsRequest | BarrierRequest | OtherRequest
 Modification = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
 Message = Request | Modification | SendProbe
 Answer = Any

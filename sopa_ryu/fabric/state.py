@@ -1,7 +1,8 @@
 """The state of the fabric as the controller sees it: which switches are connected, what has failed, at which version. Pure.
 
-The one place that decides what has failed. Every observation (a port's status, a lost channel, a probe from the wrong switch, an
-operator's drain) comes in with its time; every change of what has failed is one version.
+The one place that decides what has failed; `sopa_ryu.fabric.evidence` has what is known. Every observation (a port's status, a
+lost channel, a probe from the wrong switch, an operator's drain) comes in with its time; every change of what has failed is one
+version.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sopa_ryu.fabric.evidence import Element, Evidence
 from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.known_rules import KnownRules
+from sopa_ryu.fabric.management import Management
 from sopa_ryu.fabric.view import View, changes
 from topologies import Failures, FatTree, Host, Level, Link, Switch
 from topologies.failures import Reason
 
 KEPT_CHANGES = 256
-
-Element = Switch | Link
 
 
 @dataclass
@@ -76,7 +78,11 @@ class FabricState:
         Whether enough switches have connected to tell what has failed. A controller that has just started knows nothing yet:
         until then agents and switches keep what an earlier one sent them.
     connected : set of Switch
-        The switches that have confirmed their rules.
+        The switches that have confirmed their rules over their present connection.
+    management : Management
+        Faults of the management network, during which nothing is withdrawn.
+    evidence : Evidence
+    known_rules : KnownRules
     rejected : dict of int to str
         Datapath ids that are not used, each with the reason in words.
     """
@@ -93,15 +99,18 @@ class FabricState:
     drained: frozenset[str] = frozenset()
     setup: dict[str, Any] = field(default_factory=lambda: {"checked": 0, "detail": "", "problems": []})
     bfd: dict[str, Any] = field(default_factory=lambda: {"enabled": False, "detail": ""})
-    _heard: set[Switch] = field(default_factory=set)
-    _out: dict[Switch, Reason] = field(default_factory=dict)
-    _ports: dict[Switch, dict[int, Reason]] = field(default_factory=dict)
+    management: Management = field(init=False)
+    evidence: Evidence = field(init=False)
+    known_rules: KnownRules = field(init=False)
     _miswired: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.tree)
+        self.management = Management(self.tree)
+        self.evidence = Evidence(self.tree, self.management)
+        self.known_rules = KnownRules(self.tree)
 
     # -- observations -------------------------------------------------------------------------------------------------
 
@@ -110,43 +119,40 @@ class FabricState:
 
         It is not used before it has confirmed its rules. Like every observation, return True if that makes a new version.
         """
-        self._heard.add(switch)
-        self._ports[switch] = dict(ports)
+        self.evidence.connected(switch, ports, now)
         return self._update(now)
 
     @property
     def all_heard(self) -> bool:
         """Whether every switch of the fabric is connected."""
-        return len(self._heard) == self.tree.switch_count
+        return len(self.evidence.heard) == self.tree.switch_count
 
     def settle(self, now: float) -> bool:
-        """Begin to tell what has failed: every switch has connected, or those that have not count as failed."""
+        """Begin to tell what has failed: every switch has connected, or what is known of the others has to be enough."""
         self.settled = True
-        self._out |= {
-            switch: Reason.NOT_CONNECTED
-            for switch in self.tree.switches()
-            if switch not in self._heard | self._out.keys()
-        }
         return self._update(now)
 
     def switch_ready(self, switch: Switch, now: float) -> bool:
         """Note that a switch has confirmed its rules."""
         self.connected.add(switch)
-        self._out.pop(switch, None)
+        self.evidence.confirmed(switch)
         return self._update(now)
 
     def switch_refuses(self, switch: Switch, now: float) -> bool:
-        """Note that a switch refused rules, or did not answer: its entries are not known."""
+        """Note that a switch refused rules, did not answer, or has none: it cannot be relied on to forward."""
         self.connected.discard(switch)
-        self._out[switch] = Reason.NO_RULES
+        self.evidence.without_rules(switch)
         return self._update(now)
 
     def switch_lost(self, switch: Switch, now: float) -> bool:
-        """Note that the OpenFlow channel of a switch is gone."""
+        """Note that the OpenFlow channel of a switch is gone: it forwards by the rules that it has, unless neighbours deny it."""
         self.connected.discard(switch)
-        self._heard.discard(switch)
-        self._ports.pop(switch, None)
-        self._out[switch] = Reason.DOWN
+        self.evidence.lost(switch, now)
+        return self._update(now)
+
+    def switch_answered(self, switch: Switch, now: float) -> bool:
+        """Note that a switch has answered after a fault of the management network: what it reports counts again."""
+        self.management.heard(switch)
         return self._update(now)
 
     def switch_taken(self, switch: Switch) -> None:
@@ -155,10 +161,7 @@ class FabricState:
 
     def port_changed(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> bool:
         """Note that a switch's port carries nothing (`Reason.DOWN`, `Reason.SILENT`), or with None that it does."""
-        if trouble is None:
-            self._ports.setdefault(switch, {}).pop(port, None)
-        else:
-            self._ports.setdefault(switch, {})[port] = trouble
+        self.evidence.port(switch, port, trouble, now)
         return self._update(now)
 
     def miswired(self, links: Iterable[str], now: float) -> bool:
@@ -178,8 +181,8 @@ class FabricState:
     @property
     def next_tick(self) -> float:
         """When `tick` has something to do if nothing happens before, in monotonic seconds."""
-        held = self._held.values() if self._heard else ()  # without any switch, nothing changes
-        return min((until for _, until in held), default=float("inf"))
+        held = self._held.values() if self.evidence.heard else ()  # without any switch, nothing changes
+        return min((self.management.next_tick, *(until for _, until in held)))
 
     def reject(self, dpid: int, reason: str) -> None:
         """Remember a datapath that is not used, and why."""
@@ -203,8 +206,9 @@ class FabricState:
     # -- versions -----------------------------------------------------------------------------------------------------
 
     def _update(self, now: float) -> bool:
+        self.management.look(self.connected, now)
         # a controller without any switch has lost its own network, not the whole fabric
-        if not self.settled or not self._heard:
+        if not self.settled or not self.evidence.heard:
             return False
         self._damp(now)
         broken = {
@@ -217,9 +221,15 @@ class FabricState:
         reasons = dict.fromkeys(self.drained, Reason.DRAINED) | {
             self.tree.name(element): reason for element, reason in broken.items() if dead.isdisjoint(_ends(element))
         }
-        if reasons == dict(self.failures):
+        failures = Failures(self.tree, reasons)
+        unfollowed = list(self.known_rules.unfollowed(self._unconfirmed(), failures))
+        if unfollowed:
+            failures = Failures(
+                self.tree, dict.fromkeys(map(self.tree.name, unfollowed), Reason.NO_CHANNEL) | dict(failures)
+            )
+        if dict(failures) == dict(self.failures):
             return False
-        before, self.failures = self.failures, Failures(self.tree, reasons)
+        before, self.failures = self.failures, failures
         self.version += 1
         failed, healed = changes(before, self.failures)
         self.changes.append(Change(self.version, time.time(), now, failed, healed))
@@ -227,12 +237,8 @@ class FabricState:
 
     def _damp(self, now: float) -> None:
         """Compare what is observed now with what was, and hold down what has come back."""
-        observed: dict[Element, Reason] = dict(self._out.items())
-        for switch, ports in self._ports.items():
-            for port, trouble in ports.items():
-                link = self.tree.link(switch, self.tree.neighbour(switch, port))
-                # one end may receive nothing while the other has no carrier
-                observed[link] = Reason.DOWN if Reason.DOWN in (trouble, observed.get(link)) else trouble
+        self.evidence.conclude(now)
+        observed = self.evidence.observed(self._observed)
         for element in observed.keys() - self._observed.keys():
             self.damping.failed(element, now)
         for element, reason in self._observed.items():
@@ -245,6 +251,13 @@ class FabricState:
         }
         self._observed = observed
         self.damping.forget_old(now)
+
+    def _unconfirmed(self) -> list[Switch]:
+        """Return the switches that forward, as far as is known, by rules that cannot be changed or are not confirmed yet."""
+        if len(self.connected) == self.tree.switch_count:
+            return []
+        unconfirmed = (switch for switch in self.tree.switches() if switch not in self.connected)
+        return [switch for switch in unconfirmed if switch not in self.evidence.out]
 
     def change(self, version: int) -> Change | None:
         """Return the change that made a version, or None if it is too long ago."""
@@ -271,9 +284,16 @@ class FabricState:
             "failures": self.failure_list(),
             "missing": [self.tree.name(switch) for switch in missing],
             "rejected": [{"dpid": f"{dpid:016x}", "reason": why} for dpid, why in sorted(self.rejected.items())],
+            "no_channel": [self.tree.name(switch) for switch in self.no_channel],
+            "management": self.management.report(),
             "bfd": self.bfd,
             "setup": self.setup,
         }
+
+    @property
+    def no_channel(self) -> list[Switch]:
+        """The switches without a channel that are presumed to forward by the rules they have."""
+        return self.evidence.no_channel() if self.settled else []
 
     def failure_list(self, now: float | None = None) -> list[dict[str, Any]]:
         """Return the name, kind and reason of each failure; with a time also how long it is still held down."""

@@ -14,6 +14,8 @@ from itertools import count
 
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
+from sopa_ryu.fabric.contest import Contests
+from sopa_ryu.fabric.generation import Generation
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -21,6 +23,8 @@ from sopa_ryu.fabric.messages import (
     Connection,
     DeleteFlow,
     DeleteGroup,
+    EchoRequest,
+    GenerationRequest,
     InstalledState,
     Message,
     ModifyGroup,
@@ -31,6 +35,7 @@ from sopa_ryu.fabric.pacer import Pacer
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_session import (
     ADMITTING,
+    ANOTHER_MASTER,
     AnotherMasterError,
     Phase,
     Sent,
@@ -38,11 +43,13 @@ from sopa_ryu.fabric.switch_session import (
     SwitchSession,
 )
 from sopa_ryu.fabric.version_tracker import VersionTracker
-from topologies import Host, Switch, TopologyError
+from topologies import Host, Reason, Switch, TopologyError
 
 LOG = logging.getLogger("sopa")
 
 ROLE_CHECK_SECONDS = 5.0
+MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_FORCE, Phase.UPDATING})
+"""Phases of a switch whose master this controller is, as far as it knows."""
 
 
 @dataclass
@@ -53,6 +60,10 @@ class Effects:
     ----------
     due : dict with SwitchSession as keys
         Sessions that have messages due.
+    begun : list of SwitchSession
+        Sessions that have begun just now.
+    close : list of Connection
+        Connections to be closed.
     admitted : list of SwitchSession
         Switches that have confirmed their rules just now, for the first time over their connection.
     tell_agents : bool
@@ -64,6 +75,8 @@ class Effects:
     """
 
     due: dict[SwitchSession, None] = field(default_factory=dict)
+    begun: list[SwitchSession] = field(default_factory=list)
+    close: list[Connection] = field(default_factory=list)
     admitted: list[SwitchSession] = field(default_factory=list)
     tell_agents: bool = False
     visible: bool = False
@@ -78,20 +91,35 @@ class SwitchManager:
     state : FabricState
     no_label : collection of Host
         Hosts that may not choose paths.
+    bind_certificates : bool
+        Whether a switch has to show a certificate with its name or datapath id.
 
     Attributes
     ----------
     sessions : dict from Switch to SwitchSession
     sent : dict from Switch to Sent
         What each switch was sent since the controller started.
+    contests : Contests
+        Second connections of a datapath id.
+    generation : Generation
+    taken : dict from Switch to Connection
+        The connected switches whose master is another controller.
+    misnamed : int
+        Connections that were rejected for their certificates.
     """
 
-    def __init__(self, state: FabricState, no_label: Collection[Host] = ()) -> None:
+    def __init__(self, state: FabricState, no_label: Collection[Host] = (), bind_certificates: bool = False) -> None:
         self.state = state
         self.tree = state.tree
         self.sessions: dict[Switch, SwitchSession] = {}
         self.sent: dict[Switch, Sent] = {}
+        self.contests = Contests()
+        self.generation = Generation(state.epoch)
+        self.taken: dict[Switch, Connection] = {}
+        self.misnamed = 0
         self._no_label = no_label
+        self._bind_certificates = bind_certificates
+        self._others_asked: set[Switch] = set()
         self._rejected: dict[int, Connection] = {}
         self._confirmed: list[int] = []
         self._tracker = VersionTracker(self._confirmed.append)
@@ -121,59 +149,129 @@ class SwitchManager:
             switch: self.sessions[switch].connected_at for switch in self.state.connected if switch in self.sessions
         }
 
+    @property
+    def is_deposed(self) -> bool:
+        """Whether another controller is the master of more switches than this one."""
+        mastered = sum(session.phase in MASTERED for session in self.sessions.values()) if self.taken else 0
+        return len(self.taken) > mastered
+
     # -- observations -------------------------------------------------------------------------------------------------
 
-    def connected(self, connection: Connection, now: float, effects: Effects) -> SwitchSession | None:
-        """Admit a switch that has finished its handshake; return None if it is rejected."""
+    def connected(self, connection: Connection, now: float, effects: Effects) -> None:
+        """Admit a switch that has finished its handshake, unless it is rejected or its datapath id has a connection already."""
         ports = connection.ports()
         try:
             switch = self.tree.switch_by_dpid(connection.dpid)
         except TopologyError as error:
             self._reject(connection, str(error))
-            return None
+            return
+        if self._bind_certificates and (mismatch := self._mismatch(connection, switch)):
+            self.misnamed += 1
+            self._reject(connection, mismatch)
+            return
         if ports.keys() != self.tree.ports(switch).keys():
             self._reject(
                 connection,
                 f"{self.tree.name(switch)} has ports {_ranges(set(ports))}, "
                 f"but a k={self.tree.k} fat-tree's switch has 1-{self.tree.k}",
             )
-            return None
+            return
+        former = self.sessions.get(switch)
+        if former is not None and former.connection is not connection:
+            self.contests.begin(former, connection, now)
+            effects.due[former] = None
+            return
+        self._begin(connection, switch, now, effects)
+
+    def _mismatch(self, connection: Connection, switch: Switch) -> str:
+        """Tell what is wrong with the certificate of a connection; nothing if it is the switch's."""
+        name, dpid = self.tree.name(switch), f"{connection.dpid:016x}"
+        names = connection.certified_names()
+        if names is None:
+            return f"{name} has shown no certificate: it has to connect by TLS with one for {name}"
+        if {name, dpid, f"0x{dpid}"}.isdisjoint(names):
+            shown = ", ".join(sorted(names)) or "no name"
+            return f"{name} has shown a certificate for {shown:.80}: it needs one for {name} or {dpid}"
+        return ""
+
+    def _begin(self, connection: Connection, switch: Switch, now: float, effects: Effects) -> None:
+        """Begin the session of a connection; one that the switch still has ends."""
         self.state.rejected.pop(connection.dpid, None)
         self._rejected.pop(connection.dpid, None)
+        self.taken.pop(switch, None)
         sent = self.sent.setdefault(switch, Sent())
         session = SwitchSession(connection, switch, self.tree.name(switch), sent, now)
         former, self.sessions[switch] = self.sessions.get(switch), session
         if former is not None:
             former.closed()
-        self.state.switch_heard(switch, {port: why for port, why in ports.items() if why is not None}, now)
+        ports = connection.ports()
+        troubles = {port: ports.get(port, Reason.DOWN) for port in self.tree.ports(switch)}
+        self.state.switch_heard(switch, {port: why for port, why in troubles.items() if why is not None}, now)
         effects.due[session] = None
+        effects.begun.append(session)
         effects.visible = True
-        return session
 
-    def disconnected(self, connection: Connection, now: float) -> SwitchSession | None:
-        """Drop the session of a connection that is gone; return it, or None if there was none."""
+    def disconnected(self, connection: Connection, now: float, effects: Effects) -> None:
+        """Drop the session of a connection that is gone, unless a newer one takes its place."""
         self._clear(connection)
+        self.contests.leave(connection)
+        taken = [switch for switch, taken in self.taken.items() if taken is connection]
         session = self.session(connection)
+        for switch in taken:
+            del self.taken[switch]
+            if session is None:
+                self.state.switch_lost(switch, now)
         if session is None:
-            return None  # it has reconnected already, or was rejected
+            return  # it has reconnected already, was rejected, or is another controller's
+        if self._succeed(session, now, effects):
+            return
         del self.sessions[session.switch]
         session.closed()
         self._tracker.left(session.switch)
-        LOG.warning(
-            "switch %s disconnected: its paths are excluded, it forwards by the rules it has; check switch and "
-            "management network",
-            session.name,
-        )
+        fault = self.state.management.in_grace
+        if self.state.management.lost(session.switch, now):
+            self.ask_all(effects)
+        elif not fault:
+            LOG.warning(
+                "switch %s has lost its OpenFlow channel: it forwards by the rules it has, its paths stay while its neighbours "
+                "report the links up; check switch and management network",
+                session.name,
+            )
         self.state.switch_lost(session.switch, now)
-        return session
+
+    def _succeed(self, session: SwitchSession, now: float, effects: Effects) -> bool:
+        """Have the newer connection take the place of a session that is gone or does not answer, if there is one."""
+        newer = self.contests.succeed(session)
+        if not newer:
+            return False
+        self._begin(newer[0], session.switch, now, effects)
+        for other in newer[1:]:
+            self.contests.begin(self.sessions[session.switch], other, now)
+        return True
+
+    def ask_all(self, effects: Effects) -> None:
+        """Ask every switch whether it is there: what it has sent before has then arrived."""
+        self.state.management.ask(self.sessions.keys())
+        for session in self.sessions.values():
+            session.ask_alive()
+            effects.due[session] = None
 
     def answered(self, session: SwitchSession, request: Request, answer: Answer, now: float, effects: Effects) -> None:
         """Take a switch's answer to a request."""
         before = session.phase
+        if isinstance(request, EchoRequest):
+            if session.is_alive(request):
+                effects.close += self.contests.lives(session, now)
+                self.state.switch_answered(session.switch, now)
+            return
         try:
             if not session.answered(request, answer):
                 return
-            if before in (Phase.INSTALLING, Phase.UPDATING) and session.rules is not None:
+            if isinstance(request, GenerationRequest):
+                self._weigh(session, now, effects)
+            elif before is Phase.READING:
+                self._look_at_rules(session, now)
+            elif before in (Phase.INSTALLING, Phase.UPDATING) and session.rules is not None:
                 self._confirmed_by(session, before, now, effects)
         except SwitchError as error:
             self._failed(session, error, now, effects)
@@ -229,6 +327,9 @@ class SwitchManager:
             except SwitchError as error:
                 self._failed(session, error, now, effects)
             effects.due[session] = None
+        for session in self.contests.overdue(now):
+            effects.close.append(session.connection)
+            self._succeed(session, now, effects)
         switch = self._role_checks.due(self.sessions.keys(), now)
         if switch is not None and self.sessions[switch].phase is Phase.IN_FORCE:
             self.sessions[switch].check_role()
@@ -238,7 +339,7 @@ class SwitchManager:
     def next_tick(self) -> float:
         """When `tick` has something to do, in monotonic seconds."""
         deadline = self._deadlines[0][0] if self._deadlines else float("inf")
-        return min(deadline, self._role_checks.at)
+        return min(deadline, self._role_checks.at, self.contests.next_tick)
 
     def collect(self, effects: Effects, now: float) -> None:
         """Hand on the versions that every connected switch has confirmed."""
@@ -253,7 +354,7 @@ class SwitchManager:
 
     def due(self, session: SwitchSession) -> list[Message]:
         """Return what to send to a switch now; nothing while its answer is awaited, except probes."""
-        messages = session.take_probes()
+        messages = [*session.take_echo(), *session.take_probes()]
         if not session.is_busy:
             messages += self._next(session)
         return messages
@@ -266,18 +367,23 @@ class SwitchManager:
     def _next(self, session: SwitchSession) -> list[Message]:
         state = self.state
         match session.phase:
+            case Phase.CLAIMING if not session.knows_generation:
+                return session.ask_generation()
             case Phase.CLAIMING:
-                return session.claim(state.epoch)
+                return session.claim(self.generation.number)
             case Phase.READING:
                 return session.read()
             case Phase.WAITING if state.settled or not session.may_have_foreign_state:
                 session.phase = Phase.INSTALLING
+                state.known_rules.sent(session.switch, state.failures)
                 return session.install(self.wanted(session.switch), state.version)
             case Phase.IN_FORCE if session.is_to_mend:
                 return session.mend(self.wanted(session.switch), state.version)
             case Phase.IN_FORCE if session.version != state.version:
                 messages = session.update(self.wanted(session.switch), state.version)
+                state.known_rules.sent(session.switch, state.failures)
                 if not messages:
+                    state.known_rules.confirmed(session.switch)
                     self._tracker.reached(session.switch, state.version)
                 return messages
             case Phase.IN_FORCE:
@@ -286,8 +392,50 @@ class SwitchManager:
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
+    def _weigh(self, session: SwitchSession, now: float, effects: Effects) -> None:
+        """Compare the generation id that a switch knows with the own one, before the switch is claimed.
+
+        One that is ahead is of a controller that was started later, or of an earlier one whose clock was ahead. In the first case
+        other switches are that controller's, too: they are asked first. In the second the own id continues after it.
+        """
+        theirs = session.generation
+        if theirs is None or not self.generation.is_behind(theirs):
+            return
+        if self.taken:
+            raise AnotherMasterError(ANOTHER_MASTER)
+        if self.state.settled and session.switch not in self._others_asked and self._check_roles(session, effects):
+            self._others_asked.add(session.switch)
+            session.back_off(now)
+            self._watch(session)
+            return
+        self._others_asked.discard(session.switch)
+        self.generation.exceed(theirs)
+        LOG.warning(
+            "switch %s knows generation id %d, which is ahead of this controller's: it goes on with %d; check this machine's clock",
+            session.name,
+            theirs,
+            self.generation.number,
+        )
+
+    def _check_roles(self, but: SwitchSession, effects: Effects) -> bool:
+        """Ask the other switches for this controller's role there; return False if there is none to ask."""
+        others = [other for other in self.sessions.values() if other is not but and other.phase is Phase.IN_FORCE]
+        for other in others:
+            other.check_role()
+        effects.due |= dict.fromkeys(others)
+        return bool(others)
+
+    def _look_at_rules(self, session: SwitchSession, now: float) -> None:
+        """Note what the entries that were read say of the switch, and of an earlier controller."""
+        if session.phase is Phase.WAITING:
+            if session.has_no_rules and self.state.evidence.relies_on(session.switch):
+                self.state.switch_refuses(session.switch, now)
+            elif not session.has_no_rules:
+                self.state.evidence.operating = True
+
     def _confirmed_by(self, session: SwitchSession, before: Phase, now: float, effects: Effects) -> None:
         session.phase = Phase.IN_FORCE
+        self.state.known_rules.confirmed(session.switch)
         self._tracker.reached(session.switch, session.version)
         if before is Phase.UPDATING:
             LOG.debug("switch %s has confirmed the rules of version %d", session.name, session.version)
@@ -314,8 +462,10 @@ class SwitchManager:
         self._tracker.left(session.switch)
         if isinstance(error, AnotherMasterError):
             session.taken()
+            self.taken[session.switch] = session.connection
             if was is Phase.IN_FORCE:
                 del self.sessions[session.switch]
+                self._check_roles(session, effects)
             self.state.switch_taken(session.switch)
             return
         if was is Phase.UPDATING:

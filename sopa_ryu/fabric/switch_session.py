@@ -2,7 +2,7 @@
 
 A connected switch goes down this list; after a refusal or a silence it backs off and begins again:
 
-1. `Phase.CLAIMING`: this controller asks to be its master.
+1. `Phase.CLAIMING`: this controller asks which generation id the switch knows, and then to be its master.
 2. `Phase.READING`: its flow entries and groups are read.
 3. `Phase.WAITING`: it has rules of an earlier controller, which stay until it is known what has failed.
 4. `Phase.INSTALLING`: what differs from its rules is changed, and a barrier confirms it.
@@ -23,7 +23,9 @@ from sopa_ryu.fabric.messages import (
     BarrierRequest,
     Connection,
     DeleteFlow,
+    EchoRequest,
     FlowsRequest,
+    GenerationRequest,
     GroupsRequest,
     Installed,
     InstalledState,
@@ -126,6 +128,8 @@ class SwitchSession:
         When an answer is overdue or a retry is due.
     probes : set of int
         Ports whose probes are still to be sent.
+    generation : int or None
+        The latest generation id that the switch knew before it was claimed, once `knows_generation`.
     """
 
     def __init__(self, connection: Connection, switch: Switch, name: str, sent: Sent, now: float) -> None:
@@ -141,6 +145,10 @@ class SwitchSession:
         self.changed: Counter[type] = Counter()
         self.deadline: float | None = None
         self.probes: set[int] = set()
+        self.generation: int | None = None
+        self.knows_generation = False
+        self._echo: EchoRequest | None = None
+        self._echo_due = False
         self._awaited: dict[Request, bool] = {}
         self._errors: set[str] = set()
         self._flows: list[Installed] = []
@@ -163,6 +171,26 @@ class SwitchSession:
             return []
         ports, self.probes = sorted(self.probes), set()
         return [SendProbe(port) for port in ports]
+
+    def ask_alive(self) -> None:
+        """Ask soon whether the switch is there; only an answer to this question counts."""
+        self._echo, self._echo_due = EchoRequest(), True
+
+    def take_echo(self) -> list[Message]:
+        """Return the question whether the switch is there if it is due, once."""
+        due, self._echo_due = self._echo_due, False
+        return [self._echo] if due and self._echo is not None else []
+
+    def is_alive(self, request: Request) -> bool:
+        """Take the answer to an echo request; tell whether it is the one asked last."""
+        if self._echo is None or request is not self._echo:
+            return False
+        self._echo = None
+        return True
+
+    def ask_generation(self) -> list[Message]:
+        """Ask for the generation id that the switch knows."""
+        return self._ask(GenerationRequest())
 
     def claim(self, generation: int) -> list[Message]:
         """Ask to be the master."""
@@ -266,6 +294,8 @@ class SwitchSession:
                     raise AnotherMasterError(ANOTHER_MASTER)
                 if self.phase is Phase.CLAIMING:
                     self.phase = Phase.READING
+            case GenerationRequest():
+                self.generation, self.knows_generation = answer, True
             case FlowsRequest():
                 self._flows = answer
             case GroupsRequest():
@@ -290,7 +320,7 @@ class SwitchSession:
         Raises
         ------
         AnotherMasterError
-            If a claim was refused: a controller with a later generation id is the master.
+            If a claim was refused: another controller has claimed the switch meanwhile, with a later generation id.
         RefusedError
             If another request was refused.
         """
@@ -298,9 +328,17 @@ class SwitchSession:
         if request is None:
             self._errors.add(refusal.text)
         elif self._awaited.pop(request, False):
+            if isinstance(request, GenerationRequest):
+                self.knows_generation = True  # a switch that does not tell is claimed as it is
+                return
             if isinstance(request, RoleRequest) and request.generation is not None:
-                raise AnotherMasterError(f"{ANOTHER_MASTER} (or this machine's clock went back)")
+                raise AnotherMasterError(ANOTHER_MASTER)
             raise RefusedError(refusal.text)
+
+    @property
+    def has_no_rules(self) -> bool:
+        """Whether the entries that were read are none of a SOPA controller's: the switch has restarted, or was emptied."""
+        return self.phase is Phase.WAITING and not self.may_have_foreign_state
 
     @property
     def may_have_foreign_state(self) -> bool:
@@ -344,6 +382,7 @@ class SwitchSession:
     def _forget(self) -> None:
         self._awaited.clear()
         self.rules = self.deadline = None
+        self.generation, self.knows_generation = None, False
         self.probes = set()
 
 

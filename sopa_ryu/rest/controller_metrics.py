@@ -35,7 +35,7 @@ CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds: every agent has acknowledged a failure after some 15 ms at k=4 and 300 ms at k=24."""
 # Each pair has a sample even while its value is 0: an alert needs to see it rise and fall.
 FAILURE_KINDS = {
-    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED),
+    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED, Reason.NO_CHANNEL),
     "switch": (Reason.DOWN, Reason.NOT_CONNECTED, Reason.NO_RULES, Reason.DRAINED),
 }
 PORT_COUNTERS = {
@@ -161,6 +161,23 @@ class ControllerMetrics:
         )
         yield _gauge("switches_behind", "Connected switches without the rules of the current version.", behind)
         ignored = len(state.rejected)
+        fleet, faults = self._fleet, state.management.faults
+        no_channel = len(state.no_channel)
+        yield _gauge("switches_without_channel", "Switches without a channel that are presumed to forward.", no_channel)
+        lost = _counter(
+            "management_faults", "Many channels lost together, and pauses of the controller.", labels=["kind"]
+        )
+        for kind, count in faults.items():
+            lost.add_metric([kind], count)
+        yield lost
+        seconds = _counter(
+            "second_connections", "Second connections of a datapath id, by which was kept.", labels=["kept"]
+        )
+        for kept, count in fleet.contests.decided.items():
+            seconds.add_metric([kept], count)
+        yield seconds
+        yield _counter("switch_certificates_refused", "Connections with another switch's certificate.", fleet.misnamed)
+        yield _gauge("deposed", "Whether another controller is the master of most switches (0 or 1).", fleet.is_deposed)
         yield _gauge("switches_rejected", "Ignored datapaths: the log and /sopa/v1/fabric have the reason.", ignored)
         up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
         flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)

@@ -14,7 +14,7 @@ from sopa_ryu.fabric.drains import StateError
 from sopa_ryu.fabric.switch_session import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import FabricControl
-from sopa_ryu.runtime import process_stats
+from sopa_ryu.runtime import clock, process_stats
 from topologies import Host, Link, Switch, TopologyError
 
 TCP = 6
@@ -100,7 +100,7 @@ class Resources:
 
     def failures(self) -> Listing:
         """List failed and drained elements, with the remaining hold-down of restored ones in seconds."""
-        return self._list("failures", self.state.failure_list(time.monotonic()))
+        return self._list("failures", self.state.failure_list(clock.now()))
 
     def changes(self) -> Listing:
         """List the last versions, the latest first."""

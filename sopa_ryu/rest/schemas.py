@@ -67,6 +67,14 @@ SCHEMAS: dict[str, Schema] = {
             "failures_total": _INTEGER,
             "missing": _list(_STRING),
             "rejected": _list(_object({"dpid": _STRING, "reason": _STRING})),
+            "no_channel": _list(
+                _STRING,
+                description="switches without an OpenFlow channel that are presumed to forward by the rules they have",
+            ),
+            "management": _object(
+                {"fault": _BOOLEAN, "detail": _STRING, "channels_faults": _INTEGER, "pauses_faults": _INTEGER},
+                description="whether nothing is withdrawn because many channels were lost or the controller stood still",
+            ),
             "bfd": _object({"enabled": _BOOLEAN, "detail": _STRING}),
             "setup": _object(
                 {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import contextlib
+import socket
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ryu.lib import hub
@@ -10,7 +12,9 @@ from ryu.lib import hub
 from sopa_ryu.fabric.messages import (
     Answer,
     BarrierRequest,
+    EchoRequest,
     FlowsRequest,
+    GenerationRequest,
     GroupsRequest,
     Message,
     OtherRequest,
@@ -24,7 +28,7 @@ from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason
 
-_REQUESTS = RoleRequest | FlowsRequest | GroupsRequest | BarrierRequest
+_REQUESTS = RoleRequest | GenerationRequest | EchoRequest | FlowsRequest | GroupsRequest | BarrierRequest
 
 
 class Connection:
@@ -58,6 +62,19 @@ class Connection:
         """Return the switch's ports by number, each with the reason why it carries no packets, or None if it does."""
         ports = self.datapath.ports.items()
         return {number: openflow.port_trouble(port) for number, port in ports if number <= openflow.OPENFLOW.OFPP_MAX}
+
+    def certified_names(self) -> Collection[str] | None:
+        """Return the common names and subjectAltNames of the certificate that the switch has shown; None if it has shown none."""
+        certificate: dict[str, Any] = getattr(self.datapath.socket, "getpeercert", dict)()
+        if not certificate:
+            return None
+        common = {value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"}
+        return common | {value for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "URI")}
+
+    def close(self) -> None:
+        """Break the connection; Ryu then reports it as closed."""
+        with contextlib.suppress(OSError):
+            self.datapath.socket.shutdown(socket.SHUT_RDWR)
 
     def port_speed(self, port: int) -> float | None:
         """Return what fits through a port in bits per second, or None if the switch does not tell."""

@@ -17,7 +17,9 @@ from sopa_ryu.fabric.messages import (
     BarrierRequest,
     DeleteFlow,
     DeleteGroup,
+    EchoRequest,
     FlowsRequest,
+    GenerationRequest,
     GroupsRequest,
     Installed,
     Message,
@@ -61,8 +63,14 @@ def decode(request: Request, replies: Sequence[Any]) -> Answer:
             return installed_flows(body for reply in replies for body in reply.body)
         case GroupsRequest():
             return installed_groups(body for reply in replies for body in reply.body)
-        case BarrierRequest() | OtherRequest():
+        case GenerationRequest():
+            generation = int(replies[0].generation_id)
+            return None if generation == _NO_GENERATION else generation
+        case BarrierRequest() | EchoRequest() | OtherRequest():
             return None
+
+
+_NO_GENERATION = (1 << 64) - 1  # what Open vSwitch answers before the first claim
 
 
 def is_last(reply: Any) -> bool:
@@ -221,6 +229,8 @@ def _role_request(datapath: Any, request: RoleRequest) -> Any:
 
 _ENCODE: dict[type, Callable[[Any, Any], Any]] = {
     RoleRequest: _role_request,
+    GenerationRequest: lambda datapath, _message: PARSER.OFPRoleRequest(datapath, OPENFLOW.OFPCR_ROLE_NOCHANGE, 0),
+    EchoRequest: lambda datapath, _message: PARSER.OFPEchoRequest(datapath),
     FlowsRequest: lambda datapath, _message: PARSER.OFPFlowStatsRequest(datapath),
     GroupsRequest: lambda datapath, _message: PARSER.OFPGroupDescStatsRequest(datapath, 0),
     BarrierRequest: lambda datapath, _message: PARSER.OFPBarrierRequest(datapath),

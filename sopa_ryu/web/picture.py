@@ -10,6 +10,7 @@ from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader
+from sopa_ryu.runtime import clock
 from topologies import Host, Level, Link, Reason, Switch
 
 MAX_DRAWN_K = 16
@@ -56,7 +57,7 @@ class Picture:
         now = time.monotonic()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else {"pods": self._pods()}
-        failures = state.failure_list(now)
+        failures = state.failure_list(clock.now())
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
         drains = sorted(state.drained)
         # everything drawn must be in the message: up to k=16 the failures are a bounded list

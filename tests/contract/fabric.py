@@ -88,7 +88,7 @@ def situations(its: Running) -> Iterator[Situation]:
     yield (
         "a switch is gone",
         lambda: gone(its, "a2_1"),
-        lambda: its.connect_to_controller("a2_1"),
+        lambda: back(its, "a2_1"),
         ("a2_1",),
     )
     yield (
@@ -107,12 +107,19 @@ def situations(its: Running) -> Iterator[Situation]:
 
 def gone(its: Running, name: str) -> dict[str, Any]:
     its.ovs.vsctl("del-controller", name)
+    eventually(lambda: its.body("/fabric")["missing"], [name])
+    its.set_neighbours(name, False)
     its.failing(name)
     return {
         "GET rules": its.answer("GET", f"{ROOT}/switches/{name}/rules"),
         "sopa rules": its.sopa("rules", name),
         "sopa status --json": its.sopa("status", "--json"),
     }
+
+
+def back(its: Running, name: str) -> None:
+    its.set_neighbours(name, True)
+    its.connect_to_controller(name)
 
 
 def elsewhere(its: Running) -> None:

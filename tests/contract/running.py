@@ -22,7 +22,7 @@ from tests.contract.questions import ROOT, STATE
 from tests.contract.values import TEXT, masked
 from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
-from topologies import FatTree
+from topologies import FatTree, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 UNCHECKED_HEADERS = {"connection", "content-length", "date"}
@@ -178,6 +178,14 @@ class Running:
         """Pull or plug a cable."""
         assert self.dummy
         self.dummy.set_port(*self.port(name), up)
+
+    def set_neighbours(self, name: str, up: bool) -> None:
+        """Have every neighbour of a switch see its link to the switch go down, or up."""
+        assert self.dummy
+        switch = self.tree.switch(name)
+        for neighbour in self.tree.ports(switch).values():
+            assert isinstance(neighbour, Switch)
+            self.dummy.set_port(neighbour, self.tree.port(neighbour, switch), up)
 
     def set_live(self, name: str, live: bool) -> None:
         """Have BFD find a link dead behind its carrier, or alive."""

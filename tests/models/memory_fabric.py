@@ -7,11 +7,12 @@ rest, against what is really there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from flowrules.model import Flow
+from flowrules import label
+from flowrules.model import Flow, SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
@@ -25,6 +26,8 @@ from sopa_ryu.fabric.messages import (
     BarrierRequest,
     DeleteFlow,
     DeleteGroup,
+    EchoRequest,
+    GenerationRequest,
     Heard,
     Installed,
     InstalledState,
@@ -37,6 +40,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, Phase, SwitchSession
 from sopa_ryu.fabric.view import View
+from tests.models.flow_table import TableSwitch, ipv4_packet
 from tests.models.memory_switch import (
     Answered,
     Channel,
@@ -47,7 +51,8 @@ from tests.models.memory_switch import (
     Refused,
     Role,
 )
-from topologies import FatTree, Host, Link, Switch
+from tests.models.reports import Reports
+from topologies import FatTree, Host, Level, Link, Switch
 from topologies.failures import Reason
 
 End = tuple[Switch, int]
@@ -88,8 +93,11 @@ class Run:
         The versions that it has made while a switch could follow, and those that it has reported in force.
     sent : View or None
         What agents were sent last.
+    reports : Reports
+        What it was told of ports and channels.
     """
 
+    reports: Reports
     accepted: set[Channel] = field(default_factory=set)
     heard: set[Switch] = field(default_factory=set)
     taken: set[Channel] = field(default_factory=set)
@@ -153,6 +161,7 @@ class MemoryFabric:
         self._channels: dict[Switch, Channel] = {}
         self._strangers: list[Channel] = []
         self._lost: list[Channel] = []
+        self._impostors: list[Channel] = []
         self._writing: dict[SwitchSession, deque[Message]] = {}
         self._again: set[SwitchSession] = set()
         self._start()
@@ -160,7 +169,7 @@ class MemoryFabric:
     def _start(self) -> None:
         settle, probes, no_label = self._settings
         self.epoch += 1000
-        self.run = Run()
+        self.run = Run(Reports(self.tree))
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
         self.core = Coordinator(state, settle, probes, no_label)
@@ -183,18 +192,19 @@ class MemoryFabric:
 
     def restart_controller(self) -> None:
         """Kill the controller and start it again: switches keep their entries and have to connect again."""
-        for channel in [*self._channels.values(), *self._strangers]:
+        for channel in [*self._channels.values(), *self._strangers, *self._impostors]:
             if channel.is_open:
                 channel.close()
         self._channels.clear()
         self._strangers.clear()
+        self._impostors.clear()
         self._lost.clear()
         self._start()
 
     def drain(self, name: str, drained: bool = True) -> None:
         """Drain or restore a link or switch."""
         (self.drained.add if drained else self.drained.discard)(name)
-        self._carry_out(self.core.drained(self.drained, self.now))
+        self.observe(self.core.drained, self.drained)
 
     def read_rules(self, switch: Switch) -> InstalledState:
         """Return what is installed in a switch, as `RuleChecker` reads it."""
@@ -212,7 +222,7 @@ class MemoryFabric:
             ticks = ticks + 1 if self.core.next_tick <= self.now else 0
             assert ticks < MAX_TICKS_AT_ONCE, "the controller's clock does not go on"
             self.now = max(self.now, self.core.next_tick)
-            self._carry_out(self.core.tick(self.now))
+            self.observe(self.core.tick)
             if deliver:
                 self.settle()
         self.now = end
@@ -230,8 +240,24 @@ class MemoryFabric:
             self._break(former)
         channel = self._channels[switch] = self.switches[switch].connect()
         self._look_at(channel)
-        self._carry_out(self.core.switch_connected(channel, self.now))
+        self.observe(self.core.switch_connected, channel)
         return channel
+
+    def connect_impostor(self, switch: Switch) -> Channel:
+        """Have a device connect with the datapath id of a switch, and planned ports of which all are down."""
+        ports = dict.fromkeys(self.tree.ports(switch), Reason.DOWN)
+        channel = MemorySwitch(self.tree.dpid(switch), ports).connect("192.0.2.66")
+        self._impostors.append(channel)
+        self.observe(self.core.switch_connected, channel)
+        return channel
+
+    def stand_still(self, seconds: float, lost: Collection[Switch] = ()) -> None:
+        """Stop the controller for a while and let it go on: some switches have closed their connections meanwhile."""
+        for switch in lost:
+            if switch in self._channels:
+                self._break(self._channels.pop(switch))
+        self.observe(self.core.paused, seconds)
+        self.notice_lost()
 
     def _look_at(self, channel: Channel) -> None:
         switch = self.tree.switch_by_dpid(channel.dpid)
@@ -251,7 +277,7 @@ class MemoryFabric:
         stranger = MemorySwitch(dpid, dict.fromkeys(self.tree.ports(next(self.tree.switches()))))
         channel = stranger.connect()
         self._strangers.append(channel)
-        self._carry_out(self.core.switch_connected(channel, self.now))
+        self.observe(self.core.switch_connected, channel)
         return stranger
 
     def disconnect(self, switch: Switch) -> None:
@@ -273,16 +299,11 @@ class MemoryFabric:
     def notice_lost(self) -> None:
         """Have the controller notice all broken connections."""
         while self._lost:
-            channel = self._lost.pop(0)
-            session = self.core.switches.session(channel)
-            self._carry_out(self.core.switch_disconnected(channel, self.now))
-            if session is not None:
-                for port in self.tree.ports(session.switch):
-                    self.run.ears.pop((session.switch, port), None)
+            self.observe(self.core.switch_disconnected, self._lost.pop(0))
 
     def take(self, switch: Switch) -> Channel:
         """Have another controller, started later than any so far, become the master of a switch."""
-        self.epoch += 1000
+        self.epoch = max(self.epoch, self.switches[switch].generation or 0) + 1000
         self.unclear.add(switch)
         channel = self.switches[switch].connect("192.0.2.99")
         channel.send(RoleRequest(self.epoch))
@@ -301,7 +322,7 @@ class MemoryFabric:
     def steps(self) -> list[Step]:
         """Return what can happen next: a message is written, processed by its switch, or received by the controller."""
         steps: list[Step] = [partial(self._write, session) for session in self._writing]
-        for channel in self._channels.values():
+        for channel in [*self._channels.values(), *self._impostors]:
             if channel.inbox and not channel.holds_messages:
                 steps.append(partial(self._process, channel))
             if channel.outbox and not channel.holds_answers:
@@ -361,7 +382,8 @@ class MemoryFabric:
     def _process(self, channel: Channel) -> None:
         if channel.inbox:
             channel.process()
-            self._spread(channel.switch)
+            if channel not in self._impostors:
+                self._spread(channel.switch)
 
     def _spread(self, device: MemorySwitch) -> None:
         """Have the probes that a switch sends arrive where its cables lead."""
@@ -384,21 +406,54 @@ class MemoryFabric:
             case Answered(request, answer):
                 if isinstance(request, RoleRequest) and self._in_time(request):
                     (self.run.taken.discard if answer else self.run.taken.add)(channel)
-                self._carry_out(self.core.answered(channel, request, answer, self.now))
+                self.observe(self.core.answered, channel, request, answer)
             case Refused(request, refusal):
                 if isinstance(request, RoleRequest) and self._in_time(request):
                     self.run.taken.add(channel)
-                self._carry_out(self.core.refused(channel, request, refusal, self.now))
+                self.observe(self.core.refused, channel, request, refusal)
             case PortChanged(port, trouble, deleted):
                 trouble = Reason.DOWN if deleted else trouble
                 if trouble is Reason.DOWN and known:
                     self.run.ears.pop((switch, port), None)
-                self._look_at(channel)
-                self._carry_out(self.core.port_status(channel, port, trouble, self.now))
+                if known and port in self.tree.ports(switch):
+                    self.run.reports.port((switch, port), trouble, self.now)
+                if channel not in self._impostors:
+                    self._look_at(channel)
+                self.observe(self.core.port_status, channel, port, trouble)
             case ProbeHeard(port, probe):
                 if known:
                     self._listen((switch, port), probe)
-                self._carry_out(self.core.probe_heard(channel, port, probe, self.now))
+                self.observe(self.core.probe_heard, channel, port, probe)
+
+    def observe(self, observe: Callable[..., Effects], *what: object) -> None:
+        """Hand an observation to the core, and note what it has learned of channels and rules by that."""
+        reports, sessions = self.run.reports, self.core.switches.sessions
+        before, phases = dict(sessions), {session: session.phase for session in sessions.values()}
+        failed = set(self.state.evidence.out)
+        effects = observe(*what, self.now)
+        for switch, session in sessions.items():
+            if before.get(switch) is not session:
+                reports.connects(switch, dict(session.connection.ports()), self.now)
+            elif phases[session] is Phase.READING and session.phase is not Phase.READING:
+                in_use = switch in reports.confirmed or reports.operating
+                if session.has_no_rules and in_use and switch not in reports.stays_out:
+                    reports.is_empty(switch)
+                elif session.may_have_foreign_state:
+                    reports.operating = True
+            if session.phase is Phase.BACKING_OFF and self.state.evidence.out.get(switch) is Reason.NO_RULES:
+                reports.is_empty(switch)
+            if session.phase in _WITH_RULES and switch in self.state.connected:
+                reports.confirms(switch)
+        for switch in reports.present - self.state.evidence.heard:
+            reports.loses(switch, self.now)
+        if self.state.settled and reports.present:
+            fault = self.state.management.in_grace
+            reports.conclude(judge=not fault)
+            new = self.state.evidence.out.keys() - failed - sessions.keys()
+            assert not (fault and new & reports.confirmed), (
+                "a switch is taken away in a fault of the management network"
+            )
+        self._carry_out(effects)
 
     def _in_time(self, request: RoleRequest) -> bool:
         return self.now < self.run.asked[request] + ANSWER_SECONDS
@@ -428,12 +483,24 @@ class MemoryFabric:
             self._carry_out_for_agents(for_agents)
         for session in effects.due:
             self._wake(session)
+        for connection in effects.close:
+            assert isinstance(connection, Channel)
+            self._close(connection)
         for change in effects.in_force:
             assert change.version not in run.in_force, "a version is reported in force twice"
             run.in_force.append(change.version)
             kept = [session for session in self.core.switches.sessions.values() if session.phase in _WITH_RULES]
             late = [session.name for session in kept if session.version < change.version]
             assert not late, f"version {change.version} is reported in force before {late} have confirmed it"
+
+    def _close(self, channel: Channel) -> None:
+        """The controller closes a connection, and notices that later."""
+        self._break(channel)
+        if channel in self._impostors:
+            self._impostors.remove(channel)
+        switch = self.tree.switch_by_dpid(channel.dpid)
+        if self._channels.get(switch) is channel:
+            del self._channels[switch]
 
     def _carry_out_for_agents(self, effects: list[Effect]) -> None:
         for effect in effects:
@@ -455,7 +522,8 @@ class MemoryFabric:
         for message in messages:
             if isinstance(message, SendProbe):
                 assert (session.switch, message.port) in self.plan, "a probe goes out of a host's port"
-            assert channel not in self.run.taken or isinstance(message, RoleRequest), "another controller is its master"
+            harmless = RoleRequest | GenerationRequest | EchoRequest
+            assert channel not in self.run.taken or isinstance(message, harmless), "another controller is its master"
         changes = [
             message
             for message in messages
@@ -494,7 +562,12 @@ class MemoryFabric:
             if switch in self.unclear and (switch not in present or device.limits or self._is_taken(device))
         }
         if state.settled and run.heard & present:
-            found = {name: reason for name, reason in state.failures.items() if self._is_clear(name)}
+            found = {
+                name: reason
+                for name, reason in state.failures.items()
+                if self._is_clear(name) and reason != Reason.NO_CHANNEL
+            }
+            self._check_labels(present)
             expected = {name: reason for name, reason in self.expected_failures().items() if self._is_clear(name)}
             assert found == expected
             assert run.sent == state.view
@@ -515,7 +588,8 @@ class MemoryFabric:
         }
 
     def _is_taken(self, device: MemorySwitch) -> bool:
-        return device.generation is not None and device.generation > self.state.epoch
+        channel = self._channels.get(self.tree.switch_by_dpid(device.dpid))
+        return channel is None or channel.role is not Role.MASTER
 
     def _is_clear(self, name: str) -> bool:
         element = self.tree.element(name)
@@ -547,13 +621,52 @@ class MemoryFabric:
                 trouble = self.switches[switch].ports.get(port, Reason.DOWN)
                 if trouble is not None and broken.get(link) is not Reason.DOWN:
                     broken[link] = trouble
+        reports = self.run.reports
         for switch in self.switches.keys() - present:
-            broken[switch] = Reason.DOWN if switch in self.run.heard else Reason.NOT_CONNECTED
+            if switch in reports.stays_out:
+                broken[switch] = reports.stays_out[switch]
+            for port, neighbour in self.tree.ports(switch).items():
+                link = self.tree.link(switch, neighbour)
+                trouble = reports.trouble((switch, port))
+                if trouble is not None and broken.get(link) is not Reason.DOWN:
+                    broken[link] = trouble
         return dict.fromkeys(self.drained, Reason.DRAINED) | {
             self.tree.name(element): reason
             for element, reason in broken.items()
             if not (isinstance(element, Link) and any(end in broken for end in element if isinstance(end, Switch)))
         }
+
+    def _check_labels(self, present: set[Switch]) -> None:
+        """Check that switches whose rules cannot be changed follow the labels of the candidate paths through them."""
+        for name, reason in self.state.failures.items():
+            if reason == Reason.NO_CHANNEL:
+                link = self.tree.link_by_name(name)
+                assert link.lower not in present, f"{name} is excluded although its switch can be given other rules"
+        # the rules that a switch had before the controller started are not known
+        for switch in (self.switches.keys() & self.run.reports.confirmed) - present - self.unclear:
+            device = self.switches[switch]
+            if switch.level is Level.CORE or switch in self.run.reports.stays_out or not device.entries:
+                continue
+            flows = tuple(entry.flow for entry in device.entries.values() if entry.flow is not None)
+            table = TableSwitch(SwitchRules(flows, tuple(device.groups.values())))
+            for up, rack in self._paths_up(switch):
+                port = self.tree.uplink_port(up[0 if switch.level is Level.EDGE else 1])
+                src = next(
+                    self.tree.hosts_of(switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0))
+                )
+                packet = ipv4_packet(self.tree, src, next(self.tree.hosts_of(rack)), eth_src=label.carrier_mac(up))
+                left = [departure.port for departure in table.receive(packet, 1)]
+                assert left == [port], (
+                    f"{self.tree.name(switch)} sends a packet labelled {up} out of {left}, not {port}"
+                )
+
+    def _paths_up(self, switch: Switch) -> Iterator[tuple[tuple[int, ...], Switch]]:
+        """Yield the uplinks and the destination of the candidate paths from this pod that go up through a switch."""
+        edge = switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0)
+        for rack, choices in self.state.failures.choices_from(edge).items():
+            for up in choices:
+                if up and (switch.level is Level.EDGE or (len(up) > 1 and up[0] == switch.index)):
+                    yield up, rack
 
 
 _WITH_RULES = Phase.IN_FORCE, Phase.UPDATING

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import Enum, auto
 from typing import NamedTuple
 
@@ -18,7 +18,9 @@ from sopa_ryu.fabric.messages import (
     BarrierRequest,
     DeleteFlow,
     DeleteGroup,
+    EchoRequest,
     FlowsRequest,
+    GenerationRequest,
     GroupsRequest,
     Heard,
     Installed,
@@ -102,6 +104,8 @@ class Channel:
         Sent by the controller, not yet processed by the switch.
     outbox : deque of Event
         Sent by the switch, not yet received by the controller.
+    names : collection of str or None
+        Those in the certificate that it shows.
     holds_messages, holds_answers : bool
         Whether nothing of ``inbox`` is processed and nothing of ``outbox`` arrives for the time being.
     """
@@ -109,6 +113,7 @@ class Channel:
     def __init__(self, switch: MemorySwitch, address: str = "192.0.2.1") -> None:
         self.switch = switch
         self.role = Role.EQUAL
+        self.names: Collection[str] | None = None
         self.inbox: deque[Message] = deque()
         self.outbox: deque[Event] = deque()
         self.holds_messages = self.holds_answers = False
@@ -130,6 +135,9 @@ class Channel:
     def ports(self) -> Mapping[int, Reason | None]:
         """Return the ports as the controller knows them: from the handshake and from the reports that have arrived."""
         return dict(self._known)
+
+    def certified_names(self) -> Collection[str] | None:
+        return self.names
 
     def send(self, message: Message) -> bool:
         """Send a message to the switch; return False if the connection is gone."""
@@ -258,6 +266,10 @@ class MemorySwitch:
         match message:
             case RoleRequest():
                 return [self._role(channel, message)]
+            case GenerationRequest():
+                return [Answered(message, self.generation)]
+            case EchoRequest():
+                return [Answered(message, None)]
             case FlowsRequest():
                 return [Answered(message, [entry.installed for entry in self.entries.values()])]
             case GroupsRequest():
@@ -280,7 +292,7 @@ class MemorySwitch:
 
     def _role(self, channel: Channel, request: RoleRequest) -> Event:
         if request.generation is not None:
-            if self.generation is not None and request.generation < self.generation:
+            if self.generation is not None and 0 < (self.generation - request.generation) % (1 << 64) < 1 << 63:
                 return _refused("role request failed", 0, ROLE_REQUEST, request)
             self.generation = request.generation
             for other in self.channels:

@@ -20,6 +20,7 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
 from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import eventually
+from topologies import Host
 
 pytestmark = pytest.mark.switch
 
@@ -241,11 +242,19 @@ def test_drains_and_failures_survive_a_controller_restart_without_a_gap(fabric: 
         assert view.epoch == fabric.controller.fabric()["epoch"]
 
 
-def test_a_switch_absent_after_a_restart_has_failed_after_the_settle_time(fabric: Fabric) -> None:
+def test_a_switch_absent_after_a_restart_counts_as_its_neighbours_see_it(fabric: Fabric) -> None:
     fabric.controller.stop(signal.SIGKILL)
-    fabric.ovs.vsctl("del-controller", "c1_1")
+    fabric.ovs.vsctl("set-controller", "c1_1", "tcp:127.0.0.1:9")
     fabric.controller.command.insert(-1, "--sopa-settle=2")
     fabric.controller.start()
     eventually(fabric.controller.fabric, lambda body: body["connected"] == 0 or not body["settled"])
     eventually(lambda: fabric.controller.fabric()["settled"])
-    assert fabric.controller.fabric()["failures"] == [{"name": "c1_1", "kind": "switch", "reason": "not connected"}]
+    assert fabric.controller.fabric()["failures"] == []
+    assert fabric.controller.fabric()["no_channel"] == fabric.controller.fabric()["missing"] == ["c1_1"]
+    core = fabric.tree.switch("c1_1")
+    for neighbour in fabric.tree.ports(core).values():
+        assert not isinstance(neighbour, Host)
+        fabric.dummy.set_port(neighbour, fabric.tree.port(neighbour, core), up=False)
+    expected = [{"name": "c1_1", "kind": "switch", "reason": "not connected"}]
+    eventually(lambda: fabric.controller.fabric()["failures"], expected)
+    assert fabric.controller.fabric()["no_channel"] == []

@@ -82,6 +82,54 @@ class ControllerMachine(RuleBasedStateMachine):
             for switch in self.all:
                 self.fabric.connect(switch)
 
+    @rule(first=NUMBERS, count=st.integers(1, 20), deliver=st.booleans())
+    def lose_channels(self, first: int, count: int, deliver: bool) -> None:
+        """Break many channels while the switches forward."""
+        for number in range(first, first + count):
+            if self.fabric.channel(self.switch(number)) is not None:
+                self.fabric.disconnect(self.switch(number))
+        if deliver:
+            self.fabric.settle()
+
+    @rule(number=NUMBERS, away=st.booleans())
+    def restart_unseen(self, number: int, away: bool) -> None:
+        """Restart a switch as its neighbours see it: its links are silent for a while."""
+        fabric, switch = self.fabric, self.switch(number)
+        ends = [end for end in fabric.plan if switch in (end[0], fabric.plan[end][0])]
+        former = {end: fabric.switches[end[0]].ports.get(end[1]) for end in ends}
+        for at, port in ends:
+            if port in fabric.switches[at].ports and former[at, port] is None:
+                fabric.switches[at].set_port(port, Reason.SILENT)
+        fabric.settle()
+        fabric.restart_switch(switch)
+        self.learned = {(owner, port) for owner, port in self.learned if owner != switch}
+        for at, port in ends:
+            if port in fabric.switches[at].ports and former[at, port] is None:
+                fabric.switches[at].set_port(port, None)
+        if not away:
+            fabric.connect(switch)
+
+    @rule(number=NUMBERS, then=CHOICES)
+    def impostor(self, number: int, then: list[int]) -> None:
+        """A device connects with the datapath id of a switch that is connected, and reports its ports."""
+        channel = self.fabric.channel(self.switch(number))
+        if channel is not None and self.fabric.core.switches.session(channel) is not None:
+            evil = self.fabric.connect_impostor(self.switch(number))
+            evil.switch.set_port(1 + number % self.K, Reason.SILENT)
+            self.fabric.interleave(then)
+
+    @rule(first=NUMBERS, count=st.integers(0, 20))
+    def stand_still(self, first: int, count: int) -> None:
+        """The controller is stopped and continued."""
+        self.fabric.stand_still(13, [self.switch(number) for number in range(first, first + count)])
+
+    @rule(number=NUMBERS, ahead=st.sampled_from([1, 1000, 10**6]))
+    def clock_set_back(self, number: int, ahead: int) -> None:
+        """A switch knows a generation id of a controller whose clock was ahead."""
+        device, channel = self.fabric.switches[self.switch(number)], self.fabric.channel(self.switch(number))
+        if channel is None:
+            device.generation = self.fabric.core.switches.generation.number + ahead
+
     # -- ports --------------------------------------------------------------------------------------------------------
 
     @rule(number=NUMBERS, port=NUMBERS, trouble=st.sampled_from([None, Reason.DOWN, Reason.SILENT]), then=CHOICES)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from sopa_ryu.fabric.messages import Heard, RoleRequest, SendProbe
+from sopa_ryu.fabric.messages import GenerationRequest, Heard, SendProbe
 from tests.models.memory_fabric import MemoryFabric
 from topologies import Switch
 from topologies.failures import Reason
@@ -62,7 +62,7 @@ def test_a_switch_is_not_probed_before_its_role_is_known(fabric: MemoryFabric) -
     fabric.switches[switch].set_port(3, Reason.SILENT)  # which is a reason to ask again
     fabric.settle()
     fabric.advance(33)  # the claim is given up once, but not answered
-    assert [type(message) for message in channel.inbox] == [RoleRequest, RoleRequest]
+    assert [type(message) for message in channel.inbox] == [GenerationRequest, GenerationRequest]
     channel.holds_messages = False
     fabric.settle()
     assert probed(fabric, switch) == []
@@ -184,13 +184,15 @@ def test_a_wrong_cable_that_is_put_right_is_used_again(fabric: MemoryFabric, cap
     assert "link a0_0-c0_0: miswiring cleared" in caplog.messages
 
 
-def test_what_a_lost_switch_has_heard_is_forgotten(fabric: MemoryFabric) -> None:
+def test_what_a_switch_has_heard_stays_known_while_its_channel_is_lost(fabric: MemoryFabric) -> None:
     core = fabric.tree.switch("c0_0")
     channel = fabric.channel(core)
     assert channel is not None
-    fabric.core.probe_heard(channel, 1, Heard(0x99, 1, ""), fabric.now)
+    fabric.observe(fabric.core.probe_heard, channel, 1, Heard(0x99, 1, ""))
     assert list(fabric.state.failures) == ["a0_0-c0_0"]
     fabric.disconnect(core)
+    fabric.advance(60)
+    assert list(fabric.state.failures) == ["a0_0-c0_0"]
     fabric.connect(core)
-    fabric.rest()
+    fabric.advance(120)
     assert not fabric.state.failures

@@ -12,7 +12,7 @@ from sopa_ryu.fabric.state import FabricState
 from topologies import FatTree, TopologyError
 from topologies.failures import Reason
 
-DOWN, SILENT, MISSING, NO_RULES, MISWIRED, DRAINED = Reason
+DOWN, SILENT, MISSING, NO_RULES, MISWIRED, DRAINED, NO_CHANNEL = Reason
 
 
 def connected(k: int = 4, hold: float = 0.0) -> FabricState:
@@ -44,13 +44,12 @@ def test_no_version_is_announced_before_the_fabric_has_settled() -> None:
 
 def test_a_controller_that_hears_no_switch_at_all_changes_nothing() -> None:
     state = connected()
-    *others, last = state.tree.switches()
-    for switch in others:
-        state.switch_lost(switch, 1)
-    before = state.version
-    assert not state.switch_lost(last, 1)
-    assert state.version == before
-    assert len(state.failures) == 19
+    state.port_changed(state.tree.switch("a0_0"), 4, DOWN, 0)
+    for switch in state.tree.switches():
+        assert not state.switch_lost(switch, 1)
+    assert dict(state.failures) == {"a0_0-c0_1": DOWN}
+    assert not state.miswired(["a1_0-c0_1"], 2)
+    assert not state.tick(1000)
 
 
 def test_a_link_failure_ends_when_both_ends_are_up() -> None:
@@ -74,26 +73,36 @@ def test_down_outweighs_silent_at_the_other_end_of_a_link() -> None:
     assert dict(state.failures) == {"a1_0-c0_1": DOWN}
 
 
-def test_a_lost_switch_is_failed_until_it_holds_its_rules_again() -> None:
+def test_a_lost_channel_takes_nothing_away() -> None:
     state = connected()
     switch = state.tree.switch("c1_1")
-    assert state.switch_lost(switch, 1)
-    assert dict(state.failures) == {"c1_1": DOWN}
-    assert state.fabric()["connected"] == 19
+    assert not state.switch_lost(switch, 1)
+    assert (state.fabric()["connected"], state.fabric()["missing"], state.fabric()["no_channel"]) == (
+        19,
+        ["c1_1"],
+        ["c1_1"],
+    )
     assert not state.switch_heard(switch, {}, 2)
-    assert state.switch_ready(switch, 3)
-    assert not state.failures
+    assert not state.switch_ready(switch, 3)
+    assert state.fabric()["no_channel"] == []
 
 
 def test_a_dead_switch_is_all_its_links_so_they_are_not_named_one_by_one() -> None:
     state = connected()
     state.switch_lost(state.tree.switch("a2_0"), 1)
-    for name, port in (("e2_0", 3), ("e2_1", 3), ("c0_0", 3), ("c0_1", 3)):
-        assert not state.port_changed(state.tree.switch(name), port, SILENT, 1.3)
+    for name, port in (("e2_0", 3), ("e2_1", 3), ("c0_0", 3)):
+        assert state.port_changed(state.tree.switch(name), port, SILENT, 1.3)
+    assert set(state.failures) == {"e2_0-a2_0", "e2_1-a2_0", "a2_0-c0_0"}
+    assert state.port_changed(state.tree.switch("c0_1"), 3, SILENT, 1.4)
     assert dict(state.failures) == {"a2_0": DOWN}
-    state.switch_heard(state.tree.switch("a2_0"), {}, 2)
-    state.switch_ready(state.tree.switch("a2_0"), 2)
-    assert set(state.failures) == {"e2_0-a2_0", "e2_1-a2_0", "a2_0-c0_0", "a2_0-c0_1"}
+    assert state.fabric()["no_channel"] == []
+    # its links are back, but it may have restarted
+    for name, port in (("e2_0", 3), ("e2_1", 3), ("c0_0", 3), ("c0_1", 3)):
+        assert not state.port_changed(state.tree.switch(name), port, None, 5)
+    assert dict(state.failures) == {"a2_0": DOWN}
+    state.switch_heard(state.tree.switch("a2_0"), {}, 6)
+    state.switch_ready(state.tree.switch("a2_0"), 6)
+    assert not state.failures
 
 
 def test_a_switch_that_refuses_its_rules_is_not_relied_on() -> None:
@@ -194,11 +203,10 @@ def test_failures_are_what_is_observed_and_every_change_is_one_version() -> None
             before = dict(state.failures)
             if draw.random() < 0.2 and len(lost) < 3:
                 if switch in lost:
-                    state.switch_heard(switch, {port: DOWN for who, port in down if who == switch}, second)
                     changed = state.switch_ready(switch, second)
                     lost.discard(switch)
                 else:
-                    changed = state.switch_lost(switch, second)
+                    changed = state.switch_refuses(switch, second)
                     lost.add(switch)
             elif switch in lost:
                 continue

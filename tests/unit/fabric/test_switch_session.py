@@ -172,7 +172,7 @@ def test_what_was_refused_before_does_not_count_at_the_next_barrier(session: Swi
 
 def test_a_refused_claim_means_another_master(session: SwitchSession) -> None:
     claim = request(session.claim(5), RoleRequest)
-    with pytest.raises(AnotherMasterError, match=r"started later than this one.*clock went back"):
+    with pytest.raises(AnotherMasterError, match="started later than this one"):
         session.refused(claim, Refusal("role_request_failed", "stale"))
 
 

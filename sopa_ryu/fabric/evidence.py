@@ -1,0 +1,152 @@
+"""What switches report of their ports and neighbours, and what follows of a switch without a channel. Pure.
+
+A lost OpenFlow channel says something of the channel only. While a switch has none, its neighbours speak for it:
+
+- A link with a channel at one end counts as that end reports it. What the other end reported last against the link counts until
+  the first end reports anew that the link carries packets. A link without a channel at either end stays as it was.
+- A switch is dead if every link to a neighbour with a channel is down or silent, and one of them has failed since about the time
+  the channel was lost: a link that failed long before says nothing of the switch. An edge switch has no replacement, so that the
+  links to its neighbours without a channel have to be known as failed, too.
+- A switch that was dead stays excluded until it has connected and confirmed its rules, though its links may be back: it may have
+  restarted, and then it has none. So does one that connects without any rules of a SOPA controller.
+- A switch that has not connected since the controller started is presumed to forward only if a switch has connected with the
+  rules of an earlier controller. Otherwise the fabric is new, and it has no rules yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sopa_ryu.fabric.management import Management
+from topologies import FatTree, Host, Level, Link, Switch
+from topologies.failures import Reason
+
+RECENT_SECONDS = 15.0
+"""A link that failed so shortly before a lost channel was noticed may have failed with its switch: echo requests take 8 s."""
+
+Element = Switch | Link
+End = tuple[Switch, int]
+
+
+class Evidence:
+    """Everything that switches have reported.
+
+    Parameters
+    ----------
+    tree : FatTree
+    management : Management
+
+    Attributes
+    ----------
+    heard : set of Switch
+        The switches with a channel.
+    operating : bool
+        Whether a switch has connected with rules of an earlier controller.
+    out : dict of Switch to Reason
+        Switches that are excluded until they have confirmed their rules.
+    """
+
+    def __init__(self, tree: FatTree, management: Management) -> None:
+        self.heard: set[Switch] = set()
+        self.operating = False
+        self.out: dict[Switch, Reason] = {}
+        self._tree = tree
+        self._management = management
+        self._ports: dict[Switch, dict[int, Reason]] = {}
+        self._since: dict[End, float] = {}
+        self._lost_at: dict[Switch, float] = {}
+        self._confirmed: set[Switch] = set()
+
+    # -- observations -------------------------------------------------------------------------------------------------
+
+    def connected(self, switch: Switch, ports: Mapping[int, Reason], now: float) -> None:
+        """Note that a switch has a channel, and which of its ports carry nothing."""
+        self.heard.add(switch)
+        self._lost_at.pop(switch, None)
+        self._management.heard(switch)
+        for port in self._tree.ports(switch):
+            self.port(switch, port, ports.get(port), now)
+
+    def lost(self, switch: Switch, now: float) -> None:
+        """Note that a switch has lost its channel."""
+        self.heard.discard(switch)
+        self._lost_at[switch] = now
+
+    def port(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> None:
+        """Note that a switch's port carries nothing, or with None that it does."""
+        ports = self._ports.setdefault(switch, {})
+        if trouble is not None:
+            ports[port] = trouble
+            self._since.setdefault((switch, port), now)
+            return
+        ports.pop(port, None)
+        self._since.pop((switch, port), None)
+        neighbour = self._tree.neighbour(switch, port)
+        if isinstance(neighbour, Switch) and neighbour not in self.heard:
+            # what it reported before its channel was lost is older than this
+            far = self._tree.port(neighbour, switch)
+            self._ports.get(neighbour, {}).pop(far, None)
+            self._since.pop((neighbour, far), None)
+
+    def confirmed(self, switch: Switch) -> None:
+        """Note that a switch has confirmed its rules."""
+        self._confirmed.add(switch)
+        self.out.pop(switch, None)
+
+    def without_rules(self, switch: Switch) -> None:
+        """Note that a switch refused rules, did not confirm them, or has none."""
+        self._confirmed.discard(switch)
+        self.out[switch] = Reason.NO_RULES
+
+    def relies_on(self, switch: Switch) -> bool:
+        """Tell whether a switch is in use for rules that it has confirmed, or for those of an earlier controller."""
+        return switch not in self.out and (switch in self._confirmed or self.operating)
+
+    # -- conclusions --------------------------------------------------------------------------------------------------
+
+    def conclude(self, now: float) -> None:
+        """Exclude the switches without a channel that are dead, or cannot have rules yet."""
+        for switch in self._tree.switches():
+            if switch in self.heard or switch in self.out:
+                continue
+            if switch not in self._confirmed and not self.operating:
+                self.out[switch] = Reason.NOT_CONNECTED
+            elif not self._management.in_grace and self._is_dead(switch):
+                self.out[switch] = Reason.DOWN if switch in self._lost_at else Reason.NOT_CONNECTED
+
+    def _is_dead(self, switch: Switch) -> bool:
+        recent = self._lost_at.get(switch, float("-inf")) - RECENT_SECONDS
+        evidence = False
+        for near, far in self._links_of(switch):
+            if near[0] in self.heard:
+                if near[1] not in self._ports.get(near[0], {}):
+                    return False
+                evidence |= self._since[near] >= recent
+            elif switch.level is Level.EDGE and not self._is_troubled(near, far):
+                return False
+        return evidence
+
+    def _is_troubled(self, *ends: End) -> bool:
+        return any(port in self._ports.get(switch, {}) for switch, port in ends)
+
+    def _links_of(self, switch: Switch) -> Iterator[tuple[End, End]]:
+        """Yield the neighbour's end and the own end of each link to another switch."""
+        for port, neighbour in self._tree.ports(switch).items():
+            if not isinstance(neighbour, Host):
+                yield (neighbour, self._tree.port(neighbour, switch)), (switch, port)
+
+    def observed(self, before: Mapping[Element, Reason]) -> dict[Element, Reason]:
+        """Return what has failed; ``before`` is what had, which a switch that has to be heard again first cannot add to."""
+        observed: dict[Element, Reason] = dict(self.out.items())
+        for switch, ports in self._ports.items():
+            for port, trouble in ports.items():
+                link = self._tree.link(switch, self._tree.neighbour(switch, port))
+                if switch in self._management.unheard and link not in before:
+                    continue
+                # one end may receive nothing while the other has no carrier
+                observed[link] = Reason.DOWN if Reason.DOWN in (trouble, observed.get(link)) else trouble
+        return observed
+
+    def no_channel(self) -> list[Switch]:
+        """Return the switches without a channel that are not excluded: they are presumed to forward by the rules they have."""
+        return [switch for switch in self._tree.switches() if switch not in self.heard and switch not in self.out]

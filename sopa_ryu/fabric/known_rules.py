@@ -1,0 +1,58 @@
+"""The rules that a switch without a channel still forwards by, and the labels that it does not follow by them. Pure.
+
+Rules cannot be changed on such a switch. Its steering entries stay as they were confirmed, also when what they steer around has
+healed: a label that names such an uplink is then ignored, and the packet takes another path than the one it names. So that
+uplink stays excluded from candidate paths. It still carries packets: in the rules of other switches it is used where no other
+path is left, as a drained one is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from flowrules.steering import allowed_uplinks
+from topologies import Failures, FatTree, Level, Link, Switch
+
+
+class KnownRules:
+    """The failures that each switch's rules are made for.
+
+    Parameters
+    ----------
+    tree : FatTree
+    """
+
+    def __init__(self, tree: FatTree) -> None:
+        self._tree = tree
+        self._healthy = Failures(tree)
+        self._made_for: dict[Switch, tuple[Failures, ...]] = {}
+
+    def sent(self, switch: Switch, failures: Failures) -> None:
+        """Note that a switch is sent the rules for some failures: until it confirms them it may have those before, or a mixture."""
+        before = self._made_for.get(switch, (self._healthy,))
+        if failures is not before[-1]:
+            self._made_for[switch] = (*before, failures)
+
+    def confirmed(self, switch: Switch) -> None:
+        """Note that a switch has confirmed the rules that it was sent last."""
+        self._made_for[switch] = self._made_for.get(switch, (self._healthy,))[-1:]
+
+    def unfollowed(self, switches: Iterable[Switch], failures: Failures) -> Iterator[Link]:
+        """Yield the uplinks that these switches may not send packets by although their labels name them.
+
+        Parameters
+        ----------
+        switches : iterable of Switch
+            Switches whose rules cannot be changed.
+        failures : Failures
+            What has failed now.
+        """
+        for switch in switches:
+            old = [made for made in self._made_for.get(switch, ()) if made and dict(made) != dict(failures)]
+            if not old or switch.level is Level.CORE or not failures.alive(switch):
+                continue
+            now = allowed_uplinks(self._tree, switch, failures)
+            for made in old:
+                then = allowed_uplinks(self._tree, switch, made)
+                uplinks = {uplink for rack, allowed in now.items() for uplink in allowed if uplink not in then[rack]}
+                yield from (self._tree.link(switch, self._tree.uplink(switch, uplink)) for uplink in uplinks)

@@ -1,0 +1,118 @@
+"""What the controller was told of ports and channels, in order, and what must follow of switches without a channel.
+
+It is written from the rules in docs/architecture.md, section 9, and knows nothing of `sopa_ryu.fabric.evidence`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from topologies import FatTree, Host, Level, Switch
+from topologies.failures import Reason
+
+End = tuple[Switch, int]
+
+SHORTLY_BEFORE = 15.0
+
+
+class Report(NamedTuple):
+    """A port's state as a switch reported it: when, as how many-th report of all, and since when the port is in trouble."""
+
+    number: int
+    trouble: Reason | None
+    since: float
+
+
+class Reports:
+    """The reports of one run of the controller.
+
+    Attributes
+    ----------
+    lost : dict of Switch to (int, float)
+        The number of reports and the time when the channel of a switch was noticed as lost.
+    present : set of Switch
+        Those with a channel, as far as the controller has noticed.
+    confirmed : set of Switch
+    stays_out : dict of Switch to Reason
+        Switches that must be excluded until they have confirmed their rules.
+    operating : bool
+        Whether a switch came with rules of an earlier controller.
+    """
+
+    def __init__(self, tree: FatTree) -> None:
+        self.lost: dict[Switch, tuple[int, float]] = {}
+        self.present: set[Switch] = set()
+        self.confirmed: set[Switch] = set()
+        self.stays_out: dict[Switch, Reason] = {}
+        self.operating = False
+        self._tree = tree
+        self._number = 0
+        self._last: dict[End, Report] = {}
+
+    def port(self, end: End, trouble: Reason | None, now: float) -> None:
+        """A switch reports a port."""
+        self._number += 1
+        before = self._last.get(end)
+        goes_on = before is not None and before.trouble is not None
+        self._last[end] = Report(self._number, trouble, before.since if before and goes_on else now)
+
+    def connects(self, switch: Switch, ports: dict[int, Reason | None], now: float) -> None:
+        """A switch connects and describes its ports."""
+        self.present.add(switch)
+        for port in self._tree.ports(switch):
+            self.port((switch, port), ports.get(port, Reason.DOWN), now)
+
+    def loses(self, switch: Switch, now: float) -> None:
+        """The loss of a switch's channel is noticed."""
+        self.present.discard(switch)
+        self.lost[switch] = self._number, now
+
+    def confirms(self, switch: Switch) -> None:
+        """A switch has confirmed its rules."""
+        self.confirmed.add(switch)
+        self.stays_out.pop(switch, None)
+
+    def is_empty(self, switch: Switch) -> None:
+        """A switch is found without rules, or has not confirmed those it was sent."""
+        self.confirmed.discard(switch)
+        self.stays_out[switch] = Reason.NO_RULES
+
+    def trouble(self, end: End) -> Reason | None:
+        """Return what is wrong with an end of a link as far as is known."""
+        report = self._last.get(end)
+        if report is None or report.trouble is None:
+            return None
+        switch, port = end
+        far = self._tree.neighbour(switch, port)
+        if switch not in self.present and isinstance(far, Switch):
+            other = self._last.get((far, self._tree.port(far, switch)))
+            if other is not None and other.trouble is None and other.number > self.lost[switch][0]:
+                return None  # the other end has seen it carry packets since
+        return report.trouble
+
+    def conclude(self, judge: bool) -> None:
+        """Note which switches without a channel must be excluded from now on; unless ``judge``, none is found dead."""
+        for switch in self._tree.switches():
+            if switch in self.present or switch in self.stays_out:
+                continue
+            if switch not in self.confirmed and not self.operating:
+                self.stays_out[switch] = Reason.NOT_CONNECTED
+            elif judge and self._is_dead(switch):
+                self.stays_out[switch] = Reason.DOWN if switch in self.lost else Reason.NOT_CONNECTED
+
+    def _is_dead(self, switch: Switch) -> bool:
+        links = [
+            ((switch, port), (far, self._tree.port(far, switch)))
+            for port, far in self._tree.ports(switch).items()
+            if not isinstance(far, Host)
+        ]
+        seen = [self._last[far] for _, far in links if far[0] in self.present]
+        unseen = [own for own, far in links if far[0] not in self.present]
+        _, lost_at = self.lost.get(switch, (0, float("-inf")))
+        if switch.level is Level.EDGE and not all(
+            self.trouble(own) or self.trouble(far) for own, far in links if own in unseen
+        ):
+            return False
+        return all(report.trouble for report in seen) and any(
+            report.since >= lost_at - SHORTLY_BEFORE for report in seen
+        )
