@@ -18,8 +18,8 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
 from sopa_ryu import options
+from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.notifier import Notifier
-from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
@@ -31,7 +31,9 @@ from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.rest.origins import Origins
 from sopa_ryu.runtime import clock, collector
+from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -85,7 +87,9 @@ class SopaController(app_manager.RyuApp):
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
-        self.rest = RestApplication(self, tokens, self.channel.serve, pages=served, sockets=sockets)
+        origins = Origins(settings.origin)
+        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins)
+        self._clients = settings.client_connections, settings.proxy
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
@@ -97,7 +101,7 @@ class SopaController(app_manager.RyuApp):
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
-        listener = http_server.listen(host, port, self._tls)
+        listener = http_server.listen(host, port, self._tls, *self._clients)
         work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
             (self._serve, (listener,)),
             (self._clock, ()),
@@ -119,7 +123,7 @@ class SopaController(app_manager.RyuApp):
             self.tree.switch_count,
             self.tree.host_count,
             "https" if self._tls else "http",
-            host or "0.0.0.0",
+            bracketed(host) or "0.0.0.0",
             port,
         )
         return super().start()
@@ -249,7 +253,7 @@ class SopaController(app_manager.RyuApp):
             self._wake.set()
 
     def _installed(self, session: SwitchSession, found: InstalledState) -> None:
-        self._carry_out(self.core.installed(session, found, time.monotonic()))
+        self._carry_out(self.core.installed(session, found, self._now()))
 
     def _send_due(self, session: SwitchSession) -> None:
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""

@@ -8,11 +8,13 @@ blocking; eventlet.wsgi gets the attribute that Ryu 4.34 expects before ryu.cmd.
 registered before Ryu parses the command line.
 """
 
+import contextlib
 import errno
 import logging
 import os
 import signal
 import socket
+import ssl
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,7 +30,9 @@ with warnings.catch_warnings():
     import eventlet.wsgi
 import greenlet
 
+from sopa_ryu.runtime.doors import listening
 from sopa_ryu.runtime.limits import allow_files
+from topologies import FatTree
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -50,43 +54,39 @@ def make_ryu_importable() -> None:
         eventlet.wsgi.ALREADY_HANDLED = b""
 
 
-def mend_tls() -> None:
-    """Replace Ryu's TLS server for OpenFlow; call it before ryu.controller.controller is imported.
+def mend_openflow() -> None:
+    """Replace Ryu's server for OpenFlow, which ends if an accept fails, and waits without limit for a client's handshakes.
 
-    Ryu 4.34 removes the certificate from its settings at the first connection, so that the second switch has none, and logs a
-    traceback for a failed handshake. Here one context serves all connections, and a failure is one line of the log.
+    Besides, Ryu 4.34 removes the certificate from its settings at the first connection, so that the second switch has none, and
+    logs a traceback for a failed handshake.
     """
-    import ssl
+    from ryu.controller import controller
+    from ryu.controller.handler import MAIN_DISPATCHER
 
-    from ryu.lib import hub
+    from sopa_ryu import options
+    from sopa_ryu.runtime.clients import Clients
+    from sopa_ryu.southbound import listener
 
-    class StreamServer(hub.StreamServer):
-        def __init__(self, listen_info: Any, handle: Any = None, backlog: Any = None, spawn: str = "default",
-                     certfile: str | None = None, keyfile: str | None = None, ca_certs: str | None = None,
-                     **_ryus: Any) -> None:  # fmt: skip
-            super().__init__(listen_info, handle, backlog, spawn)
-            if certfile is None or keyfile is None:
-                return
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.minimum_version = ssl.TLSVersion.TLSv1_2
-            context.load_cert_chain(certfile, keyfile)
-            if ca_certs is not None:
-                context.verify_mode = ssl.CERT_REQUIRED
-                context.load_verify_locations(ca_certs)
+    class Datapath(controller.Datapath):
+        def set_state(self, state: str) -> None:
+            super().set_state(state)
+            if state == MAIN_DISPATCHER:
+                self.socket.known()
 
-            def wrap_and_handle(connection: Any, address: Any) -> None:
-                try:
-                    wrapped = context.wrap_socket(connection, server_side=True)
-                except (OSError, ssl.SSLError) as error:
-                    text = "TLS handshake with switch at %s failed, check its certificate: %s"
-                    logging.getLogger("sopa").error(text, address[0], error)
-                    connection.close()
-                    return
-                handle(wrapped, address)
+    def serve(socket: Any, address: Any) -> None:
+        with contextlib.closing(Datapath(socket, address)) as datapath, listener.watched(datapath):
+            datapath.serve()
 
-            self.handle = wrap_and_handle
+    def server(where: Any, _ryus: Any, certfile: str | None = None, keyfile: str | None = None,
+               ca_certs: str | None = None, **_more: Any) -> Any:  # fmt: skip
+        context = None
+        if certfile is not None and keyfile is not None:
+            context = listener.tls_context(certfile, keyfile, ca_certs)
+        settings = options.settings(controller.CONF)
+        switches = FatTree(settings.k).switch_count
+        return listener.SwitchServer(where, serve, context, Clients(*listener.switch_share(switches)))
 
-    hub.StreamServer = StreamServer
+    controller.StreamServer = server
 
 
 def register_options() -> None:
@@ -127,13 +127,8 @@ def check_port(host: str, port: int, option: str) -> None:
     if os.path.isdir(os.path.dirname(host)):
         return  # the path of a Unix domain socket, which Ryu accepts too
     host_option = f"{option[: option.index('-')]}-{'listen-' if option.startswith('ofp') else ''}host"
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            # As Ryu does: connections of an earlier run in TIME_WAIT do not prevent listening.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-            probe.listen(1)
+        listening(host, port, 1).close()
     except OverflowError:
         raise StartError(f"--{option} must be from 0 to 65535, not {port}") from None
     except socket.gaierror as error:
@@ -147,6 +142,29 @@ def check_port(host: str, port: int, option: str) -> None:
         if error.errno == errno.EADDRNOTAVAIL:
             raise StartError(f"{host} is not an address of this machine: see --{host_option}") from None
         raise StartError(f"cannot listen on port {port} of {host}: {error.strerror}: see --{option}") from None
+
+
+def check_switch_tls(conf: Any) -> None:
+    """Check the certificates of OpenFlow over TLS, and warn if any client is accepted as a switch.
+
+    Raises
+    ------
+    StartError
+        If one of certificate and key is missing, with which Ryu would listen without TLS, or a file cannot be used.
+    """
+    from sopa_ryu.southbound import listener
+
+    if (conf.ctl_privkey is None) != (conf.ctl_cert is None):
+        raise StartError("--ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, or neither")
+    if conf.ctl_privkey is None:
+        return
+    try:
+        listener.tls_context(conf.ctl_cert, conf.ctl_privkey, conf.ca_certs)
+    except (OSError, ssl.SSLError) as error:
+        names = " and ".join(name for name in (conf.ctl_cert, conf.ctl_privkey, conf.ca_certs) if name)
+        raise StartError(f"{names} cannot be used for TLS with the switches: {error}") from None
+    if conf.ca_certs is None:
+        logging.getLogger("sopa").warning(listener.NO_AUTHORITY)
 
 
 class _Stop:
@@ -196,8 +214,8 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         eventlet.monkey_patch()
     allow_files()
     make_ryu_importable()
-    mend_tls()
     register_options()
+    mend_openflow()
     from oslo_config import cfg
     from ryu.app.wsgi import WSGIApplication
     from ryu.base.app_manager import AppManager
@@ -225,10 +243,11 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
                     if f"{name}.".startswith(f"{error.name}."):
                         raise StartError(f"cannot find application {name}: {error}") from None
                 raise
-            for host, port, option in self._servers():
+            check_switch_tls(CONF)
+            for host, port, option in self.servers():
                 check_port(host, port, option)
 
-        def _servers(self) -> Iterator[tuple[str, int, str]]:
+        def servers(self) -> Iterator[tuple[str, int, str]]:
             if "ryu.controller.ofp_handler" in self.applications_cls:
                 kind = "tcp" if CONF.ctl_privkey is None or CONF.ctl_cert is None else "ssl"
                 option = f"ofp-{kind}-listen-port"
@@ -236,7 +255,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
             if WSGIApplication in self.contexts_cls.values() or "sopa_ryu.app" in self.applications_cls:
                 yield CONF.wsapi_host, CONF.wsapi_port, "wsapi-port"
 
-    AppManager._instance = Manager()
+    apps = AppManager._instance = Manager()
     stop = _Stop()
     stop.install()
     try:
@@ -246,6 +265,9 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         pass  # a signal before Ryu was ready for it
+    if stop.signal is None and any(apps.servers()):
+        print(f"{_PROGRAM}: a server ended that nobody stopped: see the log for the error", file=sys.stderr)
+        return 1
     return stop.status()
 
 

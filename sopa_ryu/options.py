@@ -7,6 +7,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from flowrules.label import Carrier
+from sopa_ryu.runtime.clients import Network, network, normal_origin
 from topologies import FatTree, Host, TopologyError
 from topologies.structure import MAX_K, MIN_K
 
@@ -37,6 +38,9 @@ class Settings:
     link_mbit: float | None = None
     host_tokens_only: bool = False
     bind_certificates: bool = False
+    client_connections: int = 128
+    proxy: tuple[Network, ...] = ()
+    origin: tuple[str, ...] = ()
 
 
 def _number_or_text(value: object) -> object:
@@ -144,6 +148,28 @@ _OPTIONS = [
         help="accept a switch only with a certificate whose common name or subjectAltName is its name (e0_0) or datapath id (16 "
         "hexadecimal digits); requires OpenFlow over TLS with ca_certs (default: any certificate of the authority)",
     ),
+    cfg.IntOpt(
+        "client-connections",
+        default=Settings.client_connections,
+        min=1,
+        metavar="N",
+        help="connections that one client address may have to REST without a token; agents count until they have shown theirs "
+        f"(default {Settings.client_connections})",
+    ),
+    cfg.MultiStrOpt(
+        "proxy",
+        default=[],
+        metavar="ADDRESS",
+        help="address or prefix, as 192.0.2.7 or 192.0.2.0/24, that stands for many clients: no limit of connections for it alone; "
+        "may be repeated (default: none)",
+    ),
+    cfg.MultiStrOpt(
+        "origin",
+        default=[],
+        metavar="URL",
+        help="origin under which browsers open the page, if it is not http(s)://ADDRESS:PORT of the controller, as "
+        "http://controller.example:8080; may be repeated (default: none)",
+    ),
     cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
@@ -213,7 +239,24 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         link_mbit=group.link_mbit,
         host_tokens_only=group.host_tokens_only,
         bind_certificates=group.bind_certificates,
+        client_connections=group.client_connections,
+        proxy=tuple(_network(text) for text in group.proxy),
+        origin=tuple(_origin(text) for text in group.origin),
     )
+
+
+def _network(text: str) -> Network:
+    try:
+        return network(text)
+    except ValueError as error:
+        raise OptionError(f"proxy: {error}") from None
+
+
+def _origin(text: str) -> str:
+    try:
+        return normal_origin(text)
+    except ValueError as error:
+        raise OptionError(f"origin: {error}") from None
 
 
 def _host(tree: FatTree, text: str) -> Host:

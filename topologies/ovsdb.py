@@ -2,6 +2,9 @@
 
 It blocks on plain sockets only, so that under eventlet's monkey patching other green threads run meanwhile. A connection is
 closed before the server sends its first inactivity probe.
+
+What answers need not be a database: a switch says where its own is. So a transaction ends after its timeout whatever the server
+does, data that flows included, and takes at most `MAX_ANSWER_BYTES`.
 """
 
 from __future__ import annotations
@@ -11,13 +14,19 @@ import os
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
+
+from topologies.json_framing import JsonObjects
 
 DATABASE = "Open_vSwitch"
 DEFAULT_PORT = 6640  # IANA's for OVSDB
 TIMEOUT_SECONDS = 10.0
+MAX_ANSWER_BYTES = 8 << 20
+"""Of a database with some ten thousand ports."""
+READ_BYTES = 1 << 15
 
 _REPLY = 0  # this request's id
 
@@ -58,9 +67,9 @@ def transact(
     request = {"method": "transact", "id": _REPLY, "params": [DATABASE, *operations]}
     deadline = time.monotonic() + timeout
     try:
-        with _connected(address, timeout, tls) as connection:
-            connection.sendall(json.dumps(request).encode())
-            answer = _answer(connection, deadline)
+        with _connected(address, deadline, tls) as connection:
+            connection.send(json.dumps(request).encode())
+            answer = _answer(connection)
     except TimeoutError as error:
         raise OvsdbError(f"{address}: no answer within {timeout:g} s") from error
     except (OSError, ValueError) as error:
@@ -97,44 +106,102 @@ def entries(value: list[Any]) -> dict[str, str]:
     return dict(value[1])
 
 
-def _answer(connection: socket.socket, deadline: float) -> dict[str, Any]:
+class _Connection:
+    """A socket with a deadline for everything, which holds while data flows as well."""
+
+    def __init__(self, connected: socket.socket, deadline: float) -> None:
+        self._socket = connected
+        self._deadline = deadline
+
+    def send(self, data: bytes) -> None:
+        """Send all of the data."""
+        view = memoryview(data)
+        while view:
+            self._wait()
+            view = view[self._socket.send(view) :]
+
+    def receive(self) -> bytes:
+        """Return what is there, after other green threads have had their turn; none at the end."""
+        time.sleep(0)
+        self._wait()
+        return self._socket.recv(READ_BYTES)
+
+    def _wait(self) -> None:
+        self._socket.settimeout(_left(self._deadline))
+
+
+class _TlsConnection(_Connection):
+    """The same over TLS, whose handshake and records are read under the same deadline."""
+
+    def __init__(self, connected: socket.socket, deadline: float, context: ssl.SSLContext, host: str) -> None:
+        super().__init__(connected, deadline)
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._do(self._tls.do_handshake)
+
+    def send(self, data: bytes) -> None:
+        """Send all of the data."""
+        view = memoryview(data)
+        while view:
+            view = view[self._do(partial(self._tls.write, view)) :]
+
+    def receive(self) -> bytes:
+        """Return what is there; none at the end."""
+        received: bytes = self._do(partial(self._tls.read, READ_BYTES))
+        return received
+
+    def _do(self, step: Callable[[], Any]) -> Any:
+        """Do a step of TLS, and send and receive what it needs."""
+        while True:
+            try:
+                return step()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLZeroReturnError:
+                return b""
+            finally:
+                super().send(self._outgoing.read())
+            data = super().receive()
+            if data:
+                self._incoming.write(data)
+            else:
+                self._incoming.write_eof()
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _answer(connection: _Connection) -> dict[str, Any]:
     """Read messages until the reply; others, such as an echo request, need no answer on so short a connection."""
-    decoder, received = json.JSONDecoder(), b""
+    messages = JsonObjects(MAX_ANSWER_BYTES)
     while True:
-        connection.settimeout(max(0.001, deadline - time.monotonic()))
-        data = connection.recv(1 << 16)
+        data = connection.receive()
         if not data:
             raise ConnectionError("the database closed the connection in the middle of a transaction")
-        received += data
-        if not received.rstrip().endswith(b"}"):  # a message is an object: parse when one may be complete
-            continue
-        text = received.decode().strip()
-        while text:
-            try:
-                message, end = decoder.raw_decode(text)
-            except ValueError:  # not complete yet
-                break
+        for text in messages.feed(data):
+            message = json.loads(text)
             if message.get("id") == _REPLY and "method" not in message:
                 return dict(message)
-            text = text[end:].lstrip()
-        received = text.encode()
 
 
 @contextmanager
-def _connected(address: str, timeout: float, tls: ssl.SSLContext | None) -> Iterator[socket.socket]:
+def _connected(address: str, deadline: float, tls: ssl.SSLContext | None) -> Iterator[_Connection]:
     kind, _, place = address.partition(":")
     if kind == "unix" and place:
-        with _unix(place, timeout) as connection:
-            yield connection
+        with _unix(place, _left(deadline)) as connection:
+            yield _Connection(connection, deadline)
     elif kind in ("tcp", "ssl") and place:
         host, port = _host_and_port(place)
-        with socket.create_connection((host, port), timeout) as connection:
+        with socket.create_connection((host, port), _left(deadline)) as connection:
             if kind == "tcp":
-                yield connection
+                yield _Connection(connection, deadline)
             else:
                 context = tls or ssl.create_default_context()
-                with context.wrap_socket(connection, server_hostname=host) as encrypted:
-                    yield encrypted
+                yield _TlsConnection(connection, deadline, context, host)
     else:
         raise ValueError("not a database address: write unix:PATH, tcp:HOST[:PORT] or ssl:HOST[:PORT]")
 

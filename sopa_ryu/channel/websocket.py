@@ -1,139 +1,267 @@
-"""The push channel's WebSockets: one an agent, with a green thread that reads and, while something is due, one that writes."""
+"""WebSockets (RFC 6455, version 13) of agents and pages: the websockets library's protocol on eventlet's sockets.
+
+The rules for every connection: a message is bounded in bytes, however many fragments it has; frames of all kinds are read at a
+bounded rate, and what comes faster waits in the kernel; reading lets other green threads have their turn; a green thread that waits
+for a slow peer delays no other connection.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket as sockets
 import time
-from collections.abc import Callable, Iterable
-from typing import Any
-from urllib.parse import parse_qs
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import eventlet
+import eventlet.wsgi
 from eventlet.event import Event
-from eventlet.websocket import WebSocketWSGI
+from websockets.datastructures import Headers
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.http11 import Request
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
 
-from sopa_ryu.channel import protocol
-from sopa_ryu.channel.agent_session import AgentSession, Phase
-from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
-from topologies import Host
+SOCKET = "sopa.socket"
+"""Key of the WSGI environment: a function that returns the socket, and the bytes that were read from it behind the request."""
+READ_BYTES = 4096
+PARSE_BYTES = 512
+"""So much is parsed without a turn for others: 85 frames, the shortest that there are, take a millisecond."""
+CLOSE_SECONDS = 2.0
+"""How long a close or a pong may take; a peer that does not read it has gone."""
+FRAMES_AT_ONCE = 16
+"""After so many frames, other green threads have their turn."""
 
-MESSAGES_AT_ONCE = 64
-"""Data that has arrived is read without a switch of green threads: after so many messages of an agent, others have their turn."""
+# It would log each connection; its errors are logged here.
+_LOG = logging.getLogger("sopa.websocket")
+_LOG.setLevel(logging.ERROR)
 
 
-class AgentChannel:
-    """The connections of all agents, on eventlet: takes observations to the notifier and carries out its effects.
+class HandshakeError(Exception):
+    """A request that does not open a WebSocket of version 13.
 
     Parameters
     ----------
-    notifier : Notifier
-    completed : callable
-        Called with each version that every agent has acknowledged.
+    status : int
+        The HTTP status of the answer.
+    detail : str
     """
 
-    def __init__(self, notifier: Notifier, completed: Callable[[int], None]) -> None:
-        self.notifier = notifier
-        self._completed = completed
-
-    # -- to the agents ------------------------------------------------------------------------------------------------
-
-    def broadcast(self) -> int:
-        """Bring every agent to the version that was just made; return how many have to acknowledge it."""
-        count, effects = self.notifier.broadcast()
-        self._carry_out(effects)
-        return count
-
-    def depose(self, deposed: bool) -> None:
-        """Send all agents away while another controller is the switches' master, or accept them again."""
-        self._carry_out(self.notifier.depose(deposed))
-
-    def watch(self) -> None:
-        """Ping silent agents and cut off those that stay silent, until killed."""
-        while True:
-            self._carry_out(self.notifier.tick(time.monotonic()))
-            eventlet.sleep(max(0.0, self.notifier.next_tick - time.monotonic()))
-
-    def _carry_out(self, effects: Iterable[Effect]) -> None:
-        for effect in effects:
-            match effect:
-                case Wake(session):
-                    eventlet.spawn_n(self._write, session)
-                case Cut(session):
-                    with contextlib.suppress(OSError):  # this also wakes a writer that waits
-                        session.connection.socket.shutdown(sockets.SHUT_RDWR)
-                case Accept(claimant):
-                    claimant.send()
-                case Reject(claimant, error):
-                    claimant.send_exception(error)
-                case Completed(version):
-                    self._completed(version)
-
-    def _write(self, session: AgentSession) -> None:
-        """Write until nothing is due; waits while the agent is slow."""
-        try:
-            while (text := self.notifier.due(session, time.monotonic())) is not None:
-                session.connection.send(text)
-        except OSError:
-            self._carry_out(self.notifier.closed(session))
-
-    # -- from the agents ----------------------------------------------------------------------------------------------
-
-    def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Iterable[bytes]:
-        """Answer a WebSocket request of a host's agent and follow the agent until it leaves.
-
-        Raises
-        ------
-        ClaimError
-            If the request comes from another host of the fabric, or the host's agent is connected and answers.
-        """
-        peer = environ.get("REMOTE_ADDR", "")
-        self._claim(host, peer)
-        carrier = parse_qs(environ.get("QUERY_STRING", "")).get("carrier", [None])[0]
-        handler = WebSocketWSGI(
-            lambda socket: self._read(host, peer, carrier, socket), max_frame_length=protocol.MAX_ANSWER_BYTES
-        )
-        served: Iterable[bytes] = handler(environ, start_response)
-        return served
-
-    def _claim(self, host: Host, peer: str) -> None:
-        decision = Event()
-        self._carry_out(self.notifier.claim(host, peer, decision, time.monotonic()))
-        while not decision.ready():
-            decision.wait(CLAIM_SECONDS)
-            self._carry_out(self.notifier.tick(time.monotonic()))
-        decision.wait()
-
-    def _read(self, host: Host, peer: str, carrier: str | None, socket: Any) -> None:
-        socket.socket = Buffered(socket.socket)
-        session, effects = self.notifier.connected(host, peer, carrier, socket, time.monotonic())
-        self._carry_out(effects)
-        try:
-            for count, text in enumerate(iter(socket.wait, None), 1):
-                self._carry_out(self.notifier.received(session, text, time.monotonic()))
-                if session.phase is Phase.CLOSED:
-                    break
-                if not count % MESSAGES_AT_ONCE:
-                    eventlet.sleep()
-        except (OSError, ValueError):  # the connection is gone, or the text is no UTF-8
-            pass
-        finally:
-            self._carry_out(self.notifier.closed(session))
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
-class Buffered:
-    """A socket that is read in large pieces: a short frame then costs one system call instead of three."""
+class Pace(NamedTuple):
+    """How many frames are read from one connection.
 
-    def __init__(self, socket: Any) -> None:
+    Attributes
+    ----------
+    burst : int
+        So many without a pause.
+    rate : float
+        So many a second afterwards.
+    """
+
+    burst: int
+    rate: float
+
+
+class Handshake:
+    """A WebSocket request that may be accepted.
+
+    Parameters
+    ----------
+    environ : dict
+        The WSGI environment of a request on `sopa_ryu.rest.http_protocol.Protocol`.
+    max_bytes : int
+        The maximum of a message.
+    pace : Pace
+
+    Raises
+    ------
+    HandshakeError
+        If it is no WebSocket request of version 13.
+    """
+
+    def __init__(self, environ: dict[str, Any], max_bytes: int, pace: Pace) -> None:
+        headers = Headers((name, value) for name, value in environ["headers_raw"])
+        # Compression would need memory and processor time for each connection; without it all agents share one frame.
+        request = Request(environ["PATH_INFO"], headers, environ["REQUEST_METHOD"], environ["SERVER_PROTOCOL"])
+        self._response = ServerProtocol(extensions=None, logger=_LOG).accept(request)
+        if self._response.status_code != 101:
+            detail = bytes(self._response.body).decode(errors="replace").partition("\n")[0]
+            raise HandshakeError(self._response.status_code, detail)
+        self._environ = environ
+        self._max_bytes = max_bytes
+        self._pace = pace
+
+    def accept(self) -> WebSocket:
+        """Open the connection."""
+        socket, early = self._environ[SOCKET]()
+        # another than for the handshake, whose parser would wait for a request
+        opened = WebSocket(socket, ServerProtocol(state=OPEN, max_size=self._max_bytes, logger=_LOG), self._pace)
+        opened.start(self._response.serialize(), early)
+        return opened
+
+
+def served() -> Iterable[bytes]:
+    """Return what a WSGI application returns after it has served a WebSocket: the server writes nothing and closes."""
+    eventlet.wsgi.WSGI_LOCAL.already_handled = True
+    return []
+
+
+class WebSocket:
+    """An open WebSocket.
+
+    Parameters
+    ----------
+    socket : GreenSocket or GreenSSLSocket
+    protocol : ServerProtocol
+        After its handshake.
+    pace : Pace
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_binary",
+        "_free",
+        "_pace",
+        "_protocol",
+        "_raw",
+        "_since",
+        "_socket",
+        "_text",
+        "_unread",
+        "_writing",
+    )
+
+    def __init__(self, socket: Any, protocol: ServerProtocol, pace: Pace) -> None:
         self._socket = socket
-        self._buffer = b""
+        self._protocol = protocol
+        self._pace = pace
+        self._allowed = float(pace.burst)
+        self._since = time.monotonic()
+        self._writing = False
+        self._free: Event | None = None
+        self._text: bytearray | None = None
+        self._binary = False
+        self._raw = b""
+        self._unread: Iterator[Any] = iter(())
 
-    def recv(self, count: int) -> bytes:
-        """Return up to ``count`` bytes; none at the end."""
-        if not self._buffer:
-            self._buffer = self._socket.recv(protocol.MAX_ANSWER_BYTES)
-        taken, self._buffer = self._buffer[:count], self._buffer[count:]
-        return taken
+    def start(self, answer: bytes, early: bytes) -> None:
+        """Send the answer to the handshake, and take what followed the request."""
+        self._raw = early
+        with contextlib.suppress(OSError):  # reading then finds that the peer has gone
+            self._write(answer)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._socket, name)
+    # -- to the peer --------------------------------------------------------------------------------------------------
+
+    def send(self, text: str) -> None:
+        """Send a message; wait while the peer is slow. Raises `OSError` if the connection is closed."""
+        if self._protocol.state is not OPEN:
+            raise ConnectionError("the WebSocket is closed")
+        self._write(_frame(text))
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame and end the connection."""
+        if self._protocol.state is OPEN:
+            self._protocol.fail(code, reason)
+            with contextlib.suppress(OSError):
+                self._flush()
+        self.cut()
+
+    def cut(self) -> None:
+        """End the connection immediately; readers and writers that wait are woken."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(sockets.SHUT_RDWR)
+
+    def _flush(self) -> None:
+        """Write what the protocol answers by itself: pongs and closes."""
+        data = b"".join(self._protocol.data_to_send())
+        if data:
+            with eventlet.Timeout(CLOSE_SECONDS, TimeoutError("the peer does not read")):
+                self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        while self._writing:  # a frame must not be cut by another
+            if self._free is None:
+                self._free = Event()
+            self._free.wait()
+        self._writing = True
+        try:
+            self._socket.sendall(data)
+        finally:
+            self._writing = False
+            if self._free is not None:
+                free, self._free = self._free, None
+                free.send()
+
+    # -- from the peer ------------------------------------------------------------------------------------------------
+
+    def receive(self) -> str | bytes | None:
+        """Return the next message; None once the connection is closed, or broken off for a violation of the protocol."""
+        while True:
+            for frame in self._unread:
+                message = self._take(frame)
+                if message is not None:
+                    return message
+            if self._protocol.state is not OPEN:
+                return None
+            try:
+                if not self._raw:
+                    self._raw = self._socket.recv(READ_BYTES)
+                data, self._raw = self._raw[:PARSE_BYTES], self._raw[PARSE_BYTES:]
+                self._unread = self._feed(data)
+            except OSError:
+                return None
+
+    def _feed(self, data: bytes) -> Iterator[Any]:
+        """Parse what was read, answer pings and closes, and return the frames."""
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        frames = self._protocol.events_received()
+        self._wait(len(frames), len(data) == PARSE_BYTES)
+        self._flush()
+        return iter(frames)
+
+    def _wait(self, frames: int, full: bool) -> None:
+        """Let others have their turn after much data, and wait after too many frames."""
+        now = time.monotonic()
+        before, self._allowed = (
+            self._allowed,
+            min(float(self._pace.burst), self._allowed + (now - self._since) * self._pace.rate),
+        )
+        self._since = now
+        self._allowed -= frames
+        if self._allowed < 0:
+            eventlet.sleep(-self._allowed / self._pace.rate)
+        elif full or before // FRAMES_AT_ONCE != self._allowed // FRAMES_AT_ONCE:
+            eventlet.sleep(0)
+
+    def _take(self, frame: Any) -> str | bytes | None:
+        """Return a message if this frame completes one."""
+        if frame.opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):
+            return None
+        if frame.opcode is not Opcode.CONT:
+            self._text, self._binary = bytearray(), frame.opcode is Opcode.BINARY
+        assert self._text is not None  # the protocol has checked the order of the frames
+        self._text += frame.data
+        if not frame.fin:
+            return None
+        whole, self._text = self._text, None
+        try:
+            return bytes(whole) if self._binary else whole.decode()
+        except UnicodeDecodeError:
+            self.close(CloseCode.INVALID_DATA, "the message is no UTF-8")
+            return None
+
+
+@lru_cache(maxsize=4)
+def _frame(text: str) -> bytes:
+    """Return the frame of a message; all agents that are sent the same delta share it."""
+    return bytes(Frame(Opcode.TEXT, text.encode()).serialize(mask=False))

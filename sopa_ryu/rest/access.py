@@ -66,6 +66,14 @@ class Tokens:
         else:
             self._check(request, [own, self._agents, self._operators], AGENTS, "the agents' channel needs")
 
+    def is_operator(self, request: Request) -> bool:
+        """Return whether the request has the operator token."""
+        try:
+            self.check_operator(request)
+        except Problem:
+            return False
+        return True
+
     def _check(
         self, request: Request, tokens: list[str | None], file: str, what: str, found: str = "the token is in"
     ) -> None:

@@ -8,16 +8,19 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
 
 from routes import Mapper
 from webob import Request, Response
 
 from sopa_ryu.channel.notifier import ClaimError
+from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.fairness import Fairness
+from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
-from sopa_ryu.rest.openapi import PROBLEM, document
-from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, ROOT, Listing, Operation, Problem
+from sopa_ryu.rest.openapi import document
+from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, ROOT, Listing, Operation, Problem, problem_body
+from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.rest.resources import Resources
 from topologies import Host
@@ -26,7 +29,6 @@ LOG = logging.getLogger("sopa.rest")
 
 CHANNEL = ROOT + "/agents/{address}"
 OPENAPI = "/openapi.json"
-MAX_BODY_BYTES = 1 << 16
 
 StartResponse = Callable[..., Any]
 Page = Callable[[Request], Response]
@@ -46,6 +48,8 @@ class RestApplication:
         Further resources by path: each is called with a GET or HEAD request and returns the response.
     sockets : mapping of str to callable, optional
         WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
+    origins : Origins, optional
+        The pages that may open those.
     """
 
     def __init__(
@@ -55,7 +59,10 @@ class RestApplication:
         agents: Callable[[dict[str, Any], StartResponse, Host], Iterable[bytes]],
         pages: Mapping[str, Page] | None = None,
         sockets: Mapping[str, Socket] | None = None,
+        origins: Origins | None = None,
     ) -> None:
+        self._origins = origins or Origins()
+        self._fairness = Fairness()
         self._agents = agents
         self._state = fabric.state
         self._tokens = tokens
@@ -82,6 +89,9 @@ class RestApplication:
                 raise Problem(HTTPStatus.BAD_REQUEST, "the URL is not UTF-8") from error
         except Problem as problem:
             answered = _document(problem)
+        except HandshakeError as error:
+            headers = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+            answered = _document(Problem(HTTPStatus(error.status), str(error), headers))
         except Exception:
             LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
             answered = _document(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
@@ -123,7 +133,7 @@ class RestApplication:
             self._check_unchanged(request)
         values = _values(request, operation, route)
         offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
-        listing = operation.answer(**values)
+        listing = self._make(request, operation, values)
         body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
         data = json.dumps(body).encode()
         etag = self._etag(data)
@@ -133,6 +143,18 @@ class RestApplication:
         if isinstance(listing, Listing) and offset + limit < listing.total:
             response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}>; rel="next"'
         return response
+
+    def _make(self, request: Request, operation: Operation, values: dict[str, Any]) -> Any:
+        """Return the answer in its turn; a request with the operator token does not wait for others."""
+
+        def make() -> Any:
+            return operation.answer(**values)
+
+        if operation.token or (operation.costly and self._tokens.is_operator(request)):
+            return make()
+        if operation.costly:
+            return self._fairness.costly(request.path_info, make)
+        return self._fairness.answer(request.environ.get("REMOTE_ADDR", ""), make)
 
     def _etag(self, data: bytes) -> str:
         """Return the ETag; not of the version alone, because connections and acknowledgements change without a new version."""
@@ -158,9 +180,10 @@ class RestApplication:
         if request.method != "GET":
             raise _not_allowed(request, ["GET"])
         _check_upgrade(request, "a WebSocket")
-        origin = urlsplit(request.headers.get("Origin", ""))
-        if origin.netloc and origin.netloc != request.host:  # a foreign page in an operator's browser
-            raise Problem(HTTPStatus.FORBIDDEN, f"a page from {origin.netloc:.60} may not read this controller's feed")
+        headers = request.headers
+        objection = self._origins.objection(request.scheme, headers.get("Host"), headers.get("Origin"))
+        if objection is not None:
+            raise Problem(HTTPStatus.FORBIDDEN, objection)
         return socket(request.environ, start_response)
 
     def _channel(self, request: Request, address: str, start_response: StartResponse) -> Iterable[bytes]:
@@ -169,6 +192,7 @@ class RestApplication:
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request, self._resources.tree.ip(host))
+        request.environ.get(TRUST, lambda: None)()
         try:
             return self._agents(request.environ, start_response, host)
         except ClaimError as error:
@@ -211,14 +235,8 @@ def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:
 
 
 def _document(problem: Problem) -> Response:
-    body = {
-        "type": "about:blank",
-        "title": problem.status.phrase,
-        "status": problem.status.value,
-        "detail": problem.detail,
-    }
     return Response(
-        json.dumps(body).encode(),
+        problem_body(problem),
         status=problem.status.value,
         content_type=PROBLEM,
         headerlist=[("Content-Type", PROBLEM), *problem.headers.items()],

@@ -24,6 +24,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
+from sopa_ryu.runtime import clock, doors
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from topologies import Level, Reason, Switch
@@ -47,6 +48,10 @@ PORT_COUNTERS = {
     "transmit_drops": "Packets to be transmitted that a port has dropped.",
     "receive_errors": "Errors of a port in receiving.",
     "transmit_errors": "Errors of a port in transmitting.",
+}
+TURNED_AWAY = {
+    "rest": ("share", "total", "files", "timeout", "400", "408", "413", "414", "431"),
+    "openflow": ("share", "total", "files", "timeout", "tls", "malformed"),
 }
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
@@ -136,6 +141,7 @@ class ControllerMetrics:
         yield _gauge("bfd_enabled", "Whether BFD is on, which detects silent loss (0 or 1).", state.bfd["enabled"])
         yield from self._switches(pause)
         yield self._failures()
+        yield self._turned_away()
         yield from self._agents()
         yield self._imbalance(pause)
         its = self._meter
@@ -208,8 +214,17 @@ class ControllerMetrics:
             family.add_metric(labels, count)
         return family
 
+    def _turned_away(self) -> Metric:
+        text = "What was rejected before it was a request or a switch, by listener and reason or HTTP status."
+        family = _counter("rejected_connections", text, labels=["listener", "reason"])
+        counts = Counter({(listener, reason): 0 for listener, reasons in TURNED_AWAY.items() for reason in reasons})
+        counts.update(doors.turned_away)
+        for labels, count in counts.items():
+            family.add_metric(labels, count)
+        return family
+
     def _agents(self) -> Iterator[Metric]:
-        its, version, now = self._notifier, self._state.version, time.monotonic()
+        its, version, now = self._notifier, self._state.version, clock.now()
         behind = [session for session in its.sessions.values() if session.acknowledged != version]
         since = min((at for session in behind if (at := session.behind_since()) is not None), default=now)
         lag = max((version - session.acknowledged for session in behind if session.acknowledged), default=0)

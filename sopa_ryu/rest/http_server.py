@@ -1,25 +1,37 @@
-"""The HTTP server of REST, page, metrics and the agents' channel: eventlet's, with limits for each client."""
+"""The HTTP server of REST, page, metrics and the agents' channel: eventlet's WSGI server behind a `Door`.
+
+Every connection is bounded in bytes and in time, whatever it does: a TLS handshake by `HANDSHAKE_SECONDS`, a request with its body
+and trailers by `REQUEST_SECONDS`, its answer by `ANSWER_SECONDS`.
+"""
 
 from __future__ import annotations
 
 import logging
 import ssl
+from collections.abc import Iterable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import eventlet
+import eventlet.green.socket
 import eventlet.wsgi
+
+from sopa_ryu.rest.http_protocol import WRITE_SECONDS, Protocol, turn_away
+from sopa_ryu.rest.operations import Problem
+from sopa_ryu.runtime.clients import Clients, Excess, Network
+from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
 
 LOG = logging.getLogger("sopa.http")
 
-# Every agent keeps a connection open: the pool needs room for all of them and the requests (k=24 has 3,456 hosts).
+# Connections without a token; agents count no longer once they have shown theirs.
 MAX_CONNECTIONS = 16_384
+SHARE = 128
+"""The connections without a token that one client address may have."""
 BACKLOG = 4096  # pending connections: after a controller's restart all agents connect at the same time
-REQUEST_SECONDS = 20.0
-"""Timeout from a connection's start or last answer until a request's headers are complete; also that of idle connections."""
-WRITE_SECONDS = 20.0
-"""Timeout for a client that does not read its answer."""
-MAX_LINE_BYTES = 1 << 16
+HANDSHAKE_SECONDS = 10.0
+MAX_TURNING_AWAY = 64
+"""So many rejected clients at a time get an answer; others are only closed."""
 
 
 class CertificateError(RuntimeError):
@@ -70,53 +82,103 @@ def switch_tls_context(authorities: str | None, certificate: str | None, key: st
     return context
 
 
-class Protocol(eventlet.wsgi.HttpProtocol):
-    """HTTP/1.1 on one connection, closed if a request takes longer than `REQUEST_SECONDS`."""
+class HttpDoor(Door):
+    """The listening socket of the HTTP server, with its TLS context."""
 
-    _timer: Any = None
-
-    def handle_one_request(self) -> None:
-        """Read a request within the timeout and answer it."""
-        # a timer of the hub: cancelling a green thread leaves a cycle of its traceback and this connection
-        self._timer = eventlet.hubs.get_hub().schedule_call_global(REQUEST_SECONDS, self._give_up)
-        try:
-            super().handle_one_request()
-        except ssl.SSLError as error:
-            LOG.debug("TLS with %s failed: %s", self.client_address[0], error)
-            self.close_connection = True
-        finally:
-            self._timer.cancel()
-
-    def handle_one_response(self) -> None:
-        """Answer; WebSockets have timeouts of their own."""
-        self._timer.cancel()
-        if self.environ.get("HTTP_UPGRADE", "").lower() == "websocket":
-            self.connection.settimeout(None)
-        try:
-            super().handle_one_response()
-        finally:
-            self.environ.clear()  # it refers to itself, by way of webob's parameters and eventlet's `set_idle`
-
-    def _give_up(self) -> None:
-        eventlet.greenio.shutdown_safe(self.connection)
+    def __init__(self, listener: Any, clients: Clients, context: ssl.SSLContext | None) -> None:
+        super().__init__("rest", listener, clients)
+        self.context = context
 
 
-def listen(host: str, port: int, context: ssl.SSLContext | None = None) -> Any:
-    """Return a listening socket, for TLS if a context is given. Each connection does its own handshake, so none delays others."""
-    listener = eventlet.listen((host, port), backlog=BACKLOG)
-    return listener if context is None else context.wrap_socket(listener, server_side=True)
+def listen(
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None = None,
+    share: int = SHARE,
+    shared: Iterable[Network] = (),
+) -> HttpDoor:
+    """Return a listening socket.
+
+    Parameters
+    ----------
+    host : str
+        An IPv4 or IPv6 address, or a name.
+    port : int
+    context : SSLContext, optional
+        For TLS. Each connection does its own handshake, so none delays others.
+    share : int
+        The maximum number of connections without a token from one address.
+    shared : iterable of network
+        Addresses of proxies, which have no share.
+    """
+    clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
+    return HttpDoor(listening(host, port, BACKLOG), clients, context)
 
 
-def serve(listener: Any, application: Any) -> None:
+def serve(door: HttpDoor, application: Any) -> None:
     """Answer requests until killed."""
-    eventlet.wsgi.server(
-        listener,
+    scheme = {} if door.context is None else {"wsgi.url_scheme": "https", "HTTPS": "on"}
+    server = eventlet.wsgi.Server(
+        door.listener,
+        door.getsockname(),
         application,
-        max_size=MAX_CONNECTIONS,
+        LOG,
+        environ=scheme,
+        max_http_version="HTTP/1.1",
         protocol=Protocol,
-        socket_timeout=WRITE_SECONDS,
-        url_length_limit=MAX_LINE_BYTES,
-        log=LOG,
         log_output=False,
         debug=False,
+        socket_timeout=WRITE_SECONDS,
     )
+    turning_away = 0
+
+    def reject(visit: Visit) -> None:
+        nonlocal turning_away
+        turning_away += 1
+        try:
+            turn_away(visit.socket, _problem(visit.excess))
+        finally:
+            turning_away -= 1
+            visit.socket.close()
+
+    for visit in door.visits():
+        if visit.excess is None:
+            eventlet.spawn_n(_attend, door, server, visit)
+        elif door.context is None and turning_away < MAX_TURNING_AWAY:
+            eventlet.spawn_n(reject, visit)
+        else:
+            visit.socket.close()
+
+
+def _problem(excess: Excess | None) -> Problem:
+    if excess is Excess.SHARE:
+        return Problem(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            "this address has as many connections as one address may have: close some, or see --sopa-client-connections",
+            {"Retry-After": "5"},
+        )
+    return Problem(
+        HTTPStatus.SERVICE_UNAVAILABLE,
+        "the controller has as many connections as it can serve: try again later",
+        {"Retry-After": "5"},
+    )
+
+
+def _attend(door: HttpDoor, server: Any, visit: Visit) -> None:
+    """Serve one connection to its end."""
+    socket = visit.socket
+    try:
+        socket.settimeout(WRITE_SECONDS)
+        if door.context is not None:
+            with deadline(HANDSHAKE_SECONDS, TimeoutError("no TLS handshake in time")):
+                socket = door.context.wrap_socket(socket, server_side=True)
+        Protocol(visit, socket, server)
+    except TimeoutError as error:
+        count(door.name, "timeout")
+        LOG.debug("connection from %s: %s", visit.address[0], error)
+    except OSError as error:  # the client has left, or its TLS is not what TLS is
+        LOG.debug("connection from %s ended: %s", visit.address[0], error)
+    finally:
+        visit.trust()
+        eventlet.greenio.shutdown_safe(socket)
+        socket.close()

@@ -44,17 +44,17 @@ _PATHS = (
 )
 
 
-def _get(answer: Callable[[], Any], summary: str, listed: bool = False) -> Operation:
+def _get(answer: Callable[[], Any], summary: str, listed: bool = False, costly: bool = False) -> Operation:
     """Return the operation without parameters whose path and schema have the name of the method that answers it."""
     name = answer.__name__
-    return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed)
+    return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed, costly=costly)
 
 
 def operations(its: Resources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
     plain = (
-        (its.fabric, "Size, connected switches, version and failures of the fabric"),
-        (its.process, "Memory, open files and green threads of the controller, to diagnose leaks"),
+        (its.fabric, "Size, connected switches, version and failures of the fabric", False),
+        (its.process, "Memory, open files and green threads of the controller, to diagnose leaks", True),
     )
     lists = (
         (its.switches, "All switches of the plan"),
@@ -74,7 +74,7 @@ def operations(its: Resources) -> tuple[Operation, ...]:
         HTTPStatus.INSUFFICIENT_STORAGE: "the drain cannot be stored; nothing has changed",
     }
     return (
-        *(_get(answer, summary) for answer, summary in plain),
+        *(_get(answer, summary, costly=costly) for answer, summary, costly in plain),
         *(_get(answer, summary, listed=True) for answer, summary in lists),
         Operation(
             "GET",
@@ -98,6 +98,7 @@ def operations(its: Resources) -> tuple[Operation, ...]:
                 HTTPStatus.NOT_FOUND: _ELSEWHERE,
                 HTTPStatus.SERVICE_UNAVAILABLE: "the switch is not connected, or does not answer",
             },
+            costly=True,
         ),
         Operation(
             "PUT",

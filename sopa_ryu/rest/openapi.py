@@ -7,10 +7,9 @@ from http import HTTPStatus
 from typing import Any
 
 from sopa_ryu import __version__
-from sopa_ryu.rest.operations import PAGE, Operation, Param
+from sopa_ryu.rest.operations import PAGE, PROBLEM, Operation, Param
 from sopa_ryu.rest.schemas import SCHEMAS
 
-PROBLEM = "application/problem+json"
 _ETAG = {
     "description": "Changes with the answer: the controller's epoch, the fabric's version and a checksum.",
     "schema": {"type": "string"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from itertools import islice
 from typing import Any, NamedTuple
 
 ROOT = "/sopa/v1"
+PROBLEM = "application/problem+json"
 MAX_ITEMS = 1000
 """The length of a list's longest page."""
 
@@ -29,6 +31,17 @@ class Problem(Exception):
         self.status = status
         self.detail = detail
         self.headers = headers or {}
+
+
+def problem_body(problem: Problem) -> bytes:
+    """Return the problem document."""
+    body = {
+        "type": "about:blank",
+        "title": problem.status.phrase,
+        "status": problem.status.value,
+        "detail": problem.detail,
+    }
+    return json.dumps(body).encode()
 
 
 class Param(NamedTuple):
@@ -105,6 +118,8 @@ class Operation(NamedTuple):
         Whether it requires the operator token.
     listed : bool
         Whether the answer is a `Listing`.
+    costly : bool
+        Whether the answer costs so much that requests without the operator token share it (`sopa_ryu.rest.fairness`).
     """
 
     method: str
@@ -117,6 +132,7 @@ class Operation(NamedTuple):
     problems: Mapping[HTTPStatus, str] = {}
     token: bool = False
     listed: bool = False
+    costly: bool = False
 
 
 def _number(least: int, most: int) -> Callable[[str], int]:

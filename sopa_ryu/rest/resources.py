@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from http import HTTPStatus
 from ipaddress import AddressValueError
@@ -120,7 +119,7 @@ class Resources:
             "behind": its.behind(version),
             "refused": dict(its.refused),
         }
-        now, sessions = time.monotonic(), [session for _, session in sorted(its.sessions.items())]
+        now, sessions = clock.now(), [session for _, session in sorted(its.sessions.items())]
         return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))
 
     def process(self) -> dict[str, Any]:

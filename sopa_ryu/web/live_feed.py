@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import socket as sockets
 import time
 from collections.abc import Iterable
 from typing import Any
 
 import eventlet
-from eventlet import websocket
 from ryu.lib import hub
 
+from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
 from sopa_ryu.web.picture import Picture
 
 LOG = logging.getLogger("sopa.live")
@@ -25,8 +23,10 @@ SPACING_TIMES = 10
 """Pause after a round in multiples of its duration: the feed uses at most a tenth of the controller's time."""
 STUCK_SECONDS = 30.0
 MAX_CLIENTS = 256
-MAX_FRAME_BYTES = 1024
-TRY_AGAIN_LATER = 1013  # RFC 6455's registry of close codes
+MAX_MESSAGE_BYTES = 1024
+PACE = Pace(burst=64, rate=8.0)
+"""A page sends nothing but a close, and a proxy before it pings."""
+TRY_AGAIN_LATER, POLICY_VIOLATION = 1013, 1008  # RFC 6455's registry of close codes
 
 
 class Client:
@@ -40,7 +40,7 @@ class Client:
         Start of the message that is being sent (time.monotonic); None while there is nothing to send.
     """
 
-    def __init__(self, socket: Any, peer: str) -> None:
+    def __init__(self, socket: WebSocket, peer: str) -> None:
         self.peer = peer
         self.sent = 0
         self.writing_since: float | None = None
@@ -52,8 +52,7 @@ class Client:
 
     def cut(self) -> None:
         """Close the connection, even if a write blocks."""
-        with contextlib.suppress(OSError):
-            self._socket.socket.shutdown(sockets.SHUT_RDWR)
+        self._socket.cut()
 
 
 class Live:
@@ -103,28 +102,24 @@ class Live:
             hub.sleep(max(SPACING_SECONDS, SPACING_TIMES * (time.monotonic() - began)))
 
     def serve(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        """Answer a page's WebSocket request and serve it until it closes."""
-        # Compression would need processor time and memory for each client; without it all share one text.
-        environ.pop("HTTP_SEC_WEBSOCKET_EXTENSIONS", None)
-        peer = environ.get("REMOTE_ADDR", "")
-        handler = websocket.WebSocketWSGI(lambda socket: self._attend(socket, peer), max_frame_length=MAX_FRAME_BYTES)
-        served: Iterable[bytes] = handler(environ, start_response)
-        return served
+        """Answer a page's WebSocket request and serve it until it closes; `HandshakeError` if it is none of version 13."""
+        handshake = Handshake(environ, MAX_MESSAGE_BYTES, PACE)
+        self._attend(handshake.accept(), environ.get("REMOTE_ADDR", ""))
+        return served()
 
-    def _attend(self, socket: Any, peer: str) -> None:
+    def _attend(self, socket: WebSocket, peer: str) -> None:
         if len(self._clients) >= self._most:
             # a page's script cannot read the body of a rejected WebSocket request, but the reason of a close
             LOG.warning("page from %s rejected: %d pages are open already", peer, self._most)
-            socket.close((TRY_AGAIN_LATER, f"{self._most} pages are open already: close one"))
+            socket.close(TRY_AGAIN_LATER, f"{self._most} pages are open already: close one")
             return
         client = Client(socket, peer)
         self._clients.add(client)
         LOG.info("page opened from %s (%d open)", peer, len(self._clients))
         self._wanted.set()
         try:
-            # a page sends only pings and a close: any other message ends the connection
-            with contextlib.suppress(OSError, ValueError):
-                socket.wait()
+            if socket.receive() is not None:
+                socket.close(POLICY_VIOLATION, "a page sends no messages")
         finally:
             self._clients.discard(client)
             client.cut()

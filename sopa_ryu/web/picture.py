@@ -119,7 +119,7 @@ class Picture:
         its, version = self._fabric.notifier, self._state.version
         behind = [session for session in its.sessions.values() if session.acknowledged != version]
         since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
-        now = time.monotonic()
+        now = clock.now()
         since.sort(key=lambda each: each[0])
         late = [session for at, session in since if now - at > LAG_SECONDS]
         agents: dict[str, Any] = {

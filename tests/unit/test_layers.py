@@ -15,7 +15,8 @@ PRODUCTION = ("topologies", "flowrules", "sopa_ryu")
 LAYERS = [
     {"topologies"},
     {"flowrules"},
-    {"sopa_ryu.fabric", "sopa_ryu.agent.paths", "sopa_ryu.runtime", "sopa_ryu.options"},
+    {"sopa_ryu.runtime"},
+    {"sopa_ryu.fabric", "sopa_ryu.agent.paths", "sopa_ryu.options"},
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel"},
     {"sopa_ryu.agent", "sopa_ryu.rest"},
     {"sopa_ryu.web", "sopa_ryu.cli"},

@@ -18,6 +18,7 @@ from oslo_config import cfg
 
 from experiments.emulation.processes import free_ports
 from sopa_ryu import options
+from tests.helpers.certificates import Authority
 from tests.helpers.waiting import Containing, eventually
 from topologies import Host
 
@@ -305,3 +306,65 @@ def test_an_application_that_does_not_stop(stubborn_app: str, tmp_path: Path) ->
         process.terminate()
         assert process.wait(timeout=15) == 143
         assert time.monotonic() - started < 2
+
+
+# -- the doors
+
+
+def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    hosts = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
+    ports = [f"--ofp-tcp-listen-port={openflow}", f"--wsapi-port={rest}"]
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(command("sopa_ryu.app", *ports, *hosts), stdout=output, stderr=subprocess.STDOUT)
+    try:
+        eventually(log.read_text, Containing(f"REST on http://[::1]:{rest}/sopa/v1/fabric"), seconds=60)
+        for port in (openflow, rest):
+            socket.create_connection(("::1", port), 10).close()
+        with urllib.request.urlopen(f"http://[::1]:{rest}/sopa/v1/fabric", timeout=5) as answer:
+            assert answer.status == 200
+    finally:
+        process.terminate()
+        assert process.wait(timeout=15) == 143
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.parametrize("given", ["privkey", "cert"])
+def test_half_of_what_tls_needs_is_not_no_tls(given: str) -> None:
+    result = run("sopa_ryu.app", f"--ctl-{given}=/tmp/x.pem")
+    assert result.returncode == 1
+    assert "--ctl-privkey and --ctl-cert belong together" in result.stderr.splitlines()[-1]
+
+
+def test_openflow_over_tls_for_anybody_is_a_warning(tmp_path: Path) -> None:
+    own = Authority(tmp_path).sign("controller")
+    openflow, rest = free_ports(2)
+    options = [f"--ctl-privkey={own.key}", f"--ctl-cert={own.certificate}", f"--ofp-ssl-listen-port={openflow}"]
+    with socket.create_server(("127.0.0.1", rest)):  # so that it ends after the checks of its options
+        result = run("sopa_ryu.app", *options, f"--wsapi-port={rest}", f"--sopa-state-dir={tmp_path}")
+    assert "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs" in result.stderr
+    missing = run("sopa_ryu.app", *options, "--ca-certs=/no/ca.pem", f"--sopa-state-dir={tmp_path}")
+    assert missing.returncode == 1
+    assert "/no/ca.pem cannot be used for TLS with the switches" in missing.stderr.splitlines()[-1]
+
+
+def test_a_server_that_ends_by_itself_is_a_failure(tmp_path: Path) -> None:
+    ending = tmp_path / "ending.py"
+    ending.write_text(
+        "from ryu.base import app_manager\n"
+        "from ryu.controller import ofp_event\n"
+        "from ryu.controller.handler import MAIN_DISPATCHER, set_ev_cls\n"
+        "from sopa_ryu.southbound import listener\n"
+        "def end(its):\n"
+        "    raise OSError('the listener is gone')\n"
+        "listener.SwitchServer.serve_forever = end\n"
+        "class App(app_manager.RyuApp):\n"
+        "    @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)\n"
+        "    def packet_in(self, event):\n"
+        "        pass\n"
+    )
+    openflow, rest = free_ports(2)
+    result = run(ending, *where(openflow, rest))
+    assert result.returncode == 1
+    assert "a server ended that nobody stopped: see the log for the error" in result.stderr.splitlines()[-1]

@@ -12,7 +12,7 @@ from pathlib import Path
 import eventlet
 from ryu.lib import hub
 
-from sopa_ryu.channel.websocket import AgentChannel
+from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.rest import http_server
 from sopa_ryu.rest.access import Tokens

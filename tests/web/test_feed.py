@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,18 +16,23 @@ import eventlet
 import eventlet.green.socket
 import httpx
 import pytest
-from eventlet.websocket import RFC6455WebSocket
 from ryu.lib import hub
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 from websocket import (
-    WebSocket,
+    WebSocket as BlockingWebSocket,
+)
+from websocket import (
     WebSocketBadStatusException,
-    WebSocketConnectionClosedException,
     create_connection,
 )
+from websockets.client import ClientProtocol
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+from websockets.uri import parse_uri
 
 from experiments.emulation.processes import ChildProcess, free_ports
+from sopa_ryu.channel.websocket import WebSocket
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.helpers.browser import Page
@@ -35,7 +41,7 @@ from tests.helpers.waiting import Containing, eventually
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
 from topologies import Host
 
-Connect = Callable[..., WebSocket]
+Connect = Callable[..., BlockingWebSocket]
 
 
 @contextmanager
@@ -69,7 +75,7 @@ def connect() -> Iterator[Connect]:
     """Opens connections to the feed, which are closed however the test ends."""
     with ExitStack() as stack:
 
-        def opened(where: str, **options: Any) -> WebSocket:
+        def opened(where: str, **options: Any) -> BlockingWebSocket:
             made = create_connection(f"ws://{where}{live_feed.PATH}", timeout=10, **options)
             stack.callback(made.shutdown)
             return made
@@ -77,14 +83,9 @@ def connect() -> Iterator[Connect]:
         yield opened
 
 
-def message(opened: WebSocket) -> dict[str, Any]:
+def message(opened: BlockingWebSocket) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(opened.recv())
     return body
-
-
-def last(opened: WebSocket) -> None:
-    while True:
-        message(opened)
 
 
 def set_drain(where: str, directory: Path, method: str, name: str) -> None:
@@ -226,11 +227,37 @@ def test_who_is_no_page_is_cut_off(connect: Connect, small: tuple[str, Path]) ->
     talker = connect(where)
     message(talker)
     talker.send("hello")
-    with pytest.raises((WebSocketConnectionClosedException, ConnectionError)):
-        last(talker)
-    with pytest.raises(WebSocketBadStatusException) as refused:
-        connect(where, origin="http://evil.example")
-    assert refused.value.status_code == 403
+    while (received := talker.recv_data())[0] != 8:
+        pass
+    assert int.from_bytes(received[1][:2], "big") == live_feed.POLICY_VIOLATION
+    port = where.rpartition(":")[2]
+    foreign = [
+        "http://evil.example",
+        "null",
+        "file://",
+        f"https://{where}",
+        "http://127.0.0.1:1",
+        f"http://{where}/",
+        "",
+    ]
+    for origin in [*foreign, f"http://{where}.evil.example", f"http://localhost:{port}"]:
+        with pytest.raises(WebSocketBadStatusException) as refused:
+            connect(where, origin=origin or " ")
+        assert refused.value.status_code == 403, origin
+    for host in (f"rebound.example:{port}", f"localhost.evil.example:{port}", " "):
+        with pytest.raises(WebSocketBadStatusException) as refused:
+            connect(where, host=host, origin=f"http://{host.strip()}")
+        assert refused.value.status_code == 403, host
+
+    def first(host: str) -> int:
+        page = connect(where, host=host, origin=f"http://{host.lower()}")
+        try:
+            return int(page.recv_data()[0])
+        finally:
+            page.shutdown()
+
+    for host in (where, f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
+        eventually(partial(first, host), 1)
     assert httpx.get(f"http://{where}{live_feed.PATH}").status_code == 426
 
 
@@ -250,9 +277,26 @@ def attended(feed: live_feed.Live) -> Iterator[Any]:
     """The other end of a real connection to a feed in this process."""
     here, there = eventlet.green.socket.socketpair()
     with here, there:
-        worker = hub.spawn(feed._attend, RFC6455WebSocket(there, {}, 13), "test")
-        yield RFC6455WebSocket(here, {}, 13, client=True)
+        protocol = ServerProtocol(state=OPEN)
+        worker = hub.spawn(feed._attend, WebSocket(there, protocol, live_feed.PACE), "test")
+        yield PageEnd(here)
         hub.kill(worker)
+
+
+class PageEnd:
+    """A page's end of a connection, which only reads."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._protocol = ClientProtocol(parse_uri("ws://test/"), state=OPEN)
+        self._frames: list[Any] = []
+
+    def wait(self) -> str:
+        """Return the next message."""
+        while not self._frames:
+            self._protocol.receive_data(self._socket.recv(1 << 16))
+            self._frames = self._protocol.events_received()
+        return bytes(self._frames.pop(0).data).decode()
 
 
 @pytest.fixture

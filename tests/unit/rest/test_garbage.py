@@ -24,15 +24,15 @@ from pathlib import Path
 import eventlet
 eventlet.monkey_patch()
 from ryu.lib import hub
-from sopa_ryu.channel.websocket import AgentChannel
-from sopa_ryu.rest import http_server
+from sopa_ryu.channel.agent_channel import AgentChannel
+from sopa_ryu.rest import http_protocol, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from tests.web.stub import LoadedFabric
 
-http_server.REQUEST_SECONDS = 0.3
+http_protocol.REQUEST_SECONDS = 0.3
 fabric = LoadedFabric(4)
 feed = live_feed.Live(Picture(fabric))
 fabric.changed = feed.changed
@@ -43,7 +43,7 @@ rest = RestApplication(fabric, tokens, agents.serve, pages=pages.pages(), socket
 def answer(environ, start_response):
     if environ["PATH_INFO"] != "/garbage":
         return rest(environ, start_response)
-    eventlet.sleep(2 * http_server.REQUEST_SECONDS)  # the hub keeps what a cancelled timer refers to until its time
+    eventlet.sleep(2 * http_protocol.REQUEST_SECONDS)  # the hub keeps what a cancelled timer refers to until its time
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     kinds = collections.Counter(type(each).__qualname__ for each in gc.garbage)

@@ -16,8 +16,8 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.host_tokens import host_token
-from sopa_ryu.channel.websocket import AgentChannel
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_session import SwitchError

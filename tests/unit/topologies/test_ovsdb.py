@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import socket
 import ssl
@@ -10,12 +12,16 @@ import sys
 import textwrap
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from topologies.json_framing import JsonObjects
 from topologies.ovsdb import OvsdbError, elements, entries, insert, mapping, named, transact
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -210,3 +216,100 @@ def test_notation() -> None:
     assert elements(["set", []]) == []
     assert elements(["uuid", "x"]) == [["uuid", "x"]]
     assert elements(7) == [7]
+
+
+# -- what is no database ------------------------------------------------------------------------------------------------
+
+FLOODS = {
+    "spaces": b" " * 65536,
+    "openings": b"[" * 65536,
+    "closings": b"}" * 65536,
+    "a string without an end": b'{"' + b"a" * 65534,
+    "escapes": b'{"' + b"\\" * 65534,
+    "echoes": ECHO * 1500,
+    "lists": b'{"a":[' + b"[]," * 21843,
+}
+
+
+def flooding(piece: bytes, pause: float = 0.0) -> Answer:
+    def answer(peer: socket.socket, _request: dict[str, object]) -> None:
+        while True:
+            peer.sendall(piece)
+            time.sleep(pause)
+
+    return answer
+
+
+@pytest.mark.parametrize("piece", FLOODS.values(), ids=FLOODS)
+def test_a_server_that_sends_without_end_costs_neither_time_nor_memory(serve: Serve, piece: bytes) -> None:
+    address = serve(flooding(piece))
+    tracemalloc.start()
+    try:
+        before = time.monotonic()
+        with pytest.raises(OvsdbError):
+            transact(address, [], timeout=2)
+        assert time.monotonic() - before < 3
+        assert tracemalloc.get_traced_memory()[1] < 50 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("piece", [b" ", b'{"a":', b"\x16\x03\x01"], ids=["space", "half an object", "TLS"])
+@pytest.mark.parametrize("kind", ["tcp", "ssl"])
+def test_the_timeout_holds_while_data_drips(serve: Serve, piece: bytes, kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as peer:
+                while True:
+                    peer.sendall(piece)
+                    time.sleep(0.05)  # never silent for as long as the timeout
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        before = time.monotonic()
+        with pytest.raises(OvsdbError):
+            transact(f"{kind}:127.0.0.1:{listener.getsockname()[1]}", [], timeout=0.5)
+        assert time.monotonic() - before < 1.5
+        thread.join()
+
+
+def test_under_eventlet_others_run_while_data_flows(serve: Serve) -> None:
+    address = serve(flooding(ECHO * 100))
+    code = """
+        import sys, time, eventlet; eventlet.monkey_patch()
+        from topologies.ovsdb import OvsdbError, transact
+        late = [0.0]
+        def tick():
+            while True:
+                before = time.monotonic(); eventlet.sleep(0.01)
+                late[0] = max(late[0], time.monotonic() - before)
+        eventlet.spawn(tick)
+        try: transact(sys.argv[1], [], timeout=3)
+        except OvsdbError as error: print(late[0] < 0.5, late[0])
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), address]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=30)
+    assert done.stdout.startswith("True"), done.stdout + done.stderr
+
+
+@given(
+    messages=st.lists(
+        st.dictionaries(
+            st.text(max_size=5),
+            st.recursive(st.text(max_size=5) | st.integers(), lambda inner: st.lists(inner, max_size=3), max_leaves=5),
+        ),
+        max_size=5,
+    ),
+    cuts=st.lists(st.integers(1, 40), min_size=1),
+    ascii_only=st.booleans(),
+)
+def test_objects_are_cut_apart_wherever_they_are_cut(messages: list[object], cuts: list[int], ascii_only: bool) -> None:
+    data = " ".join(json.dumps(message, ensure_ascii=ascii_only) for message in messages).encode()
+    stream, found, at = JsonObjects(len(data)), [], 0
+    for cut in itertools.cycle(cuts):
+        found += stream.feed(data[at : at + cut])
+        at += cut
+        if at >= len(data):
+            break
+    assert [json.loads(text) for text in found] == messages

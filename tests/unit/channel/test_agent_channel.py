@@ -23,18 +23,18 @@ SERVER = """
 import eventlet
 eventlet.monkey_patch()
 import json
-from sopa_ryu.channel import notifier, websocket
+from sopa_ryu.channel import agent_channel, notifier
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import http_server
 from topologies import Failures, FatTree
 
-notifier.CLAIM_SECONDS = websocket.CLAIM_SECONDS = 1.0
+notifier.CLAIM_SECONDS = agent_channel.CLAIM_SECONDS = 1.0
 tree, failed, completed = FatTree(4), [{}], []
 
 def view():
     return View(1, len(failed), Failures(tree, failed[-1]))
 
-channel = websocket.AgentChannel(notifier.Notifier(tree, view), completed.append)
+channel = agent_channel.AgentChannel(notifier.Notifier(tree, view), completed.append)
 
 def answer(environ, start_response):
     path = environ["PATH_INFO"][1:]

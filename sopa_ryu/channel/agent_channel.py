@@ -1,0 +1,115 @@
+"""The agents' ends of the push channel: for each a green thread that reads and, while something is due, one that writes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+import eventlet
+from eventlet.event import Event
+
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
+from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
+from sopa_ryu.runtime import clock
+from topologies import Host
+
+PACE = Pace(burst=1024, rate=256.0)
+"""An agent answers each message with one; there are less than a hundred versions a second."""
+LOOK_SECONDS = 1.0
+"""How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
+
+
+class AgentChannel:
+    """The connections of all agents, on eventlet: takes observations to the notifier and carries out its effects.
+
+    Parameters
+    ----------
+    notifier : Notifier
+    completed : callable
+        Called with each version that every agent has acknowledged.
+    """
+
+    def __init__(self, notifier: Notifier, completed: Callable[[int], None]) -> None:
+        self.notifier = notifier
+        self._completed = completed
+
+    # -- to the agents ------------------------------------------------------------------------------------------------
+
+    def broadcast(self) -> int:
+        """Bring every agent to the version that was just made; return how many have to acknowledge it."""
+        count, effects = self.notifier.broadcast()
+        self._carry_out(effects)
+        return count
+
+    def depose(self, deposed: bool) -> None:
+        """Send all agents away while another controller is the switches' master, or accept them again."""
+        self._carry_out(self.notifier.depose(deposed))
+
+    def watch(self) -> None:
+        """Ping silent agents and cut off those that stay silent, until killed."""
+        while True:
+            self._carry_out(self.notifier.tick(clock.now()))
+            eventlet.sleep(max(0.0, min(LOOK_SECONDS, self.notifier.next_tick - clock.now())))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake(session):
+                    eventlet.spawn_n(self._write, session)
+                case Cut(session):
+                    session.connection.cut()  # this also wakes a writer that waits
+                case Accept(claimant):
+                    claimant.send()
+                case Reject(claimant, error):
+                    claimant.send_exception(error)
+                case Completed(version):
+                    self._completed(version)
+
+    def _write(self, session: AgentSession) -> None:
+        """Write until nothing is due; waits while the agent is slow."""
+        try:
+            while (text := self.notifier.due(session, clock.now())) is not None:
+                session.connection.send(text)
+        except OSError:
+            self._carry_out(self.notifier.closed(session))
+
+    # -- from the agents ----------------------------------------------------------------------------------------------
+
+    def serve(self, environ: dict[str, Any], start_response: Any, host: Host) -> Iterable[bytes]:
+        """Answer a WebSocket request of a host's agent and follow the agent until it leaves.
+
+        Raises
+        ------
+        HandshakeError
+            If it is no WebSocket request of version 13.
+        ClaimError
+            If the request comes from another host of the fabric, or the host's agent is connected and answers.
+        """
+        peer = environ.get("REMOTE_ADDR", "")
+        self._claim(host, peer)
+        handshake = Handshake(environ, protocol.MAX_ANSWER_BYTES, PACE)
+        carrier = parse_qs(environ.get("QUERY_STRING", "")).get("carrier", [None])[0]
+        self._read(host, peer, carrier, handshake.accept())
+        return served()
+
+    def _claim(self, host: Host, peer: str) -> None:
+        decision = Event()
+        self._carry_out(self.notifier.claim(host, peer, decision, clock.now()))
+        while not decision.ready():
+            decision.wait(CLAIM_SECONDS)
+            self._carry_out(self.notifier.tick(clock.now()))
+        decision.wait()
+
+    def _read(self, host: Host, peer: str, carrier: str | None, socket: WebSocket) -> None:
+        session, effects = self.notifier.connected(host, peer, carrier, socket, clock.now())
+        self._carry_out(effects)
+        try:
+            while (text := socket.receive()) is not None:
+                self._carry_out(self.notifier.received(session, text, clock.now()))
+                if session.phase is Phase.CLOSED:
+                    break
+        finally:
+            self._carry_out(self.notifier.closed(session))

@@ -1,0 +1,192 @@
+"""Listening sockets that stay open: what arrives is bounded, and what cannot be accepted waits.
+
+The rule for every listener of the controller: a connection that cannot be accepted now, for want of files or memory, waits in the
+kernel's queue and is accepted later; an address that has its share of connections is turned away; neither ends anything else.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import resource
+import socket as sockets
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import eventlet
+
+from sopa_ryu.runtime.clients import Clients, Excess, plain
+
+LOG = logging.getLogger("sopa")
+
+OWN_FILES = 64
+"""Files that the process needs besides connections: logs, listeners, databases, the state directory."""
+RETRY_SECONDS = 0.2
+RECOVERED_SECONDS = 2.0
+"""Out of files is over when nothing had to wait for so long: two lines of the log for each time, however often it alternates."""
+SAY_SECONDS = 60.0
+"""Rejected connections are at most one line of the log in this time, for each listener and reason."""
+ACCEPTS_AT_ONCE = 16
+"""After so many, other green threads have their turn."""
+_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
+
+turned_away: Counter[tuple[str, str]] = Counter()
+"""What was rejected before it was a request or a switch, by listener (``rest``, ``openflow``) and reason, for the metrics."""
+
+
+def count(listener: str, reason: str) -> None:
+    """Count what was rejected."""
+    turned_away[listener, reason] += 1
+
+
+def file_share(wanted: int) -> int:
+    """Return how many connections without a token a listener may have: what is wanted, or half of the files that are there.
+
+    So neither REST nor OpenFlow can take the files that the other, and what has a token, needs.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(wanted, (soft - OWN_FILES) // 2))
+
+
+def listening(host: str, port: int, backlog: int) -> Any:
+    """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both."""
+    host = host.strip("[]")
+    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
+    # without the port, which getaddrinfo would take modulo 65536
+    found = sockets.getaddrinfo(host or None, 0, family, sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)[0][4]
+    address = (found[0], port, *found[2:])
+    listener: Any = eventlet.green.socket.socket(family, sockets.SOCK_STREAM)
+    try:
+        listener.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
+        if family == sockets.AF_INET6:
+            listener.setsockopt(sockets.IPPROTO_IPV6, sockets.IPV6_V6ONLY, 0)
+        listener.bind(address)
+        listener.listen(backlog)
+    except (OSError, OverflowError):
+        listener.close()
+        raise
+    return listener
+
+
+class Visit:
+    """An accepted connection.
+
+    Attributes
+    ----------
+    socket : GreenSocket
+    address : tuple
+        IP address and port of the client; an IPv4 address is written as such.
+    excess : Excess or None
+        Why it has to be turned away.
+    """
+
+    __slots__ = ("_clients", "address", "excess", "socket")
+
+    def __init__(self, socket: Any, address: tuple[Any, ...], clients: Clients) -> None:
+        self.socket = socket
+        self.address: tuple[Any, ...] = (plain(address[0]), *address[1:2]) if address else ("", 0)
+        self.excess: Excess | None = clients.enter(self.address[0])
+        self._clients: Clients | None = None if self.excess else clients
+
+    def trust(self) -> None:
+        """Count it no longer: it has shown a token. Also called at its end."""
+        if self._clients is not None:
+            self._clients.leave(self.address[0])
+            self._clients = None
+
+
+class Door:
+    """A listening socket of the controller.
+
+    Parameters
+    ----------
+    name : str
+        For logs and metrics.
+    listener : GreenSocket
+    clients : Clients
+    """
+
+    def __init__(self, name: str, listener: Any, clients: Clients) -> None:
+        self.name = name
+        self.clients = clients
+        self.listener = listener
+        self._said: dict[str, tuple[float, int]] = {}
+        self._recovery: Any = None
+
+    def getsockname(self) -> Any:
+        """Return the address that it listens on."""
+        return self.listener.getsockname()
+
+    def visits(self) -> Iterator[Visit]:
+        """Yield the connections that arrive, until killed."""
+        number = 0
+        while True:
+            number += 1
+            if not number % ACCEPTS_AT_ONCE:
+                eventlet.sleep(0)
+            try:
+                socket, address = self.listener.accept()
+            except OSError as error:
+                if error.errno in _CLOSED:
+                    raise
+                self._cannot(error)
+                continue
+            visit = Visit(socket, address, self.clients)
+            if visit.excess is not None:
+                self._say_excess(visit)
+            yield visit
+
+    def _cannot(self, error: OSError) -> None:
+        """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
+        if error.errno not in _NO_ROOM:
+            LOG.debug("%s: a connection was lost before it was accepted: %s", self.name, error)
+            eventlet.sleep(0)
+            return
+        if self._recovery is None:
+            count(self.name, "files")
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            LOG.error(
+                "%s: no file is left for new connections (%s): they wait, established ones continue; "
+                "raise the limit of %d open files (LimitNOFILE of the unit, ulimit -n)",
+                self.name,
+                error.strerror,
+                soft,
+            )
+        else:
+            self._recovery.cancel()
+        self._recovery = eventlet.spawn_after(RECOVERED_SECONDS, self._say_recovered)
+        eventlet.sleep(RETRY_SECONDS)
+
+    def _say_recovered(self) -> None:
+        self._recovery = None
+        LOG.warning("%s: files are free again, new connections are accepted", self.name)
+
+    def _say_excess(self, visit: Visit) -> None:
+        assert visit.excess is not None
+        count(self.name, visit.excess)
+        if visit.excess is Excess.SHARE:
+            reason = f"it has {self.clients.share} connections, the most for one address; see --sopa-client-connections"
+        else:
+            reason = f"there are {self.clients.most} connections without a token, the most in all"
+        self.say(visit.excess, "%s: connection from %s rejected: %s", self.name, visit.address[0], reason)
+
+    def say(self, kind: str, text: str, *values: object) -> None:
+        """Log a warning, but only the first of its kind in a minute; the next one has the number of those left out."""
+        last, missed = self._said.get(kind, (float("-inf"), 0))
+        now = time.monotonic()
+        if now - last < SAY_SECONDS:
+            self._said[kind] = last, missed + 1
+            return
+        self._said[kind] = now, 0
+        LOG.warning(text + (f" ({missed} more since the last such line)" if missed else ""), *values)
+
+
+def deadline(seconds: float, error: BaseException) -> Any:
+    """Return a context manager that raises an error in this green thread after some seconds.
+
+    It needs the hub to run: what it guards has to be bounded in bytes as well, since data that flows is read without a pause.
+    """
+    return eventlet.Timeout(seconds, error)

@@ -1,0 +1,183 @@
+"""The listening socket of OpenFlow: what is no switch costs a bounded time, bounded bytes, and no more than its turn.
+
+A connection has `HANDSHAKE_SECONDS` for TLS, and as long again until the switch has said its features and ports. Reading lets other
+green threads have their turn, however much is sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket as sockets
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import eventlet
+import eventlet.green.socket
+
+from sopa_ryu.runtime.clients import Clients
+from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
+
+LOG = logging.getLogger("sopa")
+
+NAME = "openflow"
+HANDSHAKE_SECONDS = 10.0
+MAX_HANDSHAKE_BYTES = 1 << 20
+"""What a switch may send before it is known: hello, features, and 64 bytes for each port."""
+SLICE_SECONDS = 0.002
+"""So long a switch is read without a turn for other green threads."""
+SPARE_CONNECTIONS = 32
+BACKLOG = 1024
+
+NO_AUTHORITY = (
+    "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs (--ca-certs) to the authority "
+    "that signed the switches' certificates"
+)
+
+
+def switch_share(switches: int) -> tuple[int, int]:
+    """Return how many connections one address may have, and all together.
+
+    All switches may be on one machine; as many again may be connections that are dead and not closed yet.
+    """
+    share = switches + SPARE_CONNECTIONS
+    return share, max(share, file_share(2 * share))
+
+
+def tls_context(certificate: str, key: str, authorities: str | None) -> ssl.SSLContext:
+    """Return the TLS context for switches; `OSError` or `SSLError` if a file cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key)
+    if authorities is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(authorities)
+    return context
+
+
+class SwitchServer:
+    """The server of OpenFlow, in the place of Ryu's ``StreamServer``.
+
+    Parameters
+    ----------
+    where : tuple of str and int
+        Address, or path of a Unix domain socket, and port.
+    handle : callable
+        Serves a switch: called with its socket and address.
+    context : SSLContext, optional
+    clients : Clients
+    """
+
+    def __init__(
+        self,
+        where: tuple[str, int],
+        handle: Callable[[Any, Any], None],
+        context: ssl.SSLContext | None,
+        clients: Clients,
+    ) -> None:
+        host, port = where
+        if os.path.isdir(os.path.dirname(host)):
+            self.server = eventlet.listen(host, family=sockets.AF_UNIX)
+        else:
+            self.server = listening(host, port, BACKLOG)
+        self._handle = handle
+        self._context = context
+        self._door = Door(NAME, self.server, clients)
+
+    def serve_forever(self) -> None:
+        """Serve switches until killed."""
+        for visit in self._door.visits():
+            if visit.excess is None:
+                eventlet.spawn_n(self._attend, visit)
+            else:
+                visit.socket.close()
+
+    def _attend(self, visit: Visit) -> None:
+        """Serve one connection to its end, which is an error if it is not a switch's."""
+        peer, socket = visit.address[0], visit.socket
+        try:
+            if self._context is not None:
+                with deadline(HANDSHAKE_SECONDS, TimeoutError(f"not done in {HANDSHAKE_SECONDS:g} s")):
+                    socket = self._context.wrap_socket(socket, server_side=True)
+        except OSError as error:
+            count(NAME, "tls")
+            text = "TLS handshake with switch at %s failed, check its certificate: %s"
+            self._door.say("tls", text, peer, error)
+            socket.close()
+            visit.trust()
+            return
+        try:
+            self._handle(SwitchSocket(socket), visit.address)
+        except OSError as error:
+            LOG.debug("connection of switch at %s ended: %s", peer, error)
+        except Exception as error:  # of Ryu's parsers, for a message that is none
+            count(NAME, "malformed")
+            text = (
+                "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
+            )
+            self._door.say("malformed", text, peer, type(error).__name__, error)
+        finally:
+            visit.trust()
+            socket.close()
+
+
+class SwitchSocket:
+    """A switch's socket that is read in turns and, until the switch is known, to a limit."""
+
+    def __init__(self, socket: Any) -> None:
+        self._socket = socket
+        self._left: int | None = MAX_HANDSHAKE_BYTES
+        self._turn_ends = 0.0
+
+    def known(self) -> None:
+        """End the limit: the switch has said its features and ports."""
+        self._left = None
+
+    @property
+    def is_known(self) -> bool:
+        """True after `known`."""
+        return self._left is None
+
+    def recv(self, size: int) -> bytes:
+        """Return up to ``size`` bytes; none at the end, or after too many."""
+        now = time.monotonic()
+        if now > self._turn_ends:
+            eventlet.sleep(0)
+            self._turn_ends = time.monotonic() + SLICE_SECONDS
+        data: bytes = self._socket.recv(size)
+        if self._left is not None:
+            self._left -= len(data)
+            if self._left < 0:
+                return b""
+        return data
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+@contextmanager
+def watched(datapath: Any) -> Iterator[None]:
+    """Close the connection of a datapath that is not known after `HANDSHAKE_SECONDS`.
+
+    Parameters
+    ----------
+    datapath : ryu.controller.controller.Datapath
+        On a `SwitchSocket`.
+    """
+
+    def look() -> None:
+        if datapath.socket.is_known:
+            return
+        count(NAME, "timeout")
+        text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed; check what connects from there"
+        LOG.warning(text, datapath.address[0], HANDSHAKE_SECONDS)
+        eventlet.greenio.shutdown_safe(datapath.socket)
+
+    timer = eventlet.spawn_after(HANDSHAKE_SECONDS, look)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,107 @@
+"""Clients that send what no client should: ``python -m tests.helpers.floods KIND PORT SECONDS``."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+UPGRADE = b"GET /sopa/v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+MASK = bytes([0x80]) + bytes(4)
+CHUNKED = b"PUT /sopa/v1/drains/c0_0 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+HELLO = bytes([4, 0, 0, 8, 0, 0, 0, 1])
+LONG_FRAGMENT = bytes([0, 0xFE]) + (1000).to_bytes(2, "big") + bytes(4) + b"A" * 1000
+
+
+def get(path: str) -> bytes:
+    """A request on a connection that stays open."""
+    return f"GET /sopa/v1/{path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+
+
+# What is sent first, and then again and again.
+REST = {
+    "hixie-76": (UPGRADE + b"\r\n\0", b"A" * 65536),
+    "fragments": (UPGRADE + KEY + b"\x01" + MASK, LONG_FRAGMENT * 60),
+    "empty fragments": (UPGRADE + KEY + b"\x01" + MASK, (b"\x00" + MASK) * 10_000),
+    "pings": (UPGRADE + KEY, (b"\x89" + MASK) * 10_000),
+    "chunk size": (CHUNKED, b"1" * 65536),
+    "chunks": (CHUNKED, b"1\r\nx\r\n" * 10_000),
+    "trailers": (CHUNKED + b"0\r\n", b"a: b\r\n" * 10_000),
+    "headers": (b"GET / HTTP/1.1\r\n", b"a: b\r\n" * 10_000),
+    "pipelined": (b"", get("links") * 100),
+    "process": (b"", get("process")),
+    "rules": (b"", get("switches/e0_0/rules")),
+    "packets": (b"", get("paths?src=10.0.0.2&dst=10.1.0.2&packets=10000")),
+    "handshakes": (UPGRADE + b"\r\n", b""),
+    "connections": (b"", b""),
+}
+OPENFLOW = {
+    "zeros": (b"", bytes(65536)),
+    "hellos": (b"", HELLO * 8192),
+    "echoes": (HELLO, bytes([4, 2, 0, 8, 0, 0, 0, 1]) * 8192),
+    "long messages": (HELLO, bytes([4, 10, 0xFF, 0xFF, 0, 0, 0, 1]) + bytes(65527)),
+    "garbage": (HELLO, bytes(range(256)) * 256),
+    "connections": (b"", b""),
+}
+ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
+CONNECTIONS = 16
+
+
+def flood(first: bytes, more: bytes, port: int, until: float) -> None:
+    """Send on one connection after the other; a thread reads what comes back."""
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as client:
+            reader = threading.Thread(target=_read, args=(client,))
+            reader.start()
+            client.sendall(first)
+            while more and time.monotonic() < until:
+                client.sendall(more)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            reader.join()
+        time.sleep(0.001)  # a rejected flood comes back: the rate of connections is another test
+
+
+def _read(client: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while client.recv(1 << 16):
+            pass
+
+
+@contextlib.contextmanager
+def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
+    """Open connections that say nothing."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(count)]
+
+
+def main(kind: str, port: int, seconds: float) -> None:
+    """Flood for some seconds."""
+    side, _, name = kind.partition(" ")
+    first, more = (REST if side == "rest" else OPENFLOW)[name]
+    until = time.monotonic() + seconds
+    print("flooding", flush=True)
+    threads = [threading.Thread(target=flood, args=(first, more, port, until)) for _ in range(CONNECTIONS)]
+    if name in ONCE:
+        threads = []
+        with contextlib.ExitStack() as stack:
+            for _ in itertools.count():
+                if time.monotonic() > until:
+                    return
+                with contextlib.suppress(OSError):
+                    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                    client.sendall(first)
+                time.sleep(0.001)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))

@@ -1,0 +1,122 @@
+"""Turns of clients, shares of connections, and answers that cost much."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from functools import partial
+from ipaddress import IPv6Address
+
+import eventlet
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.rest.fairness import MAX_WAITING, SLICE_SECONDS, Fairness
+from sopa_ryu.rest.operations import Problem
+from sopa_ryu.rest.origins import Origins
+from sopa_ryu.runtime.clients import Clients, Excess, client_of, network
+
+
+def test_one_client_with_many_requests_delays_another_by_one_answer() -> None:
+    fairness, order = Fairness(), []
+
+    def work(number: int) -> None:
+        until = time.monotonic() + 2 * SLICE_SECONDS
+        while time.monotonic() < until:  # an answer that takes processor time, and does not yield
+            pass
+        order.append(f"many {number}")
+
+    for number in range(20):
+        eventlet.spawn(fairness.answer, "192.0.2.1", partial(work, number))
+    eventlet.spawn(fairness.answer, "192.0.2.2", lambda: order.append("one")).wait()
+    assert order.index("one") <= 1
+
+
+def test_a_costly_answer_is_shared_and_never_older_than_a_request() -> None:
+    fairness, made = Fairness(), [0]
+
+    def make() -> int:
+        made[0] += 1
+        number = made[0]
+        eventlet.sleep(0.01)  # as a switch that answers
+        return number
+
+    first = eventlet.spawn(fairness.costly, "a", make)
+    eventlet.sleep(0.005)
+    others = [eventlet.spawn(fairness.costly, "a", make) for _ in range(10)]
+    assert first.wait() == 1
+    assert {each.wait() for each in others} == {2}
+    assert fairness.costly("a", make) == 3
+
+
+def test_too_many_requests_for_costly_answers_are_rejected_and_forgotten() -> None:
+    fairness = Fairness()
+    waiting = [eventlet.spawn(fairness.costly, str(n), lambda: eventlet.sleep(0.01)) for n in range(MAX_WAITING)]
+    eventlet.sleep(0)
+    with pytest.raises(Problem, match="too many requests wait"):
+        fairness.costly("one more", lambda: None)
+    for each in waiting:
+        each.wait()
+    assert fairness.costly("later", lambda: 5) == 5
+    assert (fairness._waiting, len(fairness._costly)) == (0, 0)
+
+
+ADDRESSES = st.sampled_from(
+    ["192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:1::1", "10.9.9.9"]
+)
+
+
+@given(st.lists(ADDRESSES | st.integers(0, 20)))
+def test_a_client_never_has_more_than_its_share(steps: list[str | int]) -> None:
+    clients, inside = Clients(3, 8, [network("10.9.0.0/16")]), []
+    for step in steps:
+        if isinstance(step, int):
+            if inside:
+                clients.leave(inside.pop(step % len(inside)))
+            continue
+        counts = Counter(map(client_of, inside))
+        excess = clients.enter(step)
+        if len(inside) >= 8:
+            assert excess is Excess.TOTAL
+        elif counts[client_of(step)] >= 3 and step != "10.9.9.9":
+            assert excess is Excess.SHARE
+        else:
+            assert excess is None
+            inside.append(step)
+        assert clients.total == len(inside)
+    for each in inside:
+        clients.leave(each)
+    assert not clients._counts
+
+
+@given(st.ip_addresses(v=6))
+def test_addresses_of_one_prefix_are_one_client(address: IPv6Address) -> None:
+    assert client_of(str(address)) == client_of(str(IPv6Address(int(address) ^ 1))) or address.ipv4_mapped
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "right"),
+    [
+        ("192.0.2.1:8080", "http://192.0.2.1:8080", True),
+        ("192.0.2.1:8080", None, True),
+        ("192.0.2.1", "http://192.0.2.1:80", True),
+        ("[2001:db8::1]:8080", "http://[2001:DB8::1]:8080", True),
+        ("127.0.0.1:8080", "https://fabric.example", True),  # behind a proxy
+        ("fabric.example", "https://fabric.example", True),
+        ("192.0.2.1:8080", "http://192.0.2.1", False),
+        ("192.0.2.1:8080", "https://192.0.2.1:8080", False),
+        ("192.0.2.1:8080", "null", False),
+        ("192.0.2.1:8080", "file://", False),
+        ("192.0.2.1:8080", "", False),
+        ("192.0.2.1:8080", "http://192.0.2.1:8080@evil.example", False),
+        ("evil.example:8080", "http://evil.example:8080", False),
+        ("evil.example", None, False),
+        ("192.0.2.1.evil.example", "http://192.0.2.1.evil.example", False),
+        (None, None, False),
+        ("[::1", None, False),
+        ("192.0.2.1:x", None, False),
+    ],
+)
+def test_only_pages_of_the_controller_may_open_the_feed(host: str | None, origin: str | None, right: bool) -> None:
+    assert (Origins(["https://fabric.example"]).objection("http", host, origin) is None) is right
