@@ -32,8 +32,8 @@ test: ready ## all tests (root for those marked switch and lab)
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
 
-fuzz: ready ## random and mutated packets through the eBPF programs, against a reference (root): ARGS='--packets 1000000'
-	@$(VENV)/python -m tests.bpf.fuzz $(ARGS)
+fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a controller, packets for the eBPF programs (root): ARGS='rest --seconds 600'
+	@$(VENV)/python -m tests.fuzz $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
 	@$(VENV)/ruff check .

@@ -1,0 +1,1 @@
+"""Garbled input for a running controller: ``make fuzz``."""

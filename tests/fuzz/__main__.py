@@ -1,0 +1,108 @@
+"""``make fuzz``: garbled input for a running controller and for the eBPF programs, until the time is over or something breaks.
+
+A run prints its seed; ``--seed`` repeats the input. The first failure ends it, with what was sent last.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import click
+
+from tests.fuzz.agents import Agents
+from tests.fuzz.lldp import Lldp
+from tests.fuzz.openflow import OpenFlow
+from tests.fuzz.rest import Rest
+from tests.fuzz.target import Target, target
+
+SAY_EVERY_SECONDS = 10.0
+
+
+class Kind(Protocol):
+    """One kind of input."""
+
+    def step(self) -> bytes:
+        """Send something; return what was sent last."""
+
+    def close(self) -> None:
+        """Put back what was changed."""
+
+
+KINDS: dict[str, Callable[[Target, random.Random], Kind]] = {
+    "openflow": OpenFlow,
+    "agents": Agents,
+    "rest": Rest,
+    "lldp": Lldp,
+}
+PROGRAMS = "programs"
+
+
+def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str], None] = click.echo) -> int:
+    """Send one kind of input for a time; return the number of steps.
+
+    Raises
+    ------
+    AssertionError
+        With what was sent last, if the controller did not bear it.
+    """
+    source = KINDS[kind](its, random.Random(f"{seed} {kind}"))
+    steps, last, begin = 0, b"", time.monotonic()
+    before, said = its.memory_mib(), begin
+    try:
+        while time.monotonic() < begin + seconds:
+            last = source.step()
+            steps += 1
+            its.check()
+            if time.monotonic() > said + SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                say(f"{kind}: {steps} steps in {said - begin:.0f} s, memory {its.memory_mib():.0f} MiB")
+        its.check(now=True)
+    except AssertionError as error:
+        raise AssertionError(f"{kind}, seed {seed}, step {steps}: {error}\nsent last: {last.hex()[:4000]}") from error
+    finally:
+        source.close()
+    its.heal()
+    say(f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after")
+    return steps
+
+
+@click.command()
+@click.argument("kinds", nargs=-1, type=click.Choice([*KINDS, PROGRAMS]))
+@click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Time for each kind.")
+@click.option("--seed", type=int, help="Seed of the input; a random one by default.")
+@click.option("--packets", type=click.IntRange(1), default=100_000, show_default=True, help="Packets for the programs.")
+def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int) -> None:
+    """Send garbled input to a running controller, and packets through the eBPF programs (root).
+
+    \b
+    openflow   messages of a switch       agents    messages and frames of agents
+    rest       requests                   lldp      frames at switch ports
+    programs   packets through the eBPF programs, each compared with a reference
+    """
+    seed = random.randrange(1 << 31) if seed is None else seed
+    click.echo(f"seed {seed}")
+    wanted = kinds or (*KINDS, PROGRAMS)
+    try:
+        for kind in wanted:
+            if kind == PROGRAMS:
+                command = [sys.executable, "-m", "tests.bpf.fuzz", f"--packets={packets}", f"--seed={seed}"]
+                subprocess.run(command, check=True)
+                continue
+            with tempfile.TemporaryDirectory() as directory, target(Path(directory) / "fabric") as its:
+                fuzz(its, kind, seed, seconds)
+    except AssertionError as error:
+        click.echo(f"FAILED: {error}", err=True)
+        sys.exit(1)
+    except subprocess.CalledProcessError as error:
+        sys.exit(error.returncode)
+
+
+if __name__ == "__main__":
+    main()

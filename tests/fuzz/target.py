@@ -1,0 +1,118 @@
+"""The controller under test, with real switches and one agent that behaves, and what must stay true of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.client import ClientConnection, connect
+
+from sopa_ryu.channel import protocol
+from tests.contract.running import Running, running
+from tests.helpers.waiting import eventually
+from topologies import Host
+
+CHECK_SECONDS = 1.0
+BAD_SWITCH = "e0_0"
+"""The switch whose messages are garbled. Every other switch must stay connected."""
+
+
+class Broken(AssertionError):
+    """The controller did what garbled input must not cause."""
+
+
+class Target:
+    """A controller, its 20 switches and one agent.
+
+    Parameters
+    ----------
+    fabric : Running
+    agent : ClientConnection
+        The connection of an agent that behaves, of the last host.
+    """
+
+    def __init__(self, fabric: Running, agent: ClientConnection) -> None:
+        self.fabric = fabric
+        self.tree = fabric.tree
+        self._agent = agent
+        self.address = self.tree.ip(last_host(fabric))
+        self.openflow_port = int(fabric.controller.openflow.rpartition(":")[2])
+        self.rest_port = int(fabric.controller.url.rpartition(":")[2])
+        self.token = fabric.agent["Authorization"]
+        self._logged = 0
+        self._next_check = 0.0
+        self._version = 0
+        threading.Thread(target=self._follow, daemon=True).start()
+
+    def _follow(self) -> None:
+        view = None
+        with suppress(ConnectionClosed):
+            for text in self._agent:
+                view = protocol.receive(text, view, self.address) or view
+                if view is not None:
+                    self._agent.send(protocol.ack(view, 0))
+                    self._version = view.version
+
+    def check(self, now: bool = False) -> None:
+        """Check once a second that the controller answers, that no other switch is lost, and that it logged no traceback.
+
+        Raises
+        ------
+        Broken
+        """
+        if time.monotonic() < self._next_check and not now:
+            return
+        self._next_check = time.monotonic() + CHECK_SECONDS
+        try:
+            body = self.fabric.body("/fabric")
+        except OSError as error:
+            raise Broken(f"the controller does not answer: {error}\n{self.fabric.controller.log_tail(40)}") from error
+        if set(body["missing"]) - {BAD_SWITCH}:
+            raise Broken(f"other switches are lost: {body['missing']}\n{self.fabric.controller.log_tail(40)}")
+        self._check_log()
+
+    def _check_log(self) -> None:
+        log = self.fabric.controller.log.read_text(errors="replace")
+        new, self._logged = log[self._logged :], len(log)
+        if (at := new.find("Traceback (most recent call last)")) >= 0:
+            raise Broken(f"the controller logged a traceback:\n{new[max(0, at - 500) : at + 3000]}")
+
+    def heal(self) -> None:
+        """Wait until everything is as at the start; then make a version that the agent has to receive.
+
+        Raises
+        ------
+        AssertionError
+        """
+        self.fabric.controller.wait_connected(self.tree.switch_count)
+        self.fabric.failing()
+        for method in ("PUT", "DELETE"):
+            self.fabric.drain(method, "c0_0")
+        wanted = self.fabric.body("/fabric")["version"]
+        eventually(lambda: self._version, lambda version: version >= wanted)
+        self.check(now=True)
+
+    def memory_mib(self) -> float:
+        """Return the resident memory of the controller in MiB."""
+        lines = Path(f"/proc/{self.fabric.controller.pid}/status").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
+
+
+def last_host(fabric: Running) -> Host:
+    """Return the host whose agent behaves."""
+    return list(fabric.tree.hosts())[-1]
+
+
+@contextmanager
+def target(directory: Path) -> Iterator[Target]:
+    """Run a k=4 fabric with a controller and one agent."""
+    with running(4, directory) as fabric:
+        address = fabric.tree.ip(last_host(fabric))
+        url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"
+        # the answers to pings come from a thread of the library, also while nothing is read
+        with connect(url, additional_headers=fabric.agent, proxy=None, compression=None) as agent:
+            yield Target(fabric, agent)
