@@ -19,6 +19,7 @@ import eventlet
 import eventlet.wsgi
 from eventlet.event import Event
 from websockets.datastructures import Headers
+from websockets.exceptions import InvalidHeader
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
@@ -87,7 +88,10 @@ class Handshake:
     """
 
     def __init__(self, environ: dict[str, Any], max_bytes: int, pace: Pace) -> None:
-        headers = Headers((name, value) for name, value in environ["headers_raw"])
+        try:
+            headers = Headers((name, value) for name, value in environ["headers_raw"])
+        except InvalidHeader as error:  # a control character (RFC 9110, section 5.5)
+            raise HandshakeError(400, str(error)) from error
         # Compression would need memory and processor time for each connection; without it all agents share one frame.
         request = Request(environ["PATH_INFO"], headers, environ["REQUEST_METHOD"], environ["SERVER_PROTOCOL"])
         self._response = ServerProtocol(extensions=None, logger=_LOG).accept(request)
