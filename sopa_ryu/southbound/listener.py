@@ -33,6 +33,8 @@ MAX_HANDSHAKE_BYTES = 1 << 20
 SLICE_SECONDS = 0.002
 """So long a switch is read without a turn for other green threads."""
 SPARE_CONNECTIONS = 32
+PENALTY_SECONDS = 1.0
+"""So long a connection that sent what is not OpenFlow keeps its place in the share: each leaves memory to the collector."""
 BACKLOG = 1024
 
 NO_AUTHORITY = (
@@ -122,6 +124,8 @@ class SwitchServer:
                 "switch at %s sent what is not OpenFlow 1.3: connection closed; check what connects from there: %s: %s"
             )
             self._door.say("malformed", text, peer, type(error).__name__, error)
+            socket.close()
+            eventlet.sleep(PENALTY_SECONDS)
         finally:
             visit.trust()
             socket.close()
