@@ -62,7 +62,7 @@ class ChildProcess(Startable):
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
         self.command = list(command)
         self.log = log
-        self._environment = environment or {}
+        self.environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -82,7 +82,7 @@ class ChildProcess(Startable):
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                env={**os.environ, **self._environment},
+                env={**os.environ, **self.environment},
             )
 
     def stop(self, how: int = signal.SIGTERM) -> int:

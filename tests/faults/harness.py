@@ -21,8 +21,9 @@ from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import digest
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
+from tests.faults import management
 from tests.faults.oracle import Oracle, without
-from tests.faults.plan import Fault, Step
+from tests.faults.plan import ALONE, PASSING, Fault, Step
 from tests.faults.probes import Probes, describe
 from tests.helpers.path_tables import table_in_force
 from topologies import Failures, FatTree, Level
@@ -30,6 +31,7 @@ from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_
 
 SETTLE_SECONDS = 40.0
 OPTIONS = ["--sopa-hold-down=0.2", "--sopa-hold-down-max=1", "--sopa-lldp-interval=1", "--sopa-settle=3"]
+OPTIONS += ["--sopa-rule-check-interval=1"]
 _COOKIE = re.compile(r"cookie=(0x[0-9a-f]+)")
 
 
@@ -84,9 +86,10 @@ class FaultyLab:
     def do(self, step: Step) -> None:
         """Break and heal, one right after the other, then wait until it has settled and check everything."""
         before = self.oracle()
+        version = 0 if self._is_active("controller") or self._is_active("clock") else self._version()
         for fault in step.begin:
             self._begin(fault)
-            if fault.kind != "flap":
+            if fault.kind not in PASSING:
                 self.active.append(fault)
         for fault in step.heal:
             self.active.remove(fault)
@@ -100,6 +103,11 @@ class FaultyLab:
         self._untold = False
         self.settle()
         self.check()
+        if {fault.kind for fault in [*step.begin, *step.heal]} <= ALONE - {"clock"} and version != self._version():
+            raise Wrong(f"version {self._version()} after {step}, which changes nothing: it was {version}")
+
+    def _version(self) -> int:
+        return int(self.client.get("/fabric").json()["version"])
 
     def _begin(self, fault: Fault) -> None:
         lab = self.its.lab
@@ -126,6 +134,23 @@ class FaultyLab:
                 self.its.controller.stop(signal.SIGKILL)
             case "cables":
                 swap_cables(lab, *fault.what.split())
+            case "channels":
+                management.lose_channels(self.its, fault.what.split())
+            case "pause":
+                management.pause_controller(self.its, float(fault.what))
+            case "impostor":
+                management.impersonate(self.tree.dpid(self.tree.switch(fault.what)))
+            case "files":
+                with management.without_files(self.its):
+                    self._check_packets(self.oracle())
+            case "filter":
+                management.remove_filter(self.its, self.tree.host(fault.what))
+            case "rules":
+                management.change_rules(self.its, fault.what)
+            case "clock":
+                self.its.controller.stop(signal.SIGKILL)
+                management.set_clock_back(self.its)
+                self.its.controller.start()
             case other:
                 raise ValueError(f"no fault is called {other}")
 
@@ -154,6 +179,12 @@ class FaultyLab:
                     self.its.controller.change(method, f"/drains/{name}").raise_for_status()
             case "cables":
                 swap_cables(lab, *fault.what.split())
+            case "channels":
+                management.restore_channels(self.its, fault.what.split())
+            case "clock":
+                self.its.controller.stop(signal.SIGKILL)
+                management.set_clock_right(self.its)
+                self.its.controller.start()
 
     def _is_active(self, kind: str) -> bool:
         return any(fault.kind == kind for fault in self.active)
@@ -197,8 +228,11 @@ class FaultyLab:
         if not fabric["settled"]:
             return "the controller has not heard all switches"
         killed = {fault.what for fault in self.active if fault.kind == "switch"}
+        killed |= {name for fault in self.active if fault.kind == "channels" for name in fault.what.split()}
         if set(fabric["missing"]) != killed:
-            return f"missing: {fabric['missing']}, killed: {sorted(killed)}"
+            return f"missing: {fabric['missing']}, without a channel: {sorted(killed)}"
+        if fabric["management"]["fault"] and not killed:
+            return f"management: {fabric['management']['detail']}"
         failures = self.client.get("/failures").json()["failures"]
         if any(failure["held_seconds"] is not None for failure in failures):
             return "something is held down"

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from topologies import FatTree, Level
+from topologies import FatTree, Level, Switch
 
 KINDS = {
     "link": 5,
@@ -18,8 +18,20 @@ KINDS = {
     "agents": 1,
     "controller": 1,
     "cables": 1,
+    "channels": 3,
+    "pause": 1,
+    "impostor": 2,
+    "files": 1,
+    "filter": 1,
+    "rules": 1,
+    "clock": 1,
 }
 """Kinds of faults, with their weights."""
+ALONE = frozenset({"channels", "pause", "impostor", "files", "filter", "rules", "clock"})
+"""Kinds that happen while nothing else is broken: of them, the oracle says that nothing at all may change."""
+PASSING = frozenset({"flap", "pause", "impostor", "files", "filter", "rules"})
+"""Kinds that end by themselves."""
+MAX_PAUSE_SECONDS = 13
 
 MAX_AT_ONCE = 4
 AT_ONCE_SHARE = 0.25
@@ -63,7 +75,8 @@ def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
     begun = 0
     while begun < faults or active:
         step = Step()
-        healing = active and (begun >= faults or len(active) >= MAX_AT_ONCE or draw.random() < 0.4)
+        full = len(active) >= MAX_AT_ONCE or any(fault.kind in ALONE for fault in active)
+        healing = active and (begun >= faults or full or draw.random() < 0.4)
         if healing:
             count = len(active) if draw.random() < 0.1 else 1
             for _ in range(count):
@@ -74,9 +87,10 @@ def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
                 fault = _draw(tree, draw)
                 if fault not in active and fault not in step.begin and _fits(fault, [*active, *step.begin]):
                     step.begin.append(fault)
+                    if fault.kind in ALONE:
+                        break
             begun += len(step.begin)
-            # a flap ends by itself
-            active += [fault for fault in step.begin if fault.kind != "flap"]
+            active += [fault for fault in step.begin if fault.kind not in PASSING]
         yield step
 
 
@@ -95,6 +109,14 @@ def _draw(tree: FatTree, draw: random.Random) -> Fault:
         return Fault(kind, tree.name(draw.choice(list(tree.switches()))))
     if kind == "drain":
         return Fault(kind, draw.choice([link, tree.name(draw.choice(list(tree.switches())))]))
+    if kind in ("impostor", "rules"):
+        return Fault(kind, tree.name(draw.choice(list(tree.switches()))))
+    if kind == "filter":
+        return Fault(kind, tree.name(draw.choice(list(tree.hosts()))))
+    if kind == "pause":
+        return Fault(kind, str(draw.randint(1, MAX_PAUSE_SECONDS)))
+    if kind == "channels":
+        return Fault(kind, " ".join(map(tree.name, _group(tree, draw))))
     if kind == "agents":
         return Fault(kind, str(draw.randrange(tree.k)))
     if kind == "cables":
@@ -105,6 +127,21 @@ def _draw(tree: FatTree, draw: random.Random) -> Fault:
     return Fault(kind)
 
 
+def _group(tree: FatTree, draw: random.Random) -> list[Switch]:
+    """Return one switch, a pod's, all core switches, some, or all."""
+    switches = list(tree.switches())
+    pod = draw.randrange(tree.k)
+    return draw.choice(
+        (
+            [draw.choice(switches)],
+            [switch for switch in switches if switch.level is not Level.CORE and switch.pod == pod],
+            list(tree.switches(Level.CORE)),
+            sorted(draw.sample(switches, draw.randint(2, len(switches)))),
+            switches,
+        )
+    )
+
+
 def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
     """Return True if a fault can be distinguished from the others.
 
@@ -113,6 +150,8 @@ def _fits(fault: Fault, others: Sequence[Fault]) -> bool:
     if fault.kind in ("flap", "link") and any(
         other.kind in ("flap", "link") and other.what == fault.what for other in others
     ):
+        return False
+    if others and fault.kind in ALONE:
         return False
     touching = [fault, *others]
     cables = [one for one in touching if one.kind == "cables"]

@@ -1,0 +1,148 @@
+"""Faults of the management network, of the controller's machine, and by people and programs that interfere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from experiments.emulation.sopa_lab import REST_PORT, SopaLab
+from flowrules.model import Table
+from tests.helpers.waiting import eventually
+from topologies import Host
+
+NOWHERE = "tcp:127.0.0.1:9"
+OPENFLOW_PORT = 6653
+HEADER = struct.Struct("!BBHI")
+CONNECTIONS = 40
+IMPOSTOR_SECONDS = 3.0
+CLOCK_SHIFT = -86_400.0
+_PAST = Path(__file__).parents[1] / "helpers" / "past"
+
+
+def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
+    """Point switches to an address at which nothing listens; they keep their entries."""
+    _set_targets(lab, names, NOWHERE)
+
+
+def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
+    """Point switches to the controller again."""
+    _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
+
+
+def _set_targets(lab: SopaLab, names: Iterable[str], target: str) -> None:
+    ovs = lab.lab.ovs
+    rows = [ovs.vsctl("get", "bridge", name, "controller").strip(" []\n") for name in names]
+    # the row stays, so that its other settings do
+    ovs.vsctl(*(word for row in rows for word in ("--", "set", "controller", row, f'target="{target}"')))
+
+
+def pause_controller(lab: SopaLab, seconds: float) -> None:
+    """Stop the controller's process for a time, as a suspended or swapping machine does."""
+    os.kill(lab.controller.pid, signal.SIGSTOP)
+    try:
+        time.sleep(seconds)  # the length of the pause is the fault
+    finally:
+        os.kill(lab.controller.pid, signal.SIGCONT)
+
+
+def impersonate(dpid: int) -> None:
+    """Connect to the controller as a switch whose datapath id is another's, and claim that its port 1 is down."""
+    with (
+        contextlib.suppress(OSError),
+        socket.create_connection(("127.0.0.1", OPENFLOW_PORT), IMPOSTOR_SECONDS) as channel,
+    ):
+        channel.settimeout(IMPOSTOR_SECONDS)
+        channel.sendall(HEADER.pack(4, 0, 8, 1))
+        until = time.monotonic() + IMPOSTOR_SECONDS
+        for kind, xid, body in _messages(channel):
+            if kind == 2:
+                channel.sendall(HEADER.pack(4, 3, 8 + len(body), xid) + body)
+            elif kind == 5:
+                channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
+            elif kind == 18:
+                channel.sendall(
+                    HEADER.pack(4, 19, 16 + 4 * 64, xid) + body[:2] + bytes(6) + b"".join(map(_port, range(1, 5)))
+                )
+                channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + _port(1, down=True))
+            if time.monotonic() > until:
+                return
+
+
+def _messages(channel: socket.socket) -> Iterator[tuple[int, int, bytes]]:
+    data = b""
+    while received := channel.recv(65536):
+        data += received
+        while len(data) >= HEADER.size and len(data) >= (length := HEADER.unpack_from(data)[2]):
+            _, kind, _, xid = HEADER.unpack_from(data)
+            yield kind, xid, data[HEADER.size : length]
+            data = data[length:]
+
+
+def _port(number: int, down: bool = False) -> bytes:
+    """Return an ``ofp_port`` (OpenFlow 1.3.5, section 7.2.1)."""
+    head = struct.pack("!I4x6s2x16sII", number, bytes([2, 0, 0, 0, 0, number]), b"port", 0, 1 if down else 4)
+    return head + struct.pack("!IIIIII", 0, 0, 0, 0, 0, 0)
+
+
+@contextmanager
+def without_files(lab: SopaLab) -> Iterator[None]:
+    """Leave the controller no more open files than it has, with clients that wait for some."""
+    pid = lab.controller.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    used = max(int(name) for name in os.listdir(f"/proc/{pid}/fd")) + 1
+    with ExitStack() as stack:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (used, before[1]))
+        stack.callback(resource.prlimit, pid, resource.RLIMIT_NOFILE, before)
+        for number in range(CONNECTIONS):
+            port = (REST_PORT, OPENFLOW_PORT)[number % 2]
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+        yield
+
+
+def remove_filter(lab: SopaLab, host: Host) -> None:
+    """Delete the queueing discipline to which an agent has attached its program, as a network manager may."""
+    command = [
+        "nsenter",
+        f"--net={lab.lab.netns(host)}",
+        "tc",
+        "qdisc",
+        "delete",
+        "dev",
+        lab.lab.interface(host, 0),
+        "clsact",
+    ]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def change_rules(lab: SopaLab, name: str) -> None:
+    """Have a switch drop everything that goes down, by a command that keeps the entries' cookies; wait until it is mended."""
+    before = _entries(lab, name)
+    lab.lab.ovs.ofctl("mod-flows", name, f"table={Table.DOWN:d},actions=drop")
+    assert _entries(lab, name) != before
+    eventually(lambda: _entries(lab, name), before)
+
+
+def _entries(lab: SopaLab, name: str) -> list[str]:
+    lines = lab.lab.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
+    # what a switch has learned of its hosts comes and goes
+    return sorted(line.strip() for line in lines if "actions=" in line and "hard_timeout" not in line)
+
+
+def set_clock_back(lab: SopaLab) -> None:
+    """Let the controller, when it starts again, believe that it is yesterday."""
+    lab.controller.environment.update(PYTHONPATH=str(_PAST), CLOCK_SHIFT=str(CLOCK_SHIFT))
+
+
+def set_clock_right(lab: SopaLab) -> None:
+    """Let the controller, when it starts again, believe the machine's clock."""
+    for name in ("PYTHONPATH", "CLOCK_SHIFT"):
+        lab.controller.environment.pop(name, None)
