@@ -157,7 +157,7 @@ class Door:
             )
         else:
             self._recovery.cancel()
-        self._recovery = eventlet.spawn_after(RECOVERED_SECONDS, self._say_recovered)
+        self._recovery = eventlet.hubs.get_hub().schedule_call_global(RECOVERED_SECONDS, self._say_recovered)
         eventlet.sleep(RETRY_SECONDS)
 
     def _say_recovered(self) -> None:

@@ -183,7 +183,8 @@ def watched(datapath: Any) -> Iterator[None]:
         LOG.warning(text, datapath.address[0], HANDSHAKE_SECONDS)
         eventlet.greenio.shutdown_safe(datapath.socket)
 
-    timer = eventlet.spawn_after(HANDSHAKE_SECONDS, look)
+    # a timer of the hub: a cancelled green thread would leave a cycle of its traceback and this connection
+    timer = eventlet.hubs.get_hub().schedule_call_global(HANDSHAKE_SECONDS, look)
     try:
         yield
     finally:

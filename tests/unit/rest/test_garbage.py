@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 from websockets.sync.client import connect
 
+import sopa_ryu
 from sopa_ryu.channel import protocol
 from topologies import FatTree
 
@@ -139,3 +141,9 @@ def test_clients_leave_no_objects_in_cycles(server: Server, use: Callable[[Serve
     server.garbage()
     use(server)
     assert sum(server.garbage().values()) < TIMES, "objects by type, of which each request left at least one"
+
+
+def test_no_timeout_is_a_green_thread_that_is_cancelled() -> None:
+    """A cancelled one is a cycle with its traceback, and with what its frames refer to; a timer of the hub is none."""
+    sources = [path for path in Path(sopa_ryu.__file__).parent.rglob("*.py") if "spawn_after" in path.read_text()]
+    assert not sources
