@@ -58,14 +58,16 @@ def mend_openflow() -> None:
     """Replace Ryu's server for OpenFlow, which ends if an accept fails, and waits without limit for a client's handshakes.
 
     Besides, Ryu 4.34 removes the certificate from its settings at the first connection, so that the second switch has none, and
-    logs a traceback for a failed handshake.
+    logs a traceback for a failed handshake. A message whose parts have no length keeps its parsers in a loop.
     """
     from ryu.controller import controller
     from ryu.controller.handler import MAIN_DISPATCHER
 
     from sopa_ryu import options
     from sopa_ryu.runtime.clients import Clients
-    from sopa_ryu.southbound import listener
+    from sopa_ryu.southbound import listener, parsing
+
+    parsing.bound()
 
     class Datapath(controller.Datapath):
         def set_state(self, state: str) -> None:

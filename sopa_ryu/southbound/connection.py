@@ -46,6 +46,7 @@ class Connection:
         self.datapath = datapath
         self._requests: dict[int, Request] = {}
         self._replies: dict[int, list[Any]] = {}
+        self._kinds: dict[int, str] = {}
         self._waiting: dict[int, hub.Queue] = {}
 
     @property
@@ -87,11 +88,18 @@ class Connection:
         """Send a message; waits while the switch takes none. Return False if the connection is gone."""
         encoded = openflow.encode(self.datapath, message)
         if isinstance(message, _REQUESTS):
-            self._requests[self.datapath.set_xid(encoded)] = message
+            xid = self.datapath.set_xid(encoded)
+            self._requests[xid] = message
+            self._kinds[xid] = openflow.reply_kind(encoded)
         return bool(self.datapath.send_msg(encoded))
 
     def received(self, reply: Any) -> tuple[Request, Answer] | None:
-        """Take a reply; return the core's question with its whole answer, or None if it is none or goes on."""
+        """Take a reply; return the core's question with its whole answer, or None if it is none or goes on.
+
+        A reply of another kind than its transaction's request is no answer.
+        """
+        if self._kinds.get(reply.xid) != type(reply).__name__:
+            return None
         queue = self._waiting.get(reply.xid)
         if queue is not None:
             queue.put(reply)
@@ -102,6 +110,7 @@ class Connection:
         if not openflow.is_last(reply):
             return None
         request = self._requests.pop(reply.xid)
+        self._kinds.pop(reply.xid)
         return request, openflow.decode(request, self._replies.pop(reply.xid))
 
     def refused(self, error: Any) -> tuple[Request | None, Refusal]:
@@ -112,6 +121,7 @@ class Connection:
             queue.put(RefusedError(refusal.text))
             return OtherRequest(), refusal
         self._replies.pop(error.xid, None)
+        self._kinds.pop(error.xid, None)
         return self._requests.pop(error.xid, None), refusal
 
     # -- other questions ----------------------------------------------------------------------------------------------
@@ -132,6 +142,7 @@ class Connection:
         xid = self.datapath.set_xid(message)
         answers: hub.Queue = hub.Queue()
         self._waiting[xid] = answers
+        self._kinds[xid] = openflow.reply_kind(message)
         bodies: list[Any] = []
         try:
             if not self.datapath.send_msg(message):
@@ -146,7 +157,7 @@ class Connection:
         except hub.QueueEmpty:
             raise SilentError(f"no answer to {type(message).__name__} in {ANSWER_SECONDS:g} s") from None
         finally:
-            del self._waiting[xid]
+            del self._waiting[xid], self._kinds[xid]
 
     def flow_statistics(self) -> list[Any]:
         """Ask the switch for its flow entries with their counters; raises as `ask` does."""

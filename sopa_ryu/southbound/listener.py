@@ -22,9 +22,6 @@ from sopa_ryu.runtime.clients import Clients
 from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
 
 LOG = logging.getLogger("sopa")
-# Ryu logs each message that it cannot parse with a traceback; the connection's end is one line here.
-for _name in ("ryu.ofproto.ofproto_parser", "ryu.controller.controller"):
-    logging.getLogger(_name).setLevel(logging.CRITICAL)
 
 NAME = "openflow"
 HANDSHAKE_SECONDS = 10.0

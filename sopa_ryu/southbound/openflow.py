@@ -210,6 +210,11 @@ def port_stats_request(datapath: Any) -> Any:
     return PARSER.OFPPortStatsRequest(datapath, 0, OPENFLOW.OFPP_ANY)
 
 
+def reply_kind(request: Any) -> str:
+    """Return the name of the class of the replies to one of Ryu's request messages."""
+    return type(request).__name__.replace("Request", "Reply")
+
+
 def packet_out(datapath: Any, port: int, data: bytes) -> Any:
     """Return the message that has a switch send a frame out of a port."""
     return PARSER.OFPPacketOut(
