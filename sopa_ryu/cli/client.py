@@ -144,7 +144,7 @@ class Controller:
         hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
         if "WRONG_VERSION_NUMBER" in text:
             hint = "The controller does not use TLS there: write http:// instead of https://"
-        if "Server disconnected" in text and urlsplit(self.url).scheme == "http":
+        if ("Server disconnected" in text or "reset by peer" in text) and urlsplit(self.url).scheme == "http":
             hint = "If the controller uses TLS there, write https:// instead of http://"
         return f"no answer from {self.url}: {text}. {hint}"
 

@@ -86,16 +86,26 @@ def test_a_cut_link_shows_at_once_and_its_healing_too(page: Page, fabric: Fabric
     assert page.errors() == []
 
 
-def test_a_lost_switch_takes_its_links_with_it(page: Page, fabric: Fabric) -> None:
-    fabric.ovs.vsctl("del-controller", "c1_0")
+def test_a_switch_without_a_channel_is_missing_and_a_dead_one_takes_its_links_with_it(
+    page: Page, fabric: Fabric
+) -> None:
+    def plug(up: bool) -> None:
+        for pod in range(4):
+            fabric.dummy.set_port(fabric.tree.switch(f"a{pod}_1"), 3, up)
+
+    fabric.ovs.vsctl("set-controller", "c1_0", "tcp:127.0.0.1:9")
     try:
+        eventually(lambda: page.state("c1_0"), "missing")
+        eventually(lambda: page.text("#fact-switches"), "19 of 20")
+        assert page.names(".links [data-state=failed]", "link") == []
+        plug(False)
         eventually(lambda: page.state("c1_0"), "failed")
         links = [f"a{pod}_1-c1_0" for pod in range(4)]
         assert page.names(".links [data-state=failed]", "link") == links
         look_up(page, "a2_1-c1_0")
         assert "Its switch c1_0 is down" in page.text("#chosen p")
-        eventually(lambda: page.text("#fact-switches"), "19 of 20")
     finally:
+        plug(True)
         fabric.ovs.vsctl("set-controller", "c1_0", fabric.controller.openflow)
         fabric.controller.wait_connected(20)
     eventually(lambda: page.state("c1_0"), "ok")
