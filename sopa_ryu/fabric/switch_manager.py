@@ -378,6 +378,7 @@ class SwitchManager:
                 state.known_rules.sent(session.switch, state.failures)
                 return session.install(self.wanted(session.switch), state.version)
             case Phase.IN_FORCE if session.is_to_mend:
+                state.known_rules.sent(session.switch, state.failures)
                 return session.mend(self.wanted(session.switch), state.version)
             case Phase.IN_FORCE if session.version != state.version:
                 messages = session.update(self.wanted(session.switch), state.version)
