@@ -641,7 +641,9 @@ class MemoryFabric:
         for name, reason in self.state.failures.items():
             if reason == Reason.NO_CHANNEL:
                 link = self.tree.link_by_name(name)
-                assert link.lower not in present, f"{name} is excluded although its switch can be given other rules"
+                assert link.lower not in present or self._is_taken(self.switches[link.lower]), (
+                    f"{name} is excluded although its switch can be given other rules"
+                )
         # the rules that a switch had before the controller started are not known
         for switch in (self.switches.keys() & self.run.reports.confirmed) - present - self.unclear:
             device = self.switches[switch]
