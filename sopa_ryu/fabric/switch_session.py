@@ -59,7 +59,7 @@ class Phase(Enum):
 
 
 ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING})
-"""Phases of a switch that is getting its rules, but has not confirmed them. One that backs off has refused them: nothing awaits it."""
+"""Phases of a switch that is getting its rules, but has not confirmed them. One that backs off has refused them."""
 
 
 class SwitchError(Exception):
