@@ -58,8 +58,8 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING})
-"""Phases of a switch that is getting its rules, but has not confirmed them. One that backs off has refused them."""
+ADMITTING = frozenset({Phase.CLAIMING, Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.BACKING_OFF})
+"""Phases of a switch that is to get its rules, but has not confirmed them."""
 
 
 class SwitchError(Exception):

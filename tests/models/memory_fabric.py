@@ -573,7 +573,9 @@ class MemoryFabric:
             assert run.sent == state.view
             assert self.agents == dict.fromkeys(self.agents, state.view)
         assert run.in_force == sorted(run.in_force)
-        assert [version for version in run.begun if version not in run.in_force] == [], "never in force"
+        # a switch whose tables are full is tried again and again: versions made since the last time wait for the next
+        if all(session.phase is not Phase.BACKING_OFF for session in self.core.switches.sessions.values()):
+            assert [version for version in run.begun if version not in run.in_force] == [], "never in force"
         for switch in present - self.unclear:
             self._check_switch(switch)
         for switch in present:
