@@ -22,9 +22,9 @@ KINDS = {
     "pause": 1,
     "impostor": 2,
     "files": 1,
-    "filter": 1,
+    "filter": 2,
     "rules": 1,
-    "clock": 1,
+    "clock": 3,
 }
 """Kinds of faults, with their weights."""
 ALONE = frozenset({"channels", "pause", "impostor", "files", "filter", "rules", "clock"})
