@@ -185,10 +185,10 @@ class Lab(Startable):
         )
         self.net.build()
         self._management_routes()
+        self._make_filters()  # before Open vSwitch sends the first BFD packet, which a counter would have otherwise
         self._say(f"starting {self.tree.switch_count} bridges")
         self.net.start()
         self.shape(interface for switch in self.tree.switches() for interface in self._interfaces(switch))
-        self._make_filters()
         if self.rate_mbit is not None:
             self._make_room()
         if self.bfd:
