@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
 
 from websockets.exceptions import ConnectionClosed
@@ -51,7 +51,8 @@ class AgentController:
             before, failures = self.view, self.view.failures.with_failed(name)
             self.view = View(7, before.version + 1, failures)
             if self._channel is not None:
-                self._channel.send(protocol.delta(before, self.view))
+                with suppress(ConnectionClosed):  # it just has; the agent gets a snapshot when it is back
+                    self._channel.send(protocol.delta(before, self.view))
             return self.view.version
 
     def attend(self, channel: ServerConnection) -> None:
@@ -59,8 +60,8 @@ class AgentController:
         with self._guard:
             self.connections += 1
             self._channel = channel
-            channel.send(protocol.snapshot(self.view, ADDRESS))
         try:
+            channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
                 answer = json.loads(text)
                 if answer["type"] == "ack":
