@@ -78,13 +78,13 @@ class AgentMetrics:
             for part in Part:
                 mended.add_metric([*labels, str(part)], supervisor.mended[part])
             with supervisor.reading:
-                agent, keeper = supervisor.agent, supervisor.keeper
-                in_force.add_metric(labels, keeper is not None and keeper.found.is_set())
+                agent, labeller = supervisor.agent, supervisor.labeller
+                in_force.add_metric(labels, agent is not None and agent.keeper.found.is_set())
                 connected.add_metric(labels, agent is not None and agent.follower.connected)
-                if agent is None or keeper is None:
+                if agent is None or labeller is None:
                     continue
                 for part in Part:
-                    wrong.add_metric([*labels, str(part)], part in keeper.wrong)
+                    wrong.add_metric([*labels, str(part)], part in agent.keeper.wrong)
                 its = agent.follower
                 info.add_metric(
                     labels,
@@ -98,7 +98,7 @@ class AgentMetrics:
                 cut_off.add_metric(labels, its.cut_off)
                 swaps.add_metric(labels, its.swaps)
                 refused.add_metric(labels, its.refused)
-                counted = agent.labeller.counted
+                counted = labeller.counted
                 packets = counted.by_reason()
                 for reason in UNLABELLED:
                     unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])

@@ -86,10 +86,15 @@ class Options:
 
     def channel(self, address: IPv4Address) -> str:
         """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""
-        parts = urlsplit(self.controller)
+        what = f"{self.controller!r} is not a controller URL: write http://ADDRESS:8080"
+        try:
+            parts = urlsplit(self.controller)
+            _ = parts.port  # it is read only when it is asked for
+        except ValueError as error:
+            raise AgentError(f"{what} ({error})") from error
         scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
         if scheme is None or not parts.hostname:
-            raise AgentError(f"{self.controller!r} is not a controller URL: write http://ADDRESS:8080")
+            raise AgentError(what)
         return urlunsplit(
             (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
         )

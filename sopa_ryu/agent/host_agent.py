@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
@@ -16,7 +16,7 @@ from sopa_ryu.agent.follower import Answer, Follower, Load
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
-from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import protocol
 
@@ -25,6 +25,33 @@ LOG = logging.getLogger("sopa.agent")
 OPEN_SECONDS = 10.0
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
+
+
+class Tables(Protocol):
+    """The path tables of a program: `PathTables`."""
+
+    def ready_for(self, table: PathTable) -> bool:
+        """Return True if `swap` will not wait."""
+
+    def swap(self, table: PathTable) -> None:
+        """Put a table in force."""
+
+    def settle(self) -> None:
+        """Make room for the next table."""
+
+
+class LoadedPrograms(Protocol):
+    """What labels, and by what: `Labeller`."""
+
+    @property
+    def tables(self) -> Tables:
+        """Its path tables."""
+
+    def inherits(self) -> bool:
+        """Return True if a killed agent's program labels."""
+
+    def attach(self) -> None:
+        """Attach it."""
 
 
 class HostAgent:
@@ -36,13 +63,13 @@ class HostAgent:
     options : Options
     follower : Follower
         Decides what to do.
-    labeller : Labeller
+    labeller : LoadedPrograms
     keeper : Keeper
         Knows whether what the labeller has loaded is in force.
     """
 
     def __init__(
-        self, interface: Interface, options: Options, follower: Follower, labeller: Labeller, keeper: Keeper
+        self, interface: Interface, options: Options, follower: Follower, labeller: LoadedPrograms, keeper: Keeper
     ) -> None:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper = follower, labeller, keeper

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable
+from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
 from sopa_ryu.agent.host_settings import SettingsError
@@ -17,7 +18,6 @@ from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
 from sopa_ryu.agent.mending import CONTEST, MAX_WAIT_SECONDS, TICK_SECONDS, InterfaceAway, Pace, Part
-from sopa_ryu.agent.place import Place
 from sopa_ryu.agent.threads import in_thread
 
 LOG = logging.getLogger("sopa.agent")
@@ -34,6 +34,23 @@ _EFFECT = {
     Part.REORDERING: "TCP takes reordering for loss sooner",
     Part.MTU: "large packets are unlabelled",
 }
+
+
+class Taken(Protocol):
+    """The interface that was taken: `Place`."""
+
+    ifindex: int
+    address: IPv4Address
+
+    @property
+    def interface(self) -> object:
+        """Its name, for messages."""
+
+    def check(self) -> None:
+        """Raise `InterfaceAway` unless it is still there."""
+
+    def check_address(self) -> None:
+        """Raise `InterfaceAway` unless it has its address."""
 
 
 class Notifications(Protocol):
@@ -76,7 +93,7 @@ class Keeper:
 
     Parameters
     ----------
-    place : Place
+    place : Taken
     programs : Programs
     settings : Settings
     changes : Notifications
@@ -95,7 +112,7 @@ class Keeper:
     """
 
     def __init__(
-        self, place: Place, programs: Programs, settings: Settings, changes: Notifications, mended: Counter[Part]
+        self, place: Taken, programs: Programs, settings: Settings, changes: Notifications, mended: Counter[Part]
     ) -> None:
         self.place = place
         self.mended = mended
@@ -147,14 +164,13 @@ class Keeper:
             due.append(self._paces[Part.PROGRAM].due_at)
         return max(0.0, min(due) - now)
 
-    def _take(self) -> bool:
-        """Note what has changed; return True if there is anything."""
+    def _take(self) -> None:
+        """Note what has changed."""
         change = self._changes.take(self.place.ifindex)
         if change:
             now = asyncio.get_running_loop().time()
             self._unread |= change
             self._settings_due = min(self._settings_due, now + PAUSE_SECONDS)
-        return bool(change)
 
     async def attach(self) -> None:
         """Attach the programs in a killed agent's place; if that is refused, they are not in force, and it is tried again."""

@@ -42,8 +42,8 @@ class Supervisor:
     ----------
     agent : HostAgent or None
         The agent at work; None while the interface is away. Others read it with `reading` locked.
-    keeper : Keeper or None
-        Its keeper.
+    labeller : Labeller or None
+        Its programs, with their counters.
     away : str
         Why the interface is not taken; empty if it is.
     mended : Counter of Part
@@ -55,7 +55,7 @@ class Supervisor:
     def __init__(self, interface: Interface, options: Options) -> None:
         self.interface, self.options = interface, options
         self.agent: HostAgent | None = None
-        self.keeper: Keeper | None = None
+        self.labeller: Labeller | None = None
         self.mended: Counter[Part] = Counter()
         self.reading = threading.Lock()
         self._taken = ExitStack()
@@ -74,14 +74,14 @@ class Supervisor:
         """
         try:
             with ExitStack() as taken:
-                agent, keeper = self._enter(taken)
+                agent, labeller = self._enter(taken)
                 self._taken = taken.pop_all()
         except (InterfaceAway, NetnsError) as away:
             self._note_away(str(away))
             return False
         self._was_taken = True
         with self.reading:
-            self.agent, self.keeper = agent, keeper
+            self.agent, self.labeller = agent, labeller
         if self.away:
             LOG.info("%s: %s is there again, and taken", agent.follower.address, self.interface)
             self.away = ""
@@ -90,7 +90,7 @@ class Supervisor:
     def release(self) -> None:
         """Give back what was taken: settings as they were, and packets unlabelled. May be repeated."""
         with self.reading:
-            self.agent = self.keeper = None
+            self.agent = self.labeller = None
             self._taken.pop_all().close()
 
     async def run(self) -> NoReturn:
@@ -138,7 +138,7 @@ class Supervisor:
                         self.interface, reason)  # fmt: skip
         self.away = reason
 
-    def _enter(self, taken: ExitStack) -> tuple[HostAgent, Keeper]:
+    def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
         its = self.options
         try:
             namespace = Namespace(self.interface.netns)
@@ -174,4 +174,4 @@ class Supervisor:
         follower = Follower(place.address, its.controller, seed=its.seed, policy=its.policy, parameter=its.parameter)
         agent = HostAgent(self.interface, its, follower, labeller, keeper)
         agent.start()
-        return agent, keeper
+        return agent, labeller

@@ -183,8 +183,10 @@ class MemorySettings:
 
     def __init__(self, interface: MemoryInterface) -> None:
         self._interface = interface
+        self.reads = 0
 
     def changed(self) -> dict[Part, str]:
+        self.reads += 1
         return dict(self._interface.wrong)
 
     def mend(self) -> None:

@@ -80,13 +80,13 @@ class AgentMachine(RuleBasedStateMachine):
         self.labeller = MemoryLabeller(self.interface)
         follower = Follower(ADDRESS, OPTIONS.controller, seed=OPTIONS.seed)
         keeper = Keeper(
-            MemoryPlace(self.interface, ADDRESS),  # type: ignore[arg-type]
+            MemoryPlace(self.interface, ADDRESS),
             self.labeller,
             MemorySettings(self.interface),
             MemoryChanges(self.interface),
             Counter(),
         )
-        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller, keeper)  # type: ignore[arg-type]
+        self.agent = HostAgent(Interface("host0"), OPTIONS, follower, self.labeller, keeper)
         self.agent.start()
         self.task = self.loop.create_task(self.agent.run())
 
