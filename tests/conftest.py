@@ -25,6 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--labs", choices=("first", "never"), help="with --share: run the labs' tests first, or leave them all"
     )
+    parser.getgroup("hypothesis").addoption(
+        "--examples", type=int, metavar="N", help="how many sequences of events test_coordinator_states.py tries"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -86,7 +86,7 @@ class Run:
     heard : set of Switch
         Those that have connected to it so.
     taken : set of Channel
-        Those over which it was told that another controller is the master.
+        Those over which a switch has answered that another controller is the master, or of which it must be presumed.
     asked : dict of RoleRequest to float
         When the role was asked for.
     begun, in_force : list of int
@@ -130,7 +130,8 @@ class MemoryFabric:
         Two hosts with agents that answer immediately, and what they have in force.
     drained : set of str
     unclear : set of Switch
-        Switches that another controller has claimed, or whose tables are limited: what the controller says of them is not checked.
+        Switches that another controller has claimed or seems to have claimed, or whose tables are limited: what the controller
+        says of them is not checked.
     """
 
     def __init__(
@@ -444,6 +445,8 @@ class MemoryFabric:
                 reports.is_empty(switch)
             if session.phase in _WITH_RULES and switch in self.state.connected:
                 reports.confirms(switch)
+            if session.phase is Phase.TAKEN and session.connection not in self.run.taken:
+                self._check_presumed(session)
         for switch in reports.present - self.state.evidence.heard:
             reports.loses(switch, self.now)
         if self.state.settled and reports.present:
@@ -515,6 +518,22 @@ class MemoryFabric:
                     self.core.acknowledged(version, self.now)
                 case _:
                     raise AssertionError(f"agents that answer have led to {effect}")
+
+    def _check_presumed(self, session: SwitchSession) -> None:
+        """Check that a switch is left to another controller without being claimed only for good reason.
+
+        It knows a generation id that is ahead, and another switch has another master (docs/architecture.md, section 10).
+        """
+        channel = session.connection
+        assert isinstance(channel, Channel)
+        theirs = channel.switch.generation or 0
+        assert self.core.switches.generation.is_behind(theirs), (
+            f"{session.name} is given up, but knows no later controller"
+        )
+        others = {other for other in [*self._channels.values(), *self._lost] if other.dpid != channel.dpid}
+        assert others & self.run.taken, f"{session.name} is given up, but no other switch has another master"
+        self.run.taken.add(channel)
+        self.unclear.add(session.switch)
 
     def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
         channel = session.connection

@@ -252,11 +252,14 @@ class MemorySwitch:
                 if channel.role is not Role.SLAVE:
                     channel.outbox.append(ProbeHeard(port, probe))
 
-    def learn(self, port: int) -> None:
-        """Learn the Ethernet address of the host at a port, as the entry for ARP requests does."""
+    def learn(self, port: int) -> bool:
+        """Learn the Ethernet address of the host at a port, if there is an entry for ARP requests that does; tell whether."""
+        if all(entry.flow is None or entry.flow.table is not Table.LEARN for entry in self.entries.values()):
+            return False
         match: tuple[Field, ...] = (("metadata", (port, 0xFFFF)),)
         learned = Installed(Table.DELIVER, LEARNED_PRIORITY, LEARNED_COOKIE, match)
         self.entries[_place(learned)] = Entry(learned, None)
+        return True
 
     # -- messages -----------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the controller was told of ports and channels, in order, and what must follow of switches without a channel.
+"""What switches have reported of ports and channels, in order, and what must follow of switches without a channel.
 
 It is written from the rules in docs/architecture.md, section 9, and knows nothing of `sopa_ryu.fabric.evidence`.
 """
@@ -16,9 +16,8 @@ SHORTLY_BEFORE = 15.0
 
 
 class Report(NamedTuple):
-    """A port's state as a switch reported it: when, as how many-th report of all, and since when the port is in trouble."""
+    """A port's state as a switch reported it, and since when the port is in trouble."""
 
-    number: int
     trouble: Reason | None
     since: float
 
@@ -28,8 +27,8 @@ class Reports:
 
     Attributes
     ----------
-    lost : dict of Switch to (int, float)
-        The number of reports and the time when the channel of a switch was noticed as lost.
+    lost : dict of Switch to float
+        When the loss of a switch's channel was noticed.
     present : set of Switch
         Those with a channel, as far as the controller has noticed.
     confirmed : set of Switch
@@ -40,21 +39,26 @@ class Reports:
     """
 
     def __init__(self, tree: FatTree) -> None:
-        self.lost: dict[Switch, tuple[int, float]] = {}
+        self.lost: dict[Switch, float] = {}
         self.present: set[Switch] = set()
         self.confirmed: set[Switch] = set()
         self.stays_out: dict[Switch, Reason] = {}
         self.operating = False
         self._tree = tree
-        self._number = 0
         self._last: dict[End, Report] = {}
 
     def port(self, end: End, trouble: Reason | None, now: float) -> None:
-        """A switch reports a port."""
-        self._number += 1
+        """Note what a switch reports of a port.
+
+        If the link carries packets, a report against it by a switch that has lost its channel since counts no longer: the same
+        trouble reported again by that switch is a new one.
+        """
         before = self._last.get(end)
         goes_on = before is not None and before.trouble is not None
-        self._last[end] = Report(self._number, trouble, before.since if before and goes_on else now)
+        self._last[end] = Report(trouble, before.since if before and goes_on else now)
+        far = self._tree.neighbour(*end)
+        if trouble is None and isinstance(far, Switch) and far not in self.present:
+            self._last.pop((far, self._tree.port(far, end[0])), None)
 
     def connects(self, switch: Switch, ports: dict[int, Reason | None], now: float) -> None:
         """A switch connects and describes its ports."""
@@ -65,7 +69,7 @@ class Reports:
     def loses(self, switch: Switch, now: float) -> None:
         """The loss of a switch's channel is noticed."""
         self.present.discard(switch)
-        self.lost[switch] = self._number, now
+        self.lost[switch] = now
 
     def confirms(self, switch: Switch) -> None:
         """A switch has confirmed its rules."""
@@ -80,15 +84,7 @@ class Reports:
     def trouble(self, end: End) -> Reason | None:
         """Return what is wrong with an end of a link as far as is known."""
         report = self._last.get(end)
-        if report is None or report.trouble is None:
-            return None
-        switch, port = end
-        far = self._tree.neighbour(switch, port)
-        if switch not in self.present and isinstance(far, Switch):
-            other = self._last.get((far, self._tree.port(far, switch)))
-            if other is not None and other.trouble is None and other.number > self.lost[switch][0]:
-                return None  # the other end has seen it carry packets since
-        return report.trouble
+        return report.trouble if report is not None else None
 
     def conclude(self, judge: bool) -> None:
         """Note which switches without a channel must be excluded from now on; unless ``judge``, none is found dead."""
@@ -108,7 +104,7 @@ class Reports:
         ]
         seen = [self._last[far] for _, far in links if far[0] in self.present]
         unseen = [own for own, far in links if far[0] not in self.present]
-        _, lost_at = self.lost.get(switch, (0, float("-inf")))
+        lost_at = self.lost.get(switch, float("-inf"))
         if switch.level is Level.EDGE and not all(
             self.trouble(own) or self.trouble(far) for own, far in links if own in unseen
         ):

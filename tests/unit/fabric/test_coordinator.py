@@ -407,6 +407,30 @@ def test_a_later_master_of_several_switches_keeps_one_that_connects(fabric: Memo
     assert switch in fabric.state.connected
 
 
+@pytest.mark.parametrize("stays", [True, False])
+def test_a_later_generation_is_presumed_another_masters_while_a_switch_has_one(
+    fabric: MemoryFabric, stays: bool
+) -> None:
+    switch, other = fabric.tree.switch("a0_0"), fabric.tree.switch("c1_1")
+    fabric.disconnect(switch)
+    fabric.switches[switch].generation = fabric.epoch + 10**9  # of this controller, before its clock was set back
+    master = fabric.take(other)
+    if not stays:
+        master.close()
+    fabric.connect(switch)
+    fabric.rest()
+    assert fabric.session(switch).phase is Phase.TAKEN
+    assert fabric.state.rejected[fabric.tree.dpid(switch)] == f"a0_0: {ANOTHER_MASTER}"
+    assert not fabric.state.failures  # it forwards
+    fabric.restart_switch(other)
+    fabric.connect(other)
+    fabric.rest()
+    fabric.disconnect(switch)
+    fabric.connect(switch)
+    fabric.rest()
+    assert fabric.state.connected == fabric.switches.keys()
+
+
 def test_a_generation_ahead_without_another_master_is_continued(fabric: MemoryFabric) -> None:
     switch = fabric.tree.switch("a0_0")
     fabric.disconnect(switch)

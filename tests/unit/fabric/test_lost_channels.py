@@ -133,6 +133,25 @@ def test_a_link_that_was_cut_long_before_says_nothing_of_its_switch(fabric: Memo
     assert not drops(fabric)
 
 
+@pytest.mark.parametrize(("names", "excluded"), [(("a0_0", "e0_0"), False), (("e0_0", "a0_0"), True)])
+def test_a_link_reported_as_cut_again_after_it_carried_packets_is_cut_anew(
+    names: tuple[str, str], excluded: bool
+) -> None:
+    fabric = MemoryFabric(2)
+    fabric.connect_all()
+    fabric.advance(1)
+    fabric.switches[fabric.tree.switch("a0_0")].set_port(1, Reason.DOWN)
+    fabric.settle()
+    lose(fabric, *names)
+    fabric.advance(60)
+    for name in names:
+        fabric.connect(fabric.tree.switch(name))
+    fabric.settle()
+    lose(fabric, "e0_0")  # its own end of its only link was up throughout
+    fabric.rest()
+    assert dict(fabric.state.failures) == ({"e0_0": Reason.DOWN} if excluded else {"e0_0-a0_0": Reason.DOWN})
+
+
 def test_an_edge_switch_is_not_given_up_while_a_link_of_it_may_carry(fabric: MemoryFabric) -> None:
     lose(fabric, "a0_1", "e0_0")
     cut(fabric, "e0_0-a0_0", Reason.SILENT)
@@ -190,6 +209,15 @@ def test_a_label_that_old_rules_ignore_is_not_offered(
     fabric.connect(fabric.tree.switch(switch))
     fabric.rest()
     assert not fabric.state.failures
+
+
+def test_a_switch_lost_before_it_has_its_rules_back_learns_nothing(fabric: MemoryFabric) -> None:
+    switch = fabric.tree.switch("e0_0")
+    fabric.restart_switch(switch)
+    fabric.connect(switch)
+    fabric.disconnect(switch)
+    assert not fabric.switches[switch].learn(1)
+    fabric.rest()
 
 
 def test_a_switch_lost_in_the_middle_of_an_update_may_have_either_rules(fabric: MemoryFabric) -> None:
