@@ -16,6 +16,7 @@ from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.contest import Contests
 from sopa_ryu.fabric.generation import Generation
+from sopa_ryu.fabric.installation import Sent
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -38,7 +39,6 @@ from sopa_ryu.fabric.switch_session import (
     ANOTHER_MASTER,
     AnotherMasterError,
     Phase,
-    Sent,
     SwitchError,
     SwitchSession,
 )

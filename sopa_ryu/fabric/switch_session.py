@@ -12,22 +12,18 @@ A connected switch goes down this list; after a refusal or a silence it backs of
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from flowrules.model import SwitchRules
-from sopa_ryu.fabric import rule_changes
+from sopa_ryu.fabric.installation import Installation, Sent
 from sopa_ryu.fabric.messages import (
-    AddFlow,
     Answer,
     BarrierRequest,
     Connection,
-    DeleteFlow,
     EchoRequest,
     FlowsRequest,
     GenerationRequest,
     GroupsRequest,
-    Installed,
     InstalledState,
     Message,
     Modification,
@@ -82,25 +78,6 @@ class AnotherMasterError(SwitchError):
     """Another controller is the switch's master."""
 
 
-@dataclass
-class Sent:
-    """What a switch was sent, and refused, since the controller started, over all its connections.
-
-    Attributes
-    ----------
-    flow_mods, group_mods : int
-    errors : Counter of str
-        Its error messages by type.
-    mended : int
-        Entries and groups that somebody else had changed, and that were put right.
-    """
-
-    flow_mods: int = 0
-    group_mods: int = 0
-    errors: Counter[str] = field(default_factory=Counter)
-    mended: int = 0
-
-
 class SwitchSession:
     """A connected switch.
 
@@ -111,19 +88,12 @@ class SwitchSession:
         Which switch of the fabric it is.
     name : str
     sent : Sent
-        Goes on counting from there.
     now : float
         Monotonic seconds.
 
     Attributes
     ----------
     phase : Phase
-    rules : SwitchRules or None
-        The rules that it has confirmed by a barrier; None while that is not known.
-    version : int
-        The fabric's version of these rules; 0 before the first.
-    changed : Counter
-        The modifications that were sent last, by type.
     deadline : float or None
         When an answer is overdue or a retry is due.
     probes : set of int
@@ -139,10 +109,6 @@ class SwitchSession:
         self.sent = sent
         self.connected_at = now
         self.phase = Phase.CLAIMING
-        self.rules: SwitchRules | None = None
-        self.version = 0
-        self.messages_sent = 0
-        self.changed: Counter[type] = Counter()
         self.deadline: float | None = None
         self.probes: set[int] = set()
         self.generation: int | None = None
@@ -151,10 +117,7 @@ class SwitchSession:
         self._echo_due = False
         self._awaited: dict[Request, bool] = {}
         self._errors: set[str] = set()
-        self._flows: list[Installed] = []
-        self._groups: dict[int, tuple[int, ...]] = {}
-        self._target: tuple[SwitchRules, int] | None = None
-        self._to_mend: tuple[SwitchRules, InstalledState] | None = None
+        self._installation = Installation(sent)
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._check_role = False
 
@@ -213,18 +176,17 @@ class SwitchSession:
 
     def install(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the entries that were read to the wanted rules; a barrier comes last."""
-        found = InstalledState(self._flows, self._groups)
-        return self._carry_out(rule_changes.reconcile(wanted, found, version), wanted, version)
+        return self._confirmed_by_barrier(self._installation.begin(wanted, version))
 
     def update(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the confirmed rules to the wanted ones; nothing if they are the same."""
         if self.rules is None:
             raise ValueError(f"{self.name} has no confirmed rules: they have to be read first")
         if self.rules == wanted:
-            self.version = version
+            self._installation.version = version
             return []
         self.phase = Phase.UPDATING
-        return self._carry_out(rule_changes.difference(self.rules, wanted, version), wanted, version)
+        return self._confirmed_by_barrier(self._installation.change(self.rules, wanted, version))
 
     def compare(self, found: InstalledState) -> int:
         """Take what was read of a switch whose rules are in force; return how many entries and groups differ from them.
@@ -233,33 +195,16 @@ class SwitchSession:
         """
         if self.phase is not Phase.IN_FORCE or self.rules is None:
             return 0
-        wrong = rule_changes.reconcile(self.rules, found, self.version)
-        self._to_mend = (self.rules, found) if wrong else None
-        self.sent.mended += len(wrong)
-        return len(wrong)
-
-    @property
-    def is_to_mend(self) -> bool:
-        """Whether the switch differs from the rules that it had confirmed, and has not been sent others since."""
-        return self._to_mend is not None and self._to_mend[0] is self.rules
+        return self._installation.compare(self.rules, found)
 
     def mend(self, wanted: SwitchRules, version: int) -> list[Message]:
         """Return what leads from the entries that differ to the wanted rules; a barrier comes last."""
-        if self._to_mend is None:
-            raise ValueError(f"{self.name} does not differ from its rules")
-        (_, found), self._to_mend = self._to_mend, None
+        changed = self._installation.mend(wanted, version)
         self.phase = Phase.UPDATING
-        return self._carry_out(rule_changes.reconcile(wanted, found, version), wanted, version)
+        return self._confirmed_by_barrier(changed)
 
-    def _carry_out(self, changed: list[Modification], wanted: SwitchRules, version: int) -> list[Message]:
+    def _confirmed_by_barrier(self, changed: list[Modification]) -> list[Message]:
         self._errors.clear()
-        self.rules = None  # until the barrier, the switch's state is not known
-        self._target = wanted, version
-        self.changed = Counter(map(type, changed))
-        flow_mods = self.changed[AddFlow] + self.changed[DeleteFlow]
-        self.messages_sent += len(changed)
-        self.sent.flow_mods += flow_mods
-        self.sent.group_mods += len(changed) - flow_mods
         return [*changed, *self._ask(BarrierRequest())]
 
     def _ask(self, request: Request) -> list[Message]:
@@ -297,9 +242,9 @@ class SwitchSession:
             case GenerationRequest():
                 self.generation, self.knows_generation = answer, True
             case FlowsRequest():
-                self._flows = answer
+                self._installation.flows = answer
             case GroupsRequest():
-                self._groups = answer
+                self._installation.groups = answer
             case BarrierRequest():
                 self._confirm()
         if self.phase is Phase.READING and isinstance(request, FlowsRequest | GroupsRequest) and not self._awaited:
@@ -309,9 +254,7 @@ class SwitchSession:
     def _confirm(self) -> None:
         if self._errors:
             raise RefusedError("; ".join(sorted(self._errors)))
-        if self._target is not None:
-            self.rules, self.version = self._target
-        self._flows, self._groups = [], {}
+        self._installation.confirm()
         self._retry_seconds = FIRST_RETRY_SECONDS
 
     def refused(self, request: Request | None, refusal: Refusal) -> None:
@@ -335,6 +278,33 @@ class SwitchSession:
                 raise AnotherMasterError(ANOTHER_MASTER)
             raise RefusedError(refusal.text)
 
+    # -- its rules ----------------------------------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> SwitchRules | None:
+        """The rules that the switch has confirmed by a barrier; None while that is not known."""
+        return self._installation.rules
+
+    @property
+    def version(self) -> int:
+        """The fabric's version of these rules; 0 before the first."""
+        return self._installation.version
+
+    @property
+    def changed(self) -> Counter[type]:
+        """The modifications that were sent last, by type."""
+        return self._installation.changed
+
+    @property
+    def messages_sent(self) -> int:
+        """How many modifications were sent over this connection."""
+        return self._installation.messages_sent
+
+    @property
+    def is_to_mend(self) -> bool:
+        """Whether the switch differs from the rules that it had confirmed, and has not been sent others since."""
+        return self._installation.is_to_mend
+
     @property
     def has_no_rules(self) -> bool:
         """Whether the entries that were read are none of a SOPA controller's: the switch has restarted, or was emptied."""
@@ -343,7 +313,7 @@ class SwitchSession:
     @property
     def may_have_foreign_state(self) -> bool:
         """Whether the entries that were read are of an earlier SOPA controller: it may have known of failures."""
-        return any(map(rule_changes.is_ours, self._flows))
+        return self._installation.is_of_sopa
 
     def expire(self) -> None:
         """The deadline has passed: retry, or give up an answer.
@@ -381,7 +351,7 @@ class SwitchSession:
 
     def _forget(self) -> None:
         self._awaited.clear()
-        self.rules = self.deadline = None
+        self._installation.rules = self.deadline = None
         self.generation, self.knows_generation = None, False
         self.probes = set()
 

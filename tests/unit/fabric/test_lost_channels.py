@@ -9,7 +9,8 @@ import pytest
 from flowrules.model import Table
 from sopa_ryu.fabric.contest import ALIVE_SECONDS
 from sopa_ryu.fabric.management import GRACE_SECONDS
-from tests.models.memory_fabric import HOLD_SECONDS, MemoryFabric
+from tests.models.memory_fabric import MemoryFabric
+from tests.models.simulated_fabric import HOLD_SECONDS
 from topologies import FatTree, Level, Switch
 from topologies.failures import Reason
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowrules.model import Flow, Output, SwitchRules, Table
+from sopa_ryu.fabric.installation import Sent
 from sopa_ryu.fabric.messages import (
     AddFlow,
     Answer,
@@ -24,7 +25,6 @@ from sopa_ryu.fabric.switch_session import (
     AnotherMasterError,
     Phase,
     RefusedError,
-    Sent,
     SilentError,
     SwitchSession,
 )

@@ -1,0 +1,357 @@
+"""A controller's core with switches in memory, on a virtual clock: what `sopa_ryu.app` does around it, one step at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
+from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.messages import InstalledState, Message, RoleRequest
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_manager import Effects
+from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.view import View
+from tests.models.cabled_switches import CabledSwitches
+from tests.models.memory_switch import (
+    Answered,
+    Channel,
+    Event,
+    MemorySwitch,
+    PortChanged,
+    ProbeHeard,
+    Refused,
+    Role,
+)
+from topologies import Host, Switch
+from topologies.failures import Reason
+
+Step = Callable[[], None]
+
+START = 1000.0
+SETTLE_SECONDS = 10.0
+PROBE_SECONDS = 10.0
+HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 8.0
+MAX_TICKS_AT_ONCE = 1000
+MAX_ROUNDS = 10_000
+
+
+class SimulatedFabric(CabledSwitches):
+    """The switches of a fat-tree, and a controller.
+
+    Parameters
+    ----------
+    k : int
+    settle_seconds, probe_seconds : float
+    no_label : collection of Host
+
+    Attributes
+    ----------
+    now : float
+        Monotonic seconds.
+    core : Coordinator
+    agents : dict of Host to View or None
+        Two hosts with agents that answer immediately, and what they have in force.
+    drained : set of str
+    """
+
+    def __init__(
+        self,
+        k: int = 4,
+        settle_seconds: float = SETTLE_SECONDS,
+        probe_seconds: float = PROBE_SECONDS,
+        no_label: Collection[Host] = (),
+    ) -> None:
+        super().__init__(k)
+        self.now = START
+        self.drained: set[str] = set()
+        first, *_, last = self.tree.hosts()
+        self.agents: dict[Host, View | None] = {first: None, last: None}
+        self.epoch = 0
+        self._settings = settle_seconds, probe_seconds, no_label
+        self._channels: dict[Switch, Channel] = {}
+        self._strangers: list[Channel] = []
+        self._lost: list[Channel] = []
+        self._impostors: list[Channel] = []
+        self._writing: dict[SwitchSession, deque[Message]] = {}
+        self._again: set[SwitchSession] = set()
+        self._start()
+
+    def _start(self) -> None:
+        settle, probes, no_label = self._settings
+        self.epoch += 1000
+        state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
+        state.drain(self.drained, self.now)
+        self.core = Coordinator(state, settle, probes, no_label)
+        self.notifier = Notifier(self.tree, lambda: state.view if state.settled else None)
+        for host in self.agents:
+            address = str(self.tree.ip(host))
+            self._carry_out_for_agents(self.notifier.connected(host, address, None, None, self.now)[1])
+        self._writing.clear()
+        self._again.clear()
+
+    @property
+    def state(self) -> FabricState:
+        return self.core.state
+
+    def session(self, switch: Switch) -> SwitchSession:
+        return self.core.switches.sessions[switch]
+
+    # -- what happens to the controller -------------------------------------------------------------------------------
+
+    def restart_controller(self) -> None:
+        """Kill the controller and start it again: switches keep their entries and have to connect again."""
+        for channel in [*self._channels.values(), *self._strangers, *self._impostors]:
+            if channel.is_open:
+                channel.close()
+        self._channels.clear()
+        self._strangers.clear()
+        self._impostors.clear()
+        self._lost.clear()
+        self._start()
+
+    def drain(self, name: str, drained: bool = True) -> None:
+        """Drain or restore a link or switch."""
+        (self.drained.add if drained else self.drained.discard)(name)
+        self.observe(self.core.drained, self.drained)
+
+    def read_rules(self, switch: Switch) -> InstalledState:
+        """Return what is installed in a switch, as `RuleChecker` reads it."""
+        return installed(self.switches[switch])
+
+    def check_rules(self, switch: Switch, found: InstalledState | None = None) -> None:
+        """Hand the core what is installed in a switch, or was when it was read."""
+        session = self.session(switch)
+        self._carry_out(self.core.installed(session, found or self.read_rules(switch), self.now))
+
+    def advance(self, seconds: float, deliver: bool = True) -> None:
+        """Let time pass; unless ``deliver``, nothing is written, processed or received meanwhile."""
+        end, ticks = self.now + seconds, 0
+        while self.core.next_tick <= end:
+            ticks = ticks + 1 if self.core.next_tick <= self.now else 0
+            assert ticks < MAX_TICKS_AT_ONCE, "the controller's clock does not go on"
+            self.now = max(self.now, self.core.next_tick)
+            self.observe(self.core.tick)
+            if deliver:
+                self.settle()
+        self.now = end
+
+    # -- what happens to the switches ---------------------------------------------------------------------------------
+
+    def channel(self, switch: Switch) -> Channel | None:
+        """Return the connection of a switch to the controller, if there is one."""
+        return self._channels.get(switch)
+
+    def connect(self, switch: Switch) -> Channel:
+        """Have a switch connect; a former connection breaks, which the controller notices later (`notice_lost`)."""
+        former = self._channels.get(switch)
+        if former is not None:
+            self._break(former)
+        channel = self._channels[switch] = self.switches[switch].connect()
+        self._look_at(channel)
+        self.observe(self.core.switch_connected, channel)
+        return channel
+
+    def connect_impostor(self, switch: Switch) -> Channel:
+        """Have a device connect with the datapath id of a switch, and planned ports of which all are down."""
+        ports = dict.fromkeys(self.tree.ports(switch), Reason.DOWN)
+        channel = MemorySwitch(self.tree.dpid(switch), ports).connect("192.0.2.66")
+        self._impostors.append(channel)
+        self.observe(self.core.switch_connected, channel)
+        return channel
+
+    def stand_still(self, seconds: float, lost: Collection[Switch] = ()) -> None:
+        """Stop the controller for a while and let it go on: some switches have closed their connections meanwhile."""
+        for switch in lost:
+            if switch in self._channels:
+                self._break(self._channels.pop(switch))
+        self.observe(self.core.paused, seconds)
+        self.notice_lost()
+
+    def connect_all(self) -> None:
+        """Have all switches connect that are not connected, and let everything happen that follows immediately."""
+        for switch in self.switches:
+            if switch not in self._channels:
+                self.connect(switch)
+        self.settle()
+
+    def connect_stranger(self, dpid: int) -> MemorySwitch:
+        """Have a switch connect that is none of the fabric."""
+        stranger = MemorySwitch(dpid, dict.fromkeys(self.tree.ports(next(self.tree.switches()))))
+        channel = stranger.connect()
+        self._strangers.append(channel)
+        self.observe(self.core.switch_connected, channel)
+        return stranger
+
+    def disconnect(self, switch: Switch) -> None:
+        """Break the connection of a switch, and have the controller notice."""
+        self._break(self._channels.pop(switch))
+        self.notice_lost()
+
+    def restart_switch(self, switch: Switch) -> None:
+        """Restart a switch: it loses its entries and its connection, and does not connect again by itself."""
+        if switch in self._channels:
+            self.disconnect(switch)
+        self.switches[switch].restart()
+
+    def _break(self, channel: Channel) -> None:
+        if channel.is_open:
+            channel.close()
+        self._lost.append(channel)
+
+    def notice_lost(self) -> None:
+        """Have the controller notice all broken connections."""
+        while self._lost:
+            self.observe(self.core.switch_disconnected, self._lost.pop(0))
+
+    def take(self, switch: Switch) -> Channel:
+        """Have another controller, started later than any so far, become the master of a switch."""
+        self.epoch = max(self.epoch, self.switches[switch].generation or 0) + 1000
+        channel = self.switches[switch].connect("192.0.2.99")
+        channel.send(RoleRequest(self.epoch))
+        channel.process()
+        assert channel.role is Role.MASTER
+        return channel
+
+    # -- one step at a time -------------------------------------------------------------------------------------------
+
+    def steps(self) -> list[Step]:
+        """Return what can happen next: a message is written, processed by its switch, or received by the controller."""
+        steps: list[Step] = [partial(self._write, session) for session in self._writing]
+        for channel in [*self._channels.values(), *self._impostors]:
+            if channel.inbox and not channel.holds_messages:
+                steps.append(partial(self._process, channel))
+            if channel.outbox and not channel.holds_answers:
+                steps.append(partial(self._receive, channel))
+        return steps
+
+    def settle(self) -> None:
+        """Let everything happen that can without time passing."""
+        for _ in range(MAX_ROUNDS):
+            for step in (steps := self.steps()):
+                step()
+            if not steps:
+                return
+        raise AssertionError("messages go to and fro without end")
+
+    def interleave(self, choices: Iterable[int]) -> None:
+        """Take one step after another, each chosen by a number."""
+        for choice in choices:
+            steps = self.steps()
+            if not steps:
+                return
+            steps[choice % len(steps)]()
+
+    def _wake(self, session: SwitchSession) -> None:
+        if session in self._writing:
+            self._again.add(session)
+        else:
+            self._writing[session] = deque()
+
+    def _write(self, session: SwitchSession) -> None:
+        """Go on as the green thread of `sopa_ryu.southbound.connection.Writer` does, up to the next message."""
+        pending = self._writing.get(session)
+        if pending is None:
+            return
+        if not pending:
+            messages, effects = self.core.due(session, self.now)
+            self._carry_out(effects)
+            self._check_due(session, messages)
+            pending.extend(messages)
+            if messages:
+                return
+        else:
+            assert isinstance(session.connection, Channel)
+            message = pending.popleft()
+            if session.connection.send(message):
+                self._note_sent(message)
+                if not pending:
+                    self.core.was_sent(session, self.now)
+                return
+        if session in self._again:
+            self._again.discard(session)
+            pending.clear()
+        else:
+            del self._writing[session]
+
+    def _process(self, channel: Channel) -> None:
+        if channel.inbox:
+            channel.process()
+            if channel not in self._impostors:
+                self.spread_probes(channel.switch)
+
+    def _receive(self, channel: Channel) -> None:
+        if not channel.outbox:
+            return
+        event = channel.receive()
+        self._note_received(channel, event)
+        match event:
+            case Answered(request, answer):
+                self.observe(self.core.answered, channel, request, answer)
+            case Refused(request, refusal):
+                self.observe(self.core.refused, channel, request, refusal)
+            case PortChanged(port, trouble, deleted):
+                self.observe(self.core.port_status, channel, port, Reason.DOWN if deleted else trouble)
+            case ProbeHeard(port, probe):
+                self.observe(self.core.probe_heard, channel, port, probe)
+
+    def observe(self, observe: Callable[..., Effects], *what: object) -> None:
+        """Hand an observation to the core, and carry out what follows."""
+        self._carry_out(observe(*what, self.now))
+
+    def _carry_out(self, effects: Effects) -> None:
+        if effects.tell_agents:
+            agents, for_agents = self.notifier.broadcast()
+            self.core.sent_to_agents(agents)
+            self._carry_out_for_agents(for_agents)
+        for session in effects.due:
+            self._wake(session)
+        for connection in effects.close:
+            assert isinstance(connection, Channel)
+            self._close(connection)
+
+    def _close(self, channel: Channel) -> None:
+        """The controller closes a connection, and notices that later."""
+        self._break(channel)
+        if channel in self._impostors:
+            self._impostors.remove(channel)
+        switch = self.tree.switch_by_dpid(channel.dpid)
+        if self._channels.get(switch) is channel:
+            del self._channels[switch]
+
+    def _carry_out_for_agents(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake(session):
+                    while (text := self.notifier.due(session, self.now)) is not None:
+                        view = protocol.receive(text, self.agents[session.host], self.tree.ip(session.host))
+                        self.agents[session.host] = view
+                        answer = protocol.ack(view, 0)
+                        self._carry_out_for_agents(self.notifier.received(session, answer, self.now))
+                case Completed(version):
+                    self.core.acknowledged(version, self.now)
+                case _:
+                    raise AssertionError(f"agents that answer have led to {effect}")
+
+    # -- for those who check what happens -----------------------------------------------------------------------------
+
+    def _look_at(self, channel: Channel) -> None:
+        """Note the ports of a switch over its connection, when it has connected and when they have changed."""
+
+    def _note_sent(self, message: Message) -> None:
+        """Note a message that the controller sends."""
+
+    def _note_received(self, channel: Channel, event: Event) -> None:
+        """Note what a switch has sent, before the core observes it."""
+
+    def _check_due(self, session: SwitchSession, messages: list[Message]) -> None:
+        """Check the messages that are due to a switch."""
+
+
+def installed(device: MemorySwitch) -> InstalledState:
+    """Return what is installed in a switch, as it answers when its entries and groups are read."""
+    groups = {number: tuple(bucket.port for bucket in group.buckets) for number, group in device.groups.items()}
+    return InstalledState([entry.installed for entry in device.entries.values()], groups)
