@@ -25,8 +25,9 @@ from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_manager import Effects
-from sopa_ryu.fabric.switch_session import LostError, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens

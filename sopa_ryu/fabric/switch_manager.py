@@ -33,15 +33,10 @@ from sopa_ryu.fabric.messages import (
     Request,
 )
 from sopa_ryu.fabric.pacer import Pacer
+from sopa_ryu.fabric.phase import ADMITTING, Phase
 from sopa_ryu.fabric.state import Change, FabricState
-from sopa_ryu.fabric.switch_session import (
-    ADMITTING,
-    ANOTHER_MASTER,
-    AnotherMasterError,
-    Phase,
-    SwitchError,
-    SwitchSession,
-)
+from sopa_ryu.fabric.switch_errors import ANOTHER_MASTER, AnotherMasterError, SwitchError
+from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from topologies import Host, Reason, Switch, TopologyError
 

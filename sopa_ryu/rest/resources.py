@@ -10,7 +10,7 @@ from typing import Any
 from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.fabric.drains import StateError
-from sopa_ryu.fabric.switch_session import SwitchError
+from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.runtime import clock, process_stats

@@ -28,8 +28,9 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
+from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.switch_manager import Effects
-from sopa_ryu.fabric.switch_session import Phase, SwitchSession
+from sopa_ryu.fabric.switch_session import SwitchSession
 from tests.models.flow_table import TableSwitch, ipv4_packet
 from tests.models.memory_switch import (
     Answered,

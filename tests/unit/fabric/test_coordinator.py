@@ -17,7 +17,8 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
-from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, Phase
+from sopa_ryu.fabric.phase import Phase
+from sopa_ryu.fabric.switch_errors import ANOTHER_MASTER
 from tests.models.memory_fabric import MemoryFabric, place_of
 from tests.models.memory_switch import Answered
 from topologies.failures import Reason

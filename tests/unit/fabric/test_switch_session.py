@@ -20,14 +20,10 @@ from sopa_ryu.fabric.messages import (
     RoleRequest,
     SendProbe,
 )
+from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.rule_changes import cookie
-from sopa_ryu.fabric.switch_session import (
-    AnotherMasterError,
-    Phase,
-    RefusedError,
-    SilentError,
-    SwitchSession,
-)
+from sopa_ryu.fabric.switch_errors import AnotherMasterError, RefusedError, SilentError
+from sopa_ryu.fabric.switch_session import SwitchSession
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
 

@@ -20,7 +20,7 @@ from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.host_tokens import host_token
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_session import SwitchError
+from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.southbound import rule_audit

@@ -14,7 +14,7 @@ import pytest
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_session import SwitchError
+from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.traffic import PortCounters, Rate, Traffic
 from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
