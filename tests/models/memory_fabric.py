@@ -13,6 +13,7 @@ from flowrules import label
 from flowrules.model import Flow, SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric import rule_changes
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.link_discovery import PATIENCE_ROUNDS
 from sopa_ryu.fabric.messages import (
     AddFlow,
@@ -29,7 +30,6 @@ from sopa_ryu.fabric.messages import (
     SendProbe,
 )
 from sopa_ryu.fabric.phase import Phase
-from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import SwitchSession
 from tests.models.flow_table import TableSwitch, ipv4_packet
 from tests.models.memory_switch import (

@@ -9,10 +9,10 @@ from functools import partial
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
 from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import InstalledState, Message, RoleRequest
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.view import View
 from tests.models.cabled_switches import CabledSwitches
