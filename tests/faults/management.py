@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -31,6 +32,7 @@ IMPOSTOR_SECONDS = 3.0
 CLOCK_SHIFT = -86_400.0
 _LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
 _SHOT, _NEXT_FILTER = 2, 2**32 - 1
+_VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
 _PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
@@ -204,9 +206,10 @@ def change_rules(lab: SopaLab, name: str) -> None:
 
 
 def _entries(lab: SopaLab, name: str) -> list[str]:
+    """Return a switch's entries without the version in their cookies: what is put right has the current one."""
     lines = lab.lab.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
     # what a switch has learned of its hosts comes and goes
-    return sorted(line.strip() for line in lines if "actions=" in line and "hard_timeout" not in line)
+    return sorted(_VERSION.sub("", line.strip()) for line in lines if "actions=" in line and "hard_timeout" not in line)
 
 
 def set_clock_back(lab: SopaLab) -> None:
