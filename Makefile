@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test soak fuzz lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test soak fuzz flood lint bench clean
 
 VENV := .venv/bin
 
@@ -34,6 +34,9 @@ soak: ready ## break and heal the lab many times, everything checked after each 
 
 fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a controller, packets for the eBPF programs (root): ARGS='rest --seconds 600'
 	@$(VENV)/python -m tests.fuzz $(ARGS)
+
+flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
+	@$(VENV)/python -m tests.floods $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
 	@$(VENV)/ruff check .

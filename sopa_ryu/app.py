@@ -22,10 +22,10 @@ from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import LostError, SwitchSession
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
@@ -294,7 +294,7 @@ class SopaController(app_manager.RyuApp):
             raise LostError("it is not connected")
         connection = connection_of(session)
         flows, groups = connection.flow_statistics(), connection.groups()
-        wanted = self.switches.wanted(switch)
+        wanted = self.switches.rollout.wanted(switch)
         return rule_audit.rules(session.name, wanted, self.state.version, session.version, flows, groups)
 
     def switch_sessions(self) -> dict[Switch, tuple[str, int]]:

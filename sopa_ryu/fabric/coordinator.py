@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.link_discovery import LinkDiscovery
 from sopa_ryu.fabric.messages import Answer, Connection, Heard, InstalledState, Message, Refusal, Request
 from sopa_ryu.fabric.state import Change, FabricState
-from sopa_ryu.fabric.switch_manager import Effects, SwitchManager
+from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchSession
 from topologies import Host
 from topologies.failures import Reason
@@ -79,7 +80,7 @@ class Coordinator:
         """A switch reports that a port carries nothing, and why, or with None that it does."""
         session = self.switches.session(connection)
         if session is None:
-            if self.switches.is_rejected(connection):
+            if self.switches.rejections.is_rejected(connection):
                 return self.switch_connected(connection, now)  # its ports may be right now
             return Effects()
         effects = Effects(visible=True)
@@ -183,7 +184,7 @@ class Coordinator:
     @property
     def is_deposed(self) -> bool:
         """Whether another controller is the master of most switches: agents have to follow that one."""
-        return self.switches.is_deposed
+        return self.switches.mastership.is_deposed
 
     @property
     def next_tick(self) -> float:

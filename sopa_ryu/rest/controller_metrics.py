@@ -182,8 +182,14 @@ class ControllerMetrics:
         for kept, count in fleet.contests.decided.items():
             seconds.add_metric([kept], count)
         yield seconds
-        yield _counter("switch_certificates_refused", "Connections with another switch's certificate.", fleet.misnamed)
-        yield _gauge("deposed", "Whether another controller is the master of most switches (0 or 1).", fleet.is_deposed)
+        yield _counter(
+            "switch_certificates_refused", "Connections with another switch's certificate.", fleet.rejections.misnamed
+        )
+        yield _gauge(
+            "deposed",
+            "Whether another controller is the master of most switches (0 or 1).",
+            fleet.mastership.is_deposed,
+        )
         yield _gauge("switches_rejected", "Ignored datapaths: the log and /sopa/v1/fabric have the reason.", ignored)
         up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
         flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)

@@ -18,6 +18,7 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.coordinator import Coordinator
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.link_discovery import PATIENCE_ROUNDS
 from sopa_ryu.fabric.messages import (
@@ -37,7 +38,6 @@ from sopa_ryu.fabric.messages import (
     SendProbe,
 )
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.fabric.switch_manager import Effects
 from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, Phase, SwitchSession
 from sopa_ryu.fabric.view import View
 from tests.models.flow_table import TableSwitch, ipv4_packet

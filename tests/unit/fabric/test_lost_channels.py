@@ -371,11 +371,11 @@ def test_a_newer_connection_that_leaves_changes_nothing(fabric: MemoryFabric) ->
 def test_a_certificate_may_have_to_name_the_switch(names: list[str] | None, accepted: bool) -> None:
     fabric = MemoryFabric()
     manager = fabric.core.switches
-    manager._bind_certificates = True
+    manager.rejections.bind_certificates = True
     switch = Switch(Level.EDGE, 0, 0)
     channel = fabric.switches[switch].connect()
     channel.names = names
     fabric.core.switch_connected(channel, fabric.now)
     assert (switch in manager.sessions) is accepted
-    assert manager.misnamed == (not accepted)
+    assert manager.rejections.misnamed == (not accepted)
     assert accepted or "certificate" in fabric.state.rejected[channel.dpid]

@@ -1,4 +1,4 @@
-"""Clients that send what no client should: ``python -m tests.helpers.floods KIND PORT SECONDS``."""
+"""Clients that send what no client should: ``python -m tests.floods.clients KIND PORT SECONDS``."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ OPENFLOW = {
     "garbage": (HELLO, bytes(range(256)) * 256),
     "connections": (b"", b""),
 }
+KINDS = [f"rest {name}" for name in REST] + [f"openflow {name}" for name in OPENFLOW]
 ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
 CONNECTIONS = 16
 
@@ -81,12 +82,12 @@ def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 
 def main(kind: str, port: int, seconds: float) -> None:
-    """Flood for some seconds."""
+    """Flood for some seconds; the end of the process cuts off what is still being sent."""
     side, _, name = kind.partition(" ")
     first, more = (REST if side == "rest" else OPENFLOW)[name]
     until = time.monotonic() + seconds
     print("flooding", flush=True)
-    threads = [threading.Thread(target=flood, args=(first, more, port, until)) for _ in range(CONNECTIONS)]
+    threads = [threading.Thread(target=flood, args=(first, more, port, until), daemon=True) for _ in range(CONNECTIONS)]
     if name in ONCE:
         threads = []
         with contextlib.ExitStack() as stack:
@@ -100,7 +101,7 @@ def main(kind: str, port: int, seconds: float) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(max(0.0, until - time.monotonic()))
 
 
 if __name__ == "__main__":

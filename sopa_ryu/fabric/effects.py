@@ -1,0 +1,40 @@
+"""What follows from an observation, for the edges to carry out. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.state import Change
+from sopa_ryu.fabric.switch_session import SwitchSession
+
+
+@dataclass
+class Effects:
+    """What follows from an observation.
+
+    Attributes
+    ----------
+    due : dict with SwitchSession as keys
+        Sessions that have messages due.
+    begun : list of SwitchSession
+        Sessions that have begun just now.
+    close : list of Connection
+        Connections to be closed.
+    admitted : list of SwitchSession
+        Switches that have confirmed their rules just now, for the first time over their connection.
+    tell_agents : bool
+        Whether agents have to be sent the fabric's version: it is new, or the first that is known.
+    visible : bool
+        Whether the state that the page shows may have changed.
+    in_force : list of Change
+        Versions whose rules every connected switch has confirmed.
+    """
+
+    due: dict[SwitchSession, None] = field(default_factory=dict)
+    begun: list[SwitchSession] = field(default_factory=list)
+    close: list[Connection] = field(default_factory=list)
+    admitted: list[SwitchSession] = field(default_factory=list)
+    tell_agents: bool = False
+    visible: bool = False
+    in_force: list[Change] = field(default_factory=list)

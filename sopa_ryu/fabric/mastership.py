@@ -1,0 +1,118 @@
+"""Which controller is the master of a switch, this one or another: claims, generation ids and role checks. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from sopa_ryu.fabric.generation import Generation
+from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.pacer import Pacer
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.switch_session import ANOTHER_MASTER, AnotherMasterError, Phase, SwitchSession
+from topologies import Switch
+
+LOG = logging.getLogger("sopa")
+
+ROLE_CHECK_SECONDS = 5.0
+MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_FORCE, Phase.UPDATING})
+"""Phases of a switch whose master this controller is, as far as it knows."""
+
+
+class Mastership:
+    """The switches that are this controller's, and those that are another's.
+
+    Parameters
+    ----------
+    state : FabricState
+    sessions : mapping from Switch to SwitchSession
+        Those of the connected switches, kept by `SwitchManager`.
+    generation : Generation
+        What switches are claimed with.
+
+    Attributes
+    ----------
+    taken : dict from Switch to Connection
+        The connected switches whose master is another controller.
+    """
+
+    def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], generation: Generation) -> None:
+        self.state = state
+        self.generation = generation
+        self.taken: dict[Switch, Connection] = {}
+        self._sessions = sessions
+        self._others_asked: set[Switch] = set()
+        self._role_checks = Pacer[Switch](ROLE_CHECK_SECONDS)
+
+    @property
+    def is_deposed(self) -> bool:
+        """Whether another controller is the master of more switches than this one."""
+        mastered = sum(session.phase in MASTERED for session in self._sessions.values()) if self.taken else 0
+        return len(self.taken) > mastered
+
+    def begin(self, switch: Switch) -> None:
+        """Forget whose a switch was: it has connected anew."""
+        self.taken.pop(switch, None)
+
+    def leave(self, connection: Connection) -> list[Switch]:
+        """Forget a connection that is gone; return the switches that another controller had over it."""
+        gone = [switch for switch, taken in self.taken.items() if taken is connection]
+        for switch in gone:
+            del self.taken[switch]
+        return gone
+
+    def weigh(self, session: SwitchSession) -> list[SwitchSession]:
+        """Compare the generation id that a switch knows with the own one, before the switch is claimed.
+
+        One that is ahead is of a controller that was started later, or of an earlier one whose clock was ahead. In the first case
+        other switches are that controller's, too: they are asked first. In the second the own id continues after it.
+
+        Returns
+        -------
+        list of SwitchSession
+            The switches that are asked first; the claim has to wait for them.
+
+        Raises
+        ------
+        AnotherMasterError
+            If another controller has switches already.
+        """
+        theirs = session.generation
+        if theirs is None or not self.generation.is_behind(theirs):
+            return []
+        if self.taken:
+            raise AnotherMasterError(ANOTHER_MASTER)
+        if self.state.settled and session.switch not in self._others_asked:
+            asked = self.ask_others(session)
+            if asked:
+                self._others_asked.add(session.switch)
+                return asked
+        self._others_asked.discard(session.switch)
+        self.generation.exceed(theirs)
+        LOG.warning(
+            "switch %s knows generation id %d, which is ahead of this controller's: it goes on with %d; check this machine's clock",
+            session.name,
+            theirs,
+            self.generation.number,
+        )
+        return []
+
+    def ask_others(self, but: SwitchSession) -> list[SwitchSession]:
+        """Have the other switches asked for this controller's role there; return them."""
+        others = [other for other in self._sessions.values() if other is not but and other.phase is Phase.IN_FORCE]
+        for other in others:
+            other.check_role()
+        return others
+
+    def tick(self, now: float) -> SwitchSession | None:
+        """Return the switch that has to be asked for this controller's role there now, if there is one."""
+        switch = self._role_checks.due(self._sessions.keys(), now)
+        if switch is None or self._sessions[switch].phase is not Phase.IN_FORCE:
+            return None
+        self._sessions[switch].check_role()
+        return self._sessions[switch]
+
+    @property
+    def next_tick(self) -> float:
+        """When `tick` has something to do, in monotonic seconds."""
+        return self._role_checks.at

@@ -1,0 +1,100 @@
+"""Connections that are not used: of no switch of the fabric, with a wrong certificate or wrong ports, or after a failure. Pure."""
+
+from __future__ import annotations
+
+import logging
+
+from sopa_ryu.fabric.messages import Connection
+from sopa_ryu.fabric.state import FabricState
+from topologies import Switch, TopologyError
+
+LOG = logging.getLogger("sopa")
+
+
+class Rejections:
+    """The connections that are not used, by datapath id; `FabricState.rejected` has the reasons.
+
+    Parameters
+    ----------
+    state : FabricState
+    bind_certificates : bool
+        Whether a switch has to show a certificate with its name or datapath id.
+
+    Attributes
+    ----------
+    bind_certificates : bool
+    misnamed : int
+        Connections that were rejected for their certificates.
+    """
+
+    def __init__(self, state: FabricState, bind_certificates: bool) -> None:
+        self.state = state
+        self.tree = state.tree
+        self.bind_certificates = bind_certificates
+        self.misnamed = 0
+        self._connections: dict[int, Connection] = {}
+
+    def is_rejected(self, connection: Connection) -> bool:
+        """Tell whether it is this connection of its datapath id that is not used."""
+        return self._connections.get(connection.dpid) is connection
+
+    def identify(self, connection: Connection) -> Switch | None:
+        """Return the switch of the fabric that a connection is of, or reject it."""
+        ports = connection.ports()
+        try:
+            switch = self.tree.switch_by_dpid(connection.dpid)
+        except TopologyError as error:
+            self.reject(connection, str(error))
+            return None
+        if self.bind_certificates and (mismatch := self._mismatch(connection, switch)):
+            self.misnamed += 1
+            self.reject(connection, mismatch)
+            return None
+        if ports.keys() != self.tree.ports(switch).keys():
+            self.reject(
+                connection,
+                f"{self.tree.name(switch)} has ports {_ranges(set(ports))}, "
+                f"but a k={self.tree.k} fat-tree's switch has 1-{self.tree.k}",
+            )
+            return None
+        return switch
+
+    def _mismatch(self, connection: Connection, switch: Switch) -> str:
+        """Tell what is wrong with the certificate of a connection; nothing if it is the switch's."""
+        name, dpid = self.tree.name(switch), f"{connection.dpid:016x}"
+        names = connection.certified_names()
+        if names is None:
+            return f"{name} has shown no certificate: it has to connect by TLS with one for {name}"
+        if {name, dpid, f"0x{dpid}"}.isdisjoint(names):
+            shown = ", ".join(sorted(names)) or "no name"
+            return f"{name} has shown a certificate for {shown:.80}: it needs one for {name} or {dpid}"
+        return ""
+
+    def reject(self, connection: Connection, reason: str) -> None:
+        """Note that a connection is not used, and log it unless it is known."""
+        if self.state.rejected.get(connection.dpid) != reason:
+            LOG.error("switch at %s ignored: %s", connection.address, reason)
+        self.state.reject(connection.dpid, reason)
+        self._connections[connection.dpid] = connection
+
+    def clear(self, connection: Connection) -> None:
+        """Forget a connection that is gone, or has mended."""
+        if self.is_rejected(connection):
+            del self._connections[connection.dpid], self.state.rejected[connection.dpid]
+
+    def forget(self, dpid: int) -> None:
+        """Forget whichever connection of a datapath id was rejected: another one is used now."""
+        self.state.rejected.pop(dpid, None)
+        self._connections.pop(dpid, None)
+
+
+def _ranges(numbers: set[int]) -> str:
+    """Format port numbers for people: ``1-3, 7``; ``none`` if there are none."""
+    parts: list[str] = []
+    ordered = sorted(numbers)
+    while ordered:
+        first = last = ordered.pop(0)
+        while ordered and ordered[0] == last + 1:
+            last = ordered.pop(0)
+        parts.append(str(first) if first == last else f"{first}-{last}")
+    return ", ".join(parts) or "none"

@@ -1,0 +1,105 @@
+"""What a flood does to the controller, as another client, an agent and the switches see it."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+from websockets.sync.client import ClientConnection, connect
+
+from tests.helpers.fabrics import Fabric
+
+MAX_ANSWER_SECONDS = 0.5
+MAX_GROWTH_MIB = 50.0
+PAUSE_SECONDS = 0.02
+"""Between two requests of the other client."""
+MIN_ANSWERS = 20
+SPARE_SECONDS = 60.0
+"""So much longer a flood goes on by itself: for the last answers, or after a test that was killed."""
+
+
+def port_of(fabric: Fabric, side: str) -> int:
+    """Return the port of ``rest`` or ``openflow``."""
+    url = fabric.controller.url if side == "rest" else fabric.controller.openflow
+    return int(url.rpartition(":")[2])
+
+
+@contextlib.contextmanager
+def agent(fabric: Fabric) -> Iterator[ClientConnection]:
+    """Connect an agent that has its first version."""
+    headers = {"Authorization": f"Bearer {fabric.controller.agent_token_file.read_text().strip()}"}
+    url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/10.0.0.2"
+    with connect(url, additional_headers=headers, proxy=None, compression=None, ping_interval=None) as opened:
+        opened.recv(10)
+        yield opened
+
+
+def memory_mib(pid: int) -> float:
+    """Return the resident memory of a process in MiB."""
+    [kib] = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(kib) / 1024
+
+
+def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX_GROWTH_MIB) -> str:
+    """Flood the controller, and ask it as another client all the time; return what was measured.
+
+    An answer's time is counted without that in which the controller or this client waited for a processor (Linux, sched-stats.rst):
+    what else this machine does, the flood included, is no delay by the controller. The flood lasts for enough answers.
+
+    Raises
+    ------
+    AssertionError
+        If an answer was late, memory has grown, or a switch or the agent was lost.
+    """
+    controller = fabric.controller
+    log_start = len(controller.log.read_text())
+    with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=20) as client:
+        version = client.get("/fabric").json()["version"]
+        before = memory_mib(controller.pid)
+        port = port_of(fabric, kind.partition(" ")[0])
+        with _flooding(kind, port, seconds + SPARE_SECONDS):
+            took, most, until = [], before, time.monotonic() + seconds
+            while time.monotonic() < until or (len(took) < MIN_ANSWERS and max(took, default=0.0) < MAX_ANSWER_SECONDS):
+                asked, waited = time.monotonic(), [_waited(which) for which in (controller.pid, "thread-self")]
+                assert client.get("/fabric").json()["connected"] == fabric.tree.switch_count
+                now, waits = time.monotonic(), [_waited(which) for which in (controller.pid, "thread-self")]
+                # both may wait at the same time: the longer one is certain
+                took.append(now - asked - max(end - start for start, end in zip(waited, waits, strict=True)))
+                most = max(most, memory_mib(controller.pid))
+                time.sleep(PAUSE_SECONDS)
+        body = client.get("/fabric").json()
+        assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
+        assert client.get("/agents").json()["total"] == 1
+        its.ping().wait(10)
+    said = controller.log.read_text()[log_start:]
+    assert re.findall(r"switch .* (?:disconnected|lost its OpenFlow channel)", said) == []
+    assert "Traceback" not in said
+    measured = f"{kind}: {len(took)} answers, the slowest after {max(took):.3f} s; memory {before:.0f} MiB, then {most:.0f} MiB"
+    assert most - before < growth_mib, measured
+    assert max(took) < MAX_ANSWER_SECONDS, measured
+    return measured
+
+
+@contextlib.contextmanager
+def _flooding(kind: str, port: int, seconds: float) -> Iterator[None]:
+    """Run a flood meanwhile."""
+    command = [sys.executable, "-m", "tests.floods.clients", kind, str(port), str(seconds)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as flood:
+        try:
+            assert flood.stdout is not None
+            assert flood.stdout.readline()
+            yield
+            assert flood.poll() is None, "the flood has ended by itself"
+        finally:
+            flood.kill()
+
+
+def _waited(which: int | str) -> float:
+    """Return the seconds for which a process, or this thread, has waited for a processor."""
+    return int(Path(f"/proc/{which}/schedstat").read_text().split()[1]) / 1e9
