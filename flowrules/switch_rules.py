@@ -85,13 +85,12 @@ def _shape(code: int) -> Flow:
     revalidates the cache and modifies megaflows whose actions changed; but its userspace datapath finds the megaflow to modify by
     a matching packet, and modifies the wrong one if two overlap (seen with 3.1.0: packets went to a dead uplink for as long as the
     flow lasted). A megaflow whose mask lacks bits that a decision now depends on is deleted instead, by its identity. So each
-    version makes every decision depend on another half of 24 bits of the destination's Ethernet address, which is the same in all
-    packets; no such half contains another.
+    version makes every decision depend on another half of the bits of the packet's mark, which is 0 in all packets; no such half
+    contains another. Nothing else may read the mark. A header's bits would not do: where a port has ``bfd_remote_dst_mac``, every
+    decision depends on all of the destination's Ethernet address.
     """
-    bits = random.Random(f"{code} shape").sample(range(24), 12)
-    mask = sum(1 << bit for bit in bits)
-    value = ("06:53:4f:00:00:00", f"ff:ff:ff:{mask >> 16:02x}:{mask >> 8 & 0xFF:02x}:{mask & 0xFF:02x}")
-    return Flow(Table.INGRESS, 70, (("eth_dst", value),), "no packet: renews what is cached")
+    mask = sum(1 << bit for bit in random.Random(f"{code} shape").sample(range(32), 16))
+    return Flow(Table.INGRESS, 70, (("pkt_mark", (mask, mask)),), "no packet: renews what is cached")
 
 
 def _aggregation_ingress(tree: FatTree) -> Iterator[Flow]:

@@ -20,6 +20,7 @@ from sopa_ryu.fabric.view import View
 LOG = logging.getLogger("sopa.agent")
 
 MIN_RETRY_SECONDS = 0.5
+MAX_REPORTED = 5  # problems of one absence of the controller
 MAX_RETRY_SECONDS = 5.0
 LOAD_RETRY_SECONDS = 2.0
 
@@ -86,7 +87,7 @@ class Follower:
         self._sets: PathSets | None = None
         self._attached = False
         self._retry_seconds = MIN_RETRY_SECONDS
-        self._reported = False
+        self._reported: set[str] = set()
         self._jitter = random.Random(f"{seed} {address}")
 
     def start(self, inherited: bool) -> bool:
@@ -105,7 +106,8 @@ class Follower:
     def connect(self) -> None:
         """Note that the channel is open."""
         LOG.info("%s: connected to controller %s", self.address, self.controller)
-        self.connected, self._reported = True, False
+        self.connected = True
+        self._reported.clear()
         self._retry_seconds = MIN_RETRY_SECONDS
 
     def leave(self) -> None:
@@ -120,10 +122,11 @@ class Follower:
     def disconnect(self, problem: str) -> float:
         """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
 
-        The problem is logged once, until there has been a connection again.
+        Each problem is logged once, until there has been a connection again: after a lost connection it may be another one that
+        keeps the agent away, such as a token that is not accepted any more.
         """
         self.connected = False
-        if not self._reported:
+        if problem not in self._reported and len(self._reported) < MAX_REPORTED:
             LOG.warning(
                 "%s: no controller at %s: %s; %s; retrying every %g s or sooner; check the controller and the network to it",
                 self.address,
@@ -132,7 +135,7 @@ class Follower:
                 "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
                 MAX_RETRY_SECONDS,
             )
-            self._reported = True
+            self._reported.add(problem)
         delay = self._retry_seconds
         self._retry_seconds = min(2 * delay, MAX_RETRY_SECONDS)
         return delay * self._jitter.uniform(0.5, 1.0)

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-import ipaddress
-import json
-import os
-import stat
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
 
-from sopa_ryu.cli.client import NOT_RIGHT, Controller, NoAnswer, Refused, with_controller
-from sopa_ryu.cli.common import fail, k_option
+from flowrules.label import Carrier
+from sopa_ryu.cli.agent import TOKEN_FILE
+from sopa_ryu.cli.client import Controller, with_controller
+from sopa_ryu.cli.common import carrier_option, fail, k_option
+from sopa_ryu.cli.doctor_controller import check_controller
+from sopa_ryu.cli.doctor_host import check_host
+from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.southbound import switch_database
-from topologies import FatTree, TopologyError
-from topologies.ovsdb import OvsdbError
+from topologies import FatTree, Host
+from topologies.ovsdb import OvsdbError, elements, transact
 
 DATABASE = "unix:/var/run/openvswitch/db.sock"
 CONFIGURATION = Path("/etc/sopa/sopa.conf")
-MIN_THRESHOLD = 10
+ENVIRONMENT = Path("/etc/sopa/agent.env")
+_BY_PLAN = {"ports", "cfm", "bfd"}
 _FILE = click.Path(dir_okay=False, path_type=Path)
-
-
-class Finding(NamedTuple):
-    """One line: what was checked, and if it is wrong, the command or file that mends it."""
-
-    right: bool
-    text: str
-    mend: str = ""
 
 
 @click.group()
@@ -44,6 +37,7 @@ def doctor() -> None:
     \b
     Examples:
       sopa doctor switch --k 4
+      sopa doctor switch --k 4 --carrier option
       sopa doctor controller --config-file /etc/sopa/sopa.conf
       sopa doctor host --iface eth1 --controller http://192.0.2.1:8080
 
@@ -65,17 +59,23 @@ def doctor() -> None:
     "--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database."
 )
 @click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
-def switch_command(k: int, address: str, bridge: tuple[str, ...]) -> None:
-    """Check the bridges of this switch as the controller does."""
+@carrier_option
+def switch_command(k: int, address: str, bridge: tuple[str, ...], carrier: str) -> None:
+    """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
     tree = FatTree(k)
     try:
         found = switch_database.read(address)
+        database = _read_database(address)
     except OvsdbError as error:
         fail(f"{error}: is Open vSwitch running here? (--db ADDRESS)")
     chosen = [setup for setup in found if not bridge or setup.bridge in bridge]
     if not chosen:
         fail(f"{address} has no bridge{' ' + ', '.join(bridge) if bridge else ''}: ovs-vsctl add-br br0")
-    _tell(finding for setup in chosen for finding in check_switch(tree, setup))
+    findings = [finding for setup in chosen for finding in check_switch(tree, setup)]
+    if Carrier(carrier) is Carrier.OPTION:
+        findings += [finding for setup in chosen for finding in _check_parsers(tree, setup)]
+    targets = [target.address for setup in chosen for target in setup.controllers]
+    tell([*findings, *_check_database(database, targets)])
 
 
 def check_switch(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
@@ -84,7 +84,9 @@ def check_switch(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
     name = setup.bridge if switch is None else f"{setup.bridge} ({tree.name(switch)})"
     wrong = list(problems(tree, setup))
     yield from (Finding(False, f"{name}: {problem.problem}", problem.mend) for problem in wrong)
-    right = [check for check in CHECKS if check not in {problem.check for problem in wrong}]
+    # which ports a switch has to have is known by its datapath id only
+    unknown = set() if switch else _BY_PLAN
+    right = [check for check in CHECKS if check not in {problem.check for problem in wrong} | unknown]
     yield from (Finding(True, f"{name}: {check}") for check in right)
     if not in_band_is_on(setup):
         yield from _hidden_entries(setup.bridge, name)
@@ -107,6 +109,66 @@ def _hidden_entries(bridge: str, name: str) -> Iterator[Finding]:
         yield Finding(not hidden, f"{name}: {hidden} entries flood as a learning switch does", mend if hidden else "")
 
 
+class Database(NamedTuple):
+    """What a switch's database says of its own clients: its managers, and the files for TLS."""
+
+    managers: tuple[str, ...]
+    key: str
+    certificate: str
+    authority: str
+
+
+def _read_database(address: str) -> Database:
+    tables = {"Open_vSwitch": ["manager_options", "ssl"], "Manager": ["_uuid", "target"],
+              "SSL": ["_uuid", "private_key", "certificate", "ca_cert"]}  # fmt: skip
+    selects = [{"op": "select", "table": name, "where": [], "columns": columns} for name, columns in tables.items()]
+    [root], managers, files = (answer["rows"] for answer in transact(address, selects))
+    by_uuid = {row["_uuid"][1]: row for row in (*managers, *files)}
+    its: dict[str, Any] = next((by_uuid[uuid] for _, uuid in elements(root["ssl"])), {})
+    return Database(
+        tuple(by_uuid[uuid]["target"] for _, uuid in elements(root["manager_options"])),
+        *(str(its.get(name, "")) for name in ("private_key", "certificate", "ca_cert")),
+    )
+
+
+def _check_database(database: Database, controllers: list[str]) -> Iterator[Finding]:
+    """Yield whether the controller can reach the database, no more openly than OpenFlow, and the files for TLS."""
+    tls = any(target.startswith("ssl:") for target in controllers)
+    mend = f"ovs-vsctl set-manager {'pssl' if tls else 'ptcp'}:6640:ADDRESS, its own on the management network"
+    passive = [target for target in database.managers if target.startswith(("ptcp:", "pssl:"))]
+    reached = ", ".join(passive) or "nowhere: the controller can neither verify this switch nor enable BFD"
+    yield Finding(bool(passive), f"its database is reached at {reached}", mend)
+    if tls and any(target.startswith("ptcp:") for target in passive):
+        yield Finding(False, "OpenFlow is over TLS, but any client may write to its database", mend)
+    if tls or any(target.startswith("pssl:") for target in passive):
+        for name in filter(None, (database.key, database.certificate, database.authority)):
+            yield from check_readable(Path(name), 0, is_key=name == database.key)
+
+
+def _check_parsers(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
+    """Yield whether the parser of carrier `option` is attached to each port towards a host."""
+    # only here: it loads the library for BPF
+    from sopa_ryu.agent import edge_parser
+    from sopa_ryu.agent.kernel.libbpf import BpfError
+    from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+
+    switch = switch_of(tree, setup)
+    if switch is None:
+        return
+    for port, neighbour in tree.ports(switch).items():
+        name = setup.interfaces.get(port)
+        if name is None or not isinstance(neighbour, Host):
+            continue
+        start = f"systemctl enable --now sopa-parser@{name}"
+        try:
+            its = edge_parser.status(Interface(name))
+        except (BpfError, NetnsError) as error:
+            yield Finding(False, f"{setup.bridge}: {error}", start)
+            continue
+        there = "attached" if its else "not attached: labels are not seen"
+        yield Finding(its is not None, f"{setup.bridge}: parser at {name} {there}", start)
+
+
 # -- a controller -----------------------------------------------------------------------------------------------------
 
 
@@ -115,97 +177,7 @@ def _hidden_entries(bridge: str, name: str) -> Iterator[Finding]:
 @with_controller
 def controller_command(controller: Controller, file: Path) -> None:
     """Check the options, files and tokens of the controller on this machine, and if it runs, what it says of the fabric."""
-    _tell([*check_options(file), *_check_running(controller)])
-
-
-def check_options(file: Path) -> Iterator[Finding]:
-    """Yield findings of a configuration file and the files that it names."""
-    # oslo.config takes long to import, which the other commands need not wait for
-    from oslo_config import cfg
-
-    from sopa_ryu import options
-
-    conf = cfg.ConfigOpts()
-    names = ("wsapi_host", "ctl_privkey", "ctl_cert", "ca_certs")
-    conf.register_opts([cfg.StrOpt(name) for name in names])
-    options.register(conf)
-    try:
-        conf(["--config-file", str(file)], project="sopa", default_config_files=[])
-        settings = options.settings(conf)
-    except (cfg.Error, options.OptionError) as error:
-        yield Finding(False, f"{file}: {error}", f"edit {file}")
-        return
-    yield Finding(True, f"{file}: k={settings.k}, carrier {settings.carrier}")
-    remote = conf.wsapi_host not in (None, "127.0.0.1", "::1", "localhost")
-    yield Finding(
-        remote, f"REST listens on {conf.wsapi_host or '127.0.0.1'}", "" if remote else f"wsapi_host in {file}"
-    )
-    has = bool(settings.ovsdb)
-    yield Finding(
-        has,
-        f"switches are verified, and BFD enabled, over {', '.join(settings.ovsdb) or 'no database'}",
-        "" if has else f"ovsdb = tcp:*:6640 in {file}, set-manager on the switches",
-    )
-    tls = {name: getattr(conf, name) for name in names[1:]}
-    if any(tls.values()):
-        missing = [name for name, value in tls.items() if not value]
-        accepted = "; without ca_certs anybody is accepted as a switch" if "ca_certs" in missing else ""
-        text = f"OpenFlow over TLS{': ' + ', '.join(missing) + ' missing' + accepted if missing else ''}"
-        yield Finding(not missing, text, f"{', '.join(missing)} in {file}" if missing else "")
-    for name in [*filter(None, tls.values()), *(settings.tls or ())]:
-        readable = os.access(name, os.R_OK)
-        yield Finding(
-            readable, f"{name}: {'readable' if readable else 'not readable'}", "" if readable else f"ls -l {name}"
-        )
-    directory = settings.state_dir
-    there = directory.is_dir()
-    owner = f"install -d -o sopa -g sopa -m 750 {directory}"
-    yield Finding(there, f"{directory}: {'there' if there else 'missing'}", "" if there else owner)
-    for token in (directory / "token", directory / "agent-token"):
-        yield from check_secret(token, made_at_start=True)
-
-
-def check_secret(file: Path, made_at_start: bool = False) -> Iterator[Finding]:
-    """Yield whether a token's file is readable, not empty, and closed to other users."""
-    try:
-        mode, size = file.stat().st_mode, file.stat().st_size
-    except PermissionError:
-        yield Finding(False, f"{file}: not readable", "run it as root")
-        return
-    except OSError:
-        mend = "" if made_at_start else f"copy the controller's agent-token to {file}, mode 600"
-        yield Finding(made_at_start, f"{file}: missing{', made at the start' if made_at_start else ''}", mend)
-        return
-    closed = not mode & (stat.S_IRWXG | stat.S_IRWXO)
-    yield Finding(
-        closed and size > 0, f"{file}: mode {stat.S_IMODE(mode):o}, {size} bytes", "" if closed else f"chmod 600 {file}"
-    )
-
-
-def _check_running(controller: Controller) -> Iterator[Finding]:
-    try:
-        body = controller.get("/fabric")
-    except (NoAnswer, Refused) as error:
-        yield Finding(True, f"not running yet, or elsewhere: {error}")
-        return
-    total = sum(body["switches"].values())
-    all_there = body["connected"] == total
-    mend = "sopa status; on a missing switch: sopa doctor switch"
-    yield Finding(all_there, f"{body['connected']} of {total} switches connected", "" if all_there else mend)
-    for rejected in body["rejected"]:
-        yield Finding(False, f"switch {rejected['dpid']} ignored: {rejected['reason']}", "sopa doctor switch, there")
-    verified = body["setup"]["checked"] == total
-    yield Finding(
-        verified,
-        f"set-up: {body['setup']['detail']}",
-        "" if verified else "set-manager on the switches; the option ovsdb",
-    )
-    yield from (
-        Finding(False, f"{problem['switch']}: {problem['problem']}", f"there: {problem['mend']}")
-        for problem in body["setup"]["problems"]
-    )
-    bfd = body["bfd"]
-    yield Finding(bfd["enabled"], f"BFD {bfd['detail']}", "" if bfd["enabled"] else "the option ovsdb")
+    tell(check_controller(controller, file))
 
 
 # -- a host -----------------------------------------------------------------------------------------------------------
@@ -213,79 +185,12 @@ def _check_running(controller: Controller) -> Iterator[Finding]:
 
 @doctor.command("host")
 @click.option("--iface", "interface", required=True, metavar="IF", help="The interface to the fabric.")
-@click.option("--agent-token-file", "token", type=_FILE, default=Path("/etc/sopa/agent-token"), show_default=True)
+@click.option(
+    "--agent-token-file", "token", type=_FILE, default=TOKEN_FILE, show_default=True, help="This host's token."
+)
+@click.option("--agent-env-file", "environment", type=_FILE, default=ENVIRONMENT, show_default=True,
+              help="The environment of sopa-agent@.service.")  # fmt: skip
 @with_controller
-def host_command(controller: Controller, interface: str, token: Path) -> None:
-    """Check this host: its interface and address, the token, the controller, and if it runs, the agent."""
-    _tell([*check_interface(interface), *check_secret(token), *_check_agent(controller, interface)])
-
-
-def check_interface(interface: str) -> Iterator[Finding]:
-    """Yield findings of a host's interface."""
-    shown = _addresses(interface)
-    if shown is None:
-        yield Finding(False, f"{interface}: no such interface", "ip link; --iface IF")
-        return
-    up = "UP" in shown["flags"]
-    yield Finding(up, f"{interface}: {'up' if up else 'down'}", "" if up else f"ip link set {interface} up")
-    planned = _planned(shown)
-    text = f"{interface}: {planned or 'no address of 10.0.0.0/8, as POD.EDGE.HOST of the plan'}"
-    yield Finding(planned is not None, text, "" if planned else f"ip address add 10.POD.EDGE.HOST/8 dev {interface}")
-
-
-def _check_agent(controller: Controller, interface: str) -> Iterator[Finding]:
-    try:
-        fabric = controller.get("/fabric")
-        agents = {agent["address"]: agent for agent in controller.listing("/agents", "agents")["agents"]}
-    except (NoAnswer, Refused) as error:
-        yield Finding(False, f"no controller: {error}", "its address, the network, the certificate")
-        return
-    yield Finding(True, f"controller at {controller.url}: k={fabric['k']}, version {fabric['version']}")
-    shown = _addresses(interface)
-    address = None if shown is None else _planned(shown)
-    if address is None:
-        return
-    try:
-        FatTree(fabric["k"]).host_by_ip(address)
-    except TopologyError as error:
-        yield Finding(False, f"{address} is no host's: {error}", f"ip address replace ... dev {interface}")
-        return
-    agent = agents.get(address)
-    start = f"systemctl start sopa-agent@{interface}"
-    if agent is None:
-        yield Finding(False, f"no agent for {address} is connected", f"{start}; its journal")
-        return
-    current = agent["lag"] == 0
-    yield Finding(
-        current, f"agent at version {agent['version']}, {agent['lag']} behind", "" if current else "its journal"
-    )
-    threshold = int(Path("/proc/sys/net/ipv4/tcp_reordering").read_text())
-    enough = threshold >= MIN_THRESHOLD
-    yield Finding(
-        enough, f"TCP's fast-retransmit threshold is {threshold}", "" if enough else f"{start}, which sets it"
-    )
-
-
-def _addresses(interface: str) -> dict[str, Any] | None:
-    done = subprocess.run(
-        ["ip", "-json", "address", "show", "dev", interface], capture_output=True, text=True, check=False
-    )
-    found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
-    return found[0] if found else None
-
-
-def _planned(shown: dict[str, Any]) -> str | None:
-    network = ipaddress.IPv4Network("10.0.0.0/8")
-    locals_ = [each["local"] for each in shown["addr_info"] if each["family"] == "inet"]
-    return next((text for text in locals_ if ipaddress.IPv4Address(text) in network), None)
-
-
-def _tell(findings: Iterable[Finding]) -> None:
-    """Print one line for each finding, and end with the status."""
-    wrong = False
-    for finding in findings:
-        wrong |= not finding.right
-        click.echo(
-            f"{'ok   ' if finding.right else 'WRONG'} {finding.text}{'. Mend: ' + finding.mend if finding.mend else ''}"
-        )
-    sys.exit(NOT_RIGHT if wrong else 0)
+def host_command(controller: Controller, interface: str, token: Path, environment: Path) -> None:
+    """Check this host: its interface and address, agent.env, the token, the controller, and if it runs, the agent."""
+    tell(check_host(controller, interface, environment, token))

@@ -2,6 +2,10 @@
 
 Everything in a controller that was stopped (SIGSTOP, a suspended machine, a machine without memory) would find its deadlines
 overdue when it goes on, before it reads what has arrived meanwhile. By this clock no time has passed for them.
+
+Times that are kept by one part and compared by another (when a switch or an agent was heard, a version was sent, a hold-down
+ends) are of this clock, since the two clocks differ by every pause that there was. `time.monotonic` is for what begins and ends
+within one module: how long something took, rates of counters.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import eventlet
 from ryu.lib import hub
 
 from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
+from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
 
 LOG = logging.getLogger("sopa.live")
@@ -37,7 +38,7 @@ class Client:
     sent : int
         The last round whose message was sent to it.
     writing_since : float or None
-        Start of the message that is being sent (time.monotonic); None while there is nothing to send.
+        Start of the message that is being sent (`clock.now`); None while there is nothing to send.
     """
 
     def __init__(self, socket: WebSocket, peer: str) -> None:
@@ -127,14 +128,14 @@ class Live:
 
     def _wake(self, client: Client) -> None:
         if client.writing_since is None:
-            client.writing_since = time.monotonic()
+            client.writing_since = clock.now()
             eventlet.spawn_n(self._write, client)
 
     def _write(self, client: Client) -> None:
         """Send until the client has the latest message."""
         try:
             while client in self._clients and client.sent != self._round:
-                client.sent, client.writing_since = self._round, time.monotonic()
+                client.sent, client.writing_since = self._round, clock.now()
                 client.send(self._text)
         except OSError:
             client.cut()
@@ -142,7 +143,7 @@ class Live:
             client.writing_since = None
 
     def _cut_stuck(self) -> None:
-        latest = time.monotonic() - STUCK_SECONDS
+        latest = clock.now() - STUCK_SECONDS
         for client in list(self._clients):
             if client.writing_since is not None and client.writing_since < latest:
                 LOG.warning("page from %s has not read for %.0f s: connection closed", client.peer, STUCK_SECONDS)

@@ -54,10 +54,10 @@ class Picture:
             Above, ``pods`` has a summary of each pod.
         """
         state, tree = self._state, self._tree
-        now = time.monotonic()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else {"pods": self._pods()}
-        failures = state.failure_list(clock.now())
+        now = clock.now()
+        failures = state.failure_list(now)
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
         drains = sorted(state.drained)
         # everything drawn must be in the message: up to k=16 the failures are a bounded list
@@ -84,7 +84,7 @@ class Picture:
             ],
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
-            "agents": self._agents(),
+            "agents": self._agents(now),
             **traffic,
         }
 
@@ -115,11 +115,10 @@ class Picture:
             return True
         return any(end not in self._state.connected for end in self._tree.link_by_name(name))
 
-    def _agents(self) -> dict[str, Any]:
+    def _agents(self, now: float) -> dict[str, Any]:
         its, version = self._fabric.notifier, self._state.version
         behind = [session for session in its.sessions.values() if session.acknowledged != version]
         since = [(at, session) for session in behind if (at := session.behind_since()) is not None]
-        now = clock.now()
         since.sort(key=lambda each: each[0])
         late = [session for at, session in since if now - at > LAG_SECONDS]
         agents: dict[str, Any] = {

@@ -118,8 +118,9 @@ def gone(its: Running, name: str) -> dict[str, Any]:
 
 
 def back(its: Running, name: str) -> None:
-    its.set_neighbours(name, True)
     its.connect_to_controller(name)
+    eventually(lambda: name in its.reasons(), False)  # its links are still out
+    its.set_neighbours(name, True)
 
 
 def elsewhere(its: Running) -> None:
@@ -131,13 +132,8 @@ def elsewhere(its: Running) -> None:
 
 def pulled_and_plugged(its: Running, *names: str) -> None:
     """Forget what was heard at links' lower ends."""
-
-    def reasons() -> dict[str, str]:
-        return {failure["name"]: failure["reason"] for failure in its.body("/failures")["failures"]}
-
     for name in names:
         its.set_link(name, False)
-    eventually(reasons, dict.fromkeys(names, "down"))
     for name in names:
         its.set_link(name, True)
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -94,6 +94,8 @@ class Running:
             return not changes or changes[0]["installed_ms"] is not None
 
         eventually(lambda: self.body("/changes?limit=1")["changes"], confirmed)
+        # a controller that got no processor for 2 s takes that for a fault until it has heard its switches
+        eventually(lambda: self.body("/fabric")["management"]["fault"], False)
 
     def rated(self) -> None:
         """Wait until the rates of all links are known: from the second poll of each switch on."""
@@ -101,7 +103,8 @@ class Running:
         def known(links: list[dict[str, Any]]) -> bool:
             return all(link["up_bits_per_second"] is not None for link in links)
 
-        eventually(lambda: self.body("/links")["links"], known)
+        # a rate is known for 3 s after a poll: on a busy machine it takes a while until all are known together
+        eventually(lambda: self.body("/links")["links"], known, seconds=60)
 
     def failing(self, *names: str) -> None:
         """Wait until exactly these links and switches have failed or are drained."""
@@ -174,18 +177,37 @@ class Running:
         commands = [["--", "set-controller", name, self.controller.openflow] for name in switches]
         self.ovs.vsctl(*(word for command in commands for word in command))
 
-    def set_link(self, name: str, up: bool) -> None:
-        """Pull or plug a cable."""
-        assert self.dummy
-        self.dummy.set_port(*self.port(name), up)
+    def reasons(self) -> dict[str, str]:
+        """Return what has failed or is drained, each with the reason."""
+        return {failure["name"]: failure["reason"] for failure in self.body("/failures")["failures"]}
 
-    def set_neighbours(self, name: str, up: bool) -> None:
-        """Have every neighbour of a switch see its link to the switch go down, or up."""
+    def set_link(self, name: str, up: bool) -> None:
+        """Pull or plug a cable.
+
+        Open vSwitch reports a port that goes down in one PORT_STATUS or in two (`LIVE`, then the port), as it comes: each is
+        made to happen by itself, so that the number of versions is always the same.
+        """
+        assert self.dummy
+        self.set_live(name, up)
+        if up:
+            self.dummy.set_port(*self.port(name), True)
+            return
+        eventually(lambda: self.reasons().get(name), "silent")
+        self.dummy.set_port(*self.port(name), False)
+        eventually(lambda: self.reasons().get(name), "down")
+
+    def set_neighbours(self, name: str, live: bool) -> None:
+        """Have the neighbours of a switch find it dead, or alive, one after the other, so that there is one order of reports."""
         assert self.dummy
         switch = self.tree.switch(name)
         for neighbour in self.tree.ports(switch).values():
             assert isinstance(neighbour, Switch)
-            self.dummy.set_port(neighbour, self.tree.port(neighbour, switch), up)
+            set_live(self.dummy, neighbour, self.tree.port(neighbour, switch), live)
+            link = self.tree.name(self.tree.link(switch, neighbour))
+            eventually(partial(self._in_use, link, name), live)
+
+    def _in_use(self, *names: str) -> bool:
+        return self.reasons().keys().isdisjoint(names)
 
     def set_live(self, name: str, live: bool) -> None:
         """Have BFD find a link dead behind its carrier, or alive."""

@@ -31,6 +31,7 @@ NUMBERS = {
     "memory_mib",
     "open_files",
     "packets",
+    "pauses_faults",
     "pid",
     "up_bits_per_second",
 }

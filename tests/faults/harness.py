@@ -23,7 +23,7 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
 from tests.faults import management
 from tests.faults.oracle import Oracle, without
-from tests.faults.plan import ALONE, PASSING, Fault, Step
+from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step
 from tests.faults.probes import Probes, describe
 from tests.helpers.path_tables import table_in_force
 from topologies import Failures, FatTree, Level
@@ -67,7 +67,9 @@ class FaultyLab:
             self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
             for pod in range(self.tree.k):
                 hosts = [host for host in self.tree.hosts() if host.pod == pod]
-                self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{pod}")))
+                url = f"http://{management.pod_address(pod)}:{REST_PORT}"
+                options = [f"--controller={url}"]  # instead of the lab's
+                self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{pod}", options)))
             self.its.controller.wait_agents(self.tree.host_count)
             self.probes = stack.enter_context(Probes(self.its.lab))
             self.client = stack.enter_context(httpx.Client(base_url=f"{self.its.controller.url}/sopa/v1", timeout=10))
@@ -136,6 +138,8 @@ class FaultyLab:
                 swap_cables(lab, *fault.what.split())
             case "channels":
                 management.lose_channels(self.its, fault.what.split())
+            case "partition":
+                self._partition(*fault.what.split())
             case "pause":
                 management.pause_controller(self.its, float(fault.what))
             case "impostor":
@@ -153,6 +157,20 @@ class FaultyLab:
                 self.its.controller.start()
             case other:
                 raise ValueError(f"no fault is called {other}")
+
+    def _partition(self, whom: str, seconds: str) -> None:
+        """Cut a pod or all off the management network for a time; no packet of the fabric may be lost meanwhile."""
+        oracle, pod = self.oracle(), None if whom == EVERYWHERE else int(whom)
+        with management.partitioned(self.its, pod):
+            until = time.monotonic() + float(seconds)
+            while time.monotonic() < until:
+                self._check_packets(oracle)
+            if pod is not None:  # the controller can be asked
+                fabric = self.client.get("/fabric").json()
+                if fabric["failures_total"] or not set(fabric["missing"]) <= set(
+                    management.pod_switches(self.its, pod)
+                ):
+                    raise Wrong(f"failures {fabric['failures']}, missing {fabric['missing']}; cut off: pod {pod}")
 
     def _heal(self, fault: Fault) -> None:
         lab = self.its.lab

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import resource
 import signal
 import socket
@@ -12,19 +14,25 @@ import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
 from tests.helpers.waiting import eventually
-from topologies import Host
+from topologies import Host, Level
+from topologies.lab.batch_net import run_batch
 
 NOWHERE = "tcp:127.0.0.1:9"
 OPENFLOW_PORT = 6653
+POD_ADDRESS = IPv4Address("127.0.1.1")
 HEADER = struct.Struct("!BBHI")
 CONNECTIONS = 40
 IMPOSTOR_SECONDS = 3.0
 CLOCK_SHIFT = -86_400.0
+_LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
+_SHOT, _NEXT_FILTER = 2, 2**32 - 1
+_VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
 _PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
@@ -36,6 +44,72 @@ def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
 def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
     """Point switches to the controller again."""
     _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
+
+
+def pod_address(pod: int) -> IPv4Address:
+    """Return the controller's address for the channels of a pod's switches and agents, so that a filter can tell them apart."""
+    return POD_ADDRESS + pod
+
+
+def pod_switches(lab: SopaLab, pod: int) -> list[str]:
+    """Return the names of a pod's switches."""
+    return [lab.tree.name(each) for each in lab.tree.switches() if each.level is not Level.CORE and each.pod == pod]
+
+
+@contextmanager
+def partitioned(lab: SopaLab, pod: int | None) -> Iterator[None]:
+    """Cut a pod, or all, off the management network: every packet of its OpenFlow and agents' channels is lost, both ways.
+
+    No end sees a connection close: each finds out by its own silence, as behind a dead management switch.
+
+    Parameters
+    ----------
+    lab : SopaLab
+        Its agents connect to `pod_address`.
+    pod : int or None
+        None for all, the core switches included.
+    """
+    if pod is not None:
+        names = pod_switches(lab, pod)
+        target = f"{pod_address(pod)}:{OPENFLOW_PORT}"
+        _set_targets(lab, names, f"tcp:{target}")
+        eventually(lambda: _connections_to(target), len(names))
+        eventually(lambda: lab.controller.fabric()["missing"], [])
+    add = ["qdisc add dev lo clsact", f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(pod)}'"]
+    run_batch(["tc", "-batch", "-"], add)
+    try:
+        yield
+        assert _dropped(), "no packet was lost in the partition: it has cut nothing"
+    finally:
+        run_batch(["tc", "-batch", "-"], ["qdisc delete dev lo clsact"])
+
+
+def _cut(pod: int | None) -> str:
+    """Return classic BPF that drops TCP of loopback from or to a pod's address, or the controller's ports."""
+    values: tuple[int, ...]
+    if pod is None:  # behind 14 bytes of Ethernet and 20 of IPv4
+        load, offsets, values = _LOAD_HALF, (34, 36), (OPENFLOW_PORT, REST_PORT)
+    else:
+        load, offsets, values = _LOAD_WORD, (26, 30), (int(pod_address(pod)),)
+    last = len(offsets) * (1 + len(values)) + 1
+    code: list[tuple[int, int, int, int]] = []
+    for offset in offsets:
+        code.append((load, 0, 0, offset))
+        for value in values:
+            code.append((_JUMP_IF_EQUAL, last - len(code) - 1, 0, value))
+    code += [(_RETURN, 0, 0, _NEXT_FILTER), (_RETURN, 0, 0, _SHOT)]
+    return ",".join([str(len(code)), *(" ".join(map(str, each)) for each in code)])
+
+
+def _connections_to(target: str) -> int:
+    command = ["ss", "--no-header", "--tcp", "--numeric", "state", "established", "dst", target]
+    return len(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
+
+
+def _dropped() -> int:
+    """Return how many packets loopback's filters have dropped."""
+    shown = subprocess.run(["tc", "-s", "-j", "qdisc", "show", "dev", "lo"], check=True, capture_output=True, text=True)
+    return sum(int(qdisc.get("drops", 0)) for qdisc in json.loads(shown.stdout) if qdisc["kind"] == "clsact")
 
 
 def _set_targets(lab: SopaLab, names: Iterable[str], target: str) -> None:
@@ -132,9 +206,10 @@ def change_rules(lab: SopaLab, name: str) -> None:
 
 
 def _entries(lab: SopaLab, name: str) -> list[str]:
+    """Return a switch's entries without the version in their cookies: what is put right has the current one."""
     lines = lab.lab.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
     # what a switch has learned of its hosts comes and goes
-    return sorted(line.strip() for line in lines if "actions=" in line and "hard_timeout" not in line)
+    return sorted(_VERSION.sub("", line.strip()) for line in lines if "actions=" in line and "hard_timeout" not in line)
 
 
 def set_clock_back(lab: SopaLab) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from topologies import FatTree, Level, Switch
 
@@ -19,6 +20,7 @@ KINDS = {
     "controller": 1,
     "cables": 1,
     "channels": 3,
+    "partition": 2,
     "pause": 1,
     "impostor": 2,
     "files": 1,
@@ -26,20 +28,26 @@ KINDS = {
     "rules": 1,
     "clock": 3,
 }
-"""Kinds of faults, with their weights."""
-ALONE = frozenset({"channels", "pause", "impostor", "files", "filter", "rules", "clock"})
+"""Kinds of faults, with their weights: of as many faults in sequence as the sum, each kind has its weight."""
+ALONE = frozenset({"channels", "partition", "pause", "impostor", "files", "filter", "rules", "clock"})
 """Kinds that happen while nothing else is broken: of them, the oracle says that nothing at all may change."""
-PASSING = frozenset({"flap", "pause", "impostor", "files", "filter", "rules"})
+PASSING = frozenset({"flap", "partition", "pause", "impostor", "files", "filter", "rules"})
 """Kinds that end by themselves."""
 MAX_PAUSE_SECONDS = 13
+EVERYWHERE = "all"
+PARTITION_SECONDS = (3, 12, 35)
+"""No channel is lost; the switches' are; the agents' are as well."""
 
 MAX_AT_ONCE = 4
 AT_ONCE_SHARE = 0.25
+HEAL_SHARE = 0.4
+HEAL_ALL_SHARE = 0.1
+KINDS_IN_DECK = sum(KINDS.values())
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that breaks: ``link a0_0-c0_1``, ``silent a0_0-c0_1>c0_1``, ``switch a0_0``, ``drain c0_0``, ``agents 2``..."""
+    """One thing that breaks: ``link a0_0-c0_1``, ``silent a0_0-c0_1>c0_1``, ``drain c0_0``, ``agents 2``, ``partition 2 12``..."""
 
     kind: str
     what: str = ""
@@ -68,36 +76,65 @@ class Step:
         return step
 
 
+class _Deck:
+    """The kinds of the next faults: each kind as often as its weight, shuffled, and shuffled anew when all have been dealt.
+
+    A kind that does not fit what is broken stays for later, so that none is left out however rarely it fits.
+    """
+
+    def __init__(self, tree: FatTree, draw: random.Random) -> None:
+        self._tree = tree
+        self._draw = draw
+        self._kinds: list[str] = []
+
+    def deal(self, others: Sequence[Fault]) -> Fault | None:
+        """Return a fault of the first kind that fits beside the others, or None if none does; without others one always does."""
+        if not self._kinds:
+            self._kinds = self._draw.sample(list(KINDS), KINDS_IN_DECK, counts=list(KINDS.values()))
+        for position, kind in enumerate(self._kinds):
+            fault = _draw(self._tree, self._draw, kind)
+            if fault not in others and _fits(fault, others):
+                del self._kinds[position]
+                return fault
+        return None
+
+
 def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
-    """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end."""
+    """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end.
+
+    Every `KINDS_IN_DECK` faults have each kind as often as its weight.
+    """
     draw = random.Random(f"{seed} faults")
+    deck = _Deck(tree, draw)
     active: list[Fault] = []
     begun = 0
     while begun < faults or active:
         step = Step()
         full = len(active) >= MAX_AT_ONCE or any(fault.kind in ALONE for fault in active)
-        healing = active and (begun >= faults or full or draw.random() < 0.4)
-        if healing:
-            count = len(active) if draw.random() < 0.1 else 1
-            for _ in range(count):
-                step.heal.append(active.pop(draw.randrange(len(active))))
-        else:
+        if not active or not (begun >= faults or full or draw.random() < HEAL_SHARE):
             count = draw.randrange(2, MAX_AT_ONCE + 1) if draw.random() < AT_ONCE_SHARE else 1
-            while len(step.begin) < min(count, MAX_AT_ONCE - len(active), faults - begun):
-                fault = _draw(tree, draw)
-                if fault not in active and fault not in step.begin and _fits(fault, [*active, *step.begin]):
-                    step.begin.append(fault)
-                    if fault.kind in ALONE:
-                        break
+            step.begin += _begin(deck, active, min(count, MAX_AT_ONCE - len(active), faults - begun))
             begun += len(step.begin)
             active += [fault for fault in step.begin if fault.kind not in PASSING]
+        if not step.begin:  # it is time to heal, or nothing that is left in the deck fits before
+            count = len(active) if draw.random() < HEAL_ALL_SHARE else 1
+            step.heal += [active.pop(draw.randrange(len(active))) for _ in range(count)]
         yield step
 
 
-def _draw(tree: FatTree, draw: random.Random) -> Fault:
-    kind = draw.choices(list(KINDS), list(KINDS.values()))[0]
-    fabric = [tree.name(link) for link in tree.links() if not tree.name(link).startswith("h")]
-    link = draw.choice(fabric)
+def _begin(deck: _Deck, active: Sequence[Fault], count: int) -> list[Fault]:
+    """Return up to ``count`` faults that fit beside those that are active and each other."""
+    begin: list[Fault] = []
+    while len(begin) < count and not any(fault.kind in ALONE for fault in begin):
+        fault = deck.deal([*active, *begin])
+        if fault is None:
+            break
+        begin.append(fault)
+    return begin
+
+
+def _draw(tree: FatTree, draw: random.Random, kind: str) -> Fault:
+    link = draw.choice(_fabric_links(tree))
     if kind in ("link", "flap"):
         return Fault(kind, link)
     if kind == "hostlink":
@@ -115,6 +152,9 @@ def _draw(tree: FatTree, draw: random.Random) -> Fault:
         return Fault(kind, tree.name(draw.choice(list(tree.hosts()))))
     if kind == "pause":
         return Fault(kind, str(draw.randint(1, MAX_PAUSE_SECONDS)))
+    if kind == "partition":
+        whom = draw.choice([EVERYWHERE, str(draw.randrange(tree.k))])
+        return Fault(kind, f"{whom} {draw.choice(PARTITION_SECONDS)}")
     if kind == "channels":
         return Fault(kind, " ".join(map(tree.name, _group(tree, draw))))
     if kind == "agents":
@@ -125,6 +165,11 @@ def _draw(tree: FatTree, draw: random.Random) -> Fault:
         name = tree.name(below)
         return Fault(kind, " ".join(f"{name}-{tree.name(tree.uplink(below, index))}" for index in (first, second)))
     return Fault(kind)
+
+
+@cache
+def _fabric_links(tree: FatTree) -> list[str]:
+    return [tree.name(link) for link in tree.links() if isinstance(link.lower, Switch)]
 
 
 def _group(tree: FatTree, draw: random.Random) -> list[Switch]:

@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import networkx
 import pytest
 
 from tests.faults.oracle import Oracle, word
-from tests.faults.plan import KINDS, PASSING, Step, plan
+from tests.faults.plan import ALONE, KINDS, KINDS_IN_DECK, MAX_AT_ONCE, PASSING, Fault, Step, plan
 from tests.faults.soak import run
 from topologies import FatTree
 from topologies.lab.isolation import isolated
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", range(1, 51))
 def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(seed: int) -> None:
     tree = FatTree(4)
     steps = list(plan(tree, seed, 300))
     assert [str(Step.parse(str(step))) for step in steps] == [str(step) for step in steps]
     assert [str(step) for step in plan(tree, seed, 300)] == [str(step) for step in steps]
-    active = []
+    active: list[Fault] = []
     for step in steps:
-        active += [fault for fault in step.begin if fault.kind not in PASSING]
+        for number, fault in enumerate(step.begin):
+            assert fault not in active
+            assert fault.kind not in ALONE or not (active or number), f"{fault} is not alone"
+            if fault.kind not in PASSING:
+                active.append(fault)
         for fault in step.heal:
             active.remove(fault)
+        assert len(active) <= MAX_AT_ONCE
     assert not active
-    begun = [fault for step in steps for fault in step.begin]
-    assert len(begun) == 300
-    assert {fault.kind for fault in begun} == set(KINDS) - {"hostlink"}
+    assert len([fault for step in steps for fault in step.begin]) == 300
+
+
+@pytest.mark.parametrize("seed", range(1, 51))
+def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(seed: int) -> None:
+    decks = 4
+    begun = [fault for step in plan(FatTree(4), seed, decks * KINDS_IN_DECK) for fault in step.begin]
+    expected = {**KINDS, "link": KINDS["link"] + KINDS["hostlink"]}
+    del expected["hostlink"]
+    for number in range(decks):
+        deck = begun[number * KINDS_IN_DECK : (number + 1) * KINDS_IN_DECK]
+        assert Counter(fault.kind for fault in deck) == expected
 
 
 def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:

@@ -120,6 +120,10 @@ def test_the_documented_repair_keeps_every_entry_and_the_former_one_did_not(dumm
 
 def test_the_doctor_sees_a_switch_that_is_right_and_connected(tmp_path: Path) -> None:
     with running(4, tmp_path) as fabric:
+        unmanaged = doctor(fabric.ovs)
+        assert unmanaged.returncode == 3
+        assert "its database is reached at nowhere" in unmanaged.stdout
+        fabric.ovs.vsctl("set-manager", "ptcp:0:127.0.0.1")
         # Open vSwitch writes into its database every five seconds who is connected
         said = eventually(lambda: doctor(fabric.ovs), lambda its: its.returncode == 0)
         assert said.stderr == ""
@@ -127,6 +131,42 @@ def test_the_doctor_sees_a_switch_that_is_right_and_connected(tmp_path: Path) ->
         assert "connected to tcp:" in said.stdout
         assert doctor(fabric.ovs, "--bridge", "nosuch").returncode == 1
     assert doctor(fabric.ovs).returncode == 1
+
+
+def test_the_doctor_sees_who_reaches_the_database(dummy: DummyFabric, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("e0_0.key", "e0_0.pem", "ca.pem")]
+    dummy.ovs.vsctl("set-ssl", *map(str, files))
+    dummy.ovs.vsctl("set-controller", "e0_0", "ssl:127.0.0.1:1")
+    dummy.ovs.vsctl("set-manager", "ptcp:0:127.0.0.1", "tcp:127.0.0.1:1")
+    try:
+        said = doctor(dummy.ovs, "--bridge", "e0_0").stdout
+        assert "ok    its database is reached at ptcp:0:127.0.0.1\n" in said
+        assert "WRONG OpenFlow is over TLS, but any client may write to its database" in said
+        assert all(f"WRONG {file}: missing" in said for file in files)
+        for file in files:
+            file.write_text("")
+            file.chmod(0o644)
+        said = doctor(dummy.ovs, "--bridge", "e0_0").stdout
+        assert f"WRONG {files[0]}: every user can read it. Mend: chmod o= {files[0]}" in said
+        assert all(f"ok    {file}: readable" in said for file in files[1:])
+    finally:
+        dummy.ovs.vsctl("del-manager", "--", "del-ssl")
+
+
+def test_the_doctor_says_nothing_of_the_ports_of_a_switch_it_does_not_know(dummy: DummyFabric) -> None:
+    dummy.ovs.vsctl(*WRONG["datapath-id"])
+    eventually(lambda: found(dummy.ovs), [("e0_0", "datapath-id")])
+    said = doctor(dummy.ovs, "--bridge", "e0_0").stdout
+    assert "ok    e0_0: in-band" in said
+    assert not any(f"ok    e0_0: {check}" in said for check in ("datapath-id", "ports", "cfm", "bfd"))
+
+
+def test_the_doctor_misses_parsers_only_where_they_are_wanted(dummy: DummyFabric) -> None:
+    assert "parser" not in doctor(dummy.ovs).stdout
+    lines = [line for line in doctor(dummy.ovs, "--carrier", "option").stdout.splitlines() if "sopa-parser@" in line]
+    hosts = TREE.host_count
+    assert len(lines) == hosts
+    assert all(line.startswith("WRONG") for line in lines)
 
 
 @pytest.fixture

@@ -20,16 +20,23 @@ from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from tests.helpers.stub_fabric import StubFabric
-from topologies import FatTree, Host, Link
+from topologies import FatTree, Host, Link, Switch
 
 CAPACITY = 10e6
 
 
 class LoadedFabric(StubFabric):
-    """A healthy fabric with load: the more, the higher the uplink's number; nothing is known of hosts' links."""
+    """A new fabric with load: the more, the higher the uplink's number; nothing is known of hosts' links.
 
-    def __init__(self, k: int) -> None:
-        super().__init__(healthy_state(k))
+    Parameters
+    ----------
+    k : int
+    absent : callable
+        Whether a switch has never connected; by default all are there.
+    """
+
+    def __init__(self, k: int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
+        super().__init__(healthy_state(k, absent))
         self.changed: Callable[[], None] = lambda: None
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
@@ -45,10 +52,12 @@ class LoadedFabric(StubFabric):
         self.changed()
 
 
-def healthy_state(k: int) -> FabricState:
-    """The state of a fabric whose switches are all connected."""
+def healthy_state(k: int, absent: Callable[[Switch], bool] = lambda switch: False) -> FabricState:
+    """The state of a new fabric whose switches are all connected, but those that are absent."""
     state = FabricState(FatTree(k), epoch=1)
     for switch in state.tree.switches():
+        if absent(switch):
+            continue
         state.switch_heard(switch, {}, 0)
         state.switch_ready(switch, 0)
     state.settle(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,14 +34,18 @@ from websockets.uri import parse_uri
 
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.channel.websocket import WebSocket
+from sopa_ryu.fabric.hold_down import HoldDown
+from sopa_ryu.fabric.management import GRACE_SECONDS
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.runtime import clock
+from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.helpers.browser import Page
 from tests.helpers.stub_fabric import StubFabric
 from tests.helpers.waiting import Containing, eventually
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
-from topologies import Host, Reason, Switch
+from topologies import Host, Level, Reason, Switch
 
 Connect = Callable[..., BlockingWebSocket]
 
@@ -101,17 +106,20 @@ def authorized(directory: Path) -> dict[str, str]:
 # -- the message ------------------------------------------------------------------------------------------------------
 
 
-def die(state: FabricState, *switches: Switch) -> None:
-    """Let switches lose their channels, and all their links the carrier."""
+def die(state: FabricState, switch: Switch) -> None:
+    """Let a switch lose its channel, and all its links the carrier."""
     tree = state.tree
+    for neighbour in tree.ports(switch).values():
+        if isinstance(neighbour, Switch):
+            state.port_changed(neighbour, tree.port(neighbour, switch), Reason.DOWN, 1)
+    lose(state, switch)
+
+
+def lose(state: FabricState, *switches: Switch) -> None:
+    """Let switches lose their channels, as `SwitchManager.disconnected` reports it."""
     for switch in switches:
-        for port, neighbour in tree.ports(switch).items():
-            state.port_changed(switch, port, Reason.DOWN, 1)
-            if isinstance(neighbour, Switch):
-                state.port_changed(neighbour, tree.port(neighbour, switch), Reason.DOWN, 1)
-    for switch in switches:
-        state.switch_lost(switch, 1)
-    state.tick(60)  # after the time in which many lost channels are a fault of the management network
+        state.management.lost(switch, 2)
+        state.switch_lost(switch, 2)
 
 
 def test_a_message_has_the_whole_state() -> None:
@@ -146,24 +154,49 @@ def test_rates_that_are_not_known_cost_nothing() -> None:
 
 
 def test_a_large_fabric_is_told_pod_by_pod_and_bounded() -> None:
-    fabric = LoadedFabric(24)
-    state, tree = fabric.state, fabric.state.tree
-    die(state, *(switch for switch in tree.switches() if switch.pod % 2))
-    state.drain([f"a0_0-c0_{index}" for index in range(3)], 1)
+    fabric = LoadedFabric(24, absent=lambda switch: bool(switch.pod % 2))
+    fabric.state.drain([f"a0_0-c0_{index}" for index in range(3)], 1)
     told = Picture(fabric).message()
     assert "links" not in told
     assert len(told["pods"]) == 24
     assert told["pods"][0]["drained"] == 3
-    assert told["pods"][1]["failed"] == 24
+    assert told["pods"][1]["failed"] == 24  # a new fabric: what has not connected has no rules
     assert told["pods"][2] == {"failed": 0, "drained": 0, "miswired": 0, "peak": round(11.9 / 12, 3)}
     assert len(told["failures"]) == len(told["missing"]) == MAX_LISTED
     assert told["failures_total"] == told["missing_total"] + 3
     assert len(json.dumps(told)) < 64_000
 
 
+def test_lost_channels_are_missing_and_only_evidence_fails() -> None:
+    """Nine pods lose their channels together; of pods 1 and 3 every core switch reports the links silent."""
+    fabric = LoadedFabric(24)
+    state, tree, picture = fabric.state, fabric.state.tree, Picture(fabric)
+    for core in tree.switches(Level.CORE):
+        for pod in (1, 3):
+            state.port_changed(core, pod + 1, Reason.SILENT, 1)
+    lose(state, *(switch for switch in tree.switches() if switch.level is not Level.CORE and switch.pod < 9))
+    links, aggregation = tree.half**2, tree.half
+
+    def told(*failed: int) -> dict[str, Any]:
+        now = picture.message()
+        assert (now["missing_total"], len(now["missing"])) == (9 * tree.k, MAX_LISTED)
+        assert [pod["failed"] for pod in now["pods"]] == [*failed, *[0] * (tree.k - len(failed))]
+        assert now["failures_total"] == sum(failed)
+        assert len(now["failures"]) == min(sum(failed), MAX_LISTED)
+        return now
+
+    assert state.management.in_grace
+    # no switch is excluded meanwhile, but every link that a neighbour reports is
+    assert {each["reason"] for each in told(0, links, 0, links)["failures"]} == {"silent"}
+    state.tick(2 + GRACE_SECONDS)
+    # edge switches have no neighbour with a channel, so nothing is known of them: their paths end at the aggregation switches
+    failures = told(0, aggregation, 0, aggregation)["failures"]
+    assert {(each["kind"], each["reason"], each["name"][0]) for each in failures} == {("switch", "down", "a")}
+
+
 def test_agents_that_lag_are_named_the_latest_first() -> None:
     fabric = LoadedFabric(4)
-    now = time.monotonic()
+    now = clock.now()
 
     def session(acknowledged: int, since: float | None) -> Any:
         return SimpleNamespace(acknowledged=acknowledged, behind_since=lambda: since)
@@ -180,6 +213,43 @@ def test_agents_that_lag_are_named_the_latest_first() -> None:
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
     assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]
     assert agents["hosts"] == "1111" + "0" * 12
+
+
+def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The controller stands still for an hour: agents, hold-downs and pages have missed nothing, and time then goes on for them."""
+    real = [1000.0]
+    monkeypatch.setattr(clock, "now", SteadyClock(lambda: real[0]).now)
+    fabric = LoadedFabric(4)
+    fabric.state.damping = HoldDown(30.0, 60.0)
+    for trouble in (Reason.DOWN, None):
+        fabric.state.port_changed(fabric.state.tree.switch("c0_0"), 1, trouble, clock.now())
+    session, _ = fabric.notifier.connected(next(fabric.state.tree.hosts()), "10.0.0.2", None, None, clock.now())
+    assert fabric.notifier.due(session, clock.now())
+    feed = live_feed.Live(Picture(fabric))
+    here, there = socket.socketpair()
+    with here, there:
+        page = live_feed.Client(WebSocket(there, ServerProtocol(state=OPEN), live_feed.PACE), "test")
+        page.writing_since = clock.now()
+        feed._clients.add(page)
+        here.setblocking(False)
+
+        def told() -> tuple[list[float], list[float], bool]:
+            message = Picture(fabric).message()
+            feed._cut_stuck()
+            lags = [agent["lag_seconds"] for agent in message["agents"]["lagging"]]
+            try:
+                is_cut = here.recv(1) == b""
+            except BlockingIOError:
+                is_cut = False
+            return lags, [each["held_seconds"] for each in message["failures"]], is_cut
+
+        real[0] += 3600
+        assert told() == ([], [30.0], False)
+        for _ in range(39):
+            real[0] += 1
+            told()
+        real[0] += 1
+        assert told() == ([40.0], [0.0], True)
 
 
 # -- the channel ------------------------------------------------------------------------------------------------------

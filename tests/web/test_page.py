@@ -131,6 +131,12 @@ def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: 
         assert page.text("#fact-agents") == "1 of 16, 1 behind"
         assert page.text("#problem-lists li").startswith("h0_0_2version 0, behind for ")
         assert page.names(".node[data-agent=yes]", "node") == ["h0_0_2"]
+        fill = "return getComputedStyle(document.querySelector(arguments[0])).fill"
+        hosts = [".node[data-node=h0_0_2] circle", ".node[data-node=h0_0_3] circle"]
+        assert page.text(".legend [aria-label=Hosts] li") == "host with an agent\nwithout"
+        samples = [f".legend [aria-label=Hosts] li:nth-child({number}) circle" for number in (1, 2)]
+        assert [page.run(fill, each) for each in hosts] == [page.run(fill, each) for each in samples]
+        assert page.run(fill, hosts[0]) != page.run(fill, hosts[1])
     eventually(lambda: page.text("#fact-agents"), "0 of 16")
     eventually(lambda: page.one("#healthy").is_displayed())
 
@@ -188,8 +194,22 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
     eventually(lambda: page.state("a1_1-c1_0"), "drained")
     eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
     assert drained(fabric) == ["a1_1-c1_0"]
-    assert page.text("#problem-lists h3") == "Drained (1)"
-    page.one("#problem-lists [aria-label='Restore a1_1-c1_0']").click()
+    # a drain is intended: listed, and no problem
+    assert page.text("#drain-lists h3") == "Drained (1)"
+    assert page.text("#drain-lists li").startswith("a1_1-c1_0for maintenance")
+    assert page.text("#problem-lists") == ""
+    assert page.one("#healthy").is_displayed()
+    assert page.text("#fact-health").startswith("no problems, 1 drained")
+    end = fabric.tree.switch("a1_1"), 3  # of the drained link itself, which is a problem now
+    fabric.dummy.set_port(*end, False)
+    try:
+        eventually(lambda: page.text("#problem-lists li"), "a1_1-c1_0down")
+        assert page.text("#drain-lists li").startswith("a1_1-c1_0and down")
+        assert page.text("#fact-health").startswith("1 problem, 1 drained")
+    finally:
+        fabric.dummy.set_port(*end, True)
+    eventually(lambda: page.one("#healthy").is_displayed())
+    page.one("#drain-lists [aria-label='Restore a1_1-c1_0']").click()
     eventually(lambda: page.state("a1_1-c1_0"), "ok")
     assert drained(fabric) == []
     assert page.one("#token").get_attribute("value") == ""

@@ -251,10 +251,12 @@ function distance(x, y, a, b) {
   return Math.hypot(x - a.x - along * dx, y - a.y - along * dy);
 }
 
-/** Create the legend of dashes, widths and marks. */
+/** Create the legend of dashes, widths, marks and circles. */
 export function legend(container) {
   const sample = (attributes) => svg("svg", { class: "tree sample", width: 34, height: 12, "aria-hidden": "true" },
     svg("line", { x1: 2, y1: 6, x2: 32, y2: 6, ...attributes }));
+  const host = (agent) => svg("svg", { class: "tree sample", width: 12, height: 12, "aria-hidden": "true" },
+    svg("circle", { cx: 6, cy: 6, r: 4.5, "data-agent": agent }));
   const entry = (line, text) => html("li", {}, line, text);
   container.replaceChildren(
     html("ul", { "aria-label": "Links by state" },
@@ -262,5 +264,8 @@ export function legend(container) {
         entry(sample({ "data-state": state, "data-step": "-1" }), `${MARKS[state]} ${STATES[state]}`))),
     html("ul", { "aria-label": "Links by utilisation" },
       entry(sample({ "data-state": "ok", "data-step": "-1" }), "load unknown"),
-      ...STEPS.map(([, text], step) => entry(sample({ "data-state": "ok", "data-step": step }), text))));
+      ...STEPS.map(([, text], step) => entry(sample({ "data-state": "ok", "data-step": step }), text))),
+    html("ul", { "aria-label": "Hosts" },
+      entry(host("yes"), "host with an agent"),
+      entry(host("no"), "without")));
 }

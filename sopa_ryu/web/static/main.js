@@ -79,7 +79,8 @@ function facts(message, wrong) {
   const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
   const badly = message.setup?.problems.length ?? 0;
   const setup = badly ? `, switches are set up wrong: ${message.setup.problems[0].switch}: ${message.setup.problems[0].problem} (${badly} in all: sopa status)` : "";
-  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + silent + setup);
+  const drained = message.drains_total ? `, ${message.drains_total} drained` : "";
+  setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + drained + silent + setup);
 }
 
 function lost(reason) {

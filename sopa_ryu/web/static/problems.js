@@ -1,4 +1,4 @@
-// The lists of problems, which are hidden while they are empty.
+// The lists of problems, and of drains, which are an operator's intention and no problem; each is hidden while it is empty.
 
 import { byId, count, follow, html, setAttribute, setText } from "./elements.js";
 import { drain } from "./operator.js";
@@ -11,6 +11,7 @@ export class Problems {
     this.select = select;
   }
 
+  /** Show the lists; return the number of problems. */
   update(state) {
     const { message } = state;
     const wiring = message.wiring.problems;
@@ -21,7 +22,6 @@ export class Problems {
         name: each.name,
         text: each.reason + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
       })),
-      list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: otherReason(state, name), restore: true })),
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
       list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
         name,
@@ -34,8 +34,16 @@ export class Problems {
       })),
     ];
     const shown = lists.filter((each) => each.items.length);
-    byId("healthy").hidden = shown.length > 0 || !message.settled;
-    follow(byId("problem-lists"), shown, (each) => each.id, makeList, (section, each) => {
+    const wrong = shown.reduce((sum, each) => sum + each.total, 0) + (message.setup?.problems.length ?? 0);
+    byId("healthy").hidden = wrong > 0 || !message.settled;
+    this.show(byId("problem-lists"), shown);
+    const drains = list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: otherReason(state, name), restore: true }));
+    this.show(byId("drain-lists"), drains.items.length ? [drains] : []);
+    return wrong;
+  }
+
+  show(container, lists) {
+    follow(container, lists, (each) => each.id, makeList, (section, each) => {
       setText(section.firstElementChild, `${each.title} (${each.total})`);
       const items = each.items.slice(0, MAX_LINES);
       follow(section.children[1], items, (item) => item.key || item.name, (item) => this.item(item), (line, item) => {
@@ -45,7 +53,6 @@ export class Problems {
       const more = each.total - items.length;
       setText(section.lastElementChild, more > 0 ? `and ${count(more, "more", "more")}` : "");
     });
-    return shown.reduce((sum, each) => sum + each.total, 0);
   }
 
   item({ name, restore }) {

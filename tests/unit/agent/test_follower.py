@@ -8,7 +8,15 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, MAX_RETRY_SECONDS, MIN_RETRY_SECONDS, Answer, Follower, Load
+from sopa_ryu.agent.follower import (
+    LOAD_RETRY_SECONDS,
+    MAX_REPORTED,
+    MAX_RETRY_SECONDS,
+    MIN_RETRY_SECONDS,
+    Answer,
+    Follower,
+    Load,
+)
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol
@@ -129,6 +137,20 @@ def test_retries_come_later_and_later_and_early_again_after_a_connection(followe
     assert follower.connected
     assert follower.disconnect("closed") <= MIN_RETRY_SECONDS
     assert not follower.connected
+
+
+def test_each_problem_of_an_outage_is_logged_once(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
+    follower.connect()
+    for problem in ("closed", "Connection refused", "the token is not accepted", "Connection refused", "closed"):
+        follower.disconnect(problem)
+    assert caplog.text.count("no controller at") == 3
+    assert "the token is not accepted" in caplog.text
+    for number in range(100):  # whatever varies in them
+        follower.disconnect(f"refused from port {number}")
+    assert caplog.text.count("no controller at") == MAX_REPORTED
+    follower.connect()
+    follower.disconnect("closed")
+    assert caplog.text.count("no controller at") == MAX_REPORTED + 1
 
 
 def test_a_missing_controller_is_logged_once_per_outage(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:

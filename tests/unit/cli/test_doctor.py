@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
-from sopa_ryu.cli import main
-from sopa_ryu.cli.client import NOT_RIGHT
+from sopa_ryu.cli import doctor_controller, doctor_host, main
+from sopa_ryu.cli.client import NOT_RIGHT, Controller
+from sopa_ryu.cli.findings import Finding, check_readable, check_secret, is_readable_by
 
 NOWHERE = "http://127.0.0.1:1"
 
@@ -21,7 +23,7 @@ def run(*words: str) -> Result:
 def state(tmp_path: Path) -> Path:
     directory = tmp_path / "state"
     directory.mkdir(mode=0o700)
-    for name in ("token", "agent-token"):
+    for name in ("token", "agent-token", "agent-secret"):
         (directory / name).write_text("secret")
         (directory / name).chmod(0o600)
     return directory
@@ -29,7 +31,7 @@ def state(tmp_path: Path) -> Path:
 
 def configured(tmp_path: Path, state: Path, default: str = "", sopa: str = "") -> str:
     file = tmp_path / "sopa.conf"
-    text = f"[DEFAULT]\nwsapi_host = 192.0.2.1\n{default}\n[sopa]\nstate_dir = {state}\novsdb = tcp:*:6640\n{sopa}\n"
+    text = f"[DEFAULT]\nwsapi_host = 0.0.0.0\n{default}\n[sopa]\nstate_dir = {state}\novsdb = tcp:*:6640\n{sopa}\n"
     file.write_text(text)
     return str(file)
 
@@ -56,10 +58,11 @@ def test_a_controller_that_is_set_up_right_and_not_started(tmp_path: Path, state
     ("default", "sopa", "says"),
     [
         ("wsapi_host = 127.0.0.1", "", "REST listens on 127.0.0.1"),
+        ("wsapi_host = 192.0.2.1", "", "REST cannot listen on 192.0.2.1"),
         ("", "k = 5", "5"),
         ("", "carrier = pigeon", "carrier must be"),
-        ("ctl_privkey = /k\nctl_cert = /c", "", "anybody is accepted as a switch"),
-        ("", "tls_cert = /nosuch/c.pem\ntls_key = /nosuch/k.pem", "/nosuch/c.pem: not readable"),
+        ("ctl_privkey = /k\nctl_cert = /c", "", "any client is accepted as a switch"),
+        ("", "tls_cert = /nosuch/c.pem\ntls_key = /nosuch/k.pem", "/nosuch/c.pem: missing"),
         ("", "state_dir = /nosuch/state", "/nosuch/state: missing"),
     ],
 )
@@ -67,26 +70,151 @@ def test_what_is_wrong_with_the_options(tmp_path: Path, state: Path, default: st
     assert any(says in line for line in wrong(controller(configured(tmp_path, state, default, sopa))))
 
 
-def test_a_token_that_others_can_read(tmp_path: Path, state: Path) -> None:
-    (state / "token").chmod(0o644)
+SECRETS = ("token", "agent-token", "agent-secret")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o622])
+def test_a_secret_that_others_can_read(tmp_path: Path, state: Path, name: str, mode: int) -> None:
+    (state / name).chmod(mode)
     [line] = wrong(controller(configured(tmp_path, state)))
-    assert line.endswith(f"Mend: chmod 600 {state}/token")
+    assert line.endswith(f"Mend: chmod 600 {state / name}")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize(("content", "says"), [(b"", "empty"), (b" \n", "empty"), ("schlüssel".encode(), "no token")])
+def test_a_secret_that_is_none(tmp_path: Path, state: Path, name: str, content: bytes, says: str) -> None:
+    (state / name).write_bytes(content)
+    [line] = wrong(controller(configured(tmp_path, state)))
+    assert f"{state / name}: {says}. Mend: rm {state / name}; systemctl restart sopa-controller" in line
+    assert ("all hosts need new tokens" in line) == (name == "agent-secret")
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_that_is_a_directory(tmp_path: Path, state: Path, name: str) -> None:
+    (state / name).unlink()
+    (state / name).mkdir()
+    [line] = wrong(controller(configured(tmp_path, state)))
+    assert str(state / name) in line
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_missing_secret_is_made_at_the_start(tmp_path: Path, state: Path, name: str) -> None:
+    (state / name).unlink()
+    result = controller(configured(tmp_path, state))
+    assert wrong(result) == []
+    assert f"ok    {state / name}: missing, made at the start" in result.output
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_that_is_missing_while_the_controller_runs(
+    tmp_path: Path, state: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = {
+        "switches": {"edge": 8}, "connected": 8, "rejected": [],
+        "setup": {"checked": 8, "detail": "as planned", "problems": []}, "bfd": {"enabled": True, "detail": "on"},
+    }  # fmt: skip
+    monkeypatch.setattr(Controller, "get", lambda *_: healthy)
+    assert wrong(controller(configured(tmp_path, state))) == []
+    (state / name).unlink()
+    [line] = wrong(controller(configured(tmp_path, state)))
+    assert f"{state / name}: missing, the controller still uses what it had" in line
+
+
+def test_which_tokens_agents_may_have(tmp_path: Path, state: Path) -> None:
+    assert "or agent-token, which opens" in controller(configured(tmp_path, state)).output
+    only = controller(configured(tmp_path, state, sopa="host_tokens_only = true"))
+    assert "ok    agents are accepted with their host's token only" in only.output
+
+
+def test_a_secret_of_another_user_than_the_controllers(tmp_path: Path) -> None:
+    file = tmp_path / "agent-secret"
+    file.write_text("secret")
+    file.chmod(0o600)
+    missing = Finding(False, "missing")
+    [finding] = check_secret(file, missing, os.getuid() + 1, "start it")
+    assert not finding.right
+    assert "cannot read it" in finding.text
+    assert finding.mend.startswith("chown ")
+    [finding] = check_secret(file, missing, os.getuid(), "start it")
+    assert finding.right
+
+
+def test_who_can_read_a_file(tmp_path: Path) -> None:
+    key, other = tmp_path / "controller.key", os.getuid() + 1
+    key.write_text("key")
+    key.chmod(0o600)
+    assert is_readable_by(key, os.getuid())
+    assert not is_readable_by(key, other)
+    assert not is_readable_by(tmp_path / "nosuch", other)
+    assert is_readable_by(Path("/etc/passwd"), other)
+    [finding] = check_readable(key, other, is_key=True)
+    assert finding.mend.startswith("chgrp ")
+    key.chmod(0o644)  # but its directory is closed
+    assert not is_readable_by(key, other)
+    assert [finding.right for finding in check_readable(key, os.getuid(), is_key=True)] == [False]
+    assert [finding.right for finding in check_readable(key, os.getuid())] == [True]
 
 
 def test_no_configuration_file(tmp_path: Path) -> None:
     [line] = wrong(controller(str(tmp_path / "nosuch.conf")))
-    assert "nosuch.conf" in line
+    assert "nosuch.conf: missing. Mend: install -D -m 644 /opt/sopa/deploy/sopa.conf" in line
+
+
+def test_the_unit_needs_its_user(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_controller, "UNIT", tmp_path)
+    monkeypatch.setattr(doctor_controller, "USER", "nosuchuser")
+    [line] = wrong(controller(configured(tmp_path, state)))
+    assert "there is no user nosuchuser. Mend: adduser --system --group" in line
+
+
+def host(tmp_path: Path, interface: str = "lo") -> Result:
+    files = [f"--agent-token-file={tmp_path}/agent-token", f"--agent-env-file={tmp_path}/agent.env"]
+    return run("host", "--iface", interface, *files, "--controller", NOWHERE)
 
 
 def test_a_host_without_anything(tmp_path: Path) -> None:
-    token = tmp_path / "agent-token"
-    result = run("host", "--iface", "lo", "--agent-token-file", str(token), "--controller", NOWHERE)
-    lines = wrong(result)
+    lines = wrong(host(tmp_path))
     assert any("no address of 10.0.0.0/8" in line for line in lines)
-    assert any(f"{token}: missing" in line for line in lines)
+    assert any(f"{tmp_path}/agent-token: missing" in line for line in lines)
     assert any("no controller" in line for line in lines)
-    result = run("host", "--iface", "nosuch0", "--agent-token-file", str(token), "--controller", NOWHERE)
-    assert any("nosuch0: no such interface" in line for line in wrong(result))
+    assert any("nosuch0: no such interface" in line for line in wrong(host(tmp_path, "nosuch0")))
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("SOPA_CONTROLLER=http://192.0.2.1:8080\n", "SOPA_CONTROLLER is http://192.0.2.1:8080, and not"),
+        ("#SOPA_CONTROLLER=x\n", "SOPA_CONTROLLER is not set"),
+        (f"SOPA_CONTROLLER={NOWHERE}\nSOPA_AGENT_TOKEN_FILE=/elsewhere\n", "SOPA_AGENT_TOKEN_FILE is /elsewhere"),
+        (f"SOPA_CONTROLLER={NOWHERE}\nSOPA_CA_FILE=/nosuch/ca.pem\n", "/nosuch/ca.pem: missing"),
+    ],
+)
+def test_what_is_wrong_with_the_environment_of_the_units(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "agent.env").write_text(text)
+    assert any(says in line for line in wrong(host(tmp_path)))
+
+
+def test_the_environment_is_right_and_a_unit_needs_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "agent.env"
+    monkeypatch.setattr(doctor_host, "UNIT", tmp_path / "nosuch.service")
+    assert not any(str(file) in line for line in wrong(host(tmp_path)))
+    monkeypatch.setattr(doctor_host, "UNIT", tmp_path)
+    assert any(f"{file}: missing, which the unit needs" in line for line in wrong(host(tmp_path)))
+    file.write_text(f"SOPA_CONTROLLER={NOWHERE}/\n")
+    assert not any(str(file) in line for line in wrong(host(tmp_path)))
+
+
+def test_the_token_of_another_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "agent-token").write_text("10.0.0.3 abc\n")
+    (tmp_path / "agent-token").chmod(0o600)
+    shown = {"flags": ["UP"], "addr_info": [{"family": "inet", "local": "10.0.0.2"}]}
+    monkeypatch.setattr(doctor_host, "_addresses", lambda _interface: shown)
+    line = next(line for line in wrong(host(tmp_path)) if "agent-token" in line)
+    assert "it has no token for 10.0.0.2" in line
+    assert "sopa token 10.0.0.2" in line
+    (tmp_path / "agent-token").write_text("10.0.0.2 abc\n")
+    assert not any("agent-token" in line for line in wrong(host(tmp_path)))
 
 
 def test_no_switch_here(tmp_path: Path) -> None:

@@ -243,15 +243,20 @@ def test_a_digest_tells_entries_apart_and_is_the_same_in_every_process() -> None
 
 
 def test_a_change_of_upward_entries_changes_the_mask_of_the_match() -> None:
+    """The packet's mark has it, and no other entry reads that."""
     tree = FatTree(6)
     names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
     draw = random.Random("shapes")
 
     def shape(switch: Switch, failures: Failures) -> tuple[int, frozenset[Flow]]:
         flows = switch_rules(tree, switch, failures).flows
-        ((_, (_, mask)),) = next(flow.match for flow in flows if flow.priority == 70)
+        (((value, mask),),) = (
+            (found for name, found in flow.match if name == "pkt_mark") for flow in flows if flow.priority == 70
+        )
+        assert value
+        assert not any(name == "pkt_mark" for flow in flows for name, _ in flow.match if flow.priority != 70)
         upward = frozenset(flow for flow in flows if flow.table in (Table.UP, Table.UNLABELLED))
-        return int(mask.replace(":", ""), 16), upward
+        return mask, upward
 
     for switch in (tree.switch("e0_0"), tree.switch("a3_1")):
         seen = {shape(switch, Failures(tree))}

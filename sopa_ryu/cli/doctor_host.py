@@ -1,0 +1,120 @@
+"""The set-up of a host: its interface and address, agent.env, the token, the controller and the agent."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import subprocess
+from collections.abc import Iterator
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+from sopa_ryu.channel.host_tokens import token_of
+from sopa_ryu.cli.client import Controller, NoAnswer, Refused
+from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret
+from topologies import FatTree, TopologyError
+
+MIN_THRESHOLD = 10
+UNIT = Path("/etc/systemd/system/sopa-agent@.service")
+
+
+def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:
+    """Yield findings of a host."""
+    shown = _addresses(interface)
+    address = None if shown is None else _planned(shown)
+    yield from _check_interface(interface, shown, address)
+    yield from _check_environment(environment, controller, token)
+    yield from _check_token(token, address)
+    yield from _check_agent(controller, interface, address)
+
+
+def _check_interface(interface: str, shown: dict[str, Any] | None, address: str | None) -> Iterator[Finding]:
+    if shown is None:
+        yield Finding(False, f"{interface}: no such interface", "ip link; --iface IF")
+        return
+    up = "UP" in shown["flags"]
+    yield Finding(up, f"{interface}: {'up' if up else 'down'}", f"ip link set {interface} up")
+    text = f"{interface}: {address or 'no address of 10.0.0.0/8, as POD.EDGE.HOST of the plan'}"
+    yield Finding(address is not None, text, f"ip address add 10.POD.EDGE.HOST/8 dev {interface}")
+
+
+def _check_environment(file: Path, controller: Controller, token: Path) -> Iterator[Finding]:
+    """Yield whether the units' environment exists, and names this controller and readable files."""
+    if not file.exists():
+        # without the unit, agents are started by hand
+        mend = f"install -m 644 {DEPLOYED / file.name} {file.parent}, then edit it"
+        yield Finding(not UNIT.exists(), f"{file}: missing{', which the unit needs' if UNIT.exists() else ''}", mend)
+        return
+    lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
+    values = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    url = values.get("SOPA_CONTROLLER", "").strip("\"'").rstrip("/")
+    text = f"{file}: SOPA_CONTROLLER is {url or 'not set'}"
+    same = url == controller.url
+    yield Finding(same, text if same else f"{text}, and not {controller.url}", f"edit {file}, or give --controller")
+    named = values.get("SOPA_AGENT_TOKEN_FILE", str(token)).strip("\"'")
+    if named != str(token):
+        yield Finding(False, f"{file}: SOPA_AGENT_TOKEN_FILE is {named}", f"give --agent-token-file {named}")
+    if authority := values.get("SOPA_CA_FILE", "").strip("\"'"):
+        yield from check_readable(Path(authority), 0)
+
+
+def _check_token(file: Path, address: str | None) -> Iterator[Finding]:
+    """Yield whether the token's file is closed to other users, and has a token for this host."""
+    host = address or "HOST"
+    renew = f"on the controller's machine: sopa token {host}, copied to {file} with mode 600"
+    yield from check_secret(file, Finding(False, f"{file}: missing", renew), 0, renew)
+    try:
+        text = file.read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError):
+        return
+    if address is None or not text.strip():
+        return
+    try:
+        token_of(text, IPv4Address(address))
+    except ValueError as error:
+        yield Finding(False, f"{file}: {error}", renew)
+
+
+def _check_agent(controller: Controller, interface: str, address: str | None) -> Iterator[Finding]:
+    try:
+        fabric = controller.get("/fabric")
+        agents = {agent["address"]: agent for agent in controller.listing("/agents", "agents")["agents"]}
+    except (NoAnswer, Refused) as error:
+        yield Finding(False, f"no controller: {error}", "its address, the network, the certificate")
+        return
+    yield Finding(True, f"controller at {controller.url}: k={fabric['k']}, version {fabric['version']}")
+    if address is None:
+        return
+    try:
+        FatTree(fabric["k"]).host_by_ip(address)
+    except TopologyError as error:
+        mend = f"ip address add 10.POD.EDGE.HOST/8 dev {interface}, and delete {address}"
+        yield Finding(False, f"{address} is no host's: {error}", mend)
+        return
+    agent = agents.get(address)
+    start = f"systemctl enable --now sopa-agent@{interface}"
+    if agent is None:
+        yield Finding(False, f"no agent for {address} is connected", f"{start}; its journal")
+        return
+    yield Finding(agent["lag"] == 0, f"agent at version {agent['version']}, {agent['lag']} behind", "its journal")
+    carrier = agent["carrier"]
+    same = carrier == fabric["carrier"]
+    text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"
+    yield Finding(same, text, f"SOPA_AGENT_OPTIONS=--carrier {fabric['carrier']} in agent.env")
+    threshold = int(Path("/proc/sys/net/ipv4/tcp_reordering").read_text())
+    enough = threshold >= MIN_THRESHOLD
+    yield Finding(enough, f"TCP's fast-retransmit threshold is {threshold}", f"{start}, which sets it")
+
+
+def _addresses(interface: str) -> dict[str, Any] | None:
+    command = ["ip", "-json", "address", "show", "dev", interface]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found: list[dict[str, Any]] = json.loads(done.stdout or "[]") if done.returncode == 0 else []
+    return found[0] if found else None
+
+
+def _planned(shown: dict[str, Any]) -> str | None:
+    network = ipaddress.IPv4Network("10.0.0.0/8")
+    locals_ = [each["local"] for each in shown["addr_info"] if each["family"] == "inet"]
+    return next((text for text in locals_ if ipaddress.IPv4Address(text) in network), None)

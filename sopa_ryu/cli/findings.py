@@ -1,0 +1,122 @@
+"""What ``sopa doctor`` finds: one line for each check, and the checks of files that it makes on every machine."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import stat
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from sopa_ryu.cli.client import NOT_RIGHT
+
+DEPLOYED = Path("/opt/sopa/deploy")
+RESTART = "systemctl restart sopa-controller"
+
+
+class Finding(NamedTuple):
+    """One line: what was checked, and if it is wrong, the command or file that mends it."""
+
+    right: bool
+    text: str
+    mend: str = ""
+
+
+def tell(findings: Iterable[Finding]) -> None:
+    """Print one line for each finding, and end with the status."""
+    wrong = False
+    for finding in findings:
+        wrong |= not finding.right
+        mend = f". Mend: {finding.mend}" if finding.mend and not finding.right else ""
+        click.echo(f"{'ok   ' if finding.right else 'WRONG'} {finding.text}{mend}")
+    sys.exit(NOT_RIGHT if wrong else 0)
+
+
+def check_secret(file: Path, missing: Finding, user: int, renew: str) -> Iterator[Finding]:
+    """Yield whether a file with a secret has one, its user can read it, and no other can.
+
+    Parameters
+    ----------
+    file : Path
+    missing : Finding
+        What it means that the file does not exist.
+    user : int
+        User id of the program that reads it.
+    renew : str
+        What makes a new one.
+    """
+    try:
+        found = file.stat()
+        text = file.read_bytes()
+    except PermissionError:
+        yield Finding(False, f"{file}: not readable", "run it as root")
+        return
+    except FileNotFoundError:
+        yield missing
+        return
+    except OSError as error:
+        yield Finding(False, f"{file}: {error.strerror}", f"remove it; {renew}")
+        return
+    if found.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        mode = stat.S_IMODE(found.st_mode)
+        yield Finding(False, f"{file}: mode {mode:o}, other users can read it", f"chmod 600 {file}")
+    elif not text.strip() or not text.isascii():
+        yield Finding(False, f"{file}: {'no token' if text.strip() else 'empty'}", f"rm {file}; {renew}")
+    elif found.st_uid != user and user != 0:
+        text_ = f"{file}: belongs to {_name(found.st_uid)}, and {_name(user)} cannot read it"
+        yield Finding(False, text_, f"chown {_name(user)} {file}")
+    elif not is_readable_by(file, user):
+        yield Finding(False, f"{file}: {_name(user)} cannot read it", f"namei -l {file}")
+    else:
+        yield Finding(True, f"{file}: {_name(user)} can read it, no other user")
+
+
+def check_readable(file: Path, user: int, is_key: bool = False) -> Iterator[Finding]:
+    """Yield whether a user can read a file, and if it is a private key, whether not everyone can."""
+    if not file.exists():
+        yield Finding(False, f"{file}: missing", f"install -m {640 if is_key else 644} it there")
+    elif not is_readable_by(file, user):
+        mend = f"chgrp {_name(user)} {file}; chmod 640 {file}" if is_key else f"chmod 644 {file}"
+        yield Finding(False, f"{file}: {_name(user)} cannot read it", f"{mend}; namei -l {file}")
+    elif is_key and file.stat().st_mode & stat.S_IRWXO:
+        yield Finding(False, f"{file}: every user can read it", f"chmod o= {file}")
+    else:
+        yield Finding(True, f"{file}: readable")
+
+
+def is_readable_by(file: Path, user: int) -> bool:
+    """Tell whether a user may read a file by its mode and those of the directories that lead there."""
+    if user in (0, os.geteuid()):
+        return os.access(file, os.R_OK)
+    groups = _groups(user)
+    try:
+        whole = file.resolve(strict=True)
+        enters = all(_may(parent.stat(), user, groups, 1) for parent in whole.parents)
+        return enters and _may(whole.stat(), user, groups, 4)
+    except OSError:
+        return False
+
+
+def _may(found: os.stat_result, user: int, groups: list[int], bit: int) -> bool:
+    shift = 6 if found.st_uid == user else 3 if found.st_gid in groups else 0
+    return bool(found.st_mode >> shift & bit)
+
+
+def _groups(user: int) -> list[int]:
+    try:
+        entry = pwd.getpwuid(user)
+    except KeyError:
+        return []
+    return [entry.pw_gid, *(group.gr_gid for group in grp.getgrall() if entry.pw_name in group.gr_mem)]
+
+
+def _name(user: int) -> str:
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)
