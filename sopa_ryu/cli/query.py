@@ -54,6 +54,11 @@ def _fabric(body: Body) -> None:
         click.echo(f"wrong         {problem['switch']}: {problem['problem']}. Mend: {problem['mend']}")
     if missing:
         click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
+    if body["no_channel"]:
+        named = _some(body["no_channel"], len(body["no_channel"]), "sopa status --json")
+        click.echo(f"no channel    {named}: forwarding by the rules they have; check the management network")
+    if body["management"]["fault"]:
+        click.echo(f"management    {body['management']['detail']}: no path is withdrawn for that")
     for rejected in body["rejected"]:
         click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
 

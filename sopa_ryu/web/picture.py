@@ -75,6 +75,10 @@ class Picture:
             "connected": len(state.connected),
             "missing": missing[: tree.switch_count if self.drawn else MAX_LISTED],
             "missing_total": len(missing),
+            "no_channel": [tree.name(switch) for switch in state.no_channel][
+                : tree.switch_count if self.drawn else MAX_LISTED
+            ],
+            "management": state.management.report(),
             "failures": failures[:most],
             "failures_total": len(failures),
             "drains": drains[:MAX_LISTED],

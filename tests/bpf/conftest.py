@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -16,6 +17,15 @@ from tests.helpers.veth import Pair, veth_pair
 def objects() -> None:
     """Compiled eBPF objects."""
     build()
+
+
+@pytest.fixture(autouse=True)
+def one_processor() -> Iterator[None]:
+    """Test runs of a program stay on one processor: what a program remembers of paths is of the processor that sent."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    yield
+    os.sched_setaffinity(0, before)
 
 
 @pytest.fixture

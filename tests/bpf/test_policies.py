@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -38,15 +37,6 @@ def word(labeller: Labeller, frame: bytes) -> Label:
     taken = word_of(labeller.run(frame).data)
     assert taken is not None
     return taken
-
-
-@pytest.fixture(autouse=True)
-def one_processor() -> Iterator[None]:
-    """Each processor balances what it sends itself."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(before)})
-    yield
-    os.sched_setaffinity(0, before)
 
 
 # -- least used -------------------------------------------------------------------------------------------------------

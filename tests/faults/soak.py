@@ -63,6 +63,8 @@ def _tell_wrong(lab: FaultyLab, origin: str, steps: Sequence[Step], wrong: Wrong
     print("and run: make soak ARGS='--replay FILE'\n")
     for log in sorted(lab.its.directory.glob("*.log")):
         print(f"--- {log.name}\n{log.read_text()[-4000:]}")
+    switches = (lab.its.lab.ovs.directory / "ovs-vswitchd.log").read_text().splitlines()
+    print("--- warnings of Open vSwitch", *[line for line in switches if "|WARN|" in line][-40:], sep="\n")
     sys.stdout.flush()
 
 

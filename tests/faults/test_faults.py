@@ -71,4 +71,4 @@ def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1])
 def test_after_every_fault_the_fabric_connects_what_the_oracle_says(seed: int) -> None:
-    assert isolated(lambda: run(4, list(plan(FatTree(4), seed, 50)), f"seed {seed}")) == 0
+    assert isolated(lambda: run(4, list(plan(FatTree(4), seed, KINDS_IN_DECK)), f"seed {seed}")) == 0

@@ -63,6 +63,24 @@ def test_what_is_well_ends_with_0_and_what_is_drained_with_3(healthy: Fabric) ->
     assert sopa(its, "paths", "h0_0_2", "h2_0_2").returncode == 0
 
 
+def test_status_says_which_switches_forward_without_a_channel(healthy: Fabric) -> None:
+    its = healthy.controller
+    lost = ("c0_0", "c0_1", "c1_0", "c1_1", "a2_0")
+    try:
+        for name in lost:
+            healthy.ovs.vsctl("set-controller", name, "tcp:127.0.0.1:9")
+        eventually(lambda: set(its.fabric()["missing"]), set(lost))
+        status = sopa(its, "status")
+        assert status.returncode == 3
+        assert "no channel    a2_0, c0_0, c0_1, c1_0, c1_1: forwarding by the rules they have" in status.stdout
+        assert "management    many OpenFlow channels lost together" in status.stdout
+    finally:
+        for name in lost:
+            healthy.ovs.vsctl("set-controller", name, its.openflow)
+        its.wait_connected(20)
+    eventually(lambda: sopa(its, "status").returncode, 0)
+
+
 def test_one_name_that_is_none_keeps_no_other_from_being_drained(healthy: Fabric) -> None:
     its = healthy.controller
     done = sopa(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")

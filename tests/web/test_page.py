@@ -98,6 +98,9 @@ def test_a_switch_without_a_channel_is_missing_and_a_dead_one_takes_its_links_wi
         eventually(lambda: page.state("c1_0"), "missing")
         eventually(lambda: page.text("#fact-switches"), "19 of 20")
         assert page.names(".links [data-state=failed]", "link") == []
+        eventually(
+            lambda: page.text("#problem-lists li"), Containing("without an OpenFlow channel; it forwards by the rules")
+        )
         plug(False)
         eventually(lambda: page.state("c1_0"), "failed")
         links = [f"a{pod}_1-c1_0" for pod in range(4)]

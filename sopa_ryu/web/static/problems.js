@@ -25,7 +25,7 @@ export class Problems {
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
       list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
         name,
-        text: "has not connected, or has not confirmed its rules",
+        text: state.whyMissing(name),
       })),
       list("rejected", "Ignored switches", message.rejected_total, message.rejected, (each) => ({ key: each.dpid, text: `${each.dpid}: ${each.reason}` })),
       list("lagging", "Lagging agents", message.agents.lagging_total, message.agents.lagging, (agent) => ({

@@ -27,14 +27,20 @@ export class FabricState {
     this.reasons = new Map(message.failures.map((failure) => [failure.name, failure]));
     this.drained = new Set(message.drains);
     this.missing = new Set(message.missing);
+    this.noChannel = new Set(message.no_channel);
   }
 
   /** Return {state, reason} of a switch. */
   ofSwitch(name) {
     const failure = this.reasons.get(name);
     if (failure) return { state: stateOf(failure.reason), reason: inWords(failure) };
-    if (this.missing.has(name)) return { state: "missing", reason: STATES.missing };
+    if (this.missing.has(name)) return { state: "missing", reason: this.whyMissing(name) };
     return { state: "ok", reason: "" };
+  }
+
+  /** Return what is known of a switch without an OpenFlow channel. */
+  whyMissing(name) {
+    return this.noChannel.has(name) ? "without an OpenFlow channel; it forwards by the rules it has" : "not connected, or its rules are not confirmed";
   }
 
   /** Return {state, reason} of a link; those of a switch at its end if the link itself has not failed. */
