@@ -55,8 +55,8 @@ def _fabric(body: Body) -> None:
     if missing:
         click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
     if body["no_channel"]:
-        named = _some(body["no_channel"], len(body["no_channel"]), "sopa status --json")
-        click.echo(f"no channel    {named}: forwarding by the rules they have; check the management network")
+        forwarding = _some(body["no_channel"], len(body["no_channel"]), "sopa status --json")
+        click.echo(f"no channel    {forwarding}: forwarding by the rules they have; check the management network")
     if body["management"]["fault"]:
         click.echo(f"management    {body['management']['detail']}: no path is withdrawn for that")
     for rejected in body["rejected"]:
