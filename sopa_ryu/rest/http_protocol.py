@@ -39,6 +39,9 @@ SLICE_SECONDS = 0.002
 """Requests that arrive without a pause are answered for so long without a switch of green threads."""
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}[ \t]*(;.*)?\r?\n")
 _TOO_LONG = f"a body may have at most {MAX_BODY_BYTES} bytes; no operation needs one"
+OPTIONAL_WHITESPACE = (
+    " \t"  # RFC 9110, section 5.6.3; Python also strips control characters, which are no part of a value
+)
 
 TRUST = "sopa.trust"
 """Key of the WSGI environment: a function to call when a request has shown a token."""
@@ -140,10 +143,10 @@ class Protocol(eventlet.wsgi.HttpProtocol):
         finally:
             self.rfile = whole
         lengths, codings = (self.headers.get_all(name, []) for name in ("content-length", "transfer-encoding"))
-        self._check_framing(lengths, codings)
+        length = self._check_framing(lengths, codings)
         self.environ = self.get_environ()
         self.application = self.server.app
-        body = self._read_body(int(lengths[0]) if lengths else None, bool(codings))
+        body = self._read_body(length, bool(codings))
         # the length as a number: what has been read is all there is
         self.environ["wsgi.input"] = self.environ["eventlet.input"] = eventlet.wsgi.Input(
             io.BytesIO(body), len(body), self.connection
@@ -163,16 +166,21 @@ class Protocol(eventlet.wsgi.HttpProtocol):
         del self.environ["HTTP_TRANSFER_ENCODING"]
         return self._read_chunks()
 
-    def _check_framing(self, lengths: list[str], codings: list[str]) -> None:
+    def _check_framing(self, lengths: list[str], codings: list[str]) -> int | None:
+        """Return the length of a body that is not chunked; `Problem` if it is not known where the request ends."""
         if codings and lengths:
             text = "Content-Length and Transfer-Encoding are not allowed together"
             raise Problem(HTTPStatus.BAD_REQUEST, text)
-        if codings and [each.strip().lower() for each in codings] != ["chunked"]:
+        if codings and [each.strip(OPTIONAL_WHITESPACE).lower() for each in codings] != ["chunked"]:
             raise Problem(HTTPStatus.NOT_IMPLEMENTED, "the only transfer coding of a body is chunked")
-        if lengths and (len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", lengths[0].strip())):
+        if not lengths:
+            return None
+        length = lengths[0].strip(OPTIONAL_WHITESPACE)
+        if len(lengths) > 1 or not re.fullmatch("[0-9]{1,18}", length):
             raise Problem(HTTPStatus.BAD_REQUEST, "Content-Length is not one number")
-        if lengths and int(lengths[0]) > MAX_BODY_BYTES:
+        if int(length) > MAX_BODY_BYTES:
             raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _TOO_LONG)
+        return int(length)
 
     def _read_chunks(self) -> bytes:
         """Read a chunked body and its trailers (RFC 9112, section 7.1)."""
