@@ -64,9 +64,9 @@ class JsonObjects:
         while True:
             token = (_IN_STRING if self._in_string else _TOKEN).search(self._pending, self._scanned)
             if token is None:
-                # a backslash at the end belongs to what comes next
-                escaping = self._in_string and self._pending.endswith(b"\\")
-                self._scanned = len(self._pending) - escaping
+                # a backslash at the end belongs to what comes next, unless it is the second of two
+                unread = self._scanned < len(self._pending)
+                self._scanned = len(self._pending) - (self._in_string and unread and self._pending.endswith(b"\\"))
                 return None
             self._scanned = token.end()
             self._tokens -= 1

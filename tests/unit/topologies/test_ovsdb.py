@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from topologies.json_framing import JsonObjects
@@ -304,6 +304,8 @@ def test_under_eventlet_others_run_while_data_flows(serve: Serve) -> None:
     cuts=st.lists(st.integers(1, 40), min_size=1),
     ascii_only=st.booleans(),
 )
+@example([{"": "\\"}], [1], True)
+@example([{"\\\\": '\\"'}], [1], True)
 def test_objects_are_cut_apart_wherever_they_are_cut(messages: list[object], cuts: list[int], ascii_only: bool) -> None:
     data = " ".join(json.dumps(message, ensure_ascii=ascii_only) for message in messages).encode()
     stream, found, at = JsonObjects(len(data)), [], 0
