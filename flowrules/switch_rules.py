@@ -10,12 +10,12 @@ Al-Fares et al., section 3.3.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
 from flowrules.host_ports import edge_ingress, lldp
-from flowrules.model import IPV4, Flow, Output, SetField, SwitchRules, Table, destined, digest
+from flowrules.model import IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
 from topologies.structure import FABRIC_NETWORK, FatTree, Host, Level, Switch
@@ -87,10 +87,19 @@ def _shape(code: int) -> Flow:
     flow lasted). A megaflow whose mask lacks bits that a decision now depends on is deleted instead, by its identity. So each
     version makes every decision depend on another half of the bits of the packet's mark, which is 0 in all packets; no such half
     contains another. Nothing else may read the mark. A header's bits would not do: where a port has ``bfd_remote_dst_mac``, every
-    decision depends on all of the destination's Ethernet address.
+    decision depends on all of the destination's Ethernet address. It has to be the last entry to change (`renews_cache`).
     """
     mask = sum(1 << bit for bit in random.Random(f"{code} shape").sample(range(32), 16))
     return Flow(Table.INGRESS, 70, (("pkt_mark", (mask, mask)),), "no packet: renews what is cached")
+
+
+def renews_cache(match: Iterable[Field]) -> bool:
+    """Tell whether a match is that of the entry that makes Open vSwitch renew what it has cached.
+
+    A decision that is cached while a switch changes from one version to the next depends on the masks that stood then. If the
+    entry changes after all others, such decisions lack bits of its mask, and are renewed as those of the version before.
+    """
+    return any(field == "pkt_mark" for field, _ in match)
 
 
 def _aggregation_ingress(tree: FatTree) -> Iterator[Flow]:

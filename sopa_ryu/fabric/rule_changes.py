@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flowrules.model import Flow, SwitchRules, Table, digest, does
+from flowrules.switch_rules import renews_cache
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -91,8 +92,12 @@ def difference(before: SwitchRules, after: SwitchRules, version: int) -> list[Mo
 def _flow_changes(added: list[Flow], stale: list[Installed], version: int) -> Iterator[Modification]:
     # ADD overwrites an entry of the same table, priority and match in place; only what nothing replaces is deleted, last
     new = {(flow.table, flow.priority, frozenset(flow.match)) for flow in added}
-    for flow in added:
-        yield AddFlow(flow, version)
-    for entry in stale:
-        if (entry.table, entry.priority, frozenset(entry.match)) not in new:
-            yield DeleteFlow(entry)
+    gone = [entry for entry in stale if (entry.table, entry.priority, frozenset(entry.match)) not in new]
+    # what the switch caches between the first and the last change is renewed, too, if the cache is renewed after them
+    for renewing in (False, True):
+        for flow in added:
+            if renews_cache(flow.match) is renewing:
+                yield AddFlow(flow, version)
+        for entry in gone:
+            if renews_cache(entry.match) is renewing:
+                yield DeleteFlow(entry)

@@ -11,7 +11,7 @@ from functools import partial
 
 from flowrules import label
 from flowrules.model import Flow, SwitchRules
-from flowrules.switch_rules import switch_rules
+from flowrules.switch_rules import renews_cache, switch_rules
 from sopa_ryu.fabric import rule_changes
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.link_discovery import PATIENCE_ROUNDS
@@ -199,7 +199,7 @@ class MemoryFabric(SimulatedFabric):
         if not self.state.settled and channel.role is Role.MASTER:  # otherwise the switch refuses all of them
             ours = [entry for entry in channel.switch.entries.values() if rule_changes.is_ours(entry.installed)]
             assert not ours, "an earlier controller's rules are changed before it is known what has failed"
-        ranks = [_RANKS[type(message)] for message in changes]
+        ranks = [_rank(message) for message in changes]
         assert ranks == sorted(ranks), "something is withdrawn before what replaces it is there"
         added = {place_of(message.flow) for message in changes if isinstance(message, AddFlow)}
         deleted = {place_of(message.entry) for message in changes if isinstance(message, DeleteFlow)}
@@ -338,7 +338,16 @@ class MemoryFabric(SimulatedFabric):
 
 
 _WITH_RULES = Phase.IN_FORCE, Phase.UPDATING
-_RANKS: dict[type, int] = {AddGroup: 0, ModifyGroup: 0, AddFlow: 1, DeleteFlow: 2, DeleteGroup: 3}
+_RANKS: dict[type, int] = {AddGroup: 0, ModifyGroup: 0, AddFlow: 1, DeleteFlow: 2, DeleteGroup: 4}
+
+
+def _rank(change: Message) -> int:
+    """Return a number that rises within an update: what replaces, what is withdrawn, what renews the cache, groups' ends."""
+    match change:
+        case (AddFlow() | DeleteFlow()) as flow if renews_cache(flow[0].match):
+            return 3
+        case _:
+            return _RANKS[type(change)]
 
 
 def place_of(entry: Flow | Installed) -> Place:

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from flowrules.model import Bucket, Flow, Group, Output, SwitchRules, Table, ToGroup
-from flowrules.switch_rules import switch_rules
+from flowrules.switch_rules import renews_cache, switch_rules
 from sopa_ryu.fabric.messages import (
     AddFlow,
     AddGroup,
@@ -96,6 +96,25 @@ def test_a_difference_adds_before_it_deletes_and_overwrites_in_place() -> None:
         DeleteFlow(Installed(Table.UP, 3, 0, ())),
     ]
     assert difference(before, before, 4) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_entry_that_renews_the_cache_changes_after_all_others(seed: int) -> None:
+    """What a switch caches before the last other change lacks bits of the mask of the new entry."""
+    chance, tree = random.Random(seed), FatTree(4)
+    links = [tree.name(link) for link in tree.links()]
+    switch = tree.switch(chance.choice(["e0_0", "a1_1"]))
+    rules = [
+        switch_rules(tree, switch, Failures(tree, dict.fromkeys(chance.sample(links, number), "down")))
+        for number in (0, 9)
+    ]
+    assert rules[0] != rules[1]
+    stale = InstalledState([installed(flow) for flow in rules[0].flows], {group.id: () for group in rules[0].groups})
+    for changes in (difference(*rules, 2), reconcile(rules[1], stale, 2)):
+        flows = [change for change in changes if isinstance(change, AddFlow | DeleteFlow)]
+        matches = [change.flow.match if isinstance(change, AddFlow) else change.entry.match for change in flows]
+        assert [renews_cache(match) for match in matches] == [False] * (len(flows) - 2) + [True] * 2
+        assert isinstance(flows[-2], AddFlow)
 
 
 @pytest.mark.parametrize("seed", range(10))
