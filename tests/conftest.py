@@ -1,4 +1,4 @@
-"""Rules of every test run: a skipped test fails the run, and two processes can share the tests."""
+"""Rules of every test run: a skipped test fails it, examples are the same each time, and two processes can share the tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
@@ -35,6 +36,15 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(SkippedTests(config.stash[skipped]))
     if config.option.share:
         config.pluginmanager.register(SharedTests(config.option.share, config.option.labs == "first"))
+    use_same_examples(config.getoption("--hypothesis-seed", None))
+
+
+def use_same_examples(seed: str | None) -> None:
+    """Let property tests try the same examples in each run, or those of a seed, on a machine of any speed."""
+    settings.register_profile(
+        "same", derandomize=seed is None, database=None, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("same")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

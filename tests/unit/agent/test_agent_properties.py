@@ -218,7 +218,5 @@ class AgentMachine(RuleBasedStateMachine):
             self.loop.close()
 
 
-AgentMachine.TestCase.settings = settings(
-    max_examples=100, stateful_step_count=40, deadline=None, database=None, derandomize=True
-)
+AgentMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestAgent = AgentMachine.TestCase

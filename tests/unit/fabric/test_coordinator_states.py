@@ -2,7 +2,7 @@
 
 `tests.models.memory_fabric` asserts what must be true of each message and effect, and at rest.
 
-The examples are the same in each run. ``--hypothesis-seed`` chooses others, ``--examples`` their number.
+``--hypothesis-seed`` chooses other examples, ``--examples`` their number.
 """
 
 from __future__ import annotations
@@ -266,9 +266,6 @@ def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
         settings=settings(
             max_examples=pytestconfig.getoption("--examples") or examples,
             stateful_step_count=steps,
-            derandomize=pytestconfig.getoption("--hypothesis-seed") is None,
-            database=None,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
