@@ -20,9 +20,9 @@ from sopa_ryu.fabric.view import View
 LOG = logging.getLogger("sopa.agent")
 
 MIN_RETRY_SECONDS = 0.5
-MAX_REPORTED = 5  # problems of one absence of the controller
 MAX_RETRY_SECONDS = 5.0
 LOAD_RETRY_SECONDS = 2.0
+MAX_REPORTED = 5  # problems of one absence of the controller
 
 
 class Answer(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import subprocess
 from collections.abc import Iterator
@@ -14,8 +13,8 @@ from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
 from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret
 from topologies import FatTree, TopologyError
+from topologies.structure import FABRIC_NETWORK
 
-MIN_THRESHOLD = 10
 UNIT = Path("/etc/systemd/system/sopa-agent@.service")
 
 
@@ -102,8 +101,11 @@ def _check_agent(controller: Controller, interface: str, address: str | None) ->
     same = carrier == fabric["carrier"]
     text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"
     yield Finding(same, text, f"SOPA_AGENT_OPTIONS=--carrier {fabric['carrier']} in agent.env")
+    # only here: it loads the libraries for netlink
+    from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD
+
     threshold = int(Path("/proc/sys/net/ipv4/tcp_reordering").read_text())
-    enough = threshold >= MIN_THRESHOLD
+    enough = threshold >= DEFAULT_THRESHOLD
     yield Finding(enough, f"TCP's fast-retransmit threshold is {threshold}", f"{start}, which sets it")
 
 
@@ -115,6 +117,5 @@ def _addresses(interface: str) -> dict[str, Any] | None:
 
 
 def _planned(shown: dict[str, Any]) -> str | None:
-    network = ipaddress.IPv4Network("10.0.0.0/8")
     locals_ = [each["local"] for each in shown["addr_info"] if each["family"] == "inet"]
-    return next((text for text in locals_ if ipaddress.IPv4Address(text) in network), None)
+    return next((text for text in locals_ if IPv4Address(text) in FABRIC_NETWORK), None)

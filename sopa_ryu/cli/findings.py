@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import grp
 import os
 import pwd
 import stat
@@ -112,7 +111,7 @@ def _groups(user: int) -> list[int]:
         entry = pwd.getpwuid(user)
     except KeyError:
         return []
-    return [entry.pw_gid, *(group.gr_gid for group in grp.getgrall() if entry.pw_name in group.gr_mem)]
+    return os.getgrouplist(entry.pw_name, entry.pw_gid)
 
 
 def _name(user: int) -> str:

@@ -20,7 +20,7 @@ class Sent:
     errors : Counter of str
         Its error messages by type.
     mended : int
-        Entries and groups that somebody else had changed, and that were put right.
+        Entries and groups that another program had changed, and that were put right.
     """
 
     flow_mods: int = 0

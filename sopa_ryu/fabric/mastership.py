@@ -34,14 +34,14 @@ class Mastership:
 
     Attributes
     ----------
-    taken : dict from Switch to Connection
+    mastered_elsewhere : dict from Switch to Connection
         The connected switches whose master is another controller.
     """
 
     def __init__(self, state: FabricState, sessions: Mapping[Switch, SwitchSession], generation: Generation) -> None:
         self.state = state
         self.generation = generation
-        self.taken: dict[Switch, Connection] = {}
+        self.mastered_elsewhere: dict[Switch, Connection] = {}
         self._sessions = sessions
         self._others_asked: set[Switch] = set()
         self._role_checks = Pacer[Switch](ROLE_CHECK_SECONDS)
@@ -49,19 +49,21 @@ class Mastership:
     @property
     def is_deposed(self) -> bool:
         """Whether another controller is the master of more switches than this one."""
-        mastered = sum(session.phase in MASTERED for session in self._sessions.values()) if self.taken else 0
-        return len(self.taken) > mastered
+        mastered = (
+            sum(session.phase in MASTERED for session in self._sessions.values()) if self.mastered_elsewhere else 0
+        )
+        return len(self.mastered_elsewhere) > mastered
 
     def begin(self, switch: Switch) -> None:
         """Forget whose a switch was: it has connected anew."""
-        self.taken.pop(switch, None)
+        self.mastered_elsewhere.pop(switch, None)
 
     def leave(self, connection: Connection) -> list[Switch]:
-        """Forget a connection that is gone; return the switches that another controller had over it."""
-        gone = [switch for switch, taken in self.taken.items() if taken is connection]
-        for switch in gone:
-            del self.taken[switch]
-        return gone
+        """Forget a closed connection; return its switches whose master was another controller."""
+        switches = [switch for switch, known_by in self.mastered_elsewhere.items() if known_by is connection]
+        for switch in switches:
+            del self.mastered_elsewhere[switch]
+        return switches
 
     def weigh(self, session: SwitchSession) -> list[SwitchSession]:
         """Compare the generation id that a switch knows with the own one, before the switch is claimed.
@@ -82,7 +84,7 @@ class Mastership:
         theirs = session.generation
         if theirs is None or not self.generation.is_behind(theirs):
             return []
-        if self.taken:
+        if self.mastered_elsewhere:
             raise AnotherMasterError(ANOTHER_MASTER)
         if self.state.settled and session.switch not in self._others_asked:
             asked = self.ask_others(session)

@@ -319,7 +319,7 @@ class SwitchManager:
         self.rollout.left(session.switch)
         if isinstance(error, AnotherMasterError):
             session.taken()
-            self.mastership.taken[session.switch] = session.connection
+            self.mastership.mastered_elsewhere[session.switch] = session.connection
             if was is Phase.IN_FORCE:
                 del self.sessions[session.switch]
                 effects.due |= dict.fromkeys(self.mastership.ask_others(session))

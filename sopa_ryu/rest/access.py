@@ -126,6 +126,8 @@ def _read(file: Path) -> str:
     try:
         mode = stat.S_IMODE(file.stat().st_mode)
         token = file.read_text(encoding="ascii").strip()
+    except PermissionError as error:
+        raise TokenError(f"{file} cannot be read ({error}): chown it to the user of this controller") from None
     except (OSError, UnicodeDecodeError) as error:
         raise TokenError(f"{file} cannot be read ({error}): remove it; the next start creates a new one") from None
     if mode & 0o077:

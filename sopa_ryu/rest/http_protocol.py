@@ -39,9 +39,8 @@ SLICE_SECONDS = 0.002
 """Requests that arrive without a pause are answered for so long without a switch of green threads."""
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}[ \t]*(;.*)?\r?\n")
 _TOO_LONG = f"a body may have at most {MAX_BODY_BYTES} bytes; no operation needs one"
-OPTIONAL_WHITESPACE = (
-    " \t"  # RFC 9110, section 5.6.3; Python also strips control characters, which are no part of a value
-)
+OPTIONAL_WHITESPACE = " \t"
+"""What may stand around a header's value (RFC 9110, section 5.6.3). Python's `str.strip` removes control characters, too."""
 
 TRUST = "sopa.trust"
 """Key of the WSGI environment: a function to call when a request has shown a token."""

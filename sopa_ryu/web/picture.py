@@ -59,9 +59,10 @@ class Picture:
         now = clock.now()
         failures = state.failure_list(now)
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
+        no_channel = [tree.name(switch) for switch in state.no_channel]
         drains = sorted(state.drained)
         # everything drawn must be in the message: up to k=16 the failures are a bounded list
-        most = len(failures) if self.drawn else MAX_LISTED
+        most, most_switches = (len(failures), tree.switch_count) if self.drawn else (MAX_LISTED, MAX_LISTED)
         return {
             "at": time.time(),
             "version": state.version,
@@ -73,11 +74,9 @@ class Picture:
             "setup": state.setup,
             "switches": tree.switch_count,
             "connected": len(state.connected),
-            "missing": missing[: tree.switch_count if self.drawn else MAX_LISTED],
+            "missing": missing[:most_switches],
             "missing_total": len(missing),
-            "no_channel": [tree.name(switch) for switch in state.no_channel][
-                : tree.switch_count if self.drawn else MAX_LISTED
-            ],
+            "no_channel": no_channel[:most_switches],
             "management": state.management.report(),
             "failures": failures[:most],
             "failures_total": len(failures),

@@ -25,6 +25,7 @@ from tests.faults import management
 from tests.faults.oracle import Oracle, without
 from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step
 from tests.faults.probes import Probes, describe
+from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
 from topologies import Failures, FatTree, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
@@ -55,6 +56,7 @@ class FaultyLab:
         self.graph = self.tree.graph()
         self.active: list[Fault] = []
         self.its = SopaLab(self.tree, None, agents=False, controller_options=OPTIONS)
+        self.its.lab.bfd_ms = BFD_MS
         self.agents: list[AgentProcess] = []
         self.settle_seconds: list[float] = []
         self.packets = 0
@@ -67,7 +69,6 @@ class FaultyLab:
             stack.enter_context(self.its)
             # `settle` waits for two rounds of Open vSwitch through what it has cached; by default they are 0.5 s apart
             self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
-            self._slow_bfd()
             for pod in range(self.tree.k):
                 hosts = [host for host in self.tree.hosts() if host.pod == pod]
                 url = f"http://{management.pod_address(pod)}:{REST_PORT}"
@@ -226,11 +227,6 @@ class FaultyLab:
         dead = {int(fault.what) for fault in self.active if fault.kind == "agents"}
         return [pod for pod in range(self.tree.k) if pod not in dead]
 
-    def _slow_bfd(self) -> None:
-        settings = [f"bfd:min_tx={BFD_MS}", f"bfd:min_rx={BFD_MS}"]
-        names = [name for name, _ in self.its.lab.fabric_interfaces()]
-        self.its.lab.ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, *settings)))
-
     # -- settled ------------------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
@@ -381,16 +377,11 @@ class FaultyLab:
             "controller_mib": controller["memory_mib"],
             "controller_files": controller["open_files"],
             "controller_greenlets": controller["greenlets"],
-            "agents_mib": round(sum(map(_resident_mib, agents)), 1),
+            "agents_mib": round(sum(map(resident_mib, agents)), 1),
             "agents_files": sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in agents),
             "bpf_maps": _bpf_maps(),
             "namespaces": len({_namespace(pid) for pid in os.listdir("/proc") if pid.isdigit()} - {""}),
         }
-
-
-def _resident_mib(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmRSS"))
 
 
 def _backlog_drops() -> int:

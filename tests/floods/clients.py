@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import socket
 import sys
 import threading
@@ -74,6 +73,16 @@ def _read(client: socket.socket) -> None:
             pass
 
 
+def open_many(first: bytes, port: int, until: float) -> None:
+    """Open connections that stay open, as many as go; each sends something once."""
+    with contextlib.ExitStack() as stack:
+        while time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                client.sendall(first)
+            time.sleep(0.001)  # the rate of connections
+
+
 @contextlib.contextmanager
 def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Open connections that say nothing."""
@@ -87,17 +96,10 @@ def main(kind: str, port: int, seconds: float) -> None:
     first, more = (REST if side == "rest" else OPENFLOW)[name]
     until = time.monotonic() + seconds
     print("flooding", flush=True)
-    threads = [threading.Thread(target=flood, args=(first, more, port, until), daemon=True) for _ in range(CONNECTIONS)]
     if name in ONCE:
-        threads = []
-        with contextlib.ExitStack() as stack:
-            for _ in itertools.count():
-                if time.monotonic() > until:
-                    return
-                with contextlib.suppress(OSError):
-                    client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
-                    client.sendall(first)
-                time.sleep(0.001)
+        open_many(first, port, until)
+        return
+    threads = [threading.Thread(target=flood, args=(first, more, port, until), daemon=True) for _ in range(CONNECTIONS)]
     for thread in threads:
         thread.start()
     for thread in threads:

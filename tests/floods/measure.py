@@ -14,11 +14,11 @@ import httpx
 from websockets.sync.client import ClientConnection, connect
 
 from tests.helpers.fabrics import Fabric
+from tests.helpers.memory import resident_mib
 
 MAX_ANSWER_SECONDS = 0.5
 MAX_GROWTH_MIB = 50.0
-PAUSE_SECONDS = 0.02
-"""Between two requests of the other client."""
+REQUEST_INTERVAL_SECONDS = 0.02
 MIN_ANSWERS = 20
 SPARE_SECONDS = 60.0
 """So much longer a flood goes on by itself: for the last answers, or after a test that was killed."""
@@ -40,12 +40,6 @@ def agent(fabric: Fabric) -> Iterator[ClientConnection]:
         yield opened
 
 
-def memory_mib(pid: int) -> float:
-    """Return the resident memory of a process in MiB."""
-    [kib] = re.findall(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(kib) / 1024
-
-
 def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX_GROWTH_MIB) -> str:
     """Flood the controller, and ask it as another client all the time; return what was measured.
 
@@ -61,7 +55,7 @@ def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX
     log_start = len(controller.log.read_text())
     with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=20) as client:
         version = client.get("/fabric").json()["version"]
-        before = memory_mib(controller.pid)
+        before = resident_mib(controller.pid)
         port = port_of(fabric, kind.partition(" ")[0])
         with _flooding(kind, port, seconds + SPARE_SECONDS):
             took, most, until = [], before, time.monotonic() + seconds
@@ -71,8 +65,8 @@ def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX
                 now, waits = time.monotonic(), [_waited(which) for which in (controller.pid, "thread-self")]
                 # both may wait at the same time: the longer one is certain
                 took.append(now - asked - max(end - start for start, end in zip(waited, waits, strict=True)))
-                most = max(most, memory_mib(controller.pid))
-                time.sleep(PAUSE_SECONDS)
+                most = max(most, resident_mib(controller.pid))
+                time.sleep(REQUEST_INTERVAL_SECONDS)  # the other client's rate: nothing is waited for
         body = client.get("/fabric").json()
         assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
         assert client.get("/agents").json()["total"] == 1

@@ -13,6 +13,7 @@ from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel import protocol
 from tests.contract.running import Running, running
+from tests.helpers.memory import resident_mib
 from tests.helpers.waiting import eventually
 from topologies import Host
 
@@ -98,8 +99,7 @@ class Target:
 
     def memory_mib(self) -> float:
         """Return the resident memory of the controller in MiB."""
-        lines = Path(f"/proc/{self.fabric.controller.pid}/status").read_text().splitlines()
-        return int(next(line.split()[1] for line in lines if line.startswith("VmRSS"))) / 1024
+        return resident_mib(self.fabric.controller.pid)
 
 
 def last_host(fabric: Running) -> Host:

@@ -14,7 +14,7 @@ from topologies import Switch
 
 @dataclass
 class Ear:
-    """What has arrived at a port between switches: when a wrong neighbour was heard last, if that still counts."""
+    """The latest probe of a wrong neighbour at a port between switches, while it counts."""
 
     wrong_at: float | None = None
 
@@ -28,7 +28,7 @@ class Ear:
 
 @dataclass
 class Run:
-    """What a run of the controller has done so far.
+    """The history of one run of the controller.
 
     Attributes
     ----------
@@ -43,9 +43,9 @@ class Run:
     begun, in_force : list of int
         The versions that it has made while a switch could follow, and those that it has reported in force.
     sent : View or None
-        What agents were sent last.
+        The view that was last sent to agents.
     reports : Reports
-        What it was told of ports and channels.
+        The reports of ports and channels that have reached the controller.
     """
 
     reports: Reports

@@ -54,6 +54,11 @@ class Lab(Startable):
         Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller when all
         sessions are up.
 
+    Attributes
+    ----------
+    bfd_ms : int
+        BFD's interval in ms, of which three without a packet are a failure. May be set before the start.
+
     Raises
     ------
     MissingCommandError, OvsError, LabError
@@ -79,6 +84,7 @@ class Lab(Startable):
         self.queue_packets = queue_packets
         self.controller_port = controller_port
         self.bfd = bfd
+        self.bfd_ms = bfd_interval_ms(tree)
         self.ovs = PrivateOvs(OVS_DIRECTORY)
         self.net: Any = None
         self._say = say
@@ -199,8 +205,7 @@ class Lab(Startable):
         """Return the function that maps an interface to its ``ovs-vsctl`` settings."""
         if not self.bfd:
             return lambda _interface: ""
-        interval = bfd_interval_ms(self.tree)
-        settings = f"bfd:enable=true bfd:min_tx={interval} bfd:min_rx={interval}"
+        settings = f"bfd:enable=true bfd:min_tx={self.bfd_ms} bfd:min_rx={self.bfd_ms}"
         settings += f" bfd:bfd_local_dst_mac={BFD_MAC} bfd:bfd_remote_dst_mac={BFD_MAC}"
         watched = {interface for interface, _ in self.fabric_interfaces()}
         return lambda interface: settings if interface in watched else ""

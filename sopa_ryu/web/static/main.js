@@ -77,9 +77,9 @@ function facts(message, wrong) {
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
   const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
-  const badly = message.setup?.problems.length ?? 0;
+  const badly = message.setup.problems.length;
   const setup = badly ? `, switches are set up wrong: ${message.setup.problems[0].switch}: ${message.setup.problems[0].problem} (${badly} in all: sopa status)` : "";
-  const management = message.management?.fault ? `, management network: ${message.management.detail}; no path is withdrawn` : "";
+  const management = message.management.fault ? `, management network: ${message.management.detail}; no path is withdrawn` : "";
   const drained = message.drains_total ? `, ${message.drains_total} drained` : "";
   setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + management + drained + silent + setup);
 }

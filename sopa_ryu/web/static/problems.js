@@ -34,7 +34,7 @@ export class Problems {
       })),
     ];
     const shown = lists.filter((each) => each.items.length);
-    const wrong = shown.reduce((sum, each) => sum + each.total, 0) + (message.setup?.problems.length ?? 0);
+    const wrong = shown.reduce((sum, each) => sum + each.total, 0) + message.setup.problems.length;
     byId("healthy").hidden = wrong > 0 || !message.settled;
     this.show(byId("problem-lists"), shown);
     const drains = list("drained", "Drained", message.drains_total, message.drains, (name) => ({ name, text: otherReason(state, name), restore: true }));
