@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -82,15 +82,17 @@ class _Deck:
     A kind that does not fit what is broken stays for later, so that none is left out however rarely it fits.
     """
 
-    def __init__(self, tree: FatTree, draw: random.Random) -> None:
+    def __init__(self, tree: FatTree, draw: random.Random, kinds: Mapping[str, int]) -> None:
         self._tree = tree
         self._draw = draw
+        self._weights = kinds
         self._kinds: list[str] = []
 
     def deal(self, others: Sequence[Fault]) -> Fault | None:
         """Return a fault of the first kind that fits beside the others, or None if none does; without others one always does."""
         if not self._kinds:
-            self._kinds = self._draw.sample(list(KINDS), KINDS_IN_DECK, counts=list(KINDS.values()))
+            weights = self._weights
+            self._kinds = self._draw.sample(list(weights), sum(weights.values()), counts=list(weights.values()))
         for position, kind in enumerate(self._kinds):
             fault = _draw(self._tree, self._draw, kind)
             if fault not in others and _fits(fault, others):
@@ -99,13 +101,13 @@ class _Deck:
         return None
 
 
-def plan(tree: FatTree, seed: int, faults: int) -> Iterator[Step]:
+def plan(tree: FatTree, seed: int, faults: int, without: Collection[str] = ()) -> Iterator[Step]:
     """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end.
 
-    Every `KINDS_IN_DECK` faults have each kind as often as its weight.
+    Every `KINDS_IN_DECK` faults have each kind as often as its weight; kinds to do without are not among them.
     """
     draw = random.Random(f"{seed} faults")
-    deck = _Deck(tree, draw)
+    deck = _Deck(tree, draw, {kind: weight for kind, weight in KINDS.items() if kind not in without})
     active: list[Fault] = []
     begun = 0
     while begun < faults or active:

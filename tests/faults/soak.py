@@ -13,9 +13,12 @@ from pathlib import Path
 import click
 
 from tests.faults.harness import FaultyLab, Wrong
-from tests.faults.plan import Step, plan
+from tests.faults.plan import KINDS, Step, plan
 from topologies import FatTree
 from topologies.lab.isolation import isolated
+
+HOLDINGS_EVERY = 50
+"""Steps between two looks at what controller, agents and kernel hold."""
 
 
 def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) -> int:
@@ -37,6 +40,8 @@ def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) 
                 f"{done:>5} of {total} faults, {time.monotonic() - started:6.0f} s, settled in {took:>6}: {step}",
                 flush=True,
             )
+            if number % HOLDINGS_EVERY == 0 and lab.has_controller():
+                print(f"      {json.dumps(lab.holdings())}", flush=True)
         after = lab.holdings()
         summary = {
             "origin": origin,
@@ -45,6 +50,7 @@ def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) 
             "steps": len(steps),
             "seconds": round(time.monotonic() - started),
             "packets": lab.packets,
+            "repeated": lab.repeated,
             "settle_median_seconds": round(statistics.median(lab.settle_seconds), 2),
             "settle_worst_seconds": round(max(lab.settle_seconds), 2),
             "before": before,
@@ -72,11 +78,18 @@ def _tell_wrong(lab: FaultyLab, origin: str, steps: Sequence[Step], wrong: Wrong
 @click.option("--faults", type=click.IntRange(1), default=1000, show_default=True, help="How many things break.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Decides which, and in which order.")
 @click.option("--k", type=int, default=4, show_default=True, help="Ports of every switch.")
+@click.option(
+    "--without",
+    type=click.Choice(list(KINDS)),
+    multiple=True,
+    metavar="KIND",
+    help="A kind of fault to leave out; repeatable. Without `controller` and `clock` the controller is never restarted.",
+)
 @click.option("--replay", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
               help="Replay the steps that a failing run has printed, instead of drawing faults.")  # fmt: skip
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the summary to FILE, too.")  # fmt: skip
-def main(faults: int, seed: int, k: int, replay: Path | None, report: Path | None) -> None:
+def main(faults: int, seed: int, k: int, without: tuple[str, ...], replay: Path | None, report: Path | None) -> None:
     """Break and heal a lab's links, switches, controller and agents, and check everything after each step.
 
     After each: exactly the pairs of hosts that the graph connects are connected, labelled and unlabelled; /paths and every
@@ -86,7 +99,7 @@ def main(faults: int, seed: int, k: int, replay: Path | None, report: Path | Non
     if replay is not None:
         steps, origin = [Step.parse(line) for line in replay.read_text().splitlines() if line.strip()], str(replay)
     else:
-        steps, origin = list(plan(FatTree(k), seed, faults)), f"seed {seed}"
+        steps, origin = list(plan(FatTree(k), seed, faults, without)), f"seed {seed}"
     resolved = report.resolve() if report else None
     sys.exit(isolated(lambda: run(k, steps, origin, resolved)))
 

@@ -45,6 +45,14 @@ def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(seed: int) ->
         assert Counter(fault.kind for fault in deck) == expected
 
 
+@pytest.mark.parametrize(
+    "without", [["controller", "clock"], sorted(set(KINDS) - {"agents"})], ids=["restarts", "most"]
+)
+def test_a_plan_does_without_the_kinds_that_are_left_out(without: list[str]) -> None:
+    kinds = {fault.kind for step in plan(FatTree(4), 1, 100, without) for fault in step.begin}
+    assert kinds == set(KINDS) - {"hostlink", *without}
+
+
 def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
     graph = FatTree(4).graph()
     healthy = Oracle(graph, [])
