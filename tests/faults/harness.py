@@ -104,7 +104,7 @@ class FaultyLab:
         for fault in step.heal:
             self.active.remove(fault)
             self._heal(fault)
-        if not self.has_controller():
+        if self._is_active("controller"):
             # without a controller, what was in force has to stay so
             self._untold |= any(fault.kind not in ("controller", "agents") for fault in [*step.begin, *step.heal])
             if not self._untold:
@@ -130,7 +130,7 @@ class FaultyLab:
             case "switch":
                 kill_switch(lab, fault.what)
             case "drain":
-                if self.has_controller():
+                if not self._is_active("controller"):
                     self.its.controller.change("PUT", f"/drains/{fault.what}").raise_for_status()
             case "flap":
                 for _ in range(4):
@@ -191,7 +191,7 @@ class FaultyLab:
             case "switch":
                 restore_switch(lab, fault.what)
             case "drain":
-                if self.has_controller():
+                if not self._is_active("controller"):
                     self.its.controller.change("DELETE", f"/drains/{fault.what}").raise_for_status()
             case "agents":
                 self.agents[int(fault.what)].start()
@@ -211,10 +211,6 @@ class FaultyLab:
                 self.its.controller.stop(signal.SIGKILL)
                 management.set_clock_right(self.its)
                 self.its.controller.start()
-
-    def has_controller(self) -> bool:
-        """Return True unless the controller is killed at the moment."""
-        return not self._is_active("controller")
 
     def _is_active(self, kind: str) -> bool:
         return any(fault.kind == kind for fault in self.active)

@@ -18,13 +18,14 @@ from topologies import FatTree
 from topologies.lab.isolation import isolated
 
 HOLDINGS_EVERY = 50
-"""Steps between two looks at what controller, agents and kernel hold."""
+"""Steps between two looks at what controller, agents and kernel hold; the next is while nothing is broken."""
 
 
 def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) -> int:
     """Do the steps in a lab of their own (inside `isolated`); the exit status, 0 if nothing was ever wrong."""
     total, done, started = sum(len(step.begin) for step in steps), 0, time.monotonic()
     kinds: Counter[str] = Counter()
+    looked = 0
     with FaultyLab(k) as lab:
         before = lab.holdings()
         for number, step in enumerate(steps, 1):
@@ -40,7 +41,8 @@ def run(k: int, steps: Sequence[Step], origin: str, report: Path | None = None) 
                 f"{done:>5} of {total} faults, {time.monotonic() - started:6.0f} s, settled in {took:>6}: {step}",
                 flush=True,
             )
-            if number % HOLDINGS_EVERY == 0 and lab.has_controller():
+            if number - looked >= HOLDINGS_EVERY and not lab.active:
+                looked = number
                 print(f"      {json.dumps(lab.holdings())}", flush=True)
         after = lab.holdings()
         summary = {
