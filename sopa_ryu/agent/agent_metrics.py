@@ -60,6 +60,7 @@ class AgentMetrics:
                          "up1", "up2")  # fmt: skip
         unlabelled = _counter("unlabelled_packets", "Packets that went out without a label, by reason.", "reason")
         trains = _counter("segment_trains", "Labels that several segments share: the kernel cut the packet afterwards.")
+        cut = _counter("cut_bursts", "Bursts that were cut into packets, each of which was labelled then.")
         untracked = _counter("untracked_packets", "Packets whose path was hashed: no room for their flow's position.")
         options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
                            "result")  # fmt: skip
@@ -103,13 +104,14 @@ class AgentMetrics:
                 for reason in UNLABELLED:
                     unlabelled.add_metric([*labels, reason.name.lower()], packets[reason])
                 trains.add_metric(labels, packets[Reason.GSO])
+                cut.add_metric(labels, packets[Reason.CUT])
                 untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:
                     for label, count in counted.by_path(its.view.failures.tree.half).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
-        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, untracked, options,
+        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
                 in_force, mended, wrong]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD, STATE_DIR
+from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, DEFAULT_THRESHOLD, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel.host_tokens import token_of
@@ -48,6 +48,8 @@ class Options:
         The policy's, in nanoseconds or bytes (`PathTable.parameter`); 0 for its default.
     wait : bool
         At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always waited for.
+    segments : int
+        The packets of a TCP burst that share a label.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
     """
@@ -64,6 +66,7 @@ class Options:
     metrics: tuple[str, int] | None = None
     parameter: int = 0
     wait: bool = False
+    segments: int = DEFAULT_SEGMENTS
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""

@@ -3,8 +3,10 @@
 - ``net.ipv4.tcp_reordering`` of the network namespace: TCP's fast-retransmit threshold, 3 by default, 10 for
   SOPA (the paper, section 3.4), since packets on several paths overtake each other.
 - the MTU of the interface, for the ``option`` carrier: lower by the 4 bytes that the option adds to a packet.
-- ``gso_max_segs`` 1 of the interface: tc egress sees a burst before it is cut into packets, so TCP must hand over
-  one at a time. Connections that are open already keep their burst size until they look up their route again.
+- a segmentation device on the interface (`kernel.segmentation`): tc egress sees a burst before it is cut into packets.
+- ``gso_max_segs`` of the interface, where several packets are to share a label, or where the kernel refuses that device:
+  TCP hands over no longer bursts. Connections that are open already keep their burst size until they look up their
+  route again.
 
 The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the threshold is the
 namespace's and several agents may work in it: the last one to leave puts it back. Each has a lock on its interface; an
@@ -18,6 +20,7 @@ The value that was found is then the one to be put back: it is newer than the on
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from contextlib import AbstractContextManager
@@ -26,16 +29,18 @@ from types import TracebackType
 
 from pyroute2.netlink.exceptions import NetlinkError
 
-from sopa_ryu.agent.kernel import link_attributes
+from sopa_ryu.agent.kernel import link_attributes, segmentation
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
 
 __all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
 
+LOG = logging.getLogger("sopa.agent")
+
 STATE_DIR = Path("/run/sopa")
 DEFAULT_THRESHOLD = 10
-SEGMENTS = 1
+DEFAULT_SEGMENTS = 1
 _REORDERING = Path("/proc/sys/net/ipv4/tcp_reordering")
 _MAX_REORDERING = Path("/proc/sys/net/ipv4/tcp_max_reordering")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -61,11 +66,15 @@ class HostSettings:
         Path of the interface's network namespace; the caller's own by default.
     overhead : int
         Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
+    segments : int
+        The packets of a burst that share a label.
 
     Attributes
     ----------
     fabric_mtu : int
         Since `apply`: the interface's own MTU, in bytes.
+    cut_by : int
+        Since `apply`: the index of the segmentation device; 0 if bursts are not cut before they are labelled.
     """
 
     def __init__(
@@ -76,11 +85,14 @@ class HostSettings:
         overhead: int = 0,
         state_dir: Path = STATE_DIR,
         netns: str | None = None,
+        segments: int = DEFAULT_SEGMENTS,
     ) -> None:
-        self.ifname, self.fr_threshold = ifname, fr_threshold
+        self.ifname, self.fr_threshold, self.segments = ifname, fr_threshold, segments
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
         self.fabric_mtu = 0
+        self.cut_by = 0
+        self._uncut = ""
         self._saved: SavedSettings | None = None
         self._ifindex = 0
 
@@ -158,8 +170,14 @@ class HostSettings:
                             found[Part.REORDERING] = (
                                 f"net.ipv4.tcp_reordering was set to {threshold} instead of {self.fr_threshold}"
                             )
-                if segments != SEGMENTS:
-                    found[Part.SEGMENTS] = f"gso_max_segs of {self.ifname} was set to {segments} instead of {SEGMENTS}"
+                if self.cut_by:
+                    wrong = segmentation.wrong(self._ifindex, self.cut_by)
+                    if wrong:
+                        found[Part.SEGMENTS] = wrong
+                elif segments != self.segments:
+                    found[Part.SEGMENTS] = (
+                        f"gso_max_segs of {self.ifname} was set to {segments} instead of {self.segments}"
+                    )
                 if self.overhead:
                     with self._state() as state:
                         wanted, _ = self._plan_mtus(_mtus(state["interfaces"][self.ifname]))
@@ -190,9 +208,40 @@ class HostSettings:
 
     def _write(self, mtus: dict[int, int]) -> None:
         _write_reordering(self.fr_threshold)
-        link_attributes.write_segments(self._ifindex, SEGMENTS)
+        self._limit_bursts()
         for index, mtu in mtus.items():
             link_attributes.write_mtu(index, mtu)
+
+    def _limit_bursts(self) -> None:
+        """Have bursts cut into packets before they are labelled, or else let TCP hand over none that are too long."""
+        if self.segments == 1:
+            try:
+                self.cut_by = segmentation.create(self._ifindex)
+            except (OSError, NetlinkError) as error:
+                self.cut_by = 0
+                self._say_uncut(error)
+        else:
+            segmentation.remove(self._ifindex)  # of a killed agent with other options
+        with self._state() as state:
+            mine = state["interfaces"][self.ifname]
+            written = _gso_written(mine)
+            mine["gso_written"] = None if self.cut_by else self.segments
+        if not self.cut_by:
+            link_attributes.write_segments(self._ifindex, self.segments)
+        elif link_attributes.segments(self._ifindex) == written:
+            link_attributes.write_segments(self._ifindex, mine["gso_max_segs"])
+
+    def _say_uncut(self, error: Exception) -> None:
+        """Say once why bursts are not cut, and what that costs."""
+        if self._uncut != str(error):
+            self._uncut = str(error)
+            LOG.warning(
+                "%s: the kernel makes no segmentation device (macvlan) on it: %s; TCP sends packet by packet instead "
+                "(gso_max_segs 1), which takes twice the processor time, and is slow with BBR: load the module macvlan, "
+                "take the interface out of its bridge, or use --segments 16",
+                self.ifname,
+                error,
+            )
 
     def restore(self) -> None:
         """Put the interface's settings back, the namespace's too if this is its last agent, and unlock it. May be repeated."""
@@ -202,9 +251,11 @@ class HostSettings:
         try:
             with inside(self.netns), saved.state() as state:
                 mine = state["interfaces"].get(self.ifname)
+                if mine:
+                    segmentation.remove(mine["ifindex"])  # it stays when its interface goes to another namespace
                 if mine and link_attributes.alive(mine["ifindex"]):
                     del state["interfaces"][self.ifname]
-                    if link_attributes.segments(mine["ifindex"]) == SEGMENTS:
+                    if link_attributes.segments(mine["ifindex"]) == _gso_written(mine):
                         link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
                     now = link_attributes.mtus(mine["ifindex"])
                     for index, (original, written) in _mtus(mine).items():
@@ -244,8 +295,8 @@ class HostSettings:
             "written": sorted({*before["written"], self.fr_threshold}),
         }
         now, mac = link_attributes.segments(self._ifindex), link_attributes.mac(self._ifindex)
-        mine = self._left(state, mac) or {"gso_max_segs": now, "clsact_added": False}
-        if now != SEGMENTS:
+        mine = self._left(state, mac) or {"gso_max_segs": now, "clsact_added": False, "gso_written": None}
+        if now != _gso_written(mine):
             mine["gso_max_segs"] = now
         wanted, saved_mtus = self._plan_mtus(_mtus(mine))
         state["interfaces"][self.ifname] = {
@@ -266,6 +317,7 @@ class HostSettings:
         left: State | None = state["interfaces"].get(self.ifname)
         if left is None or left["ifindex"] == self._ifindex:
             return left
+        segmentation.remove(left["ifindex"])
         if left.get("mac") != mac:
             return None
         own = left.get("mtus", {}).get(str(left["ifindex"]))
@@ -274,6 +326,9 @@ class HostSettings:
     def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
         """Return the MTUs to set, and those to put back, given the ones that an agent has set."""
         now = link_attributes.mtus(self._ifindex)
+        now.pop(
+            segmentation.index_of(self._ifindex), None
+        )  # through it only packets go that the interface's MTU has limited
         if not self.overhead:  # of no concern, but for what a killed agent with the other carrier has left
             now = {index: mtu for index, mtu in now.items() if index in (self._ifindex, *left)}
         own = {index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()}
@@ -286,6 +341,12 @@ class HostSettings:
         wanted = {index: min(original, limit) for index, original in own.items()}
         saved = {index: (original, wanted[index]) for index, original in own.items() if wanted[index] < original}
         return {index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved
+
+
+def _gso_written(mine: State) -> int | None:
+    """Return the ``gso_max_segs`` that an agent has written; None if none has."""
+    written: int | None = mine.get("gso_written", 1)  # version 1.x saved none, and wrote 1
+    return written
 
 
 def _mtus(mine: State) -> Mtus:

@@ -56,8 +56,8 @@ class Taken(Protocol):
 class Notifications(Protocol):
     """What tells that something has changed: `Changes`."""
 
-    def take(self, ifindex: int | None = None) -> Change:
-        """Return what has changed since the last call."""
+    def take(self, *ifindexes: int) -> Change:
+        """Return what has changed at these interfaces since the last call."""
 
     async def wait(self, seconds: float) -> None:
         """Return when something has changed, or after so many seconds."""
@@ -72,14 +72,15 @@ class Programs(Protocol):
     def attach(self) -> None:
         """Attach it."""
 
-    def follow_mtu(self, fabric_mtu: int) -> None:
-        """Note another MTU of the fabric."""
+    def follow(self, fabric_mtu: int, cut_by: int) -> None:
+        """Note another MTU of the fabric, and another segmentation device."""
 
 
 class Settings(Protocol):
     """What is set for it: `HostSettings`."""
 
     fabric_mtu: int
+    cut_by: int
 
     def changed(self) -> dict[Part, str]:
         """Return what is not as it was set."""
@@ -123,6 +124,7 @@ class Keeper:
         self._paces = {part: Pace() for part in Part}
         self._unread = Change.NOTHING
         self._settings_due = 0.0
+        self._settings_read = -PAUSE_SECONDS
         self._refusals: dict[Part, str] = {}
         self._looking = asyncio.Lock()
         self._unattached = False
@@ -166,11 +168,11 @@ class Keeper:
 
     def _take(self) -> None:
         """Note what has changed."""
-        change = self._changes.take(self.place.ifindex)
+        change = self._changes.take(self.place.ifindex, self._settings.cut_by)
         if change:
             now = asyncio.get_running_loop().time()
             self._unread |= change
-            self._settings_due = min(self._settings_due, now + PAUSE_SECONDS)
+            self._settings_due = min(self._settings_due, max(now, self._settings_read + PAUSE_SECONDS))
 
     async def attach(self) -> None:
         """Attach the programs in a killed agent's place; if that is refused, they are not in force, and it is tried again."""
@@ -207,7 +209,8 @@ class Keeper:
     async def _look_at_settings(self) -> None:
         """Read the settings that labelling needs, and set those again that another program has changed."""
         async with self._looking:
-            self._settings_due = asyncio.get_running_loop().time() + SETTINGS_SECONDS
+            self._settings_read = asyncio.get_running_loop().time()
+            self._settings_due = self._settings_read + SETTINGS_SECONDS
             try:
                 changed = await in_thread(self._settings.changed)
             except (NetnsError, SettingsError) as error:
@@ -280,4 +283,4 @@ class Keeper:
 
     def _set_again(self) -> None:
         self._settings.mend()
-        self._programs.follow_mtu(self._settings.fabric_mtu)
+        self._programs.follow(self._settings.fabric_mtu, self._settings.cut_by)

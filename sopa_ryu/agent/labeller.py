@@ -76,6 +76,8 @@ class Labeller:
         Where the label is written. With `Carrier.OPTION` options that come in are taken out, too.
     fabric_mtu : int
         For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go unlabelled.
+    cut_by : int
+        The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
 
     Raises
     ------
@@ -104,11 +106,12 @@ class Labeller:
         on_clsact: Callable[[bool], None] | None = None,
         carrier: Carrier = Carrier.MAC,
         fabric_mtu: int = ETHERNET_MTU,
+        cut_by: int = 0,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
         self.ifname, self.netns = ifname, netns
-        self.carrier, self.fabric_mtu = carrier, fabric_mtu
+        self.carrier, self.fabric_mtu, self.cut_by = carrier, fabric_mtu, cut_by
         self._owns_clsact = owns_clsact
         self._on_clsact = on_clsact or (lambda added: None)
         self._ifindex = 0
@@ -145,7 +148,7 @@ class Labeller:
             its = self._object
             self.tables = PathTables(its.map_fd(_TABLES_MAP), its.map_fd(_ACTIVE_MAP))
             self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
-            self.follow_mtu(self.fabric_mtu)
+            self.follow(self.fabric_mtu, self.cut_by)
         except BaseException:
             self._object.close()
             raise
@@ -209,11 +212,14 @@ class Labeller:
         with inside(self.netns):
             return all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
 
-    def follow_mtu(self, fabric_mtu: int) -> None:
-        """Note another MTU of the fabric, in bytes (`Carrier.OPTION`)."""
-        self.fabric_mtu = fabric_mtu
+    def follow(self, fabric_mtu: int, cut_by: int) -> None:
+        """Note another MTU of the fabric, in bytes (`Carrier.OPTION`), and another segmentation device."""
+        self.fabric_mtu, self.cut_by = fabric_mtu, cut_by
+        only = struct.pack("=I", 0)
+        with inside(self.netns):  # where the kernel looks for the device
+            libbpf.update(self._object.map_fd("cut_by"), only, struct.pack("=I", cut_by))
         if self.carrier is Carrier.OPTION:
-            libbpf.update(self._object.map_fd("fabric_mtu"), struct.pack("=I", 0), struct.pack("=I", fabric_mtu))
+            libbpf.update(self._object.map_fd("fabric_mtu"), only, struct.pack("=I", fabric_mtu))
 
     def _own(self, point: Point) -> bool:
         """Return True if a predecessor's program is there; `AttachError` if it is a foreign one."""

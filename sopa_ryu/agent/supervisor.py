@@ -157,6 +157,7 @@ class Supervisor:
                 state_dir=its.state_dir,
                 netns=namespace.path,
                 overhead=its.carrier.overhead,
+                segments=its.segments,
             )
         )
         labeller = taken.enter_context(
@@ -168,6 +169,7 @@ class Supervisor:
                 on_clsact=settings.note_clsact,
                 carrier=its.carrier,
                 fabric_mtu=settings.fabric_mtu,
+                cut_by=settings.cut_by,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)

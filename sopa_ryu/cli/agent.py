@@ -47,6 +47,8 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
               help="With --policy flowlet: the pause after which a flow's next packet takes another path.")  # fmt: skip
 @click.option("--flowcell", type=click.IntRange(1, 1 << 40), default=65536, show_default=True, metavar="BYTES",
               help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
+@click.option("--segments", type=click.IntRange(1, 44), default=1, show_default=True, metavar="N",
+              help="Packets of a TCP burst that share a label; more take less processor time, and reorder bursts.")  # fmt: skip
 @click.option("--wait", is_flag=True,
               help="At the start, wait for an interface that is missing or has no address of the fabric.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
@@ -66,6 +68,7 @@ def agent(
     ca_file: Path | None,
     flowlet_gap: float,
     flowcell: int,
+    segments: int,
     wait: bool,
     metrics_port: int | None,
     metrics_host: str,
@@ -74,11 +77,14 @@ def agent(
 
     The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
     attaches a program at the interface's tc egress that writes the next path into every packet. It raises TCP's
-    fast-retransmit threshold and switches off bursts (gso_max_segs 1). Both are put back when it ends, after SIGKILL at its next
-    start. What another program changes there meanwhile is put right and logged; while labels are not written, the agent leaves the
-    controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
-    keeps its last path sets. Without a path, packets go out unlabelled, and the switches
-    distribute them by a hash per flow; so do packets that the host passes on for containers and virtual machines.
+    fast-retransmit threshold, and makes a segmentation device on the interface, which cuts TCP's bursts into packets
+    before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
+    label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
+
+    What another program changes there meanwhile is put right and logged; while labels are not written, the agent
+    leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
+    keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
+    flow; so do packets that the host passes on for containers and virtual machines.
 
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
@@ -115,6 +121,7 @@ def agent(
         (metrics_host, metrics_port) if metrics_port is not None else None,
         parameters.get(chosen, 0),
         wait,
+        segments,
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

@@ -21,7 +21,7 @@ from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import read_table, table_in_force
-from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, veth_pair
+from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,39 +61,24 @@ def test_datagrams_carry_labels_in_turn_and_arp_has_the_hosts_mac(pair: Pair) ->
 @pytest.mark.parametrize("cut_first", [True, False])
 def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_path: Path, cut_first: bool) -> None:
     data = os.urandom(400_000)
-    received = bytearray()
     settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
     if cut_first:
         settings.apply()
-    with raw_socket(pair.peer, "peer0", IPV4) as capture, Labeller("host0", netns=pair.host) as labeller:
+    with (
+        raw_socket(pair.peer, "peer0", IPV4) as capture,
+        Labeller("host0", netns=pair.host, cut_by=settings.cut_by) as labeller,
+    ):
         labeller.swap(table())
         labeller.attach()
-        with inside(pair.peer):
-            server = socket.create_server((FAR, 5001))
-
-        def receive() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while chunk := connection.recv(65536):
-                    received.extend(chunk)
-
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        with inside(pair.host):
-            client = socket.create_connection((FAR, 5001), 10)
-        client.sendall(data)
-        client.close()
-        receiver.join()
-        server.close()
+        assert transfer(pair, data) == data
         got = frames(capture)
         counters = labeller.counters()
     settings.restore()
-    assert received == data
     words = Counter(word_of(frame) for frame in got if frame[26:30] == bytes([10, 0, 0, 2]))
     assert set(words) == set(INTER_POD)
     assert max(words.values()) - min(words.values()) <= 1
     assert counters["labelled"] == words.total()
-    assert (counters["gso"] == 0) is cut_first
+    assert (counters["gso"] == 0) is (counters["cut"] > 0) is cut_first
 
 
 def test_frames_too_short_for_a_header_go_out_as_they_are(pair: Pair) -> None:

@@ -38,7 +38,7 @@ from tests.helpers.frames import (
     tcp,
     word_of,
 )
-from tests.helpers.path_tables import flow_positions, map_entries, read_table
+from tests.helpers.path_tables import flow_positions, map_entries, read_table, set_flow
 
 UNSPEC = 0xFFFFFFFF
 MakeLabeller = Callable[..., Labeller]
@@ -91,13 +91,11 @@ def test_interleaved_flows_keep_their_own_turns(labeller: Labeller) -> None:
 
 
 def test_the_position_is_exact_beyond_32_bits_of_packets(labeller: Labeller) -> None:
-    from sopa_ryu.agent.kernel import libbpf
-
     three = INTER_POD[:3]  # 2**32 is no multiple of 3: a 32-bit counter would stumble here
     labeller.swap(table(inter_pod=three))
     key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
     n = 2**32 - 5
-    libbpf.update(labeller._object.map_fd("flows"), struct.pack("=IIII", *key), struct.pack("=QQ", n, 0))
+    set_flow(labeller, key, turns=n)
     assert words(labeller, tcp(), 12) == [table(inter_pod=three).choose(key, n + step) for step in range(12)]
 
 
@@ -410,6 +408,21 @@ def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(
     assert "tf" not in found
 
 
+@pytest.mark.parametrize("version", [0, 2**24 - 3, 2**27 - 4])
+def test_a_flow_that_knows_its_candidates_takes_those_of_the_table_in_force(labeller: Labeller, version: int) -> None:
+    """Also if the table in force is in the place of the one that the flow knows, and when the versions begin anew."""
+    labeller.tables._version = version
+    draw = random.Random(version)
+    key = FlowKey.of(HERE, FAR, TCP, 40000, 5001)
+    sent = 0
+    for _ in range(12):
+        chosen_from = table(inter_pod=tuple(draw.sample(INTER_POD, draw.randrange(2, 5))))
+        labeller.swap(chosen_from)
+        packets = draw.randrange(4)  # none: two swaps in a row, to the same place
+        assert words(labeller, tcp(), packets) == [chosen_from.choose(key, sent + n) for n in range(packets)]
+        sent += packets
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
@@ -421,6 +434,7 @@ def test_an_inactive_table_is_refilled_only_after_an_rcu_grace_period(
         ({"destinations": (3,)}, "set outside"),
         ({"destinations": (-2,)}, "set outside"),
         ({"sets": (((0, 256),),), "destinations": (0,)}, "range"),
+        ({"sets": (((0, 1),) * 8192,), "destinations": (0,)}, "room for 8191 candidates"),
     ],
 )
 def test_a_table_that_cannot_be_encoded_is_refused_and_the_old_one_stays(

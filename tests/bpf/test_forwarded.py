@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +16,11 @@ from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from tests.helpers.frames import FAR, table
-from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run
+from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run, transfer
 
 CARRIERS = pytest.mark.parametrize("carrier", Carrier)
 BYTES = 4_000_000
+DATA = bytes(BYTES)
 # How the container is connected: its address, and the commands in the host's namespace, the container's and the peer's.
 WAYS = {
     "routed": (
@@ -91,28 +91,9 @@ def container(pair: Pair, request: pytest.FixtureRequest) -> Iterator[Container]
         subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
 
 
-def transfer(pair: Pair, source: str, target: str) -> int:
-    """Send data over TCP from a namespace to the peer; return the bytes that arrived."""
-    with inside(pair.peer):
-        server = socket.create_server((target, 5001))
-    arrived = 0
-
-    def receive() -> None:
-        nonlocal arrived
-        connection, _ = server.accept()
-        with connection:
-            while chunk := connection.recv(1 << 20):
-                arrived += len(chunk)
-
-    receiver = threading.Thread(target=receive)
-    receiver.start()
-    with inside(source):
-        client = socket.create_connection((target, 5001), 10)
-    with client:
-        client.sendall(bytes(BYTES))
-    receiver.join()
-    server.close()
-    return arrived
+def labeller_of(pair: Pair, settings: HostSettings, carrier: Carrier) -> Labeller:
+    its = settings.fabric_mtu, settings.cut_by
+    return Labeller("host0", netns=pair.host, carrier=carrier, fabric_mtu=its[0], cut_by=its[1])
 
 
 @CARRIERS
@@ -121,11 +102,11 @@ def test_a_containers_flow_is_left_to_the_switches_and_its_threshold_alone(
 ) -> None:
     with (
         HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=carrier.overhead) as settings,
-        Labeller("host0", netns=pair.host, carrier=carrier, fabric_mtu=settings.fabric_mtu) as labeller,
+        labeller_of(pair, settings, carrier) as labeller,
     ):
         labeller.swap(table())
         labeller.attach()
-        assert transfer(pair, container.path, container.target) == BYTES
+        assert transfer(pair, DATA, source=container.path, target=container.target) == DATA
         packets = labeller.counted.by_reason()
         assert packets[Reason.FORWARDED] > 0
         assert packets[Reason.LABELLED] == packets[Reason.GSO] == 0
@@ -134,9 +115,12 @@ def test_a_containers_flow_is_left_to_the_switches_and_its_threshold_alone(
         with inside(container.path):
             assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text().strip() == "3"
         # and the host's own flows are labelled as ever
-        assert transfer(pair, pair.host, FAR) == BYTES
+        assert transfer(pair, DATA) == DATA
         after = labeller.counted.by_reason()
-        assert after[Reason.LABELLED] > after[Reason.GSO]
+        if settings.cut_by:
+            assert after[Reason.LABELLED] > after[Reason.CUT] > after[Reason.GSO] == 0
+        else:  # a bridge's port
+            assert after[Reason.LABELLED] > after[Reason.GSO]
         assert after[Reason.FORWARDED] == packets[Reason.FORWARDED]
 
 
@@ -151,7 +135,7 @@ def probe(prober: socket.socket) -> None:
 def test_all_that_the_host_itself_sends_is_labelled(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
     with (
         HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=carrier.overhead) as settings,
-        Labeller("host0", netns=pair.host, carrier=carrier, fabric_mtu=settings.fabric_mtu) as labeller,
+        labeller_of(pair, settings, carrier) as labeller,
     ):
         labeller.swap(table())
         labeller.attach()

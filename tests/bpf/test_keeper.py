@@ -217,7 +217,6 @@ def test_a_namespace_of_the_same_name_is_another_one(host: Host) -> None:
     ("change", "said", "after"),
     [
         ("sysctl -qw net.ipv4.tcp_reordering=5", "net.ipv4.tcp_reordering was set to 5 instead of 10", "5"),
-        ("ip link set host0 gso_max_segs 9", "gso_max_segs of host0 was set to 9 instead of 1", "9"),
         ("ip link set host0 mtu 4000", "host0 (must be 3996)", "4000"),
         ("ip link set host0 mtu 9000", "host0 (must be 8996)", "9000"),
     ],
@@ -227,12 +226,38 @@ def test_a_setting_that_is_changed_is_set_again_and_the_other_programs_value_put
 ) -> None:
     with host.agent("--carrier=option") as agent:
         eventually(lambda: host.controller.acknowledged, 1)
-        assert host.settings()[:3] == (1, 8996, 10)
+        assert host.settings()[:3] == (65535, 8996, 10)
         host.pair.on_host(change)
-        host.pair.on_host("ip link set host0 txqueuelen 500")  # a notification: sysctls and gso_max_segs make none
+        host.pair.on_host("ip link set host0 txqueuelen 500")  # a notification: sysctls make none
         eventually(host.said, Containing(said))
-        eventually(lambda: host.settings()[0::2][0:2], (1, 10))
+        eventually(lambda: host.settings()[2], 10)
         eventually(lambda: host.settings()[1], lambda mtu: mtu in (8996, 3996))
         assert host.controller.connections == 1
         agent.stop(signal.SIGTERM)
     assert after in re.findall(r"\d+", str(host.settings()[:3]))
+
+
+@pytest.mark.parametrize(
+    ("options", "change", "said"),
+    [
+        (["--segments=4"], "ip link set host0 gso_max_segs 9", "gso_max_segs of host0 was set to 9 instead of 4"),
+        ([], "ip link del {device}", "{device} was removed"),
+        ([], "ip link set {device} down", "{device} was set down"),
+        ([], "ip link set {device} gso_max_segs 9", "gso_max_segs of {device} was set to 9 instead of 1"),
+    ],
+)
+def test_bursts_are_again_as_labelling_needs_them_after_another_program_changed_that(
+    host: Host, options: list[str], change: str, said: str
+) -> None:
+    before = host.settings()
+    [link] = json.loads(host.pair.on_host("ip -j link show host0"))
+    device = f"sopa{link['ifindex']}"
+    with host.agent(*options) as agent:
+        host.at_work()
+        host.pair.on_host(change.format(device=device))
+        host.pair.on_host("ip link set host0 txqueuelen 500")  # a notification: gso_max_segs makes none
+        eventually(host.said, Containing(f"{said.format(device=device)}: put right"))
+        host.at_work()
+        agent.stop(signal.SIGTERM)
+    assert host.settings()[:3] == ((9, *before[1:3]) if options else before[:3])
+    assert f" {device}@" not in host.pair.on_host("ip -o link show")

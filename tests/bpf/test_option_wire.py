@@ -26,7 +26,7 @@ from sopa_ryu.agent.labeller import Labeller
 from tests.bpf.reference import checksum
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
 from tests.helpers.killed_agent import leave_behind
-from tests.helpers.veth import ALL, Pair, frames, raw_socket, veth_pair
+from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
@@ -50,7 +50,9 @@ class Ends:
         self._stack = ExitStack()
         if apply:
             self._stack.enter_context(self.settings)
-        self.host = self._stack.enter_context(Labeller("host0", netns=pair.host, carrier=Carrier.OPTION))
+        self.host = self._stack.enter_context(
+            Labeller("host0", netns=pair.host, carrier=Carrier.OPTION, cut_by=self.settings.cut_by)
+        )
         self.peer = self._stack.enter_context(Labeller("peer0", netns=pair.peer, carrier=Carrier.OPTION))
         self.host.swap(table())
         for end in (self.host, self.peer):
@@ -128,30 +130,13 @@ def test_tcp_arrives_whole_in_packets_that_fit(pair: Pair, tmp_path: Path, burst
     pair.on_host(f"ethtool -K host0 tx {offload}")
     ends = Ends(pair, tmp_path)
     if bursts:
-        pair.on_host("ip link set host0 gso_max_segs 64")
-    data, received = os.urandom(400_000), bytearray()
+        ends.host.follow(ends.host.fabric_mtu, 0)
+    data = os.urandom(400_000)
     with raw_socket(pair.peer, "peer0", ALL) as wire:
-        with inside(pair.peer):
-            server = socket.create_server((FAR, 5001))
-
-        def receive() -> None:
-            connection, _ = server.accept()
-            with connection:
-                while chunk := connection.recv(65536):
-                    received.extend(chunk)
-
-        receiver = threading.Thread(target=receive)
-        receiver.start()
-        with inside(pair.host):
-            client = socket.create_connection((FAR, 5001), 10)
-        client.sendall(data)
-        client.close()
-        receiver.join()
-        server.close()
+        assert transfer(pair, data) == data
         got = [frame for frame in packets(wire) if frame[26:30] == bytes([10, 0, 0, 2])]
     counters = ends.host.counters()
     ends.close()
-    assert received == data
     words = Counter(option_of(frame) for frame in got)
     assert set(words) == {*INTER_POD}
     assert (counters["gso"] > 0) is bursts

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,13 +10,12 @@ from collections.abc import Callable
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
-from tests.helpers.path_tables import flow_positions, read_table
+from tests.helpers.path_tables import flow_positions, read_table, set_flow
 
 MakeLabeller = Callable[..., Labeller]
 STATEFUL = [Policy.LEAST_USED, Policy.FLOWLET, Policy.FLOWCELL]
@@ -126,11 +124,8 @@ def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(labeller: 
 
 def set_last_packet(labeller: Labeller, ago_ns: int, sport: int = 40000) -> None:
     """Have the flow's last packet come so long ago."""
-    key = struct.pack("=IIII", *key_of(sport))
-    value = libbpf.lookup(labeller._object.map_fd("flows"), key, 16)
-    assert value is not None
-    turns, _ = struct.unpack("=QQ", value)
-    libbpf.update(labeller._object.map_fd("flows"), key, struct.pack("=QQ", turns, time.monotonic_ns() - ago_ns))
+    assert key_of(sport) in flow_positions(labeller)
+    set_flow(labeller, key_of(sport), mark=time.monotonic_ns() - ago_ns)
 
 
 def test_flows_have_gaps_of_their_own(labeller: Labeller) -> None:

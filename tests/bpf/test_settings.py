@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
+from sopa_ryu.agent.mending import Part
 from tests.helpers.killed_agent import abandon, leave_behind
 from tests.helpers.veth import Pair, run
 
@@ -35,13 +36,21 @@ def segments(pair: Pair, ifname: str = "host0") -> int:
     return int(link["gso_max_segs"])
 
 
-def test_settings_are_changed_and_put_back(pair: Pair, make: Make, tmp_path: Path) -> None:
+def devices(pair: Pair) -> list[str]:
+    """The names of segmentation devices in the host's namespace."""
+    return [link["ifname"] for link in json.loads(pair.on_host("ip -j link show")) if link["ifname"].startswith("sopa")]
+
+
+@pytest.mark.parametrize(("packets", "limit", "count"), [(1, 65535, 1), (2, 2, 0), (44, 44, 0)])
+def test_settings_are_changed_and_put_back(
+    pair: Pair, make: Make, tmp_path: Path, packets: int, limit: int, count: int
+) -> None:
     outside = Path("/proc/sys/net/ipv4/tcp_reordering").read_text()
-    before = (reordering(pair), segments(pair))
-    with make():
-        assert (reordering(pair), segments(pair)) == (10, 1)
+    before = (reordering(pair), segments(pair), devices(pair))
+    with make(segments=packets):
+        assert (reordering(pair), segments(pair), len(devices(pair))) == (10, limit, count)
         assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text() == outside
-    assert (reordering(pair), segments(pair)) == before
+    assert (reordering(pair), segments(pair), devices(pair)) == before
     assert list(tmp_path.iterdir()) == []
 
 
@@ -88,7 +97,7 @@ def test_one_interface_has_one_agent(pair: Pair, make: Make) -> None:
 @pytest.mark.parametrize("first_to_leave", [0, 1])
 def test_the_last_agent_of_a_namespace_puts_the_threshold_back(pair: Pair, make: Make, first_to_leave: int) -> None:
     pair.on_host("ip link add host1 type veth peer name host2")
-    both = [make("host0", fr_threshold=12), make("host1", fr_threshold=14)]
+    both = [make("host0", fr_threshold=12, segments=8), make("host1", fr_threshold=14, segments=8)]
     for settings in both:
         settings.apply()
     both.pop(first_to_leave).restore()
@@ -98,8 +107,9 @@ def test_the_last_agent_of_a_namespace_puts_the_threshold_back(pair: Pair, make:
     assert (segments(pair), segments(pair, "host1")) == (65535, 65535)
 
 
-def test_what_somebody_else_changed_meanwhile_stays(pair: Pair, make: Make) -> None:
-    with make():
+@pytest.mark.parametrize("packets", [1, 4])
+def test_what_somebody_else_changed_meanwhile_stays(pair: Pair, make: Make, packets: int) -> None:
+    with make(segments=packets):
         pair.on_host("sysctl -qw net.ipv4.tcp_reordering=6")
         pair.on_host("ip link set host0 gso_max_segs 9")
     assert (reordering(pair), segments(pair)) == (6, 9)
@@ -114,7 +124,7 @@ def test_an_interface_that_has_gone_does_not_keep_the_threshold(pair: Pair, make
 def test_saved_settings_do_not_apply_to_a_new_interface_of_the_same_name(pair: Pair, make: Make) -> None:
     pair.on_host("ip link add host1 type veth peer name host2")
     pair.on_host("ip link set host1 gso_max_segs 50")
-    killed = make("host1")
+    killed = make("host1", segments=4)
     leave_behind(killed)
     pair.on_host("ip link del host1")
     pair.on_host("ip link add host1 type veth peer name host2")
@@ -125,7 +135,7 @@ def test_saved_settings_do_not_apply_to_a_new_interface_of_the_same_name(pair: P
 
 
 def test_a_state_file_of_another_boot_is_ignored(pair: Pair, make: Make, tmp_path: Path) -> None:
-    leave_behind(make())
+    leave_behind(make(segments=4))
     [path] = tmp_path.glob("*.json")
     state = json.loads(path.read_text())
     path.write_text(json.dumps({**state, "boot_id": "another"}))
@@ -143,6 +153,101 @@ def test_a_damaged_state_file_is_reported_and_nothing_changes(pair: Pair, make: 
     with pytest.raises(SettingsError, match=r"is damaged .*check tcp_reordering"):
         make().apply()
     assert reordering(pair) == 5
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 1), (1, 4), (4, 1), (4, 8)])
+def test_the_successor_of_a_killed_agent_may_let_bursts_have_another_size(
+    pair: Pair, make: Make, first: int, second: int
+) -> None:
+    pair.on_host("ip link set host0 gso_max_segs 50")
+    leave_behind(make(segments=first))
+    with make(segments=second) as settings:
+        assert (segments(pair), len(devices(pair))) == ((50, 1) if second == 1 else (second, 0))
+        assert not settings.changed()
+    assert (segments(pair), devices(pair)) == (50, [])
+
+
+def test_what_an_agent_of_an_earlier_release_left_is_put_back(pair: Pair, make: Make, tmp_path: Path) -> None:
+    pair.on_host("ip link set host0 gso_max_segs 50")
+    leave_behind(make(segments=4))
+    pair.on_host("ip link set host0 gso_max_segs 1")  # which is what it wrote
+    [path] = tmp_path.glob("*.json")
+    state = json.loads(path.read_text())
+    del state["interfaces"]["host0"]["gso_written"]
+    path.write_text(json.dumps(state))
+    with make():
+        assert segments(pair) == 50
+    assert segments(pair) == 50
+
+
+def test_where_the_kernel_makes_no_segmentation_device_tcp_sends_packet_by_packet(
+    pair: Pair, make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    pair.on_host("ip link add br0 type bridge")
+    pair.on_host("ip link set host0 master br0")  # a bridge's port cannot have one
+    with make() as settings:
+        assert (segments(pair), devices(pair), settings.cut_by) == (1, [], 0)
+        assert not settings.changed()
+        settings.mend()
+    [record] = caplog.records
+    assert "no segmentation device (macvlan) on it: " in record.message
+    assert "busy" in record.message
+    assert "--segments 16" in record.message
+    assert (segments(pair), reordering(pair)) == (65535, 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ip link del {}", "{} was removed"),
+        ("ip link set {} down", "{} was set down"),
+        ("ip link set {} gso_max_segs 7", "gso_max_segs of {} was set to 7 instead of 1"),
+        ("ip link del {0}; ip link add {0} type bridge", "{} was removed"),
+    ],
+)
+def test_a_segmentation_device_that_is_changed_is_noticed_and_mended(
+    pair: Pair, make: Make, change: str, said: str
+) -> None:
+    with make() as settings:
+        [device] = devices(pair)
+        for command in change.format(device).split(";"):
+            pair.on_host(command)
+        assert settings.changed() == {Part.SEGMENTS: said.format(device)}
+        settings.mend()
+        if "bridge" in change:  # somebody else's, which stays
+            assert settings.cut_by == 0
+            assert segments(pair) == 1
+        else:
+            assert settings.changed() == {}
+            assert devices(pair) == [device]
+    assert segments(pair) == 65535
+    assert bool(devices(pair)) == ("bridge" in change)
+
+
+def test_a_segmentation_device_goes_with_its_interface(pair: Pair, make: Make) -> None:
+    with make():
+        pair.on_host("ip link del host0")
+        assert devices(pair) == []
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_no_segmentation_device_is_left_of_an_interface_that_was_in_another_namespace(
+    pair: Pair, make: Make, killed: bool
+) -> None:
+    pair.on_peer("ip link add taken type veth peer name taken2")  # so that its index is not free there
+    settings = make()
+    settings.apply()
+    pair.on_host(f"ip link set host0 netns {Path(pair.peer).name}")
+    if killed:
+        abandon(settings)
+    else:
+        settings.restore()
+        assert devices(pair) == []
+    pair.on_peer(f"ip link set host0 netns {Path(pair.host).name}")
+    with make() as settings:
+        assert len(devices(pair)) == 1
+        assert not settings.changed()
+    assert devices(pair) == []
 
 
 def test_whether_clsact_is_ours_outlives_the_agent(make: Make) -> None:
@@ -174,7 +279,7 @@ def test_a_full_disk_stops_the_agent_before_any_change(pair: Pair, tmp_path: Pat
         assert (reordering(pair), segments(pair)) == (3, 65535)
         (tmp_path / "filler").unlink()
         with HostSettings("host0", state_dir=tmp_path, netns=pair.host):
-            assert (reordering(pair), segments(pair)) == (10, 1)
+            assert (reordering(pair), len(devices(pair))) == (10, 1)
     finally:
         subprocess.run(["umount", tmp_path], check=True)
 
@@ -183,8 +288,9 @@ def test_a_full_disk_stops_the_agent_before_any_change(pair: Pair, tmp_path: Pat
 
 
 def mtus(pair: Pair) -> dict[str, int]:
-    """The MTU of every interface of the host."""
-    return {link["ifname"]: link["mtu"] for link in json.loads(pair.on_host("ip -d -j link show"))}
+    """The MTU of every interface of the host, but for segmentation devices."""
+    links = json.loads(pair.on_host("ip -d -j link show"))
+    return {link["ifname"]: link["mtu"] for link in links if not link["ifname"].startswith("sopa")}
 
 
 @pytest.mark.parametrize("overhead", [0, 4])
@@ -206,6 +312,7 @@ def test_only_what_is_on_top_of_the_interface_in_its_namespace_has_its_mtu_chang
         assert settings.fabric_mtu == 9000
         # neither here2, whose lower interface here1 is by name only, nor other, whose peer has that index elsewhere
         assert mtus(pair) == before | {"here1": 9000 - overhead}
+        assert "sopa" not in str(settings.changed())
     assert mtus(pair) == before
     with make(overhead=overhead):
         assert mtus(pair) == before | {"host0": 9000 - overhead, "mac0": 9000 - overhead}

@@ -17,7 +17,7 @@ from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable, Policy
 
 PROGRAMS = ("sopa_egress", "sopa_option")
 HEADER_WORDS = 3
-INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQ")
+INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQQII")
 
 
 def decode(data: bytes) -> PathTable:
@@ -69,14 +69,24 @@ def flow_positions(labeller: Labeller) -> dict[FlowKey, int]:
     return positions
 
 
+def set_flow(labeller: Labeller, key: FlowKey, *, turns: int | None = None, mark: int | None = None) -> None:
+    """Write parts of a flow's state, all else of which stays as it is, or is that of a new flow."""
+    flows, packed = labeller._object.map_fd("flows"), FLOW_KEY.pack(*key)
+    state = list(FLOW_STATE.unpack(libbpf.lookup(flows, packed, FLOW_STATE.size) or bytes(FLOW_STATE.size)))
+    for at, value in enumerate((turns, mark)):
+        if value is not None:
+            state[at] = value
+    libbpf.update(flows, packed, FLOW_STATE.pack(*state))
+
+
 def map_entries(fd: int) -> int:
     """Return a map's max_entries (struct bpf_map_info)."""
     return int(struct.unpack_from("=I", libbpf._info(fd, 80), 16)[0])
 
 
 def _read(tables: int, active: int) -> PathTable | None:
-    index = libbpf.lookup(active, INDEX.pack(0), 4)
-    inner = None if index is None else libbpf.lookup(tables, index, 4)
+    in_force = libbpf.lookup(active, INDEX.pack(0), 4) or INDEX.pack(0)
+    inner = libbpf.lookup(tables, INDEX.pack(INDEX.unpack(in_force)[0] & 1), 4)
     if inner is None:
         return None
     fd = libbpf.open_map(*INDEX.unpack(inner))

@@ -107,6 +107,7 @@ def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
     return {
         "tcp_reordering": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_reordering").strip(),
         "gso_max_segs": found[1],
+        "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", run(lab, name, "ip", "-o", "link", "show"), re.MULTILINE)),
         "qdiscs": run(lab, name, "tc", "qdisc", "show", "dev", interface),
         "filters": run(lab, name, "tc", "filter", "show", "dev", interface, "egress", check=False),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,9 @@ def run(command: str) -> str:
     done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{command}: {done.stderr}"
     return done.stdout
+
+
+PEER_ADDRESS = "10.2.1.3"
 
 
 class Pair:
@@ -75,3 +79,28 @@ def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
         if address[2] != socket.PACKET_OUTGOING:
             taken.append(data)
     return taken
+
+
+def transfer(
+    pair: Pair, data: bytes, *, source: str | None = None, target: str = PEER_ADDRESS, pieces: int = 1
+) -> bytes:
+    """Send data over TCP to the peer, from the host or another namespace, in so many calls; return what arrived."""
+    with inside(pair.peer):
+        server = socket.create_server((target, 5001))
+    received = bytearray()
+
+    def receive() -> None:
+        connection, _ = server.accept()
+        with connection:
+            while chunk := connection.recv(1 << 20):
+                received.extend(chunk)
+
+    receiver = threading.Thread(target=receive)
+    receiver.start()
+    with server, inside(source or pair.host), socket.create_connection((target, 5001), 10) as client:
+        step = -(-len(data) // pieces)
+        for at in range(0, len(data), step):
+            client.sendall(data[at : at + step])
+        client.shutdown(socket.SHUT_WR)
+        receiver.join()
+    return bytes(received)

@@ -116,7 +116,7 @@ class MemoryLabeller:
     def is_attached(self) -> bool:
         return not self._was_attached or self._interface.attached is self
 
-    def follow_mtu(self, fabric_mtu: int) -> None:
+    def follow(self, fabric_mtu: int, cut_by: int) -> None:
         pass
 
     def inherits(self) -> bool:
@@ -149,7 +149,7 @@ class MemoryChanges:
         self._pending |= change
         self._arrived.set()
 
-    def take(self, ifindex: int | None = None) -> Change:
+    def take(self, *ifindexes: int) -> Change:
         pending, self._pending = self._pending, Change.NOTHING
         self._arrived.clear()
         return pending
@@ -180,6 +180,7 @@ class MemorySettings:
     """What is set for labelling, as `HostSettings` has it."""
 
     fabric_mtu = 1500
+    cut_by = 3
 
     def __init__(self, interface: MemoryInterface) -> None:
         self._interface = interface

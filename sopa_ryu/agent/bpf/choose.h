@@ -3,15 +3,20 @@
 #define SOPA_CHOOSE_H
 
 #include <linux/bpf.h>
+#include <linux/in.h>
 #include <bpf/bpf_helpers.h>
 
 #include "flowhash.h"
 #include "maps.h"
 
-struct candidates {
+/* What a packet's path is chosen from. */
+struct choice {
 	void *table;
-	struct choice_word *choice;
-	struct destination_word *destination;
+	__u32 policy;
+	__u32 hash; /* of the flow */
+	__u32 first; /* word of the first candidate */
+	__u32 count;
+	struct flow_state *state; /* null for fragments, with HASH, and where there is no room */
 };
 
 /* An element of a table or of any other array map: of a path table, one 8-byte word. */
@@ -24,17 +29,39 @@ static __always_inline void *word(void *table, __u32 index)
 #define MAX_COMPARED 8
 #define LOOKS_BACK 65536 /* bytes: a path that was unusable for a while does not get every packet until it has caught up */
 
-/* Returns the flow's state, a new one for a new flow; null if there is no room. */
-static __always_inline struct flow_state *flow_state(const struct flow_key *key)
+/* Returns a new flow's state; null if there is no room. */
+static __always_inline struct flow_state *new_flow(const struct flow_key *key)
 {
-	struct flow_state *state = bpf_map_lookup_elem(&flows, key);
-	struct flow_state first = { 0, 0 };
+	struct flow_state first = { 0, 0, 0, 0, 0 };
 
-	if (state)
-		return state;
 	/* Another CPU may insert the same flow in between: the first wins, and both count on its entry. */
 	bpf_map_update_elem(&flows, key, &first, BPF_NOEXIST);
 	return bpf_map_lookup_elem(&flows, key);
+}
+
+/*
+ * A flow knows its candidates for as long as the path table in force is the one that it had them from. They are one word, read and
+ * written at once: CPUs that send packets of the same flow while tables are swapped see one table's or the other's.
+ */
+#define KNOWN_COUNT_BITS 13
+#define KNOWN_FIRST_BITS 24 /* the agent makes no larger tables */
+
+static __always_inline int recall(const struct flow_state *state, __u32 version, struct choice *choice)
+{
+	__u64 known = *(volatile const __u64 *)&state->known;
+
+	choice->count = known & ((1 << KNOWN_COUNT_BITS) - 1);
+	choice->first = known >> KNOWN_COUNT_BITS & ((1 << KNOWN_FIRST_BITS) - 1);
+	choice->hash = state->hash;
+	return choice->count && known >> (KNOWN_COUNT_BITS + KNOWN_FIRST_BITS) == version;
+}
+
+static __always_inline void remember(struct flow_state *state, __u32 version, const struct choice *choice)
+{
+	__u64 known = ((__u64)version << KNOWN_FIRST_BITS | choice->first) << KNOWN_COUNT_BITS | choice->count;
+
+	state->hash = choice->hash; /* the same for all tables of an agent, whose seed does not change */
+	*(volatile __u64 *)&state->known = known;
 }
 
 /* Returns the number, from 0, of the flowlet that a packet belongs to now. */
@@ -92,73 +119,114 @@ static __always_inline void charge(const struct path_word *path, __u32 bytes)
 		*load += bytes; /* per CPU */
 }
 
-/* Returns the index of the packet's path in the candidate set. */
-static __always_inline __u32 position(const struct flow_key *key, const struct candidates *from, __u32 bytes)
+/* Returns the index of the packet's path among the candidates, and advances the flow. */
+static __always_inline __u32 position(const struct choice *from, __u32 bytes)
 {
-	const struct choice_word *choice = from->choice;
-	__u32 candidates = from->destination->count;
-	__u32 hash = flow_hash(key, choice->seed);
+	struct flow_state *state = from->state;
 	struct parameter_word *parameter;
-	struct flow_state *state;
 	__u64 n;
 
-	if (choice->policy == HASH || candidates == 1 || key->proto & FRAGMENT_KEY)
-		return scaled(hash, candidates);
-	state = flow_state(key);
-	if (!state) {
-		count(NO_FLOW_STATE);
-		return scaled(hash, candidates);
-	}
-	if (choice->policy < FLOWLET) {
+	if (!state || from->count == 1)
+		return scaled(from->hash, from->count);
+	if (from->policy < FLOWLET) {
 		n = __sync_fetch_and_add(&state->turns, 1);
-		if (choice->policy == RANDOM)
-			return random_choice(hash, n, candidates);
-		if (choice->policy == LEAST_USED)
-			return least_used(from->table, from->destination->first, random_choice(hash, n, candidates), candidates);
-		return round_robin(hash, n, candidates);
+		if (from->policy == RANDOM)
+			return random_choice(from->hash, n, from->count);
+		if (from->policy == LEAST_USED)
+			return least_used(from->table, from->first, random_choice(from->hash, n, from->count), from->count);
+		return round_robin(from->hash, n, from->count);
 	}
 	parameter = word(from->table, PARAMETER_WORD);
 	if (!parameter)
-		return scaled(hash, candidates);
-	if (choice->policy == FLOWLET)
-		return random_choice(hash, flowlet(state, parameter->value), candidates);
+		return scaled(from->hash, from->count);
+	if (from->policy == FLOWLET)
+		return random_choice(from->hash, flowlet(state, parameter->value), from->count);
 	n = __sync_fetch_and_add(&state->mark, bytes);
-	return round_robin(hash, parameter->value ? n / parameter->value : n, candidates);
+	return round_robin(from->hash, parameter->value ? n / parameter->value : n, from->count);
 }
 
 /* Finds the candidate paths to the flow's destination; returns LABELLED, or the reason why there are none. */
-static __always_inline enum reason find_candidates(const struct flow_key *key, struct candidates *found)
+static __always_inline enum reason find_candidates(const struct flow_key *key, struct choice *found)
 {
+	struct destination_word *destination;
 	struct fabric_word *fabric;
-	__u32 pod, edge, index, *in_force;
+	struct choice_word *choice;
+	__u32 pod, edge, index;
 
-	in_force = word(&turn, 0);
-	found->table = in_force ? word(&path_tables, *in_force) : (void *)0;
-	if (!found->table)
-		return NO_TABLE;
 	fabric = word(found->table, FABRIC_WORD);
-	found->choice = word(found->table, CHOICE_WORD);
-	if (!fabric || !found->choice)
+	choice = word(found->table, CHOICE_WORD);
+	if (!fabric || !choice)
 		return NO_TABLE;
 	if ((key->daddr & fabric->netmask) != fabric->network)
 		return OUTSIDE;
 	pod = key->daddr >> 16 & 0xff;
 	edge = key->daddr >> 8 & 0xff;
-	index = pod * found->choice->stride + edge;
-	if (edge >= found->choice->stride || index >= found->choice->destinations)
+	index = pod * choice->stride + edge;
+	if (edge >= choice->stride || index >= choice->destinations)
 		return OUTSIDE;
-	found->destination = word(found->table, FIRST_DESTINATION + index);
-	if (!found->destination || !found->destination->count)
+	destination = word(found->table, FIRST_DESTINATION + index);
+	if (!destination || !destination->count)
 		return NO_PATH;
+	found->first = destination->first;
+	found->count = destination->count;
+	found->hash = flow_hash(key, choice->seed);
 	return LABELLED;
 }
 
-/* Returns the flow's next path, for a packet of so many bytes, and advances the flow. */
-static __always_inline struct path_word *next_path(const struct flow_key *key, const struct candidates *from, __u32 bytes)
+/* Finds what the path of a packet of this flow is chosen from; returns LABELLED, or the reason why there is nothing. */
+static __always_inline enum reason consider(const struct flow_key *key, int forwarded, struct choice *found)
 {
-	struct path_word *path = word(from->table, from->destination->first + position(key, from, bytes));
+	__u32 *in_force = word(&turn, 0), version;
+	enum reason reason;
 
-	if (path && from->choice->policy == LEAST_USED) /* also where there was no choice: those packets load the path as well */
+	found->table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	found->state = (void *)0;
+	if (!found->table)
+		return NO_TABLE;
+	found->policy = *in_force >> 1 & 7;
+	version = *in_force >> 4;
+	if (!forwarded && found->policy != HASH && !(key->proto & FRAGMENT_KEY)) {
+		found->state = bpf_map_lookup_elem(&flows, key);
+		if (found->state && recall(found->state, version, found))
+			return LABELLED;
+	}
+	reason = find_candidates(key, found);
+	if (reason != LABELLED)
+		return reason;
+	if (forwarded)
+		return FORWARDED;
+	if (!found->state) {
+		if (found->policy == HASH || key->proto & FRAGMENT_KEY || found->count == 1)
+			return LABELLED; /* nothing to remember */
+		found->state = new_flow(key);
+	}
+	if (found->state)
+		remember(found->state, version, found);
+	else
+		count(NO_FLOW_STATE);
+	return LABELLED;
+}
+
+/*
+ * Returns the device that cuts the burst into packets, or 0 if this is one, or bursts are not cut. Of another protocol than these the
+ * kernel gives single packets no socket, by which they could be told from forwarded ones.
+ */
+static __always_inline __u32 cutting_device(struct __sk_buff *skb, const struct flow_key *key)
+{
+	__u32 *device;
+
+	if (skb->gso_segs <= 1 || (key->proto != IPPROTO_TCP && key->proto != IPPROTO_UDP))
+		return 0;
+	device = word(&cut_by, 0);
+	return device ? *device : 0;
+}
+
+/* Returns the flow's next path, for a packet of so many bytes, and advances the flow. */
+static __always_inline struct path_word *next_path(const struct choice *from, __u32 bytes)
+{
+	struct path_word *path = word(from->table, from->first + position(from, bytes));
+
+	if (path && from->policy == LEAST_USED) /* also where there was no choice: those packets load the path as well */
 		charge(path, bytes);
 	return path;
 }

@@ -58,6 +58,7 @@ enum reason {
 	STRIPPED,
 	NOT_STRIPPED,
 	FORWARDED,
+	CUT,
 	REASONS,
 };
 
@@ -76,7 +77,10 @@ struct {
 	__array(values, struct path_table);
 } path_tables SEC(".maps");
 
-/* The active index. Its name stays `turn`: an agent of any release finds a killed one's maps by their names. */
+/*
+ * What is in force: the table's index in 1 bit, its policy in 3, its version in 27, which is new at each swap.
+ * Its name stays `turn`: an agent of any release finds a killed one's maps by their names.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -84,9 +88,23 @@ struct {
 	__type(value, __u32);
 } turn SEC(".maps");
 
+/*
+ * The device that cuts a burst into packets and sends them through this interface again, each to get a label of its own; without an entry
+ * bursts have one label each (sopa_ryu/agent/kernel/segmentation.py). The kernel removes the entry with the device.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} cut_by SEC(".maps");
+
 struct flow_state {
 	__u64 turns; /* packets so far; FLOWLET: flowlets that have ended */
 	__u64 mark; /* FLOWLET: time of the last packet, ns; FLOWCELL: bytes so far */
+	__u64 known; /* version of a path table, the word of the first candidate there, their number: choose.h */
+	__u32 hash; /* of the flow, once the candidates are known */
+	__u32 unused;
 };
 
 struct {

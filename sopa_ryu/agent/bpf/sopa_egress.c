@@ -12,9 +12,9 @@
 #include "maps.h"
 #include "packet.h"
 
-static __always_inline enum reason label(struct __sk_buff *skb)
+static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
-	struct candidates candidates;
+	struct choice choice;
 	struct path_word *path;
 	struct flow_key key;
 	enum reason reason;
@@ -23,12 +23,13 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 	reason = read_flow(skb, &key, &at);
 	if (reason != LABELLED)
 		return reason;
-	reason = find_candidates(&key, &candidates);
+	reason = consider(&key, is_forwarded(skb), &choice);
 	if (reason != LABELLED)
 		return reason;
-	if (is_forwarded(skb))
-		return FORWARDED;
-	path = next_path(&key, &candidates, skb->len);
+	*device = cutting_device(skb, &key);
+	if (*device)
+		return CUT;
+	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
 
@@ -46,7 +47,12 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 SEC("tc")
 int sopa_egress(struct __sk_buff *skb)
 {
-	count(label(skb));
+	__u32 device = 0;
+	enum reason reason = label(skb, &device);
+
+	count(reason);
+	if (reason == CUT)
+		return bpf_redirect(device, 0);
 	return TC_ACT_UNSPEC; /* on to the filters behind this one */
 }
 

@@ -99,9 +99,9 @@ static __always_inline enum reason write(struct __sk_buff *skb, struct place *at
 	return LABELLED;
 }
 
-static __always_inline enum reason label(struct __sk_buff *skb)
+static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
-	struct candidates candidates;
+	struct choice choice;
 	__u32 segments = skb->gso_segs;
 	struct path_word *path;
 	struct header header;
@@ -114,17 +114,18 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 		return reason;
 	if (at.tagged && skb->vlan_present) /* two tags */
 		return NOT_IPV4;
-	reason = find_candidates(&key, &candidates);
+	reason = consider(&key, is_forwarded(skb), &choice);
 	if (reason != LABELLED)
 		return reason;
-	if (is_forwarded(skb))
-		return FORWARDED;
+	*device = cutting_device(skb, &key);
+	if (*device)
+		return CUT;
 	if (read_header(skb, at.l3, &header.ip))
 		return MALFORMED;
 	reason = room(skb, at.l3, &header.ip);
 	if (reason != LABELLED)
 		return reason;
-	path = next_path(&key, &candidates, skb->len);
+	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
 	header.option.up1 = path->up1;
@@ -145,13 +146,16 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 SEC("tc")
 int sopa_option(struct __sk_buff *skb)
 {
-	enum reason reason = label(skb);
+	__u32 device = 0;
+	enum reason reason = label(skb, &device);
 
 	if (reason == REASONS) { /* no memory half-way: a malformed packet is not sent */
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;
 	}
 	count(reason);
+	if (reason == CUT)
+		return bpf_redirect(device, 0);
 	return TC_ACT_UNSPEC;
 }
 

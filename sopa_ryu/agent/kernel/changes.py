@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 import struct
+from collections.abc import Collection
 from enum import Flag, auto
 
 from sopa_ryu.agent.kernel.netns import inside
@@ -63,8 +64,8 @@ class Changes:
         """Close the socket. May be repeated."""
         self._socket.close()
 
-    def take(self, ifindex: int | None = None) -> Change:
-        """Read all notifications; return what has changed at an interface, or at any."""
+    def take(self, *ifindexes: int) -> Change:
+        """Read all notifications; return what has changed at these interfaces, or at any if none is given."""
         changed = Change.NOTHING
         while True:
             try:
@@ -76,7 +77,7 @@ class Changes:
                     raise
                 changed = Change.ANYTHING
             else:
-                changed |= _read(messages, ifindex)
+                changed |= _read(messages, ifindexes)
 
     async def wait(self, seconds: float) -> None:
         """Return when there is a notification, or after so many seconds."""
@@ -128,11 +129,11 @@ class Namespace:
             self._fd = None
 
 
-def _read(messages: bytes, ifindex: int | None) -> Change:
+def _read(messages: bytes, ifindexes: Collection[int]) -> Change:
     changed, at = Change.NOTHING, 0
     while at + _INDEX_OFFSET + _INDEX.size <= len(messages):
         length, kind, *_ = _HEADER.unpack_from(messages, at)
-        if ifindex is None or _INDEX.unpack_from(messages, at + _INDEX_OFFSET)[0] == ifindex:
+        if not ifindexes or _INDEX.unpack_from(messages, at + _INDEX_OFFSET)[0] in ifindexes:
             changed |= _KINDS.get(kind, Change.TRAFFIC_CONTROL)
         if length < _HEADER.size:
             return Change.ANYTHING

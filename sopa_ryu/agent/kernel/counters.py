@@ -39,6 +39,8 @@ class Reason(IntEnum):
     """Received with an option, which the kernel had no memory to take out."""
     FORWARDED = 13
     """Passed on for a container or a virtual machine behind the host: the switches hash its flow."""
+    CUT = 14
+    """A burst that was sent to the segmentation device, which returns its packets one by one; they are counted on their return."""
 
 
 class Counters:

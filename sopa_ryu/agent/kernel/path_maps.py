@@ -14,11 +14,17 @@ from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable
 
 BUFFERS = 2
 MIN_WORDS = 64
+_VERSIONS = 1 << 27
 _ONLY = struct.pack("=I", 0)
 
 
 def _packed(index: int) -> bytes:
     return struct.pack("=I", index)
+
+
+def _in_force(index: int, policy: int, version: int) -> int:
+    """Return what bpf/maps.h calls ``turn``; flows take a table of another version for another one."""
+    return (version % (_VERSIONS - 1) + 1) << 4 | policy << 1 | index
 
 
 class PathTables:
@@ -35,6 +41,7 @@ class PathTables:
     def __init__(self, tables: int, active: int) -> None:
         self._tables_fd, self._active_fd = tables, active
         self._active = 0
+        self._version = 0
         self._maps: list[int | None] = [None] * BUFFERS
         self._words = [0] * BUFFERS
         self._old_in_use = False
@@ -65,7 +72,8 @@ class PathTables:
         spare = 1 - self._active
         fd = self._make_room(spare, len(data) // WORD_BYTES)
         libbpf.fill_array(fd, data, WORD_BYTES)
-        libbpf.update(self._active_fd, _ONLY, _packed(spare))
+        self._version += 1
+        libbpf.update(self._active_fd, _ONLY, _packed(_in_force(spare, table.policy, self._version)))
         self._active, self._old_in_use = spare, True
 
     def settle(self) -> None:

@@ -21,6 +21,7 @@ _CHOICE = struct.Struct("=IHBB")
 _DESTINATION = struct.Struct("=II")
 _PARAMETER = struct.Struct("=Q")
 _HEADER_WORDS = 3
+_MAX_CANDIDATES, _MAX_WORDS = (1 << 13) - 1, 1 << 24  # what a flow's state has room for (bpf/choose.h)
 
 
 class Policy(IntEnum):
@@ -118,13 +119,18 @@ class PathTable(NamedTuple):
         Raises
         ------
         ValueError
-            For a stride, seed, policy, hop byte or set index that the layout has no room for.
+            For a stride, seed, policy, hop byte, set index or number of candidates that the layout has no room for.
         """
         if not 1 <= self.stride <= 255 or len(self.destinations) > 256 * self.stride:
             raise ValueError(f"stride {self.stride} cannot index {len(self.destinations)} destinations: "
                              "it is the number of edge switches per pod, 1 to 255, for at most 256 pods")  # fmt: skip
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"the seed has 32 bits: {self.seed} is not in 0 .. 4294967295")
+        if self.words > _MAX_WORDS or max(map(len, self.sets), default=0) > _MAX_CANDIDATES:
+            raise ValueError(
+                f"the table has room for {_MAX_CANDIDATES} candidates of a rack and {_MAX_WORDS} words, not for "
+                f"{max(map(len, self.sets))} and {self.words}"
+            )
         places, labels = [], bytearray()
         first = _HEADER_WORDS + len(self.destinations)
         for candidates in self.sets:

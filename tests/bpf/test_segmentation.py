@@ -1,0 +1,100 @@
+"""Bursts that the segmentation device cuts before they are labelled, with real TCP on a real interface."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from flowrules.label import Carrier
+from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.kernel import segmentation
+from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.labeller import Labeller
+from tests.helpers.frames import INTER_POD, table
+from tests.helpers.path_tables import flow_positions
+from tests.helpers.veth import Pair, transfer
+from tests.helpers.waiting import eventually
+
+CARRIERS = pytest.mark.parametrize("carrier", list(Carrier))
+DATA = os.urandom(3_000_000)
+
+
+@contextmanager
+def labelling(pair: Pair, state_dir: Path, carrier: Carrier = Carrier.MAC, segments: int = 1) -> Iterator[Labeller]:
+    settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, overhead=carrier.overhead, segments=segments)
+    with settings:
+        its = settings.fabric_mtu, settings.cut_by
+        with Labeller("host0", netns=pair.host, carrier=carrier, fabric_mtu=its[0], cut_by=its[1]) as labeller:
+            labeller.swap(table())
+            labeller.attach()
+            yield labeller
+
+
+@CARRIERS
+@pytest.mark.parametrize("offload", ["on", "off"])
+def test_every_packet_of_a_burst_takes_the_next_path(
+    pair: Pair, tmp_path: Path, carrier: Carrier, offload: str
+) -> None:
+    pair.on_host(f"ethtool -K host0 tso {offload} gso {offload}")
+    with labelling(pair, tmp_path, carrier) as labeller:
+        assert transfer(pair, DATA) == DATA
+        packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(4)
+        [position] = flow_positions(labeller).values()
+    assert packets[Reason.CUT] > 0
+    assert packets[Reason.GSO] == packets[Reason.FORWARDED] == 0
+    used = Counter({label: count for label, count in paths.items() if count})
+    assert set(used) == set(INTER_POD)
+    assert max(used.values()) - min(used.values()) <= 1
+    assert used.total() == packets[Reason.LABELLED] == position > len(DATA) / 9000
+
+
+@CARRIERS
+def test_bursts_of_a_limited_size_have_one_label_each(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
+    with labelling(pair, tmp_path, carrier, segments=4) as labeller:
+        assert transfer(pair, DATA) == DATA
+        packets = labeller.counted.by_reason()
+    assert packets[Reason.CUT] == 0
+    assert 0 < packets[Reason.GSO] <= packets[Reason.LABELLED]
+    segments = len(DATA) / 8948
+    assert segments / 4 <= packets[Reason.LABELLED] < segments
+
+
+def test_bursts_that_get_no_label_are_not_cut(pair: Pair, tmp_path: Path) -> None:
+    pair.on_peer("ip addr add 192.0.2.1/32 dev peer0")
+    pair.on_host("ip route add 192.0.2.1 dev host0")
+    with labelling(pair, tmp_path) as labeller:
+        assert transfer(pair, DATA, target="192.0.2.1") == DATA
+        packets = labeller.counted.by_reason()
+    assert packets[Reason.CUT] == packets[Reason.LABELLED] == 0
+    assert 0 < packets[Reason.OUTSIDE] < len(DATA) / 9000
+
+
+@CARRIERS
+def test_a_transfer_outlives_its_segmentation_device(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
+    """While it is not there, bursts have one label each: the kernel itself takes the device out of the program's map."""
+    big, done = DATA * 20, threading.Event()
+    with labelling(pair, tmp_path, carrier) as labeller:
+
+        def remove() -> None:
+            eventually(lambda: labeller.counted.by_reason()[Reason.CUT] > 20)
+            with inside(pair.host):
+                segmentation.remove(ifindex(pair))
+            done.set()
+
+        remover = threading.Thread(target=remove)
+        remover.start()
+        assert transfer(pair, big, pieces=60) == big
+        remover.join()
+        assert done.is_set()
+        assert labeller.counted.by_reason()[Reason.GSO] > 0
+
+
+def ifindex(pair: Pair) -> int:
+    return int(pair.on_host("cat /sys/class/net/host0/ifindex"))
