@@ -15,6 +15,7 @@ from experiments.core.machine import CpuIdle, describe
 MEASUREMENTS = {
     "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), with an empty program as baseline",
     "option": "the programs of the option carrier, ns per golden packet, with empty programs as baseline",
+    "host": "throughput, processor time, datagrams and requests of a host with an agent, and without one as baseline",
     "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
     "cold_start": "cold start of 320 switches (k=16, dummy datapath), with encoding alone as baseline",

@@ -21,6 +21,12 @@ class CpuIdle:
         return 100.0 * idle / total if total else 100.0
 
 
+def busy_seconds() -> float:
+    """Return the time that all processors together have not been idle since the machine started, in seconds."""
+    idle, total = _times()
+    return (total - idle) / os.sysconf("SC_CLK_TCK")
+
+
 def _times() -> tuple[int, int]:
     """Return the idle and total time of all processors in clock ticks (proc(5), /proc/stat)."""
     fields = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]

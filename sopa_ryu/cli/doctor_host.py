@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 from collections.abc import Iterator
 from ipaddress import IPv4Address
@@ -15,6 +16,7 @@ from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secre
 from topologies import FatTree, TopologyError
 from topologies.structure import FABRIC_NETWORK
 
+MAX_SEGMENTS = 44  # of sopa agent --segments
 UNIT = Path("/etc/systemd/system/sopa-agent@.service")
 
 
@@ -107,6 +109,20 @@ def _check_agent(controller: Controller, interface: str, address: str | None) ->
     threshold = int(Path("/proc/sys/net/ipv4/tcp_reordering").read_text())
     enough = threshold >= DEFAULT_THRESHOLD
     yield Finding(enough, f"TCP's fast-retransmit threshold is {threshold}", f"{start}, which sets it")
+    yield check_bursts(interface)
+
+
+def check_bursts(interface: str) -> Finding:
+    """Return whether TCP's bursts are cut before they are labelled, or limited."""
+    from sopa_ryu.agent.kernel import link_attributes, segmentation
+
+    index = socket.if_nametoindex(interface)
+    device, limit = segmentation.index_of(index), link_attributes.segments(index)
+    if device:
+        wrong = segmentation.wrong(index, device)
+        return Finding(not wrong, wrong or f"bursts are cut by {segmentation.name_of(index)}", "the agent's journal")
+    text = f"up to {limit} packets of a burst share a label"
+    return Finding(limit <= MAX_SEGMENTS, text, "the agent's journal: is there a kernel module macvlan?")
 
 
 def _addresses(interface: str) -> dict[str, Any] | None:

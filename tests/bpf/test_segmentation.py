@@ -17,6 +17,7 @@ from sopa_ryu.agent.kernel import segmentation
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.cli.doctor_host import check_bursts
 from tests.helpers.frames import INTER_POD, table
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import Pair, transfer
@@ -94,6 +95,25 @@ def test_a_transfer_outlives_its_segmentation_device(pair: Pair, tmp_path: Path,
         remover.join()
         assert done.is_set()
         assert labeller.counted.by_reason()[Reason.GSO] > 0
+
+
+@pytest.mark.parametrize(
+    ("segments", "change", "text", "is_right"),
+    [
+        (1, "true", "bursts are cut by sopa{}", True),
+        (1, "ip link set sopa{} down", "sopa{} was set down", False),
+        (1, "ip link del sopa{}", "up to 65535 packets of a burst share a label", False),
+        (16, "true", "up to 16 packets of a burst share a label", True),
+    ],
+)
+def test_the_doctor_says_what_is_done_about_bursts(
+    pair: Pair, tmp_path: Path, segments: int, change: str, text: str, is_right: bool
+) -> None:
+    with labelling(pair, tmp_path, segments=segments):
+        pair.on_host(change.format(ifindex(pair)))
+        with inside(pair.host):
+            finding = check_bursts("host0")
+    assert (finding.right, finding.text) == (is_right, text.format(ifindex(pair)))
 
 
 def ifindex(pair: Pair) -> int:
