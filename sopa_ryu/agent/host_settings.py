@@ -240,7 +240,7 @@ class HostSettings:
                 "(gso_max_segs 1), which takes twice the processor time, and is slow with BBR: load the module macvlan, "
                 "take the interface out of its bridge, or use --segments 16",
                 self.ifname,
-                error,
+                error.args[-1],
             )
 
     def restore(self) -> None:

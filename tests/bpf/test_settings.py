@@ -180,20 +180,39 @@ def test_what_an_agent_of_an_earlier_release_left_is_put_back(pair: Pair, make: 
     assert segments(pair) == 50
 
 
+@pytest.mark.parametrize(
+    ("commands", "ifname", "reason"),
+    [
+        (["ip link add br0 type bridge", "ip link set host0 master br0"], "host0", "busy"),
+        (["ip link add link host0 name mac0 type macvlan"], "mac0", "would be on another interface"),
+        (["ip tuntap add tun0 mode tun"], "tun0", "Invalid argument"),
+    ],
+    ids=["a bridge's port", "a macvlan", "no Ethernet"],
+)
 def test_where_the_kernel_makes_no_segmentation_device_tcp_sends_packet_by_packet(
-    pair: Pair, make: Make, caplog: pytest.LogCaptureFixture
+    pair: Pair, make: Make, caplog: pytest.LogCaptureFixture, commands: list[str], ifname: str, reason: str
 ) -> None:
-    pair.on_host("ip link add br0 type bridge")
-    pair.on_host("ip link set host0 master br0")  # a bridge's port cannot have one
-    with make() as settings:
-        assert (segments(pair), devices(pair), settings.cut_by) == (1, [], 0)
+    for command in commands:
+        pair.on_host(command)
+    before = (segments(pair, ifname), reordering(pair))
+    with make(ifname) as settings:
+        assert (segments(pair, ifname), devices(pair), settings.cut_by) == (1, [], 0)
         assert not settings.changed()
         settings.mend()
     [record] = caplog.records
-    assert "no segmentation device (macvlan) on it: " in record.message
-    assert "busy" in record.message
+    assert f"{ifname}: the kernel makes no segmentation device (macvlan) on it: " in record.message
+    assert reason in record.message
     assert "--segments 16" in record.message
-    assert (segments(pair), reordering(pair)) == (65535, 3)
+    assert (segments(pair, ifname), reordering(pair)) == before
+
+
+@pytest.mark.parametrize("kind", ["type ifb", "type veth peer name other1", "tap", "type bridge"])
+def test_interfaces_of_many_kinds_have_a_segmentation_device(pair: Pair, make: Make, kind: str) -> None:
+    pair.on_host("ip tuntap add other0 mode tap" if kind == "tap" else f"ip link add other0 {kind}")
+    with make("other0") as settings:
+        assert settings.cut_by
+        assert not settings.changed()
+    assert devices(pair) == []
 
 
 @pytest.mark.parametrize(

@@ -366,6 +366,7 @@ class FaultyLab:
             if not lost or not overruns:
                 break  # otherwise a process or the kernel had no time to read, as something else ran on this machine
             self.repeated.append(f"{lost.total()} packets lost, overruns {dict(overruns)}")
+            print(f"      sent again: {self.repeated[-1]}", flush=True)
         problems = []
         if lost:
             problems.append(f"{lost.total()} packets between connected hosts were lost: {'; '.join(describe(lost))}")

@@ -97,8 +97,10 @@ def _wrong(route: IPRoute, ifindex: int, device: int) -> str:
     if index_of(ifindex) != device:
         return f"{name} was removed"
     link = route.get_links(device)[0]
-    if not _is_ours(link) or link.get_attr("IFLA_LINK") != ifindex:
+    if not _is_ours(link):
         return f"{name} is another program's"
+    if link.get_attr("IFLA_LINK") != ifindex:  # the kernel makes no macvlan on another one, but beside it
+        return f"{name} would be on another interface"
     if not link["flags"] & IFF_UP:
         return f"{name} was set down"
     limit = link.get_attr("IFLA_GSO_MAX_SEGS")
