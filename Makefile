@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test soak fuzz flood lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-kernel soak fuzz flood lint bench clean
 
 VENV := .venv/bin
 
@@ -28,6 +28,9 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 
 test: ready ## all tests (root for those marked switch and lab)
 	@scripts/test.sh $(ARGS)
+
+test-kernel: ready ## the BPF tests with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
+	@scripts/test_kernel.sh $(ARGS)
 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
