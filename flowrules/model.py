@@ -43,6 +43,12 @@ class SetField(NamedTuple):
     value: str
 
 
+class ConsumeHop(NamedTuple):
+    """Action: write `label.UNUSED` over the hop byte of the packet's label, 0 for up1 and 1 for up2, that the entry has matched."""
+
+    hop: int
+
+
 class AnswerArp(NamedTuple):
     """Action: turn an ARP request into its answer with this Ethernet address, and send it out of the port that it came from."""
 
@@ -82,7 +88,9 @@ class HashOver(NamedTuple):
     basis: int
 
 
-Action = Union[Output, ToGroup, ToController, SetField, AnswerArp, LearnSender, LearnNoMore, LookUp, HashOver]  # noqa: UP007
+Action = Union[  # noqa: UP007
+    Output, ToGroup, ToController, SetField, ConsumeHop, AnswerArp, LearnSender, LearnNoMore, LookUp, HashOver
+]
 Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: UP007
 
 IPV4: Field = ("eth_type", 0x0800)

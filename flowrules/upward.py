@@ -3,6 +3,11 @@
 While nothing has failed, the entries are the same for all destinations. Packets are steered away from an uplink
 (`flowrules.steering`) in both tables: a sender that does not know of a remote failure yet, or whose agent has died, still names
 paths that have failed.
+
+An entry that reads a hop of the label writes `label.UNUSED` over it. So all labelled packets reach their receiver with one and the
+same Ethernet source address, and Linux merges those of a flow before TCP sees them (generic receive offload, which compares the
+whole Ethernet header). Open vSwitch keeps a cached decision for each value of the bits that an action sets: these have been
+matched anyway, whereas a new source address at the last switch would multiply its decisions by the number of paths.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from functools import lru_cache
 from ipaddress import IPv4Network
 
 from flowrules import label
-from flowrules.model import Bucket, Field, Flow, Group, HashOver, Table, ToGroup, destined
+from flowrules.model import Bucket, ConsumeHop, Field, Flow, Group, HashOver, Table, ToGroup, destined
 from flowrules.steering import steering
 from topologies.failures import Failures
 from topologies.structure import FatTree, Level, Switch
@@ -44,9 +49,7 @@ def _group_id(index: int) -> int:
 def _labels(tree: FatTree, level: Level) -> tuple[Flow, ...]:
     return (
         *(_follow(level, index, 20, None) for index in range(tree.half)),
-        Flow(
-            Table.UP, 10, (("eth_src", label.LABELLED),), "up index out of range: as unlabelled", goto=Table.UNLABELLED
-        ),
+        _unfollowed(level, 10, (("eth_src", label.LABELLED),), "up index out of range: as unlabelled"),
         Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
     )
 
@@ -64,25 +67,36 @@ def _steered_labels(
         )
     every = (*(destined(prefix) if prefix else ()), ("eth_src", label.LABELLED))
     return (
-        Flow(Table.UP, priority, every, "no way by most uplinks: as unlabelled", goto=Table.UNLABELLED),
+        _unfollowed(level, priority, every, "no way by most uplinks: as unlabelled"),
         *(_follow(level, index, priority + 1, prefix) for index in uplinks),
     )
 
 
 def _follow(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
-    return Flow(Table.UP, priority, match, f"up{hop + 1} names this uplink", apply=(ToGroup(_group_id(index)),))
+    actions = (ConsumeHop(hop), ToGroup(_group_id(index)))
+    return Flow(Table.UP, priority, match, f"up{hop + 1} names this uplink", apply=actions)
 
 
 def _ignore(level: Level, index: int, priority: int, prefix: IPv4Network | None) -> Flow:
     hop, match = _naming(level, index, prefix)
     purpose = f"no way by the uplink that up{hop + 1} names: as unlabelled"
-    return Flow(Table.UP, priority, match, purpose, goto=Table.UNLABELLED)
+    return _unfollowed(level, priority, match, purpose)
+
+
+def _unfollowed(level: Level, priority: int, match: tuple[Field, ...], purpose: str) -> Flow:
+    """Return an entry for labelled packets that are treated as unlabelled."""
+    return Flow(Table.UP, priority, match, purpose, apply=(ConsumeHop(_hop(level)),), goto=Table.UNLABELLED)
+
+
+def _hop(level: Level) -> int:
+    """Return the label's hop, 0 or 1, that a switch of this level reads."""
+    return 0 if level is Level.EDGE else 1
 
 
 def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, tuple[Field, ...]]:
-    """Return the label's hop of this level, 0 or 1, and the match of packets for ``prefix`` whose label names that uplink."""
-    hop = 0 if level is Level.EDGE else 1
+    """Return the label's hop of this level, and the match of packets for ``prefix`` whose label names that uplink."""
+    hop = _hop(level)
     return hop, (*(destined(prefix) if prefix else ()), ("eth_src", label.match_hop(hop, index)))
 
 

@@ -8,9 +8,11 @@ from typing import Any
 
 from ryu.ofproto import nicira_ext, ofproto_v1_3, ofproto_v1_3_parser
 
+from flowrules import label
 from flowrules.model import (
     Action,
     AnswerArp,
+    ConsumeHop,
     Does,
     Flow,
     HashOver,
@@ -35,6 +37,7 @@ NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
 NX_IN_PORT = 0xFFF8  # OFPP_IN_PORT of OpenFlow 1.0, in Open vSwitch's own actions
 ETH_TYPE_ARP = 0x0806
 WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
+HOP_BITS = (0x0207, 0x0007)  # of up1 and up2 in eth_src, as the action has them: first bit << 6 | number of bits - 1
 
 
 @lru_cache(maxsize=1 << 16)
@@ -149,6 +152,9 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
     ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
+    ConsumeHop: lambda action: [
+        PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)
+    ],
     AnswerArp: _answer_arp,
     LearnSender: _learn_sender,
     LearnNoMore: _learn_no_more,
@@ -183,6 +189,8 @@ def _guess(actions: Sequence[Any], here: int) -> Action | None:
         return ToGroup(first.group_id)
     if isinstance(first, PARSER.OFPActionSetField):
         return SetField(first.key, first.value)
+    if isinstance(first, PARSER.NXActionRegLoad) and first.ofs_nbits in HOP_BITS:
+        return ConsumeHop(HOP_BITS.index(first.ofs_nbits))
     if isinstance(first, PARSER.NXActionBundle):
         return HashOver(tuple(first.slaves), first.basis)
     if isinstance(first, PARSER.NXActionLearn):

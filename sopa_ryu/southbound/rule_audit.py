@@ -8,6 +8,7 @@ from typing import Any
 from flowrules.model import (
     Action,
     AnswerArp,
+    ConsumeHop,
     Does,
     Field,
     Flow,
@@ -31,6 +32,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     ToGroup: lambda action: f"hand to group {action.group}",
     ToController: lambda _action: "send to the controller",
     SetField: lambda action: f"set {action.field} to {action.value}",
+    ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
     LearnSender: lambda action: (
         "learn the sender's Ethernet address" + (f" for {action.seconds} s" if action.seconds else "")

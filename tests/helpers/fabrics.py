@@ -24,10 +24,11 @@ def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
 
 @dataclass
 class Traced:
-    """The effect of a switch on a packet: the ports it leaves by, and the datapath actions as Open vSwitch prints them."""
+    """The effect of a switch on a packet: its ports, the datapath actions as Open vSwitch prints them, the source address then."""
 
     ports: list[int]
     actions: str
+    source: str
 
 
 @dataclass
@@ -53,7 +54,9 @@ class Fabric:
         numbers = [part for part in outside.split(",") if part.isdigit()]
         found = [self._names[number] for number in numbers]
         assert all(name == self.tree.name(switch) for name, _ in found)
-        return Traced([port for _, port in found], actions)
+        final = said.rpartition("Final flow: ")[2].partition("\n")[0]  # "unchanged" if it is
+        sources = re.findall(r"dl_src=([0-9a-f:]+)", f"{flow} {final}")
+        return Traced([port for _, port in found], actions, sources[-1] if sources else "")
 
     def walk(self, src: str, flow: str) -> list[str]:
         """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
@@ -63,12 +66,13 @@ class Fabric:
         while isinstance(here, Switch):
             way.append(self.tree.name(here))
             in_port = self.tree.port(here, came_from)  # type: ignore[arg-type]
-            ports = self.trace(here, f"in_port={in_port},{flow}").ports
-            if not ports:
+            traced = self.trace(here, f"in_port={in_port},{flow}")
+            if not traced.ports:
                 return way
-            assert len(ports) == 1
+            assert len(traced.ports) == 1
             assert len(way) < 8
-            came_from, here = here, self.tree.neighbour(here, ports[0])
+            flow = re.sub("dl_src=[0-9a-f:]+", f"dl_src={traced.source}", flow)
+            came_from, here = here, self.tree.neighbour(here, traced.ports[0])
         return [*way, self.tree.name(here)]  # type: ignore[arg-type]
 
     def flows(self, switch: str) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,27 @@ def datagrams(lab: SopaLab, src: str, dst: str, count: int, source_port: int) ->
                 if frame[12:14] == b"\x08\x00" and frame[23] == 17 and frame[ports + 2 : ports + 4] == to_port:
                     break
             seen.append(word_of(frame))
+    return seen
+
+
+def arriving_sources(lab: SopaLab, src: str, dst: str, count: int, source_port: int) -> Counter[str]:
+    """Send UDP datagrams; return how many arrived with which Ethernet source address."""
+    to, host = str(lab.tree.ip(lab.tree.host(dst))), lab.tree.host(dst)
+    with inside(lab.lab.netns(host)):
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0800))
+    with inside(lab.lab.netns(lab.tree.host(src))):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    seen: Counter[str] = Counter()
+    with wire, sender:
+        wire.bind((lab.lab.interface(host, 0), 0x0800))
+        wire.settimeout(5)
+        sender.bind(("", source_port))
+        for _ in range(count):
+            sender.sendto(b"?", (to, UDP_PORT))
+        while seen.total() < count:
+            frame = wire.recv(2000)
+            if frame[23] == 17 and frame[ports_at(frame) : ports_at(frame) + 2] == source_port.to_bytes(2, "big"):
+                seen[":".join(f"{octet:02x}" for octet in frame[6:12])] += 1
     return seen
 
 

@@ -21,13 +21,25 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, drops, host_settings, in_lab, lost, run, state_files
+from tests.helpers.sopa_lab import (
+    UDP_PORT,
+    agent_of,
+    arriving_sources,
+    datagrams,
+    drops,
+    host_settings,
+    in_lab,
+    lost,
+    run,
+    state_files,
+)
 from tests.helpers.waiting import eventually
 from topologies import Failures, Level
 
 pytestmark = pytest.mark.lab
 
 SEED = 5
+CONSUMED = "02:53:9e:04:ff:ff"  # one address for all paths: the receiver merges packets of a flow
 SO_RCVBUFFORCE = 33
 
 
@@ -51,6 +63,7 @@ def test_every_packet_carries_exactly_the_path_that_the_seed_decides(policy: str
         for port in (7001, 7002):
             key = FlowKey.of(str(lab.tree.ip(src)), str(lab.tree.ip(dst)), 17, port, UDP_PORT)
             assert datagrams(lab, "h0_0_2", "h2_1_3", 40, port) == [table.choose(key, n) for n in range(40)]
+        assert arriving_sources(lab, "h0_0_2", "h2_1_3", 16, 7003) == {CONSUMED: 16}
         if policy == "round-robin":
 
             def spread() -> dict[str, int]:

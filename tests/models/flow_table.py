@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from flowrules.model import (
     Action,
     AnswerArp,
+    ConsumeHop,
     Flow,
     HashOver,
     LearnNoMore,
@@ -92,6 +93,10 @@ class TableSwitch:
     def _execute(self, action: Action, state: dict[str, Any], departures: list[Departure]) -> None:
         if isinstance(action, SetField):
             state[action.field] = action.value
+        elif isinstance(action, ConsumeHop):
+            octets = state["eth_src"].split(":")
+            octets[4 + action.hop] = "ff"
+            state["eth_src"] = ":".join(octets)
         elif isinstance(action, Output):
             self._send(action.port, state, departures)
         elif isinstance(action, ToGroup):

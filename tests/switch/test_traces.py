@@ -40,6 +40,20 @@ def test_the_last_switch_writes_the_hosts_own_address(any_fabric: Fabric) -> Non
     assert traced.ports == [1]
 
 
+def test_each_switch_on_the_way_up_writes_over_the_hop_that_it_has_read_and_no_bit_else(any_fabric: Fabric) -> None:
+    tree = any_fabric.tree
+    src, dst, last = Host(0, 0, 2), Host(1, 0, 2), tree.half - 1
+    edge, flow = tree.edge_of(src), packet(any_fabric, src, dst, (last, last))
+    lower = any_fabric.trace(edge, f"in_port={tree.port(edge, src)},{flow}")
+    assert lower.source == f"02:53:9e:04:ff:{last:02x}"
+    # set bits are matched: a megaflow for each label, if these were more than the hop's
+    assert "src=02:53:9e:04:ff:00/ff:ff:ff:ff:ff:00" in lower.actions
+    above = tree.switch(f"a0_{last}")
+    upper = any_fabric.trace(above, f"in_port=1,{flow}".replace(f"04:{last:02x}:", "04:ff:"))
+    assert upper.source == "02:53:9e:04:ff:ff"
+    assert "src=02:53:9e:04:00:ff/ff:ff:ff:ff:00:ff" in upper.actions
+
+
 def test_no_switch_has_more_entries_than_documented(any_fabric: Fabric) -> None:
     for name in ("e0_0", "a0_0", "c0_0"):
         assert len(any_fabric.flows(name)) <= 2.5 * any_fabric.tree.k + 26

@@ -47,6 +47,8 @@ def test_a_labelled_packet_takes_exactly_the_candidate_path_that_it_names(k: int
             assert way == [*path.hops, tree.name(dst)]
             assert seen is not None
             assert seen["eth_dst"] == tree.mac(dst)
+            # one address for all paths, or the receiver would merge no packets of the flow
+            assert seen["eth_src"] == label.carrier_mac(())
 
 
 @pytest.mark.parametrize("k", SIZES)
