@@ -52,5 +52,5 @@ bench: ready ## measure the parts that have to be fast
 
 clean: ## remove .venv and everything that is built
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
-	@find sopa_ryu/agent experiments/emulation -name '*.o' -delete
+	@find sopa_ryu/agent experiments -name '*.o' -delete
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

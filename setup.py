@@ -33,7 +33,7 @@ setup(
     ),
     package_data={
         "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/static/*", "py.typed"],
-        "experiments": ["bench/*.txt", "emulation/**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
+        "experiments": ["bench/*.txt", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),
     entry_points={
