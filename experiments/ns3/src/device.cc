@@ -8,6 +8,8 @@
 #include "ns3/mac48-address.h"
 #include "ns3/simulator.h"
 
+#include <algorithm>
+
 namespace sopa
 {
 
@@ -127,7 +129,7 @@ Device::FlowOf(std::uint32_t destination, std::uint32_t ports)
 
 void
 Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
-                    ns3::Ipv4Address source,
+                    ns3::Ipv4Address,
                     ns3::Ipv4Address destination,
                     std::uint8_t,
                     ns3::Ptr<ns3::Ipv4Route>)
@@ -136,21 +138,59 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
     segment->CopyData(tcp, sizeof tcp);
     Flow& flow = FlowOf(destination.Get(), Load32(tcp));
     const std::uint32_t payload = segment->GetSize() - (tcp[12] >> 4) * 4;
-    if (flow.transfer && payload)
+    const bool is_new = flow.transfer && payload && flow.transfer->Sent(Load32(tcp + 4), payload);
+    if (m_burst > 1)
     {
-        flow.transfer->Sent(Load32(tcp + 4), payload);
+        Gather(flow, segment, is_new ? payload : 0);
     }
+    else
+    {
+        Send(flow, {segment});
+    }
+}
+
+void
+Device::Gather(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint32_t payload)
+{
+    Burst& burst = m_bursts[&flow];
+    burst.held.push_back(segment);
+    const std::uint32_t third = payload ? flow.transfer->window / payload / 3 : 0;
+    if (burst.held.size() >= std::min(m_burst, third))
+    {
+        Release(flow, burst);
+    }
+    else if (!burst.timer.IsRunning())
+    {
+        burst.timer = ns3::Simulator::Schedule(ns3::TimeStep(m_burst_wait), [this, &flow, &burst] { Release(flow, burst); });
+    }
+}
+
+void
+Device::Release(Flow& flow, Burst& burst)
+{
+    burst.timer.Cancel();
+    Send(flow, burst.held);
+    burst.held.clear();
+}
+
+void
+Device::Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
+{
     std::uint8_t up1 = 0xff, up2 = 0xff;
     PathSelector& selector = m_fabric->selector();
     selector.AtHost(flow, up1, up2);
-    IpHeader header(source.Get(), destination.Get(), segment->GetSize());
-    if (selector.labels())
+    const Tree& tree = m_fabric->tree;
+    for (const auto& segment : segments)
     {
-        header.Label(up1, up2);
+        IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
+        if (selector.labels())
+        {
+            header.Label(up1, up2);
+        }
+        segment->AddHeader(header);
+        const std::uint32_t outer = selector.labels() ? 0 : selector.overhead(); // a label is part of the packet
+        m_fabric->Send(flow, segment, segment->GetSize() + outer, up1, up2);
     }
-    segment->AddHeader(header);
-    const std::uint32_t outer = selector.labels() ? 0 : selector.overhead(); // a label is part of the packet
-    m_fabric->Send(flow, segment, segment->GetSize() + outer, up1, up2);
 }
 
 void

@@ -30,6 +30,13 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     // Connect to the fabric. The node must have TCP.
     void Attach(Fabric& fabric, Host host);
 
+    // Send data in bursts of so many packets, but hold none for longer than `wait` ns.
+    void SetBurst(std::uint32_t packets, std::int64_t wait)
+    {
+        m_burst = packets;
+        m_burst_wait = wait;
+    }
+
     void Receive(InFlightPacket& in_flight) override;
     bool NeedsArp() const override { return false; }
 
@@ -45,6 +52,20 @@ class Device : public ns3::SimpleNetDevice, public Receiver
                      ns3::Ipv4Address destination,
                      std::uint8_t protocol,
                      ns3::Ptr<ns3::Ipv4Route> route);
+    // Packets of a flow that wait for the rest of their burst.
+    struct Burst
+    {
+        std::vector<ns3::Ptr<ns3::Packet>> held;
+        ns3::EventId timer;
+    };
+
+    // Hold new data until they are a burst. As Linux does, no longer than until they are a third of the window.
+    void Gather(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint32_t payload);
+    void Release(Flow& flow, Burst& burst);
+
+    // Send segments, which share a label.
+    void Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments);
+
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
     struct Segment
@@ -69,6 +90,9 @@ class Device : public ns3::SimpleNetDevice, public Receiver
 
     Fabric* m_fabric = nullptr;
     Host m_host = 0;
+    std::uint32_t m_burst = 1;
+    std::int64_t m_burst_wait = 0;
+    std::unordered_map<const Flow*, Burst> m_bursts;
     ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
     ns3::Ptr<ns3::Ipv4Interface> m_interface;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports

@@ -154,6 +154,7 @@ Run()
     {
         nodes.push_back(ns3::CreateObject<ns3::Node>());
         devices.push_back(InstallStack(nodes.back(), fabric, host));
+        devices.back()->SetBurst(settings.segments, settings.burst_wait);
     }
     for (const auto& [name, when] : settings.failures)
     {

@@ -71,6 +71,8 @@ Read(std::istream& lines)
         {"timestamps", into(its.timestamps)},
         {"least-timeout", into(its.least_timeout)},
         {"delayed-ack", into(its.delayed_ack)},
+        {"segments", into(its.segments)},
+        {"burst-wait", into(its.burst_wait)},
         {"pacing", into(its.pacing)},
         {"spread", into(its.spread)},
         {"hedera-period", into(its.hedera_period)},
@@ -129,6 +131,10 @@ Read(std::istream& lines)
     if (its.threshold < 1)
     {
         throw std::invalid_argument("threshold must be 1 or more");
+    }
+    if (its.segments < 1 || (its.segments > 1 && its.scheme != "sopa"))
+    {
+        throw std::invalid_argument("segments must be 1 or more, and 1 with other schemes than sopa");
     }
     CheckOneOf("scheduler", its.scheduler, {"wheel", "heap"});
     CheckOneOf("hash", its.hash, {"own", "same"});

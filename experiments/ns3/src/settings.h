@@ -35,6 +35,8 @@ struct Settings
     std::uint32_t slow_start_threshold = UINT32_MAX; // bytes, of a new connection
     bool sack = true, timestamps = false;
     std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
+    std::uint32_t segments = 1;         // packets of a burst, which share a label
+    std::int64_t burst_wait = 500'000;  // ns that a host waits for the rest of a burst
     std::uint64_t pacing = 0;   // maximum payload rate of a connection in Mbit/s; 0: no pacing
     std::int64_t spread = 0; // ns; simultaneous starts are spread randomly over this interval
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns

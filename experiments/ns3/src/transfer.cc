@@ -44,16 +44,17 @@ OnWindow(TransferResult* result, std::uint32_t, std::uint32_t bytes)
 
 } // namespace
 
-void
+bool
 TransferResult::Sent(std::uint32_t sequence, std::uint32_t payload)
 {
     if (m_any_sent && Before(sequence, m_highest_sent))
     {
         ++retransmitted;
-        return;
+        return false;
     }
     m_any_sent = true;
     m_highest_sent = sequence + payload;
+    return true;
 }
 
 void
@@ -159,7 +160,7 @@ Transfers::Begin(std::uint32_t number)
                       ? CreateLegacyNewReno(device.GetNode())
                       : ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
     sender->TraceConnectWithoutContext("CongState", ns3::MakeBoundCallback(&OnState, &its));
-    if (m_settings.sample)
+    if (m_settings.sample || m_settings.segments > 1)
     {
         sender->TraceConnectWithoutContext("CongestionWindow", ns3::MakeBoundCallback(&OnWindow, &its));
     }

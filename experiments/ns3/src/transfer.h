@@ -19,7 +19,8 @@ constexpr std::uint16_t PORT = 5201;
 // The result of one transfer so far.
 struct TransferResult
 {
-    void Sent(std::uint32_t sequence, std::uint32_t payload);
+    // Count data that leave; false for a retransmission.
+    bool Sent(std::uint32_t sequence, std::uint32_t payload);
     void Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2);
 
     const TransferPlan* plan = nullptr;
