@@ -239,6 +239,7 @@ class EmulatedFabric:
             "policy_options": list(its.policy_options),
             "fr_threshold": its.fr_threshold,
             "tcp_recovery": its.recovery,
+            "min_rtt_window": its.min_rtt_window,
             "subflows": its.subflows,
             "fabric": its.fabric.name.lower(),
             "applications": list(its.applications),
@@ -253,6 +254,7 @@ class EmulatedFabric:
             f"--policy={its.policy}",
             *its.policy_options,
             f"--fr-threshold={its.fr_threshold}",
+            f"--min-rtt-window={its.min_rtt_window}",
             f"--seed={seed}",
         )
         count = self.tree.host_count

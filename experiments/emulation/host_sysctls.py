@@ -20,11 +20,14 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
     """Return the settings of the hosts of a scheme under ``/proc/sys/net``.
 
     ``tcp_no_metrics_save`` keeps a run independent of metrics that TCP stored during the last one. Agents set the
-    threshold themselves.
+    threshold and the window of the shortest round trip themselves.
     """
     wanted = {"ipv4/tcp_no_metrics_save": "1", "ipv4/tcp_recovery": str(scheme.recovery), **scheme.sysctls}
     if scheme.policy is None:
-        wanted["ipv4/tcp_reordering"] = str(scheme.fr_threshold)
+        wanted |= {
+            "ipv4/tcp_reordering": str(scheme.fr_threshold),
+            "ipv4/tcp_min_rtt_wlen": str(scheme.min_rtt_window),
+        }
     if scheme.subflows:
         wanted["mptcp/enabled"] = "1"
     return wanted

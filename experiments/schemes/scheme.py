@@ -9,6 +9,9 @@ from enum import Enum
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
+LINUX_MIN_RTT_WINDOW = 300
+"""Default seconds for which Linux remembers a connection's shortest round trip (net.ipv4.tcp_min_rtt_wlen)."""
+MAX_MIN_RTT_WINDOW = 86400
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -39,6 +42,9 @@ class Scheme:
         Further options of ``sopa agent``.
     fr_threshold : int
         Fast-retransmit threshold of TCP on all hosts.
+    min_rtt_window : int
+        Seconds for which TCP on all hosts remembers the shortest round trip: RACK waits a quarter of it for a packet
+        that others have overtaken.
     recovery : int
         ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
     subflows : int
@@ -59,6 +65,7 @@ class Scheme:
     policy: str | None = None
     policy_options: tuple[str, ...] = ()
     fr_threshold: int = LINUX_THRESHOLD
+    min_rtt_window: int = LINUX_MIN_RTT_WINDOW
     recovery: int = 1
     subflows: int = 0
     fabric: Fabric = Fabric.OPENFLOW
@@ -70,10 +77,10 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with different TCP settings.
 
-        ``fr`` is the fast-retransmit threshold. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from
-        raising the threshold when it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements
-        (RFC 2018), which detects losses by duplicate acknowledgements only. The name of the variant lists them in this
-        order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
+        ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds of `min_rtt_window`. ``rack`` is ``on`` or
+        ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when it detects reordering. ``sack`` is ``off``
+        for TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only. The
+        name of the variant lists them in this order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
 
         Raises
         ------
@@ -84,11 +91,14 @@ class Scheme:
         for name, value in settings.items():
             if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
                 changed = replace(changed, fr_threshold=int(value))
+            elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
+                changed = replace(changed, min_rtt_window=int(value))
             elif name == "rack" and value in ("on", "off"):
                 changed = replace(changed, recovery=int(value == "on"))
             elif name not in _SWITCHES or value not in ("on", "off"):
                 raise SchemeError(
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
+                    f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
@@ -96,5 +106,5 @@ class Scheme:
             changed = replace(changed, sysctls={**changed.sysctls, **most})
         if settings.get("sack") == "off":
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
-        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", *_SWITCHES) if name in settings)
+        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "minrtt", *_SWITCHES) if name in settings)
         return replace(changed, name=self.name + tail)

@@ -5,5 +5,9 @@ reordering.
 from experiments.schemes.scheme import Scheme
 
 SCHEME = Scheme(
-    "sopa", "round-robin over all candidate paths by the sender; threshold 10", policy="round-robin", fr_threshold=10
+    "sopa",
+    "round-robin over all candidate paths by the sender; threshold 10",
+    policy="round-robin",
+    fr_threshold=10,
+    min_rtt_window=1,
 )

@@ -9,9 +9,10 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, DEFAULT_THRESHOLD, STATE_DIR
+from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
 from sopa_ryu.channel.host_tokens import token_of
 
 CHANNEL = "/sopa/v1/agents/"
@@ -50,6 +51,8 @@ class Options:
         At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always waited for.
     segments : int
         The packets of a TCP burst that share a label.
+    min_rtt_window : int
+        The seconds over which TCP remembers the shortest round trip.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
     """
@@ -67,6 +70,7 @@ class Options:
     parameter: int = 0
     wait: bool = False
     segments: int = DEFAULT_SEGMENTS
+    min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""

@@ -1,15 +1,14 @@
 """The host settings that an agent changes: saved before the change, and put back afterwards.
 
-- ``net.ipv4.tcp_reordering`` of the network namespace: TCP's fast-retransmit threshold, 3 by default, 10 for
-  SOPA (the paper, section 3.4), since packets on several paths overtake each other.
+- the TCP settings of the network namespace (`tcp_settings`).
 - the MTU of the interface, for the ``option`` carrier: lower by the 4 bytes that the option adds to a packet.
 - a segmentation device on the interface (`kernel.segmentation`): tc egress sees a burst before it is cut into packets.
 - ``gso_max_segs`` of the interface, where several packets are to share a label, or where the kernel refuses that device:
   TCP hands over no longer bursts. Connections that are open already keep their burst size until they look up their
   route again.
 
-The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the threshold is the
-namespace's and several agents may work in it: the last one to leave puts it back. Each has a lock on its interface; an
+The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the TCP settings are
+the namespace's and several agents may work in it: the last one to leave puts them back. Each has a lock on its interface; an
 entry whose lock is free was left by a killed agent, and its saved values are kept, never replaced by what that agent
 had set. A value that another program has changed meanwhile stays. Files of another boot, and entries of an interface
 that has gone, are ignored; the entry of one that is away stays, for its return.
@@ -29,25 +28,20 @@ from types import TracebackType
 
 from pyroute2.netlink.exceptions import NetlinkError
 
+from sopa_ryu.agent import mtus, tcp_settings
 from sopa_ryu.agent.kernel import link_attributes, segmentation
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.saved_settings import InterfaceBusy, SavedSettings, SettingsError, State
+from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, TcpSettings
 
-__all__ = ["DEFAULT_THRESHOLD", "STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
+__all__ = ["STATE_DIR", "HostSettings", "InterfaceBusy", "SettingsError"]
 
 LOG = logging.getLogger("sopa.agent")
 
 STATE_DIR = Path("/run/sopa")
-DEFAULT_THRESHOLD = 10
 DEFAULT_SEGMENTS = 1
-_REORDERING = Path("/proc/sys/net/ipv4/tcp_reordering")
-_MAX_REORDERING = Path("/proc/sys/net/ipv4/tcp_max_reordering")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-_MIN_MTU = 68  # RFC 791, section 3.2
-
-Mtus = dict[int, tuple[int, int]]
-"""By interface index, the saved MTU and the MTU that an agent has written."""
 
 
 class HostSettings:
@@ -64,6 +58,8 @@ class HostSettings:
         The directory of saved settings; made if it is missing. It should not outlive a boot.
     netns : str, optional
         Path of the interface's network namespace; the caller's own by default.
+    min_rtt_window : int
+        The seconds over which TCP remembers the shortest round trip.
     overhead : int
         Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
     segments : int
@@ -82,12 +78,14 @@ class HostSettings:
         ifname: str,
         *,
         fr_threshold: int = DEFAULT_THRESHOLD,
+        min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW,
         overhead: int = 0,
         state_dir: Path = STATE_DIR,
         netns: str | None = None,
         segments: int = DEFAULT_SEGMENTS,
     ) -> None:
         self.ifname, self.fr_threshold, self.segments = ifname, fr_threshold, segments
+        self._tcp = TcpSettings(fr_threshold, min_rtt_window)
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
         self.fabric_mtu = 0
@@ -122,7 +120,7 @@ class HostSettings:
                 raise SettingsError(
                     f"no interface {self.ifname} in {self.netns or 'this network namespace'}"
                 ) from error
-            limit = min(300, int(_MAX_REORDERING.read_text()))
+            limit = tcp_settings.maximum_threshold()
             if not 1 <= self.fr_threshold <= limit:
                 raise SettingsError(
                     f"the fast-retransmit threshold must be 1 to {limit} (300, and net.ipv4.tcp_max_reordering), "
@@ -132,7 +130,7 @@ class HostSettings:
             try:
                 with saved.state() as state:
                     saved.take()
-                    mtus = self._save(state)
+                    wanted_mtus = self._save(state)
             except OSError as error:
                 saved.release()
                 raise SettingsError(
@@ -144,7 +142,7 @@ class HostSettings:
                 raise
             self._saved = saved
             try:
-                self._write(mtus)
+                self._write(wanted_mtus)
             except (OSError, NetlinkError) as error:
                 self.restore()
                 raise SettingsError(f"cannot change the settings of {self.ifname}: {error} (run as root?)") from error
@@ -163,13 +161,10 @@ class HostSettings:
         found: dict[Part, str] = {}
         try:
             with inside(self.netns):
-                threshold, segments = _read_reordering(), link_attributes.segments(self._ifindex)
-                if threshold != self.fr_threshold:  # another agent of the namespace may have set its own
+                different, segments = self._tcp.different(), link_attributes.segments(self._ifindex)
+                if different:
                     with self._state() as state:
-                        if threshold not in state["tcp_reordering"]["written"]:
-                            found[Part.REORDERING] = (
-                                f"net.ipv4.tcp_reordering was set to {threshold} instead of {self.fr_threshold}"
-                            )
+                        found |= self._tcp.foreign(state, different)
                 if self.cut_by:
                     wrong = segmentation.wrong(self._ifindex, self.cut_by)
                     if wrong:
@@ -180,7 +175,7 @@ class HostSettings:
                     )
                 if self.overhead:
                     with self._state() as state:
-                        wanted, _ = self._plan_mtus(_mtus(state["interfaces"][self.ifname]))
+                        wanted = self._plan_mtus(state["interfaces"][self.ifname]).wanted
                     if wanted:
                         names = ", ".join(
                             f"{socket.if_indextoname(index)} (must be {mtu})" for index, mtu in wanted.items()
@@ -201,15 +196,15 @@ class HostSettings:
         try:
             with inside(self.netns):
                 with self._state() as state:
-                    mtus = self._save(state)
-                self._write(mtus)
+                    wanted_mtus = self._save(state)
+                self._write(wanted_mtus)
         except (OSError, NetlinkError) as error:
             raise SettingsError(f"cannot change the settings of {self.ifname}: {error}") from error
 
-    def _write(self, mtus: dict[int, int]) -> None:
-        _write_reordering(self.fr_threshold)
+    def _write(self, wanted_mtus: dict[int, int]) -> None:
+        self._tcp.write()
         self._limit_bursts()
-        for index, mtu in mtus.items():
+        for index, mtu in wanted_mtus.items():
             link_attributes.write_mtu(index, mtu)
 
     def _limit_bursts(self) -> None:
@@ -257,15 +252,9 @@ class HostSettings:
                     del state["interfaces"][self.ifname]
                     if link_attributes.segments(mine["ifindex"]) == _gso_written(mine):
                         link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
-                    now = link_attributes.mtus(mine["ifindex"])
-                    for index, (original, written) in _mtus(mine).items():
-                        if now.get(index) == written:
-                            link_attributes.write_mtu(index, original)
-                reordering = state["tcp_reordering"]
-                if reordering and not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
-                    if _read_reordering() in reordering["written"]:
-                        _write_reordering(reordering["original"])
-                    state["tcp_reordering"] = None
+                    mtus.restore(mine["ifindex"], mine)
+                if not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
+                    tcp_settings.restore(state)
         finally:
             saved.release()
             self._saved = None
@@ -288,25 +277,25 @@ class HostSettings:
 
     def _save(self, state: State) -> dict[int, int]:
         """Save the settings; return the MTUs to be set, by interface index."""
-        # A value that no agent has written is to be put back, even where a killed agent had saved another one.
-        now, before = _read_reordering(), state["tcp_reordering"] or {"written": []}
-        state["tcp_reordering"] = {
-            "original": before["original"] if now in before["written"] else now,
-            "written": sorted({*before["written"], self.fr_threshold}),
-        }
+        self._tcp.save(state)
         now, mac = link_attributes.segments(self._ifindex), link_attributes.mac(self._ifindex)
         mine = self._left(state, mac) or {"gso_max_segs": now, "clsact_added": False, "gso_written": None}
         if now != _gso_written(mine):
             mine["gso_max_segs"] = now
-        wanted, saved_mtus = self._plan_mtus(_mtus(mine))
+        planned = self._plan_mtus(mine)
         state["interfaces"][self.ifname] = {
             **mine,
             "ifindex": self._ifindex,
             "mac": mac,
             "pid": os.getpid(),
-            "mtus": {str(index): pair for index, pair in saved_mtus.items()},
+            "mtus": {str(index): pair for index, pair in planned.saved.items()},
         }
-        return wanted
+        return planned.wanted
+
+    def _plan_mtus(self, mine: State) -> mtus.Plan:
+        planned = mtus.plan(self._ifindex, self.ifname, self.overhead, mtus.left_by(mine))
+        self.fabric_mtu = planned.fabric_mtu
+        return planned
 
     def _left(self, state: State, mac: str) -> State | None:
         """Return what was saved for this interface and has not been put back; None if there is nothing.
@@ -323,39 +312,8 @@ class HostSettings:
         own = left.get("mtus", {}).get(str(left["ifindex"]))
         return {**left, "clsact_added": False, "mtus": {str(self._ifindex): own} if own else {}}
 
-    def _plan_mtus(self, left: Mtus) -> tuple[dict[int, int], Mtus]:
-        """Return the MTUs to set, and those to put back, given the ones that an agent has set."""
-        now = link_attributes.mtus(self._ifindex)
-        now.pop(
-            segmentation.index_of(self._ifindex), None
-        )  # through it only packets go that the interface's MTU has limited
-        if not self.overhead:  # of no concern, but for what a killed agent with the other carrier has left
-            now = {index: mtu for index, mtu in now.items() if index in (self._ifindex, *left)}
-        own = {index: left[index][0] if index in left and left[index][1] == mtu else mtu for index, mtu in now.items()}
-        self.fabric_mtu = own[self._ifindex]
-        limit = self.fabric_mtu - self.overhead
-        if limit < _MIN_MTU:
-            raise SettingsError(
-                f"{self.ifname} has an MTU of {self.fabric_mtu} bytes: {self.overhead} less are too few for IPv4"
-            )
-        wanted = {index: min(original, limit) for index, original in own.items()}
-        saved = {index: (original, wanted[index]) for index, original in own.items() if wanted[index] < original}
-        return {index: mtu for index, mtu in wanted.items() if mtu != now[index]}, saved
-
 
 def _gso_written(mine: State) -> int | None:
     """Return the ``gso_max_segs`` that an agent has written; None if none has."""
     written: int | None = mine.get("gso_written", 1)  # version 1.x saved none, and wrote 1
     return written
-
-
-def _mtus(mine: State) -> Mtus:
-    return {int(index): (original, written) for index, (original, written) in mine.get("mtus", {}).items()}
-
-
-def _read_reordering() -> int:
-    return int(_REORDERING.read_text())
-
-
-def _write_reordering(value: int) -> None:
-    _REORDERING.write_text(str(value))

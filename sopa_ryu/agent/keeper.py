@@ -32,6 +32,7 @@ _EFFECT = {
     Part.PROGRAM: "packets are unlabelled",
     Part.SEGMENTS: "the packets of a burst share a label",
     Part.REORDERING: "TCP takes reordering for loss sooner",
+    Part.MIN_RTT: "TCP takes reordering for loss sooner",
     Part.MTU: "large packets are unlabelled",
 }
 
@@ -217,7 +218,7 @@ class Keeper:
                 self.place.check()  # away: otherwise the reason is one of its own
                 LOG.error("%s: %s; they are read again in %g s", self.place.address, error, SETTINGS_SECONDS)
                 return
-            for part in (Part.SEGMENTS, Part.REORDERING, Part.MTU):
+            for part in (Part.SEGMENTS, Part.REORDERING, Part.MIN_RTT, Part.MTU):
                 if part in changed:
                     await self._mend(part, changed[part], self._set_again)
                 else:

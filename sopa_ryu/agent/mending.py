@@ -24,6 +24,7 @@ class Part(StrEnum):
     PROGRAM = "program"
     SEGMENTS = "gso_max_segs"
     REORDERING = "tcp_reordering"
+    MIN_RTT = "tcp_min_rtt_wlen"
     MTU = "mtu"
 
 

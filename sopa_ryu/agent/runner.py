@@ -73,7 +73,7 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
     def report(_kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, Exception):
             LOG.error("%s: not everything could be put back: check its tc filters, gso_max_segs, MTU and "
-                      "net.ipv4.tcp_reordering", interface, exc_info=error)  # fmt: skip
+                      "net.ipv4.tcp_reordering and tcp_min_rtt_wlen", interface, exc_info=error)  # fmt: skip
             return True
         return False
 

@@ -94,14 +94,14 @@ class SavedSettings:
             _unlocked(fd, guard)
 
     def _read(self, path: Path) -> State:
-        fresh: State = {"boot_id": self._boot, "tcp_reordering": None, "interfaces": {}}
+        fresh: State = {"boot_id": self._boot, "interfaces": {}}
         try:
             state: State = json.loads(path.read_text())
         except FileNotFoundError:
             return fresh
         except ValueError as error:
             raise SettingsError(
-                f"{path} is damaged ({error}): check tcp_reordering, gso_max_segs and the MTU, remove it"
+                f"{path} is damaged ({error}): check tcp_reordering, tcp_min_rtt_wlen, gso_max_segs and the MTU, remove it"
             ) from error
         return state if state["boot_id"] == self._boot else fresh
 

@@ -129,7 +129,7 @@ class Supervisor:
             self.release()
         except (OSError, NetnsError, BpfError, SettingsError) as error:
             LOG.error("%s: not everything could be put back: %s; check its tc filters, gso_max_segs, MTU and "
-                      "net.ipv4.tcp_reordering", self.interface, error)  # fmt: skip
+                      "net.ipv4.tcp_reordering and tcp_min_rtt_wlen", self.interface, error)  # fmt: skip
 
     def _note_away(self, reason: str) -> None:
         """Note why the interface is not at work, and log it unless that is known, or ends the agent."""
@@ -154,6 +154,7 @@ class Supervisor:
             HostSettings(
                 self.interface.name,
                 fr_threshold=its.fr_threshold,
+                min_rtt_window=its.min_rtt_window,
                 state_dir=its.state_dir,
                 netns=namespace.path,
                 overhead=its.carrier.overhead,

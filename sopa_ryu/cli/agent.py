@@ -49,6 +49,9 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
               help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
 @click.option("--segments", type=click.IntRange(1, 44), default=1, show_default=True, metavar="N",
               help="Packets of a TCP burst that share a label; more take less processor time, and reorder bursts.")  # fmt: skip
+@click.option("--min-rtt-window", type=click.IntRange(0, 86400), default=1, show_default=True, metavar="SECONDS",
+              help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
+              "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip
 @click.option("--wait", is_flag=True,
               help="At the start, wait for an interface that is missing or has no address of the fabric.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
@@ -69,6 +72,7 @@ def agent(
     flowlet_gap: float,
     flowcell: int,
     segments: int,
+    min_rtt_window: int,
     wait: bool,
     metrics_port: int | None,
     metrics_host: str,
@@ -76,8 +80,9 @@ def agent(
     """Label this host's packets with their path, until SIGTERM or Ctrl-C.
 
     The agent receives the state of the fabric from the controller, computes the candidate paths to every destination, and
-    attaches a program at the interface's tc egress that writes the next path into every packet. It raises TCP's
-    fast-retransmit threshold, and makes a segmentation device on the interface, which cuts TCP's bursts into packets
+    attaches a program at the interface's tc egress that writes the next path into every packet. It makes TCP tolerate
+    that packets overtake each other (its fast-retransmit threshold, and the time for which it remembers the shortest
+    round trip), and makes a segmentation device on the interface, which cuts TCP's bursts into packets
     before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
     label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
 
@@ -122,6 +127,7 @@ def agent(
         parameters.get(chosen, 0),
         wait,
         segments,
+        min_rtt_window,
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

@@ -104,11 +104,13 @@ def _check_agent(controller: Controller, interface: str, address: str | None) ->
     text = f"agent writes labels by carrier {carrier}{'' if same else ', the switches read ' + fabric['carrier']}"
     yield Finding(same, text, f"SOPA_AGENT_OPTIONS=--carrier {fabric['carrier']} in agent.env")
     # only here: it loads the libraries for netlink
-    from sopa_ryu.agent.host_settings import DEFAULT_THRESHOLD
+    from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD, read
 
-    threshold = int(Path("/proc/sys/net/ipv4/tcp_reordering").read_text())
+    threshold, window = read("tcp_reordering"), read("tcp_min_rtt_wlen")
     enough = threshold >= DEFAULT_THRESHOLD
     yield Finding(enough, f"TCP's fast-retransmit threshold is {threshold}", f"{start}, which sets it")
+    text = f"TCP remembers the shortest round trip for {window} s"
+    yield Finding(window <= DEFAULT_MIN_RTT_WINDOW, text, f"{start}, which sets it")
     yield check_bursts(interface)
 
 

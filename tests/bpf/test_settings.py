@@ -28,7 +28,7 @@ def make(pair: Pair, tmp_path: Path) -> Make:
 
 
 def reordering(pair: Pair) -> int:
-    return int(pair.on_host("sysctl -n net.ipv4.tcp_reordering"))
+    return tcp(pair, "tcp_reordering")
 
 
 def segments(pair: Pair, ifname: str = "host0") -> int:
@@ -52,6 +52,67 @@ def test_settings_are_changed_and_put_back(
         assert Path("/proc/sys/net/ipv4/tcp_reordering").read_text() == outside
     assert (reordering(pair), segments(pair), devices(pair)) == before
     assert list(tmp_path.iterdir()) == []
+
+
+TCP_SETTINGS = pytest.mark.parametrize(
+    ("name", "option", "original", "default"),
+    [("tcp_reordering", "fr_threshold", 3, 10), ("tcp_min_rtt_wlen", "min_rtt_window", 300, 1)],
+)
+
+
+def tcp(pair: Pair, name: str) -> int:
+    return int(pair.on_host(f"sysctl -n net.ipv4.{name}"))
+
+
+@TCP_SETTINGS
+def test_tcps_settings_are_those_of_the_options_until_the_last_agent_leaves(
+    pair: Pair, make: Make, name: str, option: str, original: int, default: int
+) -> None:
+    pair.on_host("ip link add host1 type veth peer name host2")
+    with make():
+        assert tcp(pair, name) == default
+        with make("host1", **{option: 7}):
+            assert tcp(pair, name) == 7
+        assert tcp(pair, name) == 7
+    assert tcp(pair, name) == original
+
+
+@TCP_SETTINGS
+def test_tcps_settings_of_a_killed_agent_are_put_back_by_its_successor(
+    pair: Pair, make: Make, name: str, option: str, original: int, default: int
+) -> None:
+    leave_behind(make(**{option: 7}))
+    assert tcp(pair, name) == 7
+    with make():
+        assert tcp(pair, name) == default
+    assert tcp(pair, name) == original
+
+
+@TCP_SETTINGS
+def test_tcps_settings_that_somebody_else_changed_are_named_mended_and_then_put_back(
+    pair: Pair, make: Make, name: str, option: str, original: int, default: int
+) -> None:
+    with make() as settings:
+        pair.on_host(f"sysctl -qw net.ipv4.{name}=5")
+        assert settings.changed() == {Part(name): f"net.ipv4.{name} was set to 5 instead of {default}"}
+        settings.mend()
+        assert tcp(pair, name) == default
+    assert tcp(pair, name) == 5
+    with make(**{option: 6}):
+        pair.on_host(f"sysctl -qw net.ipv4.{name}={original}")
+    assert tcp(pair, name) == original
+
+
+def test_the_state_of_an_agent_that_knew_one_setting_is_understood(pair: Pair, make: Make, tmp_path: Path) -> None:
+    leave_behind(make())
+    [path] = tmp_path.glob("*.json")
+    state = json.loads(path.read_text())
+    del state["tcp_min_rtt_wlen"]
+    path.write_text(json.dumps(state))
+    pair.on_host("sysctl -qw net.ipv4.tcp_min_rtt_wlen=300")
+    with make():
+        assert tcp(pair, "tcp_min_rtt_wlen") == 1
+    assert (reordering(pair), tcp(pair, "tcp_min_rtt_wlen")) == (3, 300)
 
 
 def test_restoring_twice_changes_nothing_more(pair: Pair, make: Make) -> None:

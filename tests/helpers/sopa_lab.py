@@ -128,6 +128,7 @@ def host_settings(lab: SopaLab, host: Host) -> dict[str, str]:
     assert found is not None
     return {
         "tcp_reordering": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_reordering").strip(),
+        "tcp_min_rtt_wlen": run(lab, name, "sysctl", "-n", "net.ipv4.tcp_min_rtt_wlen").strip(),
         "gso_max_segs": found[1],
         "interfaces": " ".join(re.findall(r"^\d+: ([^:@]+)", run(lab, name, "ip", "-o", "link", "show"), re.MULTILINE)),
         "qdiscs": run(lab, name, "tc", "qdisc", "show", "dev", interface),

@@ -159,6 +159,7 @@ def test_an_agent_puts_everything_back_when_it_ends_however_it_ends() -> None:
         agent = start()
         changed = host_settings(lab, host)
         assert (changed["tcp_reordering"], changed["gso_max_segs"]) == ("10", before["gso_max_segs"])
+        assert (before["tcp_min_rtt_wlen"], changed["tcp_min_rtt_wlen"]) == ("300", "1")
         assert re.search(r" sopa\d+\b", changed["interfaces"])
         assert "clsact" in changed["qdiscs"]
         assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM  # type: ignore[attr-defined]

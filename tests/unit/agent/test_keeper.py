@@ -45,7 +45,7 @@ def kept() -> Iterator[Kept]:
     made.close()
 
 
-@pytest.mark.parametrize("part", [Part.SEGMENTS, Part.REORDERING, Part.MTU])
+@pytest.mark.parametrize("part", [Part.SEGMENTS, Part.REORDERING, Part.MIN_RTT, Part.MTU])
 def test_a_setting_without_a_notification_is_found_within_the_interval(kept: Kept, part: Part) -> None:
     kept.loop.advance(1.0)
     kept.interface.wrong[part] = "it was set to something else"

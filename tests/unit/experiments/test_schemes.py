@@ -11,14 +11,20 @@ def test_the_schemes_of_the_comparison_are_there() -> None:
     assert all(scheme.summary and scheme.name == name for name, scheme in schemes().items())
 
 
-def test_sopa_and_plts_rr_differ_in_the_threshold_alone() -> None:
+def test_sopa_and_plts_rr_differ_only_in_how_tcp_bears_reordering() -> None:
     sopa, plts = schemes()["sopa"], schemes()["plts-rr"]
-    assert (sopa.policy, sopa.fr_threshold) == ("round-robin", 10)
-    assert (plts.policy, plts.fr_threshold) == ("round-robin", 3)
+    assert (sopa.policy, sopa.fr_threshold, sopa.min_rtt_window) == ("round-robin", 10, 1)
+    assert (plts.policy, plts.fr_threshold, plts.min_rtt_window) == ("round-robin", 3, 300)
+
+
+def test_the_window_of_the_shortest_round_trip_is_a_setting() -> None:
+    variant = named("sopa+minrtt=300+fr=3")
+    assert (variant.name, variant.fr_threshold, variant.min_rtt_window) == ("sopa+fr=3+minrtt=300", 3, 300)
 
 
 def test_who_compares_with_sopa_has_tcp_as_linux_has_it() -> None:
     assert {scheme.fr_threshold for name, scheme in schemes().items() if name != "sopa"} == {3}
+    assert {scheme.min_rtt_window for name, scheme in schemes().items() if name != "sopa"} == {300}
     assert {scheme.recovery for scheme in schemes().values()} == {1}
 
 
