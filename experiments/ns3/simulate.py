@@ -21,7 +21,7 @@ from experiments.ns3.program import SimulatorError, build, digest
 from experiments.schemes import Scheme, SchemeError
 from topologies import Host
 
-SIMULATED = ("sopa", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
+SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
 DEFAULT_MBIT = 1000.0
 SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
@@ -29,7 +29,7 @@ HEDERA_SHARE = 0.1
 """Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
-OVERHEAD = {"sopa": 4, "drb": 20}
+OVERHEAD = {"sopa": 4, "flowcell": 4, "drb": 20}
 """Bytes that a scheme adds to the headers of each packet: the SOPA option, or IP in IP."""
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""

@@ -50,7 +50,7 @@ class Options:
     wait : bool
         At the start, wait for an interface that is away, which is otherwise an error. One that goes later is always waited for.
     segments : int
-        The packets of a TCP burst that share a label.
+        The packets of a TCP burst that share a label; `bursts.AUTO` lets the speed of each interface's link decide.
     min_rtt_window : int
         The seconds over which TCP remembers the shortest round trip.
     metrics : (str, int), optional

@@ -10,13 +10,15 @@ from contextlib import ExitStack
 from typing import NoReturn
 
 from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.bursts import AUTO, segments_for
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Changes, Namespace
 from sopa_ryu.agent.kernel.libbpf import BpfError
-from sopa_ryu.agent.kernel.netns import Interface, NetnsError
+from sopa_ryu.agent.kernel.link_speed import speed
+from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.place import Place
@@ -138,6 +140,15 @@ class Supervisor:
                         self.interface, reason)  # fmt: skip
         self.away = reason
 
+    def _automatic(self, namespace: Namespace) -> int:
+        """Return how many packets of a burst share a label, by the speed of the interface's link."""
+        with inside(namespace.path):
+            mbit = speed(self.interface.name)
+        segments = segments_for(mbit)
+        has = "an unknown speed" if mbit is None else f"{mbit} Mbit/s"
+        LOG.info("%s: the link has %s: --segments auto is %d", self.interface, has, segments)
+        return segments
+
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
         its = self.options
         try:
@@ -150,6 +161,7 @@ class Supervisor:
         place = Place(self.interface, namespace)
         for read in (lambda: its.headers(place.address), its.tls, lambda: its.channel(place.address)):
             read()  # an error in the options ends the agent before anything is changed
+        segments = its.segments if its.segments != AUTO else self._automatic(namespace)
         settings = taken.enter_context(
             HostSettings(
                 self.interface.name,
@@ -158,7 +170,7 @@ class Supervisor:
                 state_dir=its.state_dir,
                 netns=namespace.path,
                 overhead=its.carrier.overhead,
-                segments=its.segments,
+                segments=segments,
             )
         )
         labeller = taken.enter_context(

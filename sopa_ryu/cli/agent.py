@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sopa_ryu.cli.common import carrier_option, fail, labelling_options, need_root, seed_option
+from sopa_ryu.cli.common import Segments, carrier_option, fail, labelling_options, need_root, seed_option
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 
@@ -47,8 +47,9 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
               help="With --policy flowlet: the pause after which a flow's next packet takes another path.")  # fmt: skip
 @click.option("--flowcell", type=click.IntRange(1, 1 << 40), default=65536, show_default=True, metavar="BYTES",
               help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
-@click.option("--segments", type=click.IntRange(1, 44), default=1, show_default=True, metavar="N",
-              help="Packets of a TCP burst that share a label; more take less processor time, and reorder bursts.")  # fmt: skip
+@click.option("--segments", type=Segments(), default=1, show_default=True, metavar="N|auto",
+              help="Packets of a TCP burst that share a label, 1 to 44; more take less processor time, and reorder bursts. "
+              "auto: 1 up to 10 Gbit/s, more on faster links.")  # fmt: skip
 @click.option("--min-rtt-window", type=click.IntRange(0, 86400), default=1, show_default=True, metavar="SECONDS",
               help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
               "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip

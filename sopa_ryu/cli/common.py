@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from flowrules.label import Carrier
+from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.paths.path_table import Policy
 from topologies import FatTree, TopologyError
 
@@ -29,6 +30,19 @@ class FatTreeSize(click.ParamType[int]):
             return FatTree(value).k
         except TopologyError as error:
             self.fail(str(error), param, ctx)
+
+
+class Segments(click.IntRange):
+    """The packets of a burst that share a label: a number, or ``auto``."""
+
+    name = "N|auto"
+
+    def __init__(self) -> None:
+        super().__init__(1, MAX_SEGMENTS)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number, `AUTO` for ``auto``, or end with a usage error."""
+        return AUTO if value == "auto" else int(super().convert(value, param, ctx))
 
 
 def fail(text: str) -> NoReturn:

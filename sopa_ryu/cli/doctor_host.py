@@ -10,13 +10,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
+from sopa_ryu.agent.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
 from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret
 from topologies import FatTree, TopologyError
 from topologies.structure import FABRIC_NETWORK
 
-MAX_SEGMENTS = 44  # of sopa agent --segments
 UNIT = Path("/etc/systemd/system/sopa-agent@.service")
 
 

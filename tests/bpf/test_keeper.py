@@ -15,6 +15,7 @@ import pytest
 from experiments.emulation.processes import AgentProcess
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY
+from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import HANDLE, PRIORITY
 from tests.helpers.agent_controller import AgentController, agent_controller
@@ -235,6 +236,21 @@ def test_a_setting_that_is_changed_is_set_again_and_the_other_programs_value_put
         assert host.controller.connections == 1
         agent.stop(signal.SIGTERM)
     assert after in re.findall(r"\d+", str(host.settings()[:3]))
+
+
+def test_the_speed_of_the_link_decides_how_many_packets_share_a_label(host: Host) -> None:
+    with host.agent("--segments=auto") as agent:
+        host.at_work()
+        assert "the link has 10000 Mbit/s: --segments auto is 1" in host.said()  # what a veth pair says
+        assert host.pair.on_host("ip -o link show type macvlan").count("sopa") == 1
+        agent.stop(signal.SIGTERM)
+
+
+def test_an_interface_without_a_speed_says_none(pair: Pair) -> None:
+    pair.on_host("ip link add bridge0 type bridge")
+    with inside(pair.host):
+        assert speed("host0") == 10_000
+        assert speed("bridge0") is speed("lo") is speed("nowhere0") is None
 
 
 @pytest.mark.parametrize(

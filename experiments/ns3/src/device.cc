@@ -178,7 +178,12 @@ Device::Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
 {
     std::uint8_t up1 = 0xff, up2 = 0xff;
     PathSelector& selector = m_fabric->selector();
-    selector.AtHost(flow, up1, up2);
+    std::uint32_t bytes = 0;
+    for (const auto& segment : segments)
+    {
+        bytes += segment->GetSize();
+    }
+    selector.AtHost(flow, bytes, up1, up2);
     const Tree& tree = m_fabric->tree;
     for (const auto& segment : segments)
     {

@@ -17,6 +17,7 @@ struct Flow
     std::uint64_t hash;                     // of addresses and ports; input of ECMP
     TransferResult* transfer = nullptr;            // transfer whose data it carries; null for acknowledgements
     std::uint32_t next = 0;                 // position in the path set (round-robin at the sender)
+    std::uint64_t bytes = 0;                // sent, TCP headers included (flowcells)
     std::vector<std::uint32_t> at_switches; // per-flow counters of the switches on the way up (PLTS)
     std::uint64_t counted = 0;              // bytes at the edge switch since the last poll (Hedera)
     bool placed = false;                    // true if Hedera has placed it on a path

@@ -155,7 +155,7 @@ class Sopa : public PathSelector
     std::uint32_t overhead() const override { return 4; }
     bool labels() const override { return true; }
 
-    void AtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2) override
+    void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
     {
         const auto& all = PathSetOf(flow).all;
         if (!all.empty())
@@ -164,6 +164,26 @@ class Sopa : public PathSelector
             std::tie(up1, up2) = all[flow.next];
         }
     }
+};
+
+// Flowcells (He et al., Presto, SIGCOMM 2015): the sender takes the next path after each 64 KB of a flow.
+class Flowcell : public Sopa
+{
+  public:
+    using Sopa::Sopa;
+
+    void AtHost(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2) override
+    {
+        const auto& all = PathSetOf(flow).all;
+        if (!all.empty())
+        {
+            std::tie(up1, up2) = all[(flow.next + flow.bytes / CELL) % all.size()];
+        }
+        flow.bytes += bytes;
+    }
+
+  private:
+    static constexpr std::uint64_t CELL = 65536;
 };
 
 // Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
@@ -264,6 +284,7 @@ Make(const Settings& settings)
 
 const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Settings&)>> SCHEMES{
     {"sopa", Make<Sopa>},
+    {"flowcell", Make<Flowcell>},
     {"drb", Make<Drb>},
     {"hedera", Make<Hedera>},
     {"rps", Make<Spray>},

@@ -43,7 +43,8 @@ class PathSelector
     // Initialize the state of a new flow: its first path.
     virtual void Begin(Flow& flow);
 
-    virtual void AtHost(Flow&, std::uint8_t&, std::uint8_t&) {}
+    // Choose the path of segments with so many bytes in all.
+    virtual void AtHost(Flow&, std::uint32_t, std::uint8_t&, std::uint8_t&) {}
     virtual void AtEdge(InFlightPacket&, Fabric&) {}
     virtual void AtAggregation(InFlightPacket&, Fabric&) {}
 
