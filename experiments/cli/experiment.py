@@ -58,7 +58,8 @@ def list_all() -> None:
     )
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
-        "rps+sack=off (no selective acknowledgements)."
+        "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
+        "sopa+segments=16 lets 16 packets of a burst share a label."
     )
 
 

@@ -238,6 +238,7 @@ class EmulatedFabric:
             "policy": its.policy,
             "policy_options": list(its.policy_options),
             "fr_threshold": its.fr_threshold,
+            "segments": its.segments,
             "tcp_recovery": its.recovery,
             "min_rtt_window": its.min_rtt_window,
             "subflows": its.subflows,
@@ -253,6 +254,7 @@ class EmulatedFabric:
         options = (
             f"--policy={its.policy}",
             *its.policy_options,
+            f"--segments={its.segments}",
             f"--fr-threshold={its.fr_threshold}",
             f"--min-rtt-window={its.min_rtt_window}",
             f"--seed={seed}",

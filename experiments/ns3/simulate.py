@@ -47,8 +47,10 @@ def check(scheme: Scheme) -> None:
     base, *settings = scheme.name.split("+")
     if base not in SIMULATED:
         raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
-    if other := [one for one in settings if one.partition("=")[0] not in ("fr", "sack")]:
-        raise SchemeError(f"TCP of ns-3 does not support +{other[0]}: only +fr=N and +sack=off")
+    if other := [one for one in settings if one.partition("=")[0] not in ("fr", "sack", "segments")]:
+        raise SchemeError(f"TCP of ns-3 does not support +{other[0]}: only +fr=N, +sack=off and +segments=N")
+    if scheme.segments > 1 and base != "sopa":
+        raise SchemeError(f"the simulator has bursts with sopa only: {scheme.name} is sopa+segments={scheme.segments}")
 
 
 def simulate(
@@ -150,6 +152,7 @@ def lines(run: Run) -> Iterator[str]:
     yield f"k {run.tree.k}"
     yield f"scheme {scheme.name.partition('+')[0]}"
     yield f"threshold {scheme.fr_threshold}"
+    yield f"segments {scheme.segments}"
     yield f"sack {int(scheme.sysctls.get('ipv4/tcp_sack') != '0')}"
     yield f"seed {run.seed}"
     yield f"rate {rate}"

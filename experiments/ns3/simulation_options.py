@@ -98,8 +98,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
             "loss recovery of senders: that of ns-3 3.37, or the legacy NewReno of ns-3 3.20 without SACK",
             words=("ns-3.37", "ns-3.20"),
         ),
-        "segments": Option("1", "packets of a burst of sopa, which share a label", 1, 1000),
-        "burst-wait": Option("500us", "maximum time that a sender waits for the rest of a burst", 1, UNITS["s"], True),
+        "burst-wait": Option(
+            "500us", "maximum time that a sender with +segments=N waits for the rest of a burst", 1, UNITS["s"], True
+        ),
         "pacing": Option(
             "0", "maximum payload rate of a connection in Mbit/s (paced); 0: limited by the window only", 0, 10**6
         ),

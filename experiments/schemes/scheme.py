@@ -12,6 +12,7 @@ MAX_DUPLICATES = 300
 LINUX_MIN_RTT_WINDOW = 300
 """Default seconds for which Linux remembers a connection's shortest round trip (net.ipv4.tcp_min_rtt_wlen)."""
 MAX_MIN_RTT_WINDOW = 86400
+MAX_SEGMENTS = 44
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -40,6 +41,8 @@ class Scheme:
         ``--policy`` of the host agents. None: hosts have no agent, and switches hash each flow.
     policy_options : tuple of str
         Further options of ``sopa agent``.
+    segments : int
+        Packets of a TCP burst that share a label (``sopa agent --segments``).
     fr_threshold : int
         Fast-retransmit threshold of TCP on all hosts.
     min_rtt_window : int
@@ -64,6 +67,7 @@ class Scheme:
     summary: str
     policy: str | None = None
     policy_options: tuple[str, ...] = ()
+    segments: int = 1
     fr_threshold: int = LINUX_THRESHOLD
     min_rtt_window: int = LINUX_MIN_RTT_WINDOW
     recovery: int = 1
@@ -77,10 +81,11 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with different TCP settings.
 
-        ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds of `min_rtt_window`. ``rack`` is ``on`` or
-        ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when it detects reordering. ``sack`` is ``off``
-        for TCP without selective acknowledgements (RFC 2018), which detects losses by duplicate acknowledgements only. The
-        name of the variant lists them in this order: ``sopa+fr=6+rack=off+adapt=off+sack=off``.
+        ``segments`` packets of a burst share a label. ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
+        of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
+        it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
+        losses by duplicate acknowledgements only. The name of the variant lists them in this order:
+        ``sopa+segments=4+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
 
         Raises
         ------
@@ -91,6 +96,10 @@ class Scheme:
         for name, value in settings.items():
             if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
                 changed = replace(changed, fr_threshold=int(value))
+            elif (
+                name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
+            ):
+                changed = replace(changed, segments=int(value))
             elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
                 changed = replace(changed, min_rtt_window=int(value))
             elif name == "rack" and value in ("on", "off"):
@@ -99,6 +108,7 @@ class Scheme:
                 raise SchemeError(
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
+                    f"+segments=N (1 to {MAX_SEGMENTS}, where senders write labels), "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
@@ -106,5 +116,7 @@ class Scheme:
             changed = replace(changed, sysctls={**changed.sysctls, **most})
         if settings.get("sack") == "off":
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
-        tail = "".join(f"+{name}={settings[name]}" for name in ("fr", "minrtt", *_SWITCHES) if name in settings)
+        tail = "".join(
+            f"+{name}={settings[name]}" for name in ("segments", "fr", "minrtt", *_SWITCHES) if name in settings
+        )
         return replace(changed, name=self.name + tail)

@@ -17,6 +17,14 @@ def test_sopa_and_plts_rr_differ_only_in_how_tcp_bears_reordering() -> None:
     assert (plts.policy, plts.fr_threshold, plts.min_rtt_window) == ("round-robin", 3, 300)
 
 
+def test_packets_of_a_burst_share_a_label_where_senders_write_labels() -> None:
+    variant = named("sopa+fr=3+segments=16")
+    assert (variant.name, variant.segments) == ("sopa+segments=16+fr=3", 16)
+    for text in ("sopa+segments=45", "sopa+segments=0", "ecmp+segments=4"):
+        with pytest.raises(SchemeError, match="segments=N"):
+            named(text)
+
+
 def test_the_window_of_the_shortest_round_trip_is_a_setting() -> None:
     variant = named("sopa+minrtt=300+fr=3")
     assert (variant.name, variant.fr_threshold, variant.min_rtt_window) == ("sopa+fr=3+minrtt=300", 3, 300)
