@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from experiments.bench.golden import FABRIC_MTU, TABLE, Golden, golden_packets
+from experiments.bench.measuring import allowed
 from flowrules.label import Carrier
 from sopa_ryu.agent.edge_parser import Parser
 from sopa_ryu.agent.kernel import libbpf
@@ -17,7 +18,7 @@ ROUNDS = 15
 REPEAT = 200_000
 # A program that changes the length of a packet can be repeated on it only until the header is full or empty of options.
 FRESH_PACKETS = 1_000
-LIMITS = {"write": 200, "strip": 150, "parse": 30}
+LIMITS = {"write": allowed(2.2), "strip": allowed(1.3), "parse": 30}
 MAX_HEADER_WORDS = 15
 
 Run = Callable[[int, bytes, int], int]

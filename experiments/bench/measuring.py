@@ -10,6 +10,18 @@ from typing import Any
 
 from topologies.lab.isolation import isolated
 
+REFERENCE_EMPTY_NS = 39
+"""What an empty tc program takes in BPF_PROG_TEST_RUN on an AMD EPYC."""
+
+
+def allowed(ratio: float, empty_ns: float = 0) -> int:
+    """Return the nanoseconds that a program may take more than an empty one: so many times what that takes.
+
+    Processors whose empty program is faster than the reference's allow as much as that one: a look-up in a map is not faster
+    there by as much.
+    """
+    return round(ratio * max(empty_ns, REFERENCE_EMPTY_NS))
+
 
 def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Return the results of a function that runs in the namespaces of a lab, in a child process.
