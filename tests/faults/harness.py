@@ -78,7 +78,9 @@ class FaultyLab:
                 url = f"http://{management.pod_address(pod)}:{REST_PORT}"
                 options = [f"--controller={url}"]  # instead of the lab's
                 self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{pod}", options)))
-            self.its.controller.wait_agents(self.tree.host_count)
+            count = self.tree.host_count
+            for agents in self.agents:  # if one has ended, its own log says why
+                agents.wait_until(lambda: self.its.controller.agents_know(count), f"{count} agents had acknowledged")
             self.probes = stack.enter_context(Probes(self.its.lab))
             self.client = stack.enter_context(httpx.Client(base_url=f"{self.its.controller.url}/sopa/v1", timeout=10))
             self._stack = stack.pop_all()
