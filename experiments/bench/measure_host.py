@@ -131,7 +131,7 @@ def _set_up(setup: Setup) -> Iterator[None]:
                 stack.enter_context(labeller)
                 labeller.swap(path_table(TREE, HOST, Failures(TREE), 1, Policy.ROUND_ROBIN))
                 labeller.attach()
-            stack.enter_context(switched("host0"))
+        stack.enter_context(switched("host0"))  # without an agent, too: the wire is the same
         yield
 
 

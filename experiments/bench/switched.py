@@ -16,9 +16,10 @@ _PRIORITY, _HANDLE = 20, 1  # behind the agent's
 
 @contextmanager
 def switched(ifname: str) -> Iterator[None]:
-    """Write over the hops of the labels that leave by an interface of this namespace. It has a clsact qdisc."""
+    """Write over the hops of the labels that leave by an interface of this namespace; other packets are looked at only."""
     build([OBJECT])
     ifindex = socket.if_nametoindex(ifname)
+    created = tc.create_clsact(ifindex)
     with libbpf.Object(OBJECT) as program:
         fd = program.program_fd("switched")
         tc.attach(ifindex, fd, handle=_HANDLE, priority=_PRIORITY, replace=False)
@@ -26,3 +27,5 @@ def switched(ifname: str) -> Iterator[None]:
             yield
         finally:
             tc.detach(ifindex, handle=_HANDLE, priority=_PRIORITY)
+            if created:
+                tc.destroy_clsact(ifindex)
