@@ -49,7 +49,7 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
               help="With --policy flowcell: the bytes of a flow after which its next packet takes another path.")  # fmt: skip
 @click.option("--segments", type=Segments(), default=1, show_default=True, metavar="N|auto",
               help="Packets of a TCP burst that share a label, 1 to 44; more take less processor time, and reorder bursts. "
-              "auto: 1 up to 25 Gbit/s, 44 on faster links.")  # fmt: skip
+              "auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.")  # fmt: skip
 @click.option("--min-rtt-window", type=click.IntRange(0, 86400), default=1, show_default=True, metavar="SECONDS",
               help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
               "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip
