@@ -7,7 +7,7 @@
 # mount namespace of their own, so that nothing stays mounted, however the tests end.
 set -euo pipefail
 
-PACKAGES=(debootstrap)
+PACKAGES=(debootstrap qemu-system-x86 e2fsprogs)
 SUITE=bookworm
 MIRROR=http://deb.debian.org/debian
 
@@ -47,5 +47,7 @@ if [[ ! -d $chroot ]]; then
 fi
 
 SOPA_MOUNTS_OUTSIDE=$(readlink /proc/self/ns/mnt)
-export SOPA_MOUNTS_OUTSIDE SOPA_PACKAGES=${SOPA_PACKAGES-$PWD/dist}
-exec unshare --mount --propagation private .venv/bin/pytest -p no:cacheprovider --timeout=1200 tests/packages "$@"
+SOPA_ROOTS=$(mktemp --directory "$work/roots-XXXXXX")
+export SOPA_MOUNTS_OUTSIDE SOPA_ROOTS SOPA_PACKAGES=${SOPA_PACKAGES-$PWD/dist}
+trap 'rm -rf --one-file-system "$SOPA_ROOTS"' EXIT
+unshare --mount --propagation private .venv/bin/pytest -p no:cacheprovider --timeout=1200 tests/packages "$@"

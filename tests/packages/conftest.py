@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import mkdtemp
 
 import pytest
 
-from tests.packages.roots import CHROOT, WORK, Root
+from tests.packages.roots import CHROOT, Root
 
 PACKAGES = "SOPA_PACKAGES"
+LAB = ("ethtool", "iperf3", "iproute2", "iputils-ping", "mininet", "net-tools", "openvswitch-switch", "procps")
 collect_ignore_glob = [] if PACKAGES in os.environ else ["test_*.py"]
 
 
@@ -25,9 +25,8 @@ def debs() -> dict[str, Path]:
 
 @pytest.fixture(scope="session")
 def directory() -> Path:
-    """The directory of this run's roots: what is mounted there goes with the mount namespace, the rest with the next run."""
-    subprocess.run(["rm", "-rf", "--one-file-system", *WORK.glob("roots-*")], check=True)
-    return Path(mkdtemp(prefix="roots-", dir=WORK))
+    """The directory of this run's roots, which scripts/test_deb.sh removes; what is mounted there goes with the mount namespace."""
+    return Path(os.environ["SOPA_ROOTS"])
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +45,19 @@ def prepared(directory: Path, bare: Path) -> list[Path]:
     return [root.upper, bare, CHROOT]
 
 
+@pytest.fixture(scope="session")
+def with_lab(directory: Path, prepared: list[Path]) -> list[Path]:
+    """A root with what sopa-tools depends on, too. To be given as ``below``."""
+    root = Root(directory / "with_lab", prepared)
+    root.apt("install", *LAB)
+    return [root.upper, *prepared]
+
+
 @pytest.fixture
-def new_root(directory: Path, prepared: list[Path]) -> Callable[[], Root]:
-    """A function that makes a root with the dependencies, in which no package of SOPA has been."""
-    return lambda: Root(Path(mkdtemp(dir=directory)), prepared)
+def new_root(directory: Path, request: pytest.FixtureRequest) -> Callable[..., Root]:
+    """A function that makes a root with the dependencies, those of the lab included if asked for, without a package of SOPA."""
+
+    def made(lab: bool = False) -> Root:
+        return Root(Path(mkdtemp(dir=directory)), request.getfixturevalue("with_lab" if lab else "prepared"))
+
+    return made

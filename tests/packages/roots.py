@@ -58,9 +58,8 @@ class Root:
         self.path, self.upper = directory / "root", directory / "upper"
         for made in (self.path, self.upper, directory / "work", ARCHIVES):
             made.mkdir(parents=True, exist_ok=True)
-        lower = ":".join(map(str, below))
-        options = f"lowerdir={lower},upperdir={self.upper},workdir={directory / 'work'}"
-        _done("mount", "-t", "overlay", "overlay", "-o", options, self.path)
+        self._options = f"lowerdir={':'.join(map(str, below))},upperdir={self.upper},workdir={directory / 'work'}"
+        self.mount()
         _done("mount", "-t", "proc", "proc", self.path / "proc")
         _done("mount", "--rbind", "/sys", self.path / "sys")
         _done("mount", "--rbind", "/dev", self.path / "dev")
@@ -71,6 +70,14 @@ class Root:
         policy = self.path / "usr/sbin/policy-rc.d"  # there is no init
         policy.write_text("#!/bin/sh\nexit 101\n")
         policy.chmod(0o755)
+
+    def mount(self) -> None:
+        """Mount the files alone."""
+        _done("mount", "-t", "overlay", "overlay", "-o", self._options, self.path)
+
+    def unmount(self) -> None:
+        """Unmount all of it; what was written stays in `upper`."""
+        _done("umount", "--recursive", self.path)
 
     def command(self, *words: str | Path, netns: str | None = None, user: str = "root") -> list[str]:
         """Return a command line that runs a command in this root, and in a network namespace."""
@@ -120,6 +127,19 @@ class Root:
             yield name, (oct(its.st_mode), its.st_uid, its.st_gid, what)
             if entry.is_dir(follow_symlinks=False):
                 yield from self._files(name)
+
+
+def higher(package: Path, directory: Path) -> Path:
+    """The same package with a higher version."""
+    name, version, architecture = package.stem.split("_")
+    source, file = directory / name, directory / f"{name}_{version}+1_{architecture}.deb"
+    subprocess.run(["dpkg-deb", "--raw-extract", package, source], check=True)
+    control = source / "DEBIAN/control"
+    control.write_text(control.read_text().replace(f"Version: {version}\n", f"Version: {version}+1\n"))
+    [module] = source.rglob("sopa_ryu/__init__.py")
+    module.write_text(module.read_text().replace(f'"{version}"', f'"{version}+1"'))
+    subprocess.run(["dpkg-deb", "--build", "-Zgzip", "-z1", source, file], check=True, capture_output=True)
+    return file
 
 
 def _done(*words: str | Path) -> None:

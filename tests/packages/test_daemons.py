@@ -6,7 +6,6 @@ import re
 import shlex
 import signal
 import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from experiments.emulation.processes import ChildProcess
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, veth_pair
 from tests.helpers.waiting import Containing, eventually
-from tests.packages.roots import Root
+from tests.packages.roots import Root, higher
 from topologies import FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
@@ -98,21 +97,8 @@ def resident(pid: int) -> int:
     return int(re.findall(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.M)[0])
 
 
-def higher(package: Path, directory: Path) -> Path:
-    """The same package with a higher version."""
-    name, version, architecture = package.stem.split("_")
-    source, file = directory / name, directory / f"{name}_{version}+1_{architecture}.deb"
-    subprocess.run(["dpkg-deb", "--raw-extract", package, source], check=True)
-    control = source / "DEBIAN/control"
-    control.write_text(control.read_text().replace(f"Version: {version}\n", f"Version: {version}+1\n"))
-    [module] = source.rglob("sopa_ryu/__init__.py")
-    module.write_text(module.read_text().replace(f'"{version}"', f'"{version}+1"'))
-    subprocess.run(["dpkg-deb", "--build", "-Zgzip", "-z1", source, file], check=True, capture_output=True)
-    return file
-
-
 def test_an_agent_follows_a_controller_of_the_packages(
-    pair: Pair, new_root: Callable[[], Root], debs: dict[str, Path], tmp_path: Path
+    pair: Pair, new_root: Callable[..., Root], debs: dict[str, Path], tmp_path: Path
 ) -> None:
     upper, host = new_root(), new_root()
     upper.install(debs["sopa-controller"])
@@ -171,7 +157,7 @@ def test_an_agent_follows_a_controller_of_the_packages(
     assert not (upper.path / "var/lib/sopa").exists()
 
 
-def test_a_parser_of_the_package(pair: Pair, new_root: Callable[[], Root], debs: dict[str, Path]) -> None:
+def test_a_parser_of_the_package(pair: Pair, new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
     root = new_root()
     root.install(debs["sopa-agent"])
     said = [

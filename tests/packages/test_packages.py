@@ -28,11 +28,7 @@ for file in files:
     name = ".".join(file.relative_to(site).with_suffix("").parts).removesuffix(".__init__")
     if name.endswith("__main__"):
         continue
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        print(name, error.name)
-print(len(files), "modules")
+    importlib.import_module(name)
 """
 
 
@@ -54,17 +50,15 @@ def package(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_package_alone_works_and_leaves_nothing(
-    package: str, new_root: Callable[[], Root], debs: dict[str, Path]
+    package: str, new_root: Callable[..., Root], debs: dict[str, Path]
 ) -> None:
-    root = new_root()
+    root = new_root(lab=package == "sopa-tools")
     files, accounts = root.files(), root.accounts()
     root.install(debs[package])
 
     # all that it contains can be imported, without what only other packages have
     python = f"/usr/lib/{package}/bin/python3"
-    said = root.run(python, "-c", IMPORT_ALL).stdout.splitlines()
-    assert {line.split()[1] for line in said[:-1]} <= ({"mininet"} if package == "sopa-tools" else set()), said
-    assert int(said[-1].split()[0]) > 50
+    root.run(python, "-c", IMPORT_ALL)
     names = {path.name for path in (root.path / f"usr/lib/{package}/lib/python3.11/site-packages").iterdir()}
     assert ("ryu" in names) == (package != "sopa-agent")
     assert ({"numpy", "scipy", "matplotlib", "experiments", "networkx"} & names != set()) == (package == "sopa-tools")
@@ -108,7 +102,7 @@ def test_a_package_alone_works_and_leaves_nothing(
     assert set(files) - set(root.files()) == set()
 
 
-def test_an_agents_package_is_small(new_root: Callable[[], Root], debs: dict[str, Path]) -> None:
+def test_an_agents_package_is_small(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
     root = new_root()
     root.install(debs["sopa-agent"])
     owned = root.run("dpkg", "--listfiles", "sopa-agent").stdout.split("\n")
@@ -122,8 +116,8 @@ def test_an_agents_package_is_small(new_root: Callable[[], Root], debs: dict[str
     assert list((root.path / "usr/lib/sopa-agent").rglob("sopa_egress.o"))
 
 
-def test_all_three_on_one_machine(new_root: Callable[[], Root], debs: dict[str, Path]) -> None:
-    root = new_root()
+def test_all_three_on_one_machine(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root(lab=True)
     files, accounts = root.files(), root.accounts()
     root.install(*(debs[name] for name in NAMES))
     for name in reversed(NAMES):
@@ -135,7 +129,17 @@ def test_all_three_on_one_machine(new_root: Callable[[], Root], debs: dict[str, 
     assert set(root.files()) == set(files)
 
 
-def test_systemd_accepts_the_units(new_root: Callable[[], Root], debs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_lab_of_the_package(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root(lab=True)
+    root.install(debs["sopa-tools"])
+    (root.path / "root/script").write_text("h0_0_2 ping -c 2 h2_1_3\nsh sopa status\n")
+    said = root.run("sopa", "lab", "--script", "/root/script").stdout
+    assert "2 received" in said
+    assert "20 of 20 switches" in said
+    assert "not found" not in said
+
+
+def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str, Path], tmp_path: Path) -> None:
     root = new_root()
     root.install(debs["sopa-agent"], debs["sopa-controller"])
     units = sorted((root.path / "lib/systemd/system").glob("sopa-*.service"))
