@@ -63,6 +63,9 @@ def test_a_package_alone_works_and_leaves_nothing(
     assert ("ryu" in names) == (package != "sopa-agent")
     assert ({"numpy", "scipy", "matplotlib", "experiments", "networkx"} & names != set()) == (package == "sopa-tools")
 
+    size = sum(file.stat().st_size for file in (root.path / f"usr/lib/{package}").rglob("*") if file.is_file())
+    print(f"{package}: {size / 1e6:.1f} MB in /usr/lib, bytecode included")
+
     # the documented commands of its part
     assert root.run("sopa", "status", check=False).returncode == 1
     assert "no answer from http://127.0.0.1:8080" in root.run("sopa", "status", check=False).stderr
