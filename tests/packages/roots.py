@@ -16,7 +16,7 @@ ARCHIVES = WORK / "archives"
 MINUTES = 20 * 60
 OUTSIDE = "SOPA_MOUNTS_OUTSIDE"
 """The mount namespace in which scripts/test_deb.sh was started: mounts here must be in another."""
-# What differs after any installation: caches, logs, apt's and dpkg's own state, and files of the machine.
+# What differs after any installation: caches, logs, apt's and dpkg's own state, files of the machine, and of its users.
 _IGNORED = (
     "dev",
     "proc",
@@ -26,7 +26,7 @@ _IGNORED = (
     "var/cache",
     "var/lib/apt",
     "var/log",
-    "root/.bash_history",
+    "root",
     "etc/resolv.conf",
 )
 _OWN_STATE = re.compile(
