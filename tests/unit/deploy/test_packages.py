@@ -99,3 +99,9 @@ def test_units_and_configuration_are_in_the_packages() -> None:
     listed = " ".join(file.read_text() for file in DEBIAN.glob("*.install"))
     for file in [*(ROOT / "deploy/systemd").iterdir(), ROOT / "deploy/agent.env", ROOT / "deploy/sopa.conf"]:
         assert str(file.relative_to(ROOT)) in listed
+
+
+def test_an_upgrade_does_not_stop_the_controller() -> None:
+    # without the option, debhelper stops it before, and --no-start has nothing start it again
+    [line] = re.findall(r"^\tdh_installsystemd .*", (DEBIAN / "rules").read_text(), re.M)
+    assert "--no-start --no-stop-on-upgrade" in line
