@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-kernel soak fuzz flood lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak fuzz flood lint bench clean
 
 VENV := .venv/bin
 
@@ -32,6 +32,13 @@ test: ready ## all tests (root for those marked switch and lab)
 test-kernel: ready ## the BPF tests with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
 	@scripts/test_kernel.sh $(ARGS)
 
+deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-tools
+	@scripts/build_deb.sh $(ARGS)
+
+test-deb: ready ## test them in roots made by debootstrap (root): installation, daemons, upgrade, purge
+	@scripts/build_deb.sh
+	@scripts/test_deb.sh $(ARGS)
+
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
 
@@ -41,11 +48,12 @@ fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a contr
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
 	@$(VENV)/python -m tests.floods $(ARGS)
 
-lint: ready ## formatting, lint and types of the Python; lint of the shell scripts
+lint: ready ## formatting, lint and types of the Python; lint of the shell scripts; whether the lock file is up to date
 	@$(VENV)/ruff check .
 	@$(VENV)/ruff format --check .
 	@$(VENV)/mypy
-	@$(VENV)/shellcheck scripts/*.sh .ci/run
+	@$(VENV)/shellcheck scripts/*.sh .ci/run deploy/debian/*.post* deploy/debian/*.prerm
+	@$(VENV)/python scripts/lock.py --check
 
 bench: ready ## measure the parts that have to be fast
 	@$(VENV)/python -m experiments.bench $(ARGS)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.metadata import entry_points
 
 import click
 
 from sopa_ryu import __version__
-from sopa_ryu.cli.agent import agent
-from sopa_ryu.cli.completion import completion
-from sopa_ryu.cli.doctor import doctor
-from sopa_ryu.cli.maintenance import drain, restore
-from sopa_ryu.cli.parser import parser
-from sopa_ryu.cli.query import agents, failures, paths, status, wiring
-from sopa_ryu.cli.rules import rules
-from sopa_ryu.cli.token import token
-from sopa_ryu.cli.watch import watch
+
+_MODULES = {
+    "agent": "agent",
+    "agents": "query",
+    "completion": "completion",
+    "doctor": "doctor",
+    "drain": "maintenance",
+    "failures": "query",
+    "parser": "parser",
+    "paths": "query",
+    "restore": "maintenance",
+    "rules": "rules",
+    "status": "query",
+    "token": "token",
+    "watch": "watch",
+    "wiring": "query",
+}
+"""The module of each command. It is imported when the command is used: an agent need not load what queries need."""
+_OF_TOOLS = ("demo", "experiment", "lab")
 
 
 class Commands(click.Group):
@@ -23,16 +34,18 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted."""
-        return sorted({*super().list_commands(ctx), *(entry.name for entry in entry_points(group="sopa.commands"))})
+        return sorted({*_MODULES, *(entry.name for entry in entry_points(group="sopa.commands"))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name; a command of another package is imported only now."""
-        own = super().get_command(ctx, cmd_name)
-        if own is not None:
+        """Return the command of that name, imported only now."""
+        if cmd_name in _MODULES:
+            own: click.Command = getattr(import_module(f"sopa_ryu.cli.{_MODULES[cmd_name]}"), cmd_name)
             return own
         for entry in entry_points(group="sopa.commands", name=cmd_name):
             found: click.Command = entry.load()
             return found
+        if cmd_name in _OF_TOOLS and not ctx.resilient_parsing:
+            ctx.fail(f"{cmd_name} is in the Debian package sopa-tools")
         return None
 
 
@@ -60,10 +73,3 @@ def main() -> None:
     Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if
     something has failed or differs from the plan.
     """
-
-
-_COMMANDS = (
-    agent, agents, completion, doctor, drain, failures, parser, paths, restore, rules, status, token, watch, wiring,
-)  # fmt: skip
-for _command in _COMMANDS:
-    main.add_command(_command)

@@ -13,7 +13,6 @@ from flowrules.label import Carrier
 from sopa_ryu.cli.agent import TOKEN_FILE
 from sopa_ryu.cli.client import Controller, with_controller
 from sopa_ryu.cli.common import carrier_option, fail, k_option
-from sopa_ryu.cli.doctor_controller import check_controller
 from sopa_ryu.cli.doctor_host import check_host
 from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
@@ -177,6 +176,10 @@ def _check_parsers(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
 @with_controller
 def controller_command(controller: Controller, file: Path) -> None:
     """Check the options, files and tokens of the controller on this machine, and if it runs, what it says of the fabric."""
+    try:
+        from sopa_ryu.cli.doctor_controller import check_controller
+    except ModuleNotFoundError:
+        fail("doctor controller is in the Debian package sopa-controller")
     tell(check_controller(controller, file))
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
-from sopa_ryu.cli.findings import DEPLOYED, RESTART, Finding, check_readable, check_secret, is_readable_by
+from sopa_ryu.cli.findings import DEPLOYED, RESTART, Finding, check_readable, check_secret, is_readable_by, unit
 
-UNIT = Path("/etc/systemd/system/sopa-controller.service")
+UNIT = unit("sopa-controller.service")
 USER = "sopa"
 _LOOPBACK = (None, "127.0.0.1", "::1", "localhost")
 _TLS = ("ctl_privkey", "ctl_cert", "ca_certs")

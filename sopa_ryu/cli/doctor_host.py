@@ -13,11 +13,11 @@ from typing import Any
 from sopa_ryu.agent.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
-from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret
+from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret, unit
 from topologies import FatTree, TopologyError
 from topologies.structure import FABRIC_NETWORK
 
-UNIT = Path("/etc/systemd/system/sopa-agent@.service")
+UNIT = unit("sopa-agent@.service")
 
 
 def check_host(controller: Controller, interface: str, environment: Path, token: Path) -> Iterator[Finding]:

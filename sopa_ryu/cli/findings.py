@@ -14,7 +14,10 @@ import click
 
 from sopa_ryu.cli.client import NOT_RIGHT
 
-DEPLOYED = Path("/opt/sopa/deploy")
+_OF_PACKAGE = Path("/usr/share") / Path(sys.prefix).name
+DEPLOYED = _OF_PACKAGE if sys.prefix == f"/usr/lib/{_OF_PACKAGE.name}" else Path("/opt/sopa/deploy")
+"""The example files: of the Debian package whose environment this is, or else of the documented checkout."""
+UNITS = (Path("/etc/systemd/system"), Path("/lib/systemd/system"))
 RESTART = "systemctl restart sopa-controller"
 
 
@@ -34,6 +37,11 @@ def tell(findings: Iterable[Finding]) -> None:
         mend = f". Mend: {finding.mend}" if finding.mend and not finding.right else ""
         click.echo(f"{'ok   ' if finding.right else 'WRONG'} {finding.text}{mend}")
     sys.exit(NOT_RIGHT if wrong else 0)
+
+
+def unit(name: str) -> Path:
+    """Return the file of a unit, where systemd finds it first; if there is none, where `docs/operating.md` installs it."""
+    return next((directory / name for directory in UNITS if (directory / name).exists()), UNITS[0] / name)
 
 
 def check_secret(file: Path, missing: Finding, user: int, renew: str) -> Iterator[Finding]:

@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Builds Debian packages of this checkout in dist/: sopa-controller, sopa-agent and sopa-tools, for Debian 12 on amd64.
+#
+#   scripts/build_deb.sh [--version VERSION] [--out DIRECTORY]
+#
+#   --version VERSION  of the packages; by default __version__ of sopa_ryu
+#   --out DIRECTORY    instead of dist/
+#
+# The Python distributions inside are those of deploy/requirements.lock, checked by their hashes (scripts/lock.py). All times in the
+# packages are that of the last commit, or SOURCE_DATE_EPOCH.
+set -euo pipefail
+
+PACKAGES=(debhelper dpkg-dev fakeroot clang llvm libbpf-dev linux-libc-dev python3-venv ca-certificates)
+PYTHON=/usr/bin/python3.11
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+work=$PWD/build/deb
+environment=$work/environment
+source=$work/sopa
+
+die() {
+    printf 'deb: %s\n' "$*" >&2
+    exit 1
+}
+
+say() {
+    printf 'deb: %s\n' "$*"
+}
+
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' sopa_ryu/__init__.py)
+out=$PWD/dist
+while (($#)); do
+    case $1 in
+    --version) version=${2:?--version needs a version} ;;
+    --out) out=$(realpath -m "${2:?--out needs a directory}") ;;
+    *) die "unknown argument $1 (there are --version and --out)" ;;
+    esac
+    shift 2
+done
+
+[[ $(dpkg --print-architecture) == amd64 ]] || die "the lock file is of amd64"
+[[ -x $PYTHON ]] || die "$PYTHON is missing: packages for Debian 12 are built with its Python"
+missing=()
+for package in "${PACKAGES[@]}"; do
+    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
+done
+if ((${#missing[@]})); then
+    ((EUID == 0)) || die "Debian packages are missing: sudo apt-get install --no-install-recommends ${missing[*]}"
+    say "installing ${missing[*]}"
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
+    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
+        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
+fi
+
+"$PYTHON" scripts/lock.py --check
+
+# One build at a time; without a file to leave behind.
+mkdir -p "$work"
+exec 9<"$work"
+flock 9
+
+unset PYTHONHOME PYTHONPATH PIP_TARGET PIP_PREFIX PIP_ROOT PIP_CONSTRAINT PIP_REQUIREMENT
+export PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
+stamp=$(sha256sum deploy/requirements.lock | cut -d' ' -f1)
+if [[ $(cat "$environment/stamp" 2>/dev/null) != "$stamp" ]]; then
+    say "installing $(grep -c -- --hash deploy/requirements.lock) Python distributions by their hashes (a minute)"
+    rm -rf "$environment"
+    "$PYTHON" -m venv "$environment"
+    # What builds the source distributions among them comes first; wheel needs packaging.
+    names='packaging|'$(sed -n 's/^\([A-Za-z0-9_.-]*\)==.*/\1/p' requirements-build.txt | paste -sd'|')
+    grep -E "^($names)==" deploy/requirements.lock >"$work/first.lock"
+    for list in "$work/first.lock" deploy/requirements.lock; do
+        "$environment/bin/python" -m pip --quiet install --no-deps --no-build-isolation --require-hashes --no-compile \
+            --requirement "$list" 9<&-
+    done
+    "$environment/bin/python" -m pip --quiet check
+    echo "$stamp" >"$environment/stamp"
+fi
+
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+say "building $version"
+rm -rf "$source"
+mkdir -p "$source"
+git ls-files --cached --others --exclude-standard -z | xargs -0 ls -d 2>/dev/null |
+    tar --create --files-from=- --mtime="@$SOURCE_DATE_EPOCH" | tar --extract --directory "$source"
+cp -a "$source/deploy/debian" "$source/debian"
+# --version gives the program the version, too.
+sed -i "s/^__version__ = .*/__version__ = \"$version\"/" "$source/sopa_ryu/__init__.py"
+cat >"$source/debian/changelog" <<EOF
+sopa ($version) unstable; urgency=medium
+
+  * CHANGELOG.md lists what has changed.
+
+ -- $(sed -n 's/^Maintainer: //p' deploy/debian/control)  $(date --utc --rfc-email --date="@$SOURCE_DATE_EPOCH")
+EOF
+find "$source" -newermt "@$SOURCE_DATE_EPOCH" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
+log=$work/build.log
+if ! (cd "$source" && umask 022 &&
+    SOPA_PYTHON=$environment/bin/python dpkg-buildpackage --build=binary --no-sign --no-check-builddeps) >"$log" 2>&1 9<&-; then
+    tail -n 40 "$log" >&2
+    die "the build failed: $log"
+fi
+mkdir -p "$out"
+for name in sopa-controller sopa-agent sopa-tools; do
+    mv "$work/${name}_${version}_amd64.deb" "$out/"
+    say "$out/${name}_${version}_amd64.deb, $(dpkg-deb --field "$out/${name}_${version}_amd64.deb" Installed-Size) KB installed"
+done
+rm -rf "$source" "$work"/sopa_"$version"_*

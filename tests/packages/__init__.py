@@ -1,0 +1,1 @@
+"""The Debian packages, in roots made by debootstrap: ``make test-deb``."""

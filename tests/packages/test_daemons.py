@@ -1,0 +1,166 @@
+"""The daemons of the packages, as their units start them: a controller with real switches, an agent, upgrade, kill and removal."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from experiments.emulation.processes import ChildProcess
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, veth_pair
+from tests.helpers.waiting import Containing, eventually
+from tests.packages.roots import Root, higher
+from topologies import FatTree
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+URL = "http://127.0.0.1:8080"
+MAX_RESIDENT_KB = 60 * 1024
+LABEL = bytes.fromhex("02539e04")
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    with veth_pair() as made:
+        yield made
+
+
+def started(root: Root, unit: str, log: Path, netns: str, user: str = "root", instance: str = "") -> ChildProcess:
+    """The process that a unit starts, in a network namespace."""
+    text = (root.path / "lib/systemd/system" / unit).read_text()
+    [line] = re.findall(r"^ExecStart=(.*)$", text, re.M)
+    environment = {}
+    for file in re.findall(r"^EnvironmentFile=(.*)$", text, re.M):
+        environment = dict(re.findall(r"^(\w+)=(.*)$", (root.path / file[1:]).read_text(), re.M))
+    line = line.replace("%i", instance)
+    for name, value in environment.items():
+        line = line.replace(f"${{{name}}}", value).replace(f"${name}", value)
+    given = [f"{name}={value}" for name, value in environment.items() if value]
+    return ChildProcess(root.command("env", *given, *shlex.split(line), netns=netns, user=user), log)
+
+
+@contextmanager
+def fabric(root: Root, pair: Pair, tmp_path: Path) -> Iterator[ChildProcess]:
+    """The packaged controller as user sopa, with 20 switches of Open vSwitch, in the host's namespace."""
+    its = started(root, "sopa-controller.service", tmp_path / "controller.log", pair.host, user="sopa")
+    with its, inside(pair.host), PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
+        DummyFabric(FatTree(4), ovs, "tcp:127.0.0.1:6653")
+        eventually(lambda: connected(its), 20, seconds=90)
+        yield its
+
+
+def connected(controller: ChildProcess) -> object:
+    """How many switches have connected; what the controller says if it does not answer yet."""
+    try:
+        body = httpx.get(f"{URL}/sopa/v1/fabric", trust_env=False).json()
+    except httpx.TransportError:
+        return controller.log_tail()
+    return body["connected"] if body["settled"] else body
+
+
+def agents() -> dict[str, object]:
+    """What the controller says of its agents."""
+    body: dict[str, object] = httpx.get(f"{URL}/sopa/v1/agents", trust_env=False).json()
+    return {"total": body["total"], "behind": body["behind"]}
+
+
+def labels(pair: Pair) -> set[bytes]:
+    """The labels of sixteen datagrams of a flow, as they leave the host."""
+    capture = raw_socket(pair.peer, "peer0", ALL)
+    with capture, inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        for _ in range(16):
+            sender.sendto(b"x", (PEER_ADDRESS, 9))
+        found = frames(capture)
+    return {frame[10:12] for frame in found if frame[6:10] == LABEL}
+
+
+def changes(pair: Pair) -> dict[str, str]:
+    """What an agent changes on its host."""
+    links = pair.on_host("ip -o link show")
+    return {
+        "threshold": pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip(),
+        "devices": " ".join(sorted(re.findall(r"^\d+: (\w+)", links, re.M))),
+        "qdisc": str("clsact" in pair.on_host("tc qdisc show dev host0")),
+        "segments": " ".join(re.findall(r"gso_max_segs (\d+)", pair.on_host("ip -d link show dev host0"))),
+    }
+
+
+def resident(pid: int) -> int:
+    """The resident memory of a process in KB."""
+    return int(re.findall(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.M)[0])
+
+
+def test_an_agent_follows_a_controller_of_the_packages(
+    pair: Pair, new_root: Callable[..., Root], debs: dict[str, Path], tmp_path: Path
+) -> None:
+    upper, host = new_root(), new_root()
+    upper.install(debs["sopa-controller"])
+    host.install(debs["sopa-agent"])
+    before = changes(pair)
+    assert before["threshold"] == "3"
+    environment = host.path / "etc/sopa/agent.env"
+    environment.write_text(environment.read_text().replace("http://192.0.2.1:8080", URL))
+
+    with fabric(upper, pair, tmp_path) as controller:
+        assert (upper.path / "var/lib/sopa/token").stat().st_mode & 0o777 == 0o600
+        token = upper.run("sopa", "token", "h0_0_2").stdout
+        (host.path / "etc/sopa/agent-token").write_text(token)
+        (host.path / "etc/sopa/agent-token").chmod(0o600)
+        agent = started(host, "sopa-agent@.service", tmp_path / "agent.log", pair.host, instance="host0")
+        agent.start()
+        eventually(agents, {"total": 1, "behind": 0})
+        assert changes(pair) != before
+        assert len(labels(pair)) == 4
+        print(f"resident: agent {resident(agent.pid)} KB, controller {resident(controller.pid)} KB")
+        assert resident(agent.pid) < MAX_RESIDENT_KB
+
+        # commands of either package see them
+        assert "20 of 20 switches" in host.run("sopa", "status", netns=pair.host, check=False).stdout
+        assert host.run("sopa", "agents", netns=pair.host, check=False).returncode == 0
+        drained = upper.run("sopa", "drain", "c0_0", netns=pair.host)
+        assert drained.returncode == 0
+        eventually(lambda: len(labels(pair)), 3)
+
+        # an upgrade while they run; edited configuration stays, without a question
+        for root, name in ((upper, "sopa-controller"), (host, "sopa-agent")):
+            root.install(higher(debs[name], tmp_path), netns=pair.host)
+            assert root.run("sopa", "--version").stdout.endswith("+1\n")
+        assert URL in environment.read_text()
+        assert len(labels(pair)) == 3
+        assert agent.stop(signal.SIGTERM) == 143
+        assert changes(pair) == before
+        agent.start()  # the new version
+        eventually(agents, {"total": 1, "behind": 0})
+
+        # a killed agent's labels stay until the package is removed
+        agent.stop(signal.SIGKILL)
+        assert len(labels(pair)) == 3
+        said = host.apt("purge", "sopa-agent", netns=pair.host)
+        assert "host0: what a killed agent had changed is put back" in said
+        assert changes(pair) == before
+        assert labels(pair) == set()
+        assert not (host.path / "etc/sopa").exists()
+        assert not (host.path / "run/sopa").exists()
+
+        assert controller.stop(signal.SIGTERM) == 143
+    eventually(controller.log.read_text, Containing("sopa"))
+    assert "Traceback" not in controller.log.read_text() + agent.log.read_text()
+    assert (upper.path / "var/lib/sopa/drains.json").exists()
+    upper.apt("purge", "sopa-controller")
+    assert not (upper.path / "var/lib/sopa").exists()
+
+
+def test_a_parser_of_the_package(pair: Pair, new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root()
+    root.install(debs["sopa-agent"])
+    said = [
+        root.run("sopa", "parser", verb, "--iface", "peer0", netns=pair.peer).stdout for verb in ("attach", "detach")
+    ]
+    assert said == ["peer0: attached, native mode\n", "peer0: detached\n"]

@@ -1,0 +1,162 @@
+"""The packages as files of a root: what they need, contain and leave."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.packages.roots import CHROOT, Root
+
+NAMES = ("sopa-agent", "sopa-controller", "sopa-tools")
+MAX_AGENT_BYTES = 60_000_000
+NOT_NEEDED = re.compile(
+    r"gcc|g\+\+|cpp|clang|llvm|make|chromium|mininet|openvswitch|python3-(scipy|numpy|ryu|pip)|.*-dev$|systemd$"
+)
+IMPORT_ALL = """
+import importlib, pathlib, sys
+if "sopa-agent" not in sys.prefix:
+    import sopa_ryu.manager
+    sopa_ryu.manager.make_ryu_importable()
+site = pathlib.Path(importlib.import_module("sopa_ryu").__file__).parents[1]
+files = [file for name in ("topologies", "flowrules", "sopa_ryu", "experiments") for file in sorted((site / name).rglob("*.py"))]
+for file in files:
+    name = ".".join(file.relative_to(site).with_suffix("").parts).removesuffix(".__init__")
+    if name.endswith("__main__"):
+        continue
+    importlib.import_module(name)
+"""
+
+
+def test_an_agent_installs_on_a_bare_root_without_a_compiler(
+    directory: Path, bare: Path, debs: dict[str, Path]
+) -> None:
+    root = Root(Path(mkdtemp(dir=directory)), [bare, CHROOT])
+    before = root.installed()
+    root.install(debs["sopa-agent"])
+    new = root.installed() - before
+    assert {"sopa-agent", "python3", "libbpf1"} <= new
+    assert [name for name in new if NOT_NEEDED.match(name)] == []
+    assert root.run("sopa", "--version").stdout == f"sopa, version {debs['sopa-agent'].name.split('_')[1]}\n"
+
+
+@pytest.fixture(params=NAMES)
+def package(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_package_alone_works_and_leaves_nothing(
+    package: str, new_root: Callable[..., Root], debs: dict[str, Path]
+) -> None:
+    root = new_root(lab=package == "sopa-tools")
+    files, accounts = root.files(), root.accounts()
+    root.install(debs[package])
+
+    # all that it contains can be imported, without what only other packages have
+    python = f"/usr/lib/{package}/bin/python3"
+    root.run(python, "-c", IMPORT_ALL)
+    names = {path.name for path in (root.path / f"usr/lib/{package}/lib/python3.11/site-packages").iterdir()}
+    assert ("ryu" in names) == (package != "sopa-agent")
+    assert ({"numpy", "scipy", "matplotlib", "experiments", "networkx"} & names != set()) == (package == "sopa-tools")
+
+    size = sum(file.stat().st_size for file in (root.path / f"usr/lib/{package}").rglob("*") if file.is_file())
+    print(f"{package}: {size / 1e6:.1f} MB in /usr/lib, bytecode included")
+
+    # the documented commands of its part
+    assert root.run("sopa", "status", check=False).returncode == 1
+    assert "no answer from http://127.0.0.1:8080" in root.run("sopa", "status", check=False).stderr
+    assert "Usage: sopa agent" in root.run("sopa", "agent", "--help").stdout
+    for command in ("lab", "demo", "experiment"):
+        done = root.run("sopa", command, "--help", check=False)
+        if package == "sopa-tools":
+            assert f"Usage: sopa {command}" in done.stdout
+        else:
+            assert (done.returncode, f"{command} is in the Debian package sopa-tools" in done.stderr) == (2, True)
+    if package == "sopa-agent":
+        assert not (root.path / "usr/bin/ryu-manager").exists()
+        assert (
+            "is in the Debian package sopa-controller" in root.run("sopa", "doctor", "controller", check=False).stderr
+        )
+        assert root.run("sopa", "parser", "status", "--iface", "nosuch0", check=False).returncode == 1
+    else:
+        assert "--sopa-k" in root.run("ryu-manager", "--help").stdout
+    for shell in (
+        "bash-completion/completions/sopa",
+        "zsh/vendor-completions/_sopa",
+        "fish/vendor_completions.d/sopa.fish",
+    ):
+        assert root.run("test", "-s", f"/usr/share/{shell}")
+    assert root.run("gzip", "--test", "/usr/share/man/man1/sopa.1.gz").returncode == 0
+
+    # the commands wrote no bytecode, or another file, beside those that the installation wrote
+    assert root.run("dpkg", "--verify", package).stdout == ""
+
+    root.apt("purge", package)
+    assert root.accounts() == accounts
+    left = {name: its for name, its in root.files().items() if files.get(name) != its}
+    # contents of these are compared above; sizes of directories and of dpkg's lists are not of interest
+    assert {
+        name: its for name, its in left.items() if name not in ("etc/passwd", "etc/group", "etc/shadow", "etc/gshadow")
+    } == {}
+    assert set(files) - set(root.files()) == set()
+
+
+def test_an_agents_package_is_small(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root()
+    root.install(debs["sopa-agent"])
+    owned = root.run("dpkg", "--listfiles", "sopa-agent").stdout.split("\n")
+    files = {
+        path for path in owned if path and (root.path / path[1:]).is_file() and not (root.path / path[1:]).is_symlink()
+    }
+    size = sum((root.path / path[1:]).stat().st_size for path in files)
+    bytecode = sum(file.stat().st_size for file in (root.path / "usr/lib/sopa-agent").rglob("*.pyc"))
+    print(f"sopa-agent: {size / 1e6:.1f} MB, and {bytecode / 1e6:.1f} MB of bytecode")
+    assert size + bytecode < MAX_AGENT_BYTES
+    assert list((root.path / "usr/lib/sopa-agent").rglob("sopa_egress.o"))
+
+
+def test_all_three_on_one_machine(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root(lab=True)
+    files, accounts = root.files(), root.accounts()
+    root.install(*(debs[name] for name in NAMES))
+    for name in reversed(NAMES):
+        target = root.run("readlink", "--canonicalize", "/usr/bin/sopa").stdout.strip()
+        assert target == f"/usr/lib/{name}/bin/sopa"
+        assert root.run("sopa", "--version").returncode == 0
+        root.apt("purge", name)
+    assert root.accounts() == accounts
+    assert set(root.files()) == set(files)
+
+
+def test_a_lab_of_the_package(new_root: Callable[..., Root], debs: dict[str, Path]) -> None:
+    root = new_root(lab=True)
+    root.install(debs["sopa-tools"])
+    (root.path / "root/script").write_text("h0_0_2 ping -c 2 h2_1_3\nsh sopa status\n")
+    done = root.run("sopa", "lab", "--script", "/root/script")
+    assert "2 received" in done.stdout + done.stderr
+    assert "20 of 20 switches" in done.stdout
+
+
+def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str, Path], tmp_path: Path) -> None:
+    root = new_root()
+    root.install(debs["sopa-agent"], debs["sopa-controller"])
+    units = sorted((root.path / "lib/systemd/system").glob("sopa-*.service"))
+    assert len(units) == 3
+    for unit in units:
+        text = unit.read_text()
+        for command in re.findall(r"^Exec(?:Start|Stop)=(\S+)", text, re.M):
+            assert root.run("test", "-x", command).returncode == 0
+        for document in re.findall(r"^Documentation=file:(\S+)", text, re.M):
+            assert root.run("test", "-s", document).returncode == 0
+        file = tmp_path / unit.name.replace("@", "@eth1")
+        file.write_text(
+            re.sub(r"^(Exec\w+=)", r"\1/bin/true ", text, flags=re.M)
+        )  # this machine does not have the commands
+        done = subprocess.run(
+            ["systemd-analyze", "verify", "--man=no", str(file)], capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

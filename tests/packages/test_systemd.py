@@ -1,0 +1,70 @@
+"""The units under systemd: in a guest with Debian 12's own kernel, in QEMU."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pytest
+
+from tests.packages.roots import CHROOT, WORK, Root, higher
+
+GUEST = WORK / "guest"
+PACKAGES = ("systemd-sysv", "linux-image-amd64", "initramfs-tools", "iproute2", "kmod", "procps", "udev", "dbus")
+BOOT_SECONDS = 5400  # an emulated processor on a busy machine
+JOB = """[Unit]
+Description=The test's job
+[Service]
+Type=oneshot
+ExecStart=/root/guest.sh
+TimeoutStartSec=infinity
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+def guest(directory: Path, bare: Path) -> list[Path]:
+    """Return the directories of a root with systemd and a kernel, made once. To be given as ``below``."""
+    if not GUEST.exists():
+        root = Root(directory / "guest", [bare, CHROOT])
+        root.apt("install", "python3", "libbpf1", "adduser", "libstdc++6", *PACKAGES)
+        root.unmount()
+        root.upper.rename(GUEST)
+    return [GUEST, bare, CHROOT]
+
+
+@pytest.mark.timeout(6000)
+def test_systemd_runs_restarts_and_stops_the_units(
+    directory: Path, bare: Path, debs: dict[str, Path], tmp_path: Path
+) -> None:
+    made = Path(mkdtemp(dir=directory))
+    root = Root(made, guest(directory, bare))
+    root.install(debs["sopa-agent"], debs["sopa-controller"])
+    for name in ("sopa-agent", "sopa-controller"):
+        shutil.copy(higher(debs[name], tmp_path), root.path / "root")
+    shutil.copy(Path(__file__).with_name("guest.sh"), root.path / "root")
+    (root.path / "etc/systemd/system/job.service").write_text(JOB)
+    root.run("systemctl", "enable", "job.service")
+    root.run("systemctl", "mask", "serial-getty@ttyS0.service")  # its hang-up would end the output
+    [kernel], [initrd] = (root.path / "boot").glob("vmlinuz-*"), (root.path / "boot").glob("initrd.img-*")
+    for file in (kernel, initrd):
+        shutil.copy(file, made / file.name.partition("-")[0])
+    root.unmount()
+    root.mount()
+    disk = made / "disk.img"
+    subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root.path, "-m", "0", disk, "4G"], check=True)
+
+    log = WORK / "console.log"
+    command = ["qemu-system-x86_64", "-accel", os.environ.get("SOPA_VM_ACCEL", "tcg,thread=multi"), "-cpu", "max", "-m", "2048",
+               "-smp", "2", "-kernel", made / "vmlinuz", "-initrd", made / "initrd.img", "-append",
+               "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off", "-drive",
+               f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on", "-nic", "none", "-no-reboot", "-display", "none",
+               "-serial", f"file:{log}", "-monitor", "none"]  # fmt: skip
+    subprocess.run(command, timeout=BOOT_SECONDS, check=True, stdin=subprocess.DEVNULL)
+    said = log.read_text(errors="replace").replace("\r", "")
+    print(said[-6000:])
+    assert "=== all done" in said, said[-6000:]
+    disk.unlink()
