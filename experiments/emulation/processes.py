@@ -178,7 +178,9 @@ class ControllerProcess(ChildProcess):
     def change(self, method: str, path: str) -> httpx.Response:
         """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify)
+        return httpx.request(
+            method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify
+        )
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """Send a GET below ``/sopa/v1``."""
