@@ -29,7 +29,7 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 test: ready ## all tests (root for those marked switch and lab)
 	@scripts/test.sh $(ARGS)
 
-test-kernel: ready ## the BPF tests with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
+test-kernel: ready ## the BPF tests and those of the kernel's datapath with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
 	@scripts/test_kernel.sh $(ARGS)
 
 deb: ## build Debian packages in dist/: sopa-controller, sopa-agent and sopa-tools

@@ -10,8 +10,8 @@ else are dropped with them. Of IPv4 these are denied before:
   first fragment, whose ports no entry sees, the TTL of 255 that receivers require (RFC 5881, section 5).
 - A group's Ethernet address: 01:80:c2 (IEEE 802.1Q, table 8-1) and every other one. IPv4 in such a frame is no host's either
   (RFC 1122, section 3.3.6).
-- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.*.*.1 in the pods, 10.k.0.0/16 above them. So
-  no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
+- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above the pods, and 10.*.*.1 in them, which
+  is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
 What a port makes the switch learn by ARP is bounded, too: one entry a port, changed at most eight times a second.
 """
@@ -24,6 +24,7 @@ from functools import lru_cache
 from flowrules import label
 from flowrules.model import (
     ARP,
+    DESCENDING,
     IPV4,
     LLDP,
     AnswerArp,
@@ -35,8 +36,10 @@ from flowrules.model import (
     SetField,
     Table,
     ToController,
+    destined,
 )
-from topologies.structure import BFD_MAC, GATEWAY_MAC, FatTree, Host, Switch
+from topologies.identity import FIRST_HOST
+from topologies.structure import BFD_MAC, FABRIC_NETWORK, GATEWAY_MAC, FatTree, Host, Switch
 
 ARP_REQUEST = 1
 UDP: Field = ("ip_proto", 17)
@@ -51,6 +54,7 @@ DENIED = 65  # above ARP and everything that passes
 
 def edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
     """Yield the entries of an edge switch's ingress table, except that for packets from other switches."""
+    yield from (_from_above(tree.uplink_port(index)) for index in range(tree.half))
     yield from _denied(tree.k)
     yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
     for host in tree.hosts_of(edge):
@@ -71,6 +75,44 @@ def edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Ite
     yield from lldp(15)  # below the hosts' ports: only switches take part in link discovery
 
 
+@lru_cache(maxsize=1 << 14)
+def _from_above(port: int) -> Flow:
+    """Return the entry for IPv4 from an uplink of an edge switch: it stands before the denials, which are for packets of hosts.
+
+    So the decisions that Open vSwitch caches for such packets do not depend on what those read (protocol, port, TTL).
+    """
+    match: tuple[Field, ...] = (("in_port", port), IPV4)
+    return Flow(Table.INGRESS, DENIED + 1, match, "from another switch", metadata=DESCENDING, goto=Table.DOWN)
+
+
+@lru_cache
+def not_below(hosts: int) -> tuple[Flow, ...]:
+    """Return an edge switch's entries for destinations that are not below it: hosts' go up, and .0 and .1 nowhere.
+
+    The address of a host ends in 2 or more: one of the bits from the second on is set. One entry for each of these bits reads some
+    bits of the address' end. One entry for .1 would read all of them, and Open vSwitch would cache a decision for each end.
+
+    Parameters
+    ----------
+    hosts : int
+        Hosts of a rack.
+    """
+    bits = [1 << bit for bit in range(1, (FIRST_HOST + hosts - 1).bit_length())]
+    return (
+        *(
+            Flow(
+                Table.DOWN,
+                10 + rank,
+                (IPV4, ("ipv4_dst", (f"10.0.0.{bit}", f"255.0.0.{bit}"))),
+                "not below: up",
+                goto=Table.UP,
+            )
+            for rank, bit in enumerate(bits, start=1)
+        ),
+        Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "a switch's address: drop"),
+    )
+
+
 @lru_cache
 def _denied(k: int) -> tuple[Flow, ...]:
     """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
@@ -83,7 +125,6 @@ def _denied(k: int) -> tuple[Flow, ...]:
         *(drop("BFD: drop", IPV4, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", IPV4, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
         drop("IPv4 to a group's Ethernet address: drop", IPV4, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
-        drop("a switch's address: drop", IPV4, ("ipv4_dst", ("10.0.0.1", "255.0.0.255"))),
         drop("a switch's address: drop", IPV4, ("ipv4_dst", (f"10.{k}.0.0", "255.255.0.0"))),
     )
 

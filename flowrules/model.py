@@ -93,6 +93,9 @@ Action = Union[  # noqa: UP007
 ]
 Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: UP007
 
+DESCENDING = 1
+"""The metadata of a packet that came from above."""
+
 IPV4: Field = ("eth_type", 0x0800)
 ARP: Field = ("eth_type", 0x0806)
 LLDP: Field = ("eth_type", 0x88CC)

@@ -14,13 +14,11 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
-from flowrules.host_ports import edge_ingress, lldp
-from flowrules.model import IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
+from flowrules.host_ports import edge_ingress, lldp, not_below
+from flowrules.model import DESCENDING, IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
 from topologies.structure import FABRIC_NETWORK, FatTree, Host, Level, Switch
-
-DESCENDING = 1  # metadata of a packet that came from above
 
 
 def switch_rules(
@@ -42,7 +40,7 @@ def switch_rules(
     Returns
     -------
     SwitchRules
-        For a healthy fabric at most 2.5k + 26 flow entries, and one more for each host in ``no_label``. Entries that do not
+        For a healthy fabric at most 3k + 30 flow entries, and one more for each host in ``no_label``. Entries that do not
         depend on the switch are shared objects.
 
     Examples
@@ -52,10 +50,10 @@ def switch_rules(
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
     ('DOWN', 'to a pod', (Output(port=1),))
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
-    35
+    37
     """
     if switch.level is Level.CORE:
-        return SwitchRules((*lldp(40), *_from_above(False), *_core_down(tree), *_down_misses(None)), ())
+        return SwitchRules((*lldp(40), *_from_above(False), *_core_down(tree), _NOWHERE), ())
     edge = switch.level is Level.EDGE
     up = tuple(upward(tree, switch, failures))
     flows = (
@@ -64,6 +62,8 @@ def switch_rules(
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
         *_down_misses(tree.prefix(switch)),
+        *(not_below(tree.half) if edge else _NOT_BELOW),
+        _NOWHERE,
         *up,
         *(_DELIVER if edge else ()),
     )
@@ -148,16 +148,13 @@ def _core_down(tree: FatTree) -> tuple[Flow, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _down_misses(below: IPv4Network | None) -> tuple[Flow, ...]:
-    nowhere = Flow(Table.DOWN, 0, (), "outside the fabric: drop")
-    if below is None:
-        return (nowhere,)
+def _down_misses(below: IPv4Network) -> tuple[Flow, ...]:
     return (
         Flow(Table.DOWN, 30, (("metadata", DESCENDING),), "came down, never goes up again: drop"),
         Flow(Table.DOWN, 20, destined(below), "no such host below: drop"),
-        Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "not below: up", goto=Table.UP),
-        nowhere,
     )
 
 
+_NOT_BELOW = (Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "not below: up", goto=Table.UP),)
+_NOWHERE = Flow(Table.DOWN, 0, (), "outside the fabric: drop")
 _DELIVER = (Flow(Table.DELIVER, 0, (), "as planned"),)

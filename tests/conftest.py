@@ -49,9 +49,9 @@ def use_same_examples(seed: str | None) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test by its folder, and skip it where it cannot run."""
-    for folder in {"bpf", "lab"} & {item.path.parent.name}:
+    for folder in {"bpf", "lab", "kernel_datapath"} & {item.path.parent.name}:
         item.add_marker(folder)
-    if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch")):
+    if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch", "kernel_datapath")):
         item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
 
 

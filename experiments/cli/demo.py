@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from experiments.cli.demo_failure import play
-from experiments.cli.lab_isolation import in_isolation
+from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
+from experiments.cli.lab_rate import Rate, given_rate, measured_rate
 from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.tcp_connection import PORT, TransferError, TransferResult
@@ -27,7 +28,7 @@ from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
 from topologies import Failures, FatTree, Level
-from topologies.lab.network import default_rate
+from topologies.lab.datapath import Datapath
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
 PAYLOAD_BYTES, FRAME_BYTES = 1448, 1514
@@ -40,6 +41,7 @@ MINIMUM_IDLE = 10.0
 @click.option("--duration", type=click.IntRange(2, 3600), default=10, show_default=True, metavar="S",
               help="Time for which the flows send, in seconds.")  # fmt: skip
 @seed_option
+@datapath_option
 @labelling_options
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
               help="Also write all results to FILE.")  # fmt: skip
@@ -49,6 +51,7 @@ def demo(
     rate: float | None,
     duration: int,
     seed: int,
+    datapath: str,
     policy: str,
     fr_threshold: int,
     json_file: Path | None,
@@ -69,16 +72,19 @@ def demo(
     """
     need_root("sopa demo")
     tree = FatTree(k)
-    mbit = rate or default_rate(tree)
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
-    settings = {"k": k, "carrier": carrier, "rate_mbit": mbit, "duration": duration, "seed": seed, "policy": policy}
-    settings["fr_threshold"] = fr_threshold
-    settings["goodput_mbit"] = mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
+    forwarding = chosen_datapath(datapath)
 
     def inside() -> int:
+        out, progress = Console(), Console(stderr=True, highlight=False)
+        links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
+        progress.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
+        settings = {"k": k, "carrier": carrier, "rate_mbit": links.mbit, "rate_why": links.why, "duration": duration}
+        settings |= {"seed": seed, "policy": policy, "fr_threshold": fr_threshold, "datapath": forwarding}
+        settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
         try:
-            report = _Demo(tree, settings, Console(), Console(stderr=True, highlight=False)).run()
+            report = _Demo(tree, links, settings, out, progress).run()
         except TransferError as error:
             click.echo(f"Error: {error}", err=True)
             return 1
@@ -96,8 +102,9 @@ def demo(
 class _Demo:
     """One run of the demo: lab, traffic, failures and output."""
 
-    def __init__(self, tree: FatTree, settings: dict[str, Any], out: Console, progress: Console) -> None:
+    def __init__(self, tree: FatTree, links: Rate, settings: dict[str, Any], out: Console, progress: Console) -> None:
         self.tree = tree
+        self.links = links
         self.settings = settings
         self.out = out
         self.progress = progress
@@ -106,9 +113,16 @@ class _Demo:
     def run(self) -> dict[str, Any]:
         its = self.settings
         options = [f"--policy={its['policy']}", f"--fr-threshold={its['fr_threshold']}", f"--seed={its['seed']}"]
-        with SopaLab(
-            self.tree, its["rate_mbit"], say=self.progress.print, agent_options=options, carrier=Carrier(its["carrier"])
-        ) as lab:
+        lab = SopaLab(
+            self.tree,
+            self.links.mbit,
+            say=self.progress.print,
+            agent_options=options,
+            carrier=Carrier(its["carrier"]),
+            datapath=Datapath(its["datapath"]),
+        )
+        lab.lab.bfd_ms = self.links.bfd_ms
+        with lab:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
             failure = play(
@@ -193,7 +207,8 @@ class _Demo:
 
     def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
         its = self.settings
-        title = f"k={its['k']}, {its['rate_mbit']:g} Mbit/s links, {its['policy']}, carrier {its['carrier']}, seed {its['seed']}"
+        title = f"k={its['k']}, {its['rate_mbit']:g} Mbit/s links, {its['datapath']} datapath, {its['policy']}, "
+        title += f"carrier {its['carrier']}, seed {its['seed']}"
         table = Table("from", "to", title=title, title_justify="left")
         for name in ("Mbit/s", "% of goodput", "retransmits"):
             table.add_column(name, justify="right")

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.cli.lab_isolation import in_isolation
+from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
 from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
 from topologies import FatTree
 
@@ -17,6 +17,7 @@ from topologies import FatTree
 @click.command()
 @fabric_options
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
+@datapath_option
 @labelling_options
 @seed_option
 @click.option(
@@ -33,6 +34,7 @@ def lab(
     carrier: str,
     rate: float | None,
     no_limit: bool,
+    datapath: str,
     policy: str,
     fr_threshold: int,
     seed: int,
@@ -58,17 +60,21 @@ def lab(
     """
     from mininet.cli import CLI
 
+    from experiments.cli.lab_rate import given_rate, measured_rate
     from experiments.emulation.sopa_lab import SopaLab
     from flowrules.label import Carrier
-    from topologies.lab.network import default_rate
 
     need_root("sopa lab")
-    tree = FatTree(k)
+    tree, forwarding = FatTree(k), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
-    mbit = None if no_limit else rate or default_rate(tree)
     options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
 
     def inside() -> int:
+        links = None
+        if not no_limit:
+            links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
+            console.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
+        mbit = links and links.mbit
         its = SopaLab(
             tree,
             mbit,
@@ -76,7 +82,10 @@ def lab(
             agents=not no_agents,
             agent_options=options,
             carrier=Carrier(carrier),
+            datapath=forwarding,
         )
+        if links is not None:
+            its.lab.bfd_ms = links.bfd_ms
         # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
         os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
         # where this command is, if `make install` has not linked it
@@ -84,7 +93,7 @@ def lab(
         with its:
             console.print(
                 f"k={k}: {tree.switch_count} switches and {tree.host_count} hosts at "
-                f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}; "
+                f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
                 f"controller at {its.url}; logs in {its.directory}"
             )
             CLI(its.lab.net, script=str(script.resolve()) if script else None)

@@ -1,4 +1,4 @@
-"""Commands that run in the namespaces of a lab."""
+"""Commands that run in the namespaces of a lab, and their common option."""
 
 from __future__ import annotations
 
@@ -7,6 +7,26 @@ from collections.abc import Callable
 import click
 
 from sopa_ryu.cli.common import fail
+from topologies.lab.datapath import Datapath, NoDatapathError, choose
+
+AUTO = "auto"
+
+datapath_option = click.option(
+    "--datapath",
+    type=click.Choice([AUTO, *(each.value for each in Datapath)]),
+    default=AUTO,
+    show_default=True,
+    help="What forwards packets: the kernel's datapath of Open vSwitch, or its own in user space; by default the kernel's if its "
+    "module openvswitch is loaded or can be.",
+)
+
+
+def chosen_datapath(option: str) -> Datapath:
+    """Return the datapath of the option, or end with an error message if this kernel lacks it."""
+    try:
+        return choose(None if option == AUTO else Datapath(option))
+    except NoDatapathError as error:
+        fail(str(error))
 
 
 def in_isolation(main_inside: Callable[[], int]) -> int:

@@ -22,8 +22,10 @@ import httpx
 from sopa_ryu.rest.access import AGENTS, OPERATORS
 from topologies.lab.startable import Startable
 
-READY_SECONDS = 30.0
+READY_SECONDS = 120.0
 STOP_SECONDS = 15.0
+POLL_SECONDS = 0.1  # an answer of the controller costs it several milliseconds
+ANSWER_SECONDS = 60.0
 CHANGE_SECONDS = 20.0
 
 
@@ -106,7 +108,7 @@ class ChildProcess(Startable):
             if ended or time.monotonic() > deadline:
                 problem = "ended" if ended else f"waited {seconds:g} s"
                 raise ProcessError(f"{self.command[0]}: {problem} before {what}:\n{self.log_tail()}")
-            time.sleep(0.02)
+            time.sleep(POLL_SECONDS)
 
     def log_tail(self, lines: int = 15) -> str:
         """Return the last lines of its output."""
@@ -144,7 +146,8 @@ class ControllerProcess(ChildProcess):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.url = f"{'https' if ca_file else 'http'}://127.0.0.1:{rest_port}"
-        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else True
+        # without TLS False, or each request would read all certificates of the machine, for nothing
+        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
         self.openflow = f"tcp:127.0.0.1:{openflow_port}"
         command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
@@ -175,13 +178,15 @@ class ControllerProcess(ChildProcess):
     def change(self, method: str, path: str) -> httpx.Response:
         """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
         headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return httpx.request(method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=30, verify=self._verify)
+        return httpx.request(
+            method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify
+        )
 
     def get(self, path: str, **params: str) -> httpx.Response:
         """Send a GET below ``/sopa/v1``."""
-        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=10, verify=self._verify)
+        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=ANSWER_SECONDS, verify=self._verify)
 
-    def wait_connected(self, switches: int, seconds: float = 60.0) -> None:
+    def wait_connected(self, switches: int, seconds: float = 300.0) -> None:
         """Wait until a number of switches have their rules, and the controller has settled."""
 
         def ready() -> bool:
@@ -190,7 +195,7 @@ class ControllerProcess(ChildProcess):
 
         self.wait_until(ready, f"{switches} switches were connected", seconds)
 
-    def wait_agents(self, agents: int, seconds: float = 60.0) -> None:
+    def wait_agents(self, agents: int, seconds: float = 300.0) -> None:
         """Wait until exactly that many agents have acknowledged the current version."""
         self.wait_until(lambda: self.agents_know(agents), f"{agents} agents had acknowledged", seconds)
 

@@ -12,13 +12,14 @@ from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
 from topologies import FatTree, Host
+from topologies.lab.datapath import Datapath
 from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
 # Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
 FLOWS = 4096
-AGENTS_SECONDS = 60.0
+AGENTS_SECONDS = 300.0
 
 
 class SopaLab:
@@ -43,6 +44,8 @@ class SopaLab:
         Directory of logs and of state files of agents.
     carrier : Carrier
         Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
+    datapath : Datapath
+        What forwards the packets.
 
     Attributes
     ----------
@@ -64,6 +67,7 @@ class SopaLab:
         bfd: bool = True,
         directory: Path = Path("/run/sopa"),
         carrier: Carrier = Carrier.MAC,
+        datapath: Datapath = Datapath.USER,
     ) -> None:
         self.tree = tree
         self._say = say
@@ -71,7 +75,7 @@ class SopaLab:
         self._agent_options = [f"--carrier={carrier}", *agent_options]
         self.carrier = carrier
         self.directory = directory
-        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd)
+        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.controller = ControllerProcess(
             tree.k,
             directory / "controller.log",

@@ -23,6 +23,7 @@ from mininet.net import Mininet
 from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
+from topologies.lab.datapath import Datapath
 from topologies.lab.mininet_topo import OFFLOADS_OFF, FabricHost, FatTreeTopo
 
 GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
@@ -145,6 +146,7 @@ class BatchNet(Mininet):
         As of `LabSwitch`.
     say : callable
         Called with a line of progress.
+    datapath : Datapath
     """
 
     def __init__(
@@ -156,7 +158,9 @@ class BatchNet(Mininet):
         interface_settings: Callable[[str], str],
         started: Callable[[str], None],
         say: Callable[[str], None],
+        datapath: Datapath,
     ) -> None:
+        self._datapath = datapath
         self._more_links = more_links
         self._more_script = more_script
         self._interface_settings = interface_settings
@@ -216,13 +220,16 @@ class BatchNet(Mininet):
                 os.killpg(node.pid, signal.SIGKILL)
         for node in shells:
             node.cleanup()
-        # Open vSwitch keeps its bridges' own interfaces for its next start
-        lines = [f"link set {name} group {GROUP}\n" for name in (*(str(node) for node in self.switches), "ovs-netdev")]
-        for command, text in ((["-force", "-batch", "-"], "".join(lines)), (["link", "delete", "group", GROUP], "")):
-            subprocess.run(["ip", *command], input=text, text=True, check=False, capture_output=True)
+        remove_interfaces(GROUP, self._datapath, [str(node) for node in self.switches])
 
     def _switch(self, name: str, **params: Any) -> LabSwitch:
-        settings = {"datapath": "user", "protocols": "OpenFlow13", "failMode": "secure", "inband": False, "batch": True}
+        settings = {
+            "datapath": self._datapath,
+            "protocols": "OpenFlow13",
+            "failMode": "secure",
+            "inband": False,
+            "batch": True,
+        }
         return LabSwitch(name, self._interface_settings, self._started, **{**params, **settings})
 
     def _configure(self, host: FabricHost) -> None:
@@ -245,6 +252,17 @@ class BatchNet(Mininet):
                 self._more_script(host.name),
             ],
         )
+
+
+def remove_interfaces(group: str, datapath: Datapath, bridges: Iterable[str]) -> None:
+    """Delete an interface group, and the datapath with its bridges' own interfaces: Open vSwitch, which has ended, leaves them."""
+    lines = ""
+    if datapath is Datapath.KERNEL:  # which alone can remove its interfaces
+        subprocess.run(["ovs-dpctl", "del-dp", datapath.device], check=False, capture_output=True)
+    else:
+        lines = "".join(f"link set {name} group {group}\n" for name in (*bridges, datapath.device))
+    for command, text in ((["-force", "-batch", "-"], lines), (["link", "delete", "group", group], "")):
+        subprocess.run(["ip", *command], input=text, text=True, check=False, capture_output=True)
 
 
 def routes(host: FabricHost) -> list[str]:

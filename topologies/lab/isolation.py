@@ -49,6 +49,7 @@ _PACKAGES = {
     "mnexec": "mininet",
     "nsenter": "util-linux",
     "ovs-appctl": "openvswitch-common",
+    "ovs-dpctl": "openvswitch-switch",
     "ovs-ofctl": "openvswitch-common",
     "ovs-vsctl": "openvswitch-switch",
     "ovs-vswitchd": "openvswitch-switch",

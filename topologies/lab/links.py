@@ -6,12 +6,20 @@ from collections.abc import Iterator
 
 from topologies.structure import FatTree
 
+HOPS = 5  # switches of a path between pods
 FRAME_BYTES = 1514  # a full Ethernet frame as a queueing discipline counts it
 LATE_SECONDS = 0.004  # a tick of the scheduler at 250 Hz
 
 _CLEAN_MBIT_AT_16_HOSTS = 4.0
+_CLEAN_SECONDS = 20e-6  # `calibration.seconds_per_packet` of the machine on which that was measured
+_MAX_MBIT = 40.0
+_MAX_KERNEL_MBIT = 1000.0
+_MIN_MBIT = 0.1
+# The kernel forwards on all processors, and not in a thread that looks at every port; but each hop's rate is a timer there, too.
+_KERNEL_SHARE = 0.1
 _BFD_MS_MIN = 100  # Open vSwitch's minimum
 _BFD_SESSIONS_AT_MIN = 64
+_MUCH_SLOWER = 1.5
 
 # Order of an interface's egress filters. clsact and its filters stay when Open vSwitch adds and removes interfaces.
 _PREF_SILENT, _PREF_CONTROL = 1, 2
@@ -28,19 +36,54 @@ def default_rate(tree: FatTree) -> float:
     """Return a link rate in Mbit/s that leaves the processor idle time, so that results show the fabric and not the machine.
 
     One thread forwards for every switch, and its limit is packets times hops per second. With 16 sending hosts it keeps up with
-    4 Mbit/s links (measured on 2 cores), so the rate is inversely proportional to the number of hosts, and 40 at most.
+    4 Mbit/s links (measured on 2 cores), so the rate is inversely proportional to the number of hosts, and 40 at most. It is the
+    same on every machine: `calibrated_rate` is for the one at hand.
     """
-    return min(40.0, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count)
+    return min(_MAX_MBIT, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count)
 
 
-def bfd_interval_ms(tree: FatTree) -> int:
+def calibrated_rate(tree: FatTree, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
+    """Return the link rate in Mbit/s that leaves a machine at least a quarter of its processors' time while every host sends.
+
+    Parameters
+    ----------
+    tree : FatTree
+    seconds_per_packet : float
+        Processor time of a packet on a path between pods: `calibration.seconds_per_packet`.
+    kernel : bool
+        Whether the kernel's datapath forwards, on all processors; otherwise one thread of the switch daemon does.
+    processors : int
+        Number of processors; of one, the thread that forwards leaves nothing idle, so half the rate is for that.
+
+    Returns
+    -------
+    float
+        With two significant digits, from 0.1 to 40, or to 1000 with the kernel's datapath.
+
+    Examples
+    --------
+    >>> calibrated_rate(FatTree(4), 20e-6), calibrated_rate(FatTree(8), 20e-6), calibrated_rate(FatTree(8), 60e-6)
+    (4.0, 0.5, 0.17)
+    """
+    if kernel:
+        packets = _KERNEL_SHARE * processors / seconds_per_packet
+        rate, most = packets * FRAME_BYTES * 8 / 1e6 / tree.host_count, _MAX_KERNEL_MBIT
+    else:
+        rate, most = default_rate(tree) * _CLEAN_SECONDS / seconds_per_packet * min(1.0, processors / 2), _MAX_MBIT
+    return min(most, max(_MIN_MBIT, float(f"{rate:.2g}")))
+
+
+def bfd_interval_ms(tree: FatTree, seconds_per_packet: float = _CLEAN_SECONDS) -> int:
     """Return BFD's transmit interval in ms on every link between switches; three missing packets take a link down.
 
     One thread of Open vSwitch serves every session, two per link and k³ in all, and for each packet it checks every port. So
     above k=4 the packets per second are constant: 100 ms at k=4, 800 ms at k=8. Under the demo's load (2 cores, not idle) k=8
     was stable at 800 ms, sometimes late at 500 ms, lost a quarter of its links at 300 ms and all of them at 100 ms.
+    A machine that is slower by half or more (``seconds_per_packet``, as of `calibrated_rate`) has as much more time.
     """
-    return max(_BFD_MS_MIN, round(_BFD_MS_MIN * tree.k**3 / _BFD_SESSIONS_AT_MIN))
+    slower = seconds_per_packet / _CLEAN_SECONDS
+    interval = _BFD_MS_MIN * tree.k**3 / _BFD_SESSIONS_AT_MIN * (slower if slower >= _MUCH_SLOWER else 1)
+    return max(_BFD_MS_MIN, round(interval))
 
 
 def tbf_burst(rate_mbit: float) -> int:

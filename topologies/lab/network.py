@@ -17,6 +17,7 @@ from typing import Any
 from mininet.log import setLogLevel
 
 from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batch
+from topologies.lab.datapath import Datapath
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
 from topologies.lab.mininet_topo import FatTreeTopo
@@ -30,7 +31,7 @@ MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
 FRAME_MEMORY_BYTES = 2500  # memory of a full Ethernet frame in the kernel's accounting
 ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: every host ignores it
 
-_BFD_SECONDS = 30.0
+_BFD_SECONDS = 120.0
 _BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
 _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
 
@@ -53,6 +54,8 @@ class Lab(Startable):
     bfd : bool
         Whether BFD runs on every link between switches (`bfd_interval_ms`). The switches then connect to the controller when all
         sessions are up.
+    datapath : Datapath
+        What forwards the packets: see `datapath.choose`.
 
     Attributes
     ----------
@@ -74,6 +77,7 @@ class Lab(Startable):
         controller_port: int | None = 6653,
         say: Callable[[str], None] = lambda _line: None,
         bfd: bool = True,
+        datapath: Datapath = Datapath.USER,
     ) -> None:
         if rate_mbit is not None and rate_mbit <= 0:
             raise ValueError(f"the link rate must be above 0 Mbit/s, not {rate_mbit}")
@@ -84,6 +88,7 @@ class Lab(Startable):
         self.queue_packets = queue_packets
         self.controller_port = controller_port
         self.bfd = bfd
+        self.datapath = datapath
         self.bfd_ms = bfd_interval_ms(tree)
         self.ovs = PrivateOvs(OVS_DIRECTORY)
         self.net: Any = None
@@ -188,6 +193,7 @@ class Lab(Startable):
             self._bfd_settings(),
             lambda name: self.shape(self._interfaces(self.tree.switch(name))),
             self._say,
+            self.datapath,
         )
         self.net.build()
         self._management_routes()
@@ -196,7 +202,10 @@ class Lab(Startable):
         self.net.start()
         self.shape(interface for switch in self.tree.switches() for interface in self._interfaces(switch))
         if self.rate_mbit is not None:
-            self._make_room()
+            if self.datapath is Datapath.USER:
+                self._make_room()
+            else:
+                self._release_senders()
         if self.bfd:
             self._await_bfd()
         self.net.connect()
@@ -238,6 +247,18 @@ class Lab(Startable):
         self.ovs.ofctl("packet-out", self.tree.name(edge), f"in_port=controller packet={frame} actions=output:1")
         if not raise_send_buffers(self.ovs.pid(), ports * self.queue_packets * FRAME_MEMORY_BYTES):
             raise LabError("Open vSwitch has no packet socket: this version may send packets in another way")
+
+    def _release_senders(self) -> None:
+        """Have the first switch take packets off the account of the socket that sent them, as a network card does.
+
+        Within one kernel a packet would stay on it up to its receiver, and TCP keeps only some packets there (small queues): those
+        that wait at a switch far away would stop the sender. With receive offload on, a veth takes packets over in its own
+        context (NAPI), and releases their sockets.
+        """
+        for host in self.tree.hosts():
+            edge = self.tree.edge_of(host)
+            port = self.interface(edge, self.tree.port(edge, host))
+            run_batch(["ethtool", "-K", port, "gro", "on"], [])
 
     def _management_interface(self, host: Host) -> str:
         return f"{self.tree.name(host)}-mgmt"

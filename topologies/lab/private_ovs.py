@@ -208,6 +208,8 @@ class DummyFabric:
         Entered, with ``dummy=True``.
     controller : str, optional
         The controller's address, such as ``"tcp:127.0.0.1:6653"``.
+    switches : collection of Switch, optional
+        Those of its switches that there are; all by default.
 
     Raises
     ------
@@ -215,12 +217,15 @@ class DummyFabric:
         If Open vSwitch refuses the bridges.
     """
 
-    def __init__(self, tree: FatTree, ovs: PrivateOvs, controller: str | None = None) -> None:
+    def __init__(
+        self, tree: FatTree, ovs: PrivateOvs, controller: str | None = None, switches: Iterable[Switch] | None = None
+    ) -> None:
         if not ovs.dummy:
             raise ValueError("a DummyFabric needs PrivateOvs(..., dummy=True)")
         self.tree = tree
         self.ovs = ovs
         self.controller = controller
+        self._switches = tree.switches() if switches is None else switches
         ovs.transact(self._rows())
         ovs.vsctl("set", "Open_vSwitch", ".", "external_ids:fabric=dummy", timeout=600)  # waits for the switch daemon
 
@@ -245,7 +250,7 @@ class DummyFabric:
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield the database operations that add every bridge."""
         bridges = []
-        for switch in self.tree.switches():
+        for switch in self._switches:
             name = self.tree.name(switch)
             ports = [ovsdb.insert("Interface", f"{name}_i", name=name, type="internal")]
             ports.append(ovsdb.insert("Port", f"{name}_p", name=name, interfaces=["named-uuid", f"{name}_i"]))

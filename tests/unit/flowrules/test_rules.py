@@ -32,7 +32,7 @@ def test_no_switch_of_a_healthy_fabric_has_more_entries_than_documented(k: int) 
     tree = FatTree(k)
     for switch in (Switch(Level.EDGE, 0, 0), Switch(Level.AGGREGATION, k - 1, k // 2 - 1), Switch(Level.CORE, 0, 0)):
         rules = switch_rules(tree, switch)
-        assert len(rules.flows) <= 2.5 * k + 26
+        assert len(rules.flows) <= 3 * k + 30
         assert len({(flow.table, flow.priority, flow.match) for flow in rules.flows}) == len(rules.flows)
         assert all(flow.goto is None or flow.goto > flow.table for flow in rules.flows)
 

@@ -1,0 +1,68 @@
+"""The choice of a lab's datapath, whatever this machine's kernel has."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from experiments.cli.demo import demo
+from experiments.cli.lab import lab
+from experiments.cli.lab_isolation import AUTO, chosen_datapath
+from topologies.lab import datapath
+from topologies.lab.datapath import Datapath, NoDatapathError, choose
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """A kernel that has these modules."""
+    monkeypatch.setattr(datapath, "kernel_has_it", lambda: "openvswitch" in request.param)
+    monkeypatch.setattr(datapath, "_has_tun", lambda: "tun" in request.param)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wanted", "chosen"),
+    [
+        (("openvswitch", "tun"), None, Datapath.KERNEL),
+        (("openvswitch",), None, Datapath.KERNEL),
+        (("tun",), None, Datapath.USER),
+        (("openvswitch", "tun"), Datapath.USER, Datapath.USER),
+        (("openvswitch",), Datapath.KERNEL, Datapath.KERNEL),
+    ],
+    indirect=["kernel"],
+)
+def test_the_kernels_is_taken_where_it_is_there_unless_another_is_wanted(
+    kernel: None, wanted: Datapath | None, chosen: Datapath
+) -> None:
+    assert choose(wanted) is chosen
+
+
+@pytest.mark.parametrize(
+    ("kernel", "wanted", "module"),
+    [
+        (("tun",), Datapath.KERNEL, "openvswitch"),
+        (("openvswitch",), Datapath.USER, "tun"),
+        ((), None, "tun"),
+    ],
+    indirect=["kernel"],
+)
+def test_a_module_that_is_missing_is_named_and_what_to_do(kernel: None, wanted: Datapath | None, module: str) -> None:
+    with pytest.raises(NoDatapathError, match=f"no module {module} .*modprobe {module}"):
+        choose(wanted)
+
+
+@pytest.mark.parametrize("kernel", [("tun",)], indirect=True)
+def test_the_command_says_so_in_a_line(kernel: None) -> None:
+    assert chosen_datapath(AUTO) is Datapath.USER
+    with pytest.raises(click.ClickException, match="use --datapath user"):
+        chosen_datapath("kernel")
+
+
+def test_this_kernel_answers() -> None:
+    assert datapath.kernel_has_it() in (True, False)
+
+
+@pytest.mark.parametrize("command", [lab, demo])
+def test_the_option_takes_the_datapaths_by_name(command: click.Command) -> None:
+    [option] = [param for param in command.params if param.name == "datapath"]
+    assert isinstance(option.type, click.Choice)
+    assert list(option.type.choices) == ["auto", "kernel", "user"]
