@@ -6,6 +6,7 @@ message has more bytes than numbers, so that a parser that reads more numbers ha
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from typing import Any
@@ -21,9 +22,12 @@ class MalformedError(ValueError):
 
 
 class _Reads:
-    """The module `struct` for the parsers, which counts what is unpacked."""
+    """The module `struct` for the parsers, which counts what is unpacked while a message is parsed.
 
-    left = 0
+    Ryu's modules unpack at other times, too: some actions while they are serialized.
+    """
+
+    left = math.inf
 
     def __getattr__(self, name: str) -> Any:
         return getattr(struct, name)
@@ -56,6 +60,8 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         raise
     except Exception as error:  # whatever the parsers' own checks and missing checks lead to
         raise MalformedError(f"message of type {kind}: {type(error).__name__}: {error}") from error
+    finally:
+        _reads.left = math.inf
 
 
 def bound() -> None:

@@ -474,7 +474,7 @@ def test_an_empty_switch_misses_all_rules_and_an_absent_one_is_an_error(
     body = get(rest, "/sopa/v1/switches/e0_0/rules").json
     assert body["right"] is False
     assert {entry["state"] for entry in body["entries"]} == {"missing"}
-    assert len(body["entries"]) == 35
+    assert len(body["entries"]) == 37
     assert problem(get(rest, "/sopa/v1/switches/c0_0/rules"))["status"] == 503
     assert problem(get(rest, "/sopa/v1/switches/h0_0_2/rules"))["status"] == 404
 

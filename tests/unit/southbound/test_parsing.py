@@ -71,3 +71,38 @@ def test_right_messages_are_parsed_however_many_parts_they_have() -> None:
     many = message(19, struct.pack("!HH4x", 1, 0) + entry * 1000)
     hello = message(0, struct.pack("!HHI", 1, 8, 0x12))
     assert parsed(hello, many, message(21, b"")) == ["OFPHello", "OFPFlowStatsReply", "OFPBarrierReply"]
+
+
+SERIALIZE = """
+import sys
+from sopa_ryu import manager
+manager.make_ryu_importable()
+from ryu.ofproto import ofproto_parser, ofproto_protocol, ofproto_v1_3, ofproto_v1_3_parser
+from sopa_ryu.southbound import parsing
+from sopa_ryu.southbound.instructions import encode
+from flowrules.switch_rules import switch_rules
+from topologies import FatTree
+parsing.bound()
+datapath = ofproto_protocol.ProtocolDesc(version=ofproto_v1_3.OFP_VERSION)
+data = bytes.fromhex(sys.stdin.read())
+ofproto_parser.msg(datapath, *ofproto_parser.header(data), data)  # a short message, whose bound is small
+tree = FatTree(16)
+for _ in range(20):
+    for flow in switch_rules(tree, tree.switch("e0_0")).flows:
+        message = ofproto_v1_3_parser.OFPFlowMod(datapath, instructions=list(encode(flow)))
+        message.serialize()
+print("all")
+"""
+
+
+def test_what_is_sent_between_two_messages_has_no_bound() -> None:
+    """Ryu unpacks fields while it serializes some actions."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SERIALIZE],
+        input=message(21, b""),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stdout.strip(), done.stderr[-500:]) == ("all", "")
