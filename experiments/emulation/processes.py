@@ -201,7 +201,10 @@ class ControllerProcess(ChildProcess):
 
     def agents_know(self, agents: int) -> bool:
         """Return True if exactly that many agents have acknowledged the current version."""
-        body = self.get("/agents", limit="1").json()
+        answer = self.get("/agents", limit="1")
+        if answer.status_code != httpx.codes.OK:
+            return False  # a controller that is busy with the start of a large lab says so, and is asked again
+        body = answer.json()
         return bool(body["total"] == agents and not body["behind"])
 
     def wait_acknowledged(
