@@ -190,7 +190,10 @@ class ControllerProcess(ChildProcess):
         """Wait until a number of switches have their rules, and the controller has settled."""
 
         def ready() -> bool:
-            body = self.fabric()
+            answer = self.get("/fabric")
+            if answer.status_code != httpx.codes.OK:
+                return False
+            body = answer.json()
             return bool(body["connected"] == switches and body["settled"])
 
         self.wait_until(ready, f"{switches} switches were connected", seconds)
