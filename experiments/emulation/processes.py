@@ -186,15 +186,18 @@ class ControllerProcess(ChildProcess):
         """Send a GET below ``/sopa/v1``."""
         return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=ANSWER_SECONDS, verify=self._verify)
 
+    def _answer(self, path: str, **params: str) -> dict[str, Any] | None:
+        """Return the body of an answer; None from a controller that is too busy with the start of a large lab."""
+        answer = self.get(path, **params)
+        body: dict[str, Any] | None = answer.json() if answer.status_code == httpx.codes.OK else None
+        return body
+
     def wait_connected(self, switches: int, seconds: float = 300.0) -> None:
         """Wait until a number of switches have their rules, and the controller has settled."""
 
         def ready() -> bool:
-            answer = self.get("/fabric")
-            if answer.status_code != httpx.codes.OK:
-                return False
-            body = answer.json()
-            return bool(body["connected"] == switches and body["settled"])
+            body = self._answer("/fabric")
+            return body is not None and bool(body["connected"] == switches and body["settled"])
 
         self.wait_until(ready, f"{switches} switches were connected", seconds)
 
@@ -204,11 +207,8 @@ class ControllerProcess(ChildProcess):
 
     def agents_know(self, agents: int) -> bool:
         """Return True if exactly that many agents have acknowledged the current version."""
-        answer = self.get("/agents", limit="1")
-        if answer.status_code != httpx.codes.OK:
-            return False  # a controller that is busy with the start of a large lab says so, and is asked again
-        body = answer.json()
-        return bool(body["total"] == agents and not body["behind"])
+        body = self._answer("/agents", limit="1")
+        return body is not None and bool(body["total"] == agents and not body["behind"])
 
     def wait_acknowledged(
         self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02

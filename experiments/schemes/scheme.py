@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from sopa_ryu.agent.bursts import MAX_SEGMENTS
+from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
+
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
-LINUX_MIN_RTT_WINDOW = 300
-"""Default seconds for which Linux remembers a connection's shortest round trip (net.ipv4.tcp_min_rtt_wlen)."""
-MAX_MIN_RTT_WINDOW = 86400
-MAX_SEGMENTS = 44
 _SWITCHES = ("rack", "adapt", "sack")
 
 

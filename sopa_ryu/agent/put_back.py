@@ -15,6 +15,7 @@ from sopa_ryu.agent.host_settings import STATE_DIR, HostSettings, InterfaceBusy,
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import cookie
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.tcp_settings import TO_CHECK
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -33,8 +34,7 @@ def put_back(state_dir: Path = STATE_DIR) -> bool:
     except FileNotFoundError:
         return True
     except (OSError, ValueError, KeyError, TypeError) as error:
-        LOG.error("the saved settings in %s cannot be read: %s; check tcp_reordering, gso_max_segs, MTUs and tc filters",
-                  state_dir, error)  # fmt: skip
+        LOG.error("the saved settings in %s cannot be read: %s; check the interfaces' %s", state_dir, error, TO_CHECK)
         return False
     done = [_put_back(name, state_dir) for name in names]
     return all(done)
@@ -49,8 +49,7 @@ def _put_back(name: str, state_dir: Path) -> bool:
         LOG.warning("%s: its settings stay: %s", name, busy)
         return False
     except (SettingsError, BpfError) as error:
-        LOG.error("%s: not everything could be put back: %s; check its tc filters, gso_max_segs, MTU and "
-                  "net.ipv4.tcp_reordering", name, error)  # fmt: skip
+        LOG.error("%s: not everything could be put back: %s; check its %s", name, error, TO_CHECK)
         return False
     LOG.info("%s: what a killed agent had changed is put back", name)
     return True

@@ -14,6 +14,7 @@ from sopa_ryu.agent.agent_metrics import metrics_served
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.supervisor import Supervisor
+from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.runtime.limits import allow_files
 
 LOG = logging.getLogger("sopa.agent")
@@ -72,8 +73,7 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
 
     def report(_kind: object, error: BaseException | None, _trace: object) -> bool:
         if isinstance(error, Exception):
-            LOG.error("%s: not everything could be put back: check its tc filters, gso_max_segs, MTU and "
-                      "net.ipv4.tcp_reordering and tcp_min_rtt_wlen", interface, exc_info=error)  # fmt: skip
+            LOG.error("%s: not everything could be put back: check its %s", interface, TO_CHECK, exc_info=error)
             return True
         return False
 

@@ -22,6 +22,7 @@ from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.place import Place
+from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.agent.threads import in_thread
 
 LOG = logging.getLogger("sopa.agent")
@@ -130,8 +131,7 @@ class Supervisor:
         try:
             self.release()
         except (OSError, NetnsError, BpfError, SettingsError) as error:
-            LOG.error("%s: not everything could be put back: %s; check its tc filters, gso_max_segs, MTU and "
-                      "net.ipv4.tcp_reordering and tcp_min_rtt_wlen", self.interface, error)  # fmt: skip
+            LOG.error("%s: not everything could be put back: %s; check its %s", self.interface, error, TO_CHECK)
 
     def _note_away(self, reason: str) -> None:
         """Note why the interface is not at work, and log it unless that is known, or ends the agent."""

@@ -18,7 +18,9 @@ from sopa_ryu.agent.saved_settings import State
 DEFAULT_THRESHOLD = 10
 DEFAULT_MIN_RTT_WINDOW = 1
 LINUX_MIN_RTT_WINDOW = 300
-MAX_MIN_RTT_WINDOW = 86400
+MAX_MIN_RTT_WINDOW = 86400  # the kernel's bound
+TO_CHECK = "tc filters, gso_max_segs, MTU, net.ipv4.tcp_reordering and net.ipv4.tcp_min_rtt_wlen"
+"""What an operator has to look at where an agent could not put everything back."""
 _PARTS = (Part.REORDERING, Part.MIN_RTT)
 _DIRECTORY = Path("/proc/sys/net/ipv4")
 

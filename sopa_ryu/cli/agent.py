@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 from sopa_ryu.cli.common import Segments, carrier_option, fail, labelling_options, need_root, seed_option
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
@@ -50,7 +51,8 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
 @click.option("--segments", type=Segments(), default=1, show_default=True, metavar="N|auto",
               help="Packets of a TCP burst that share a label, 1 to 44; more take less processor time, and reorder bursts. "
               "auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.")  # fmt: skip
-@click.option("--min-rtt-window", type=click.IntRange(0, 86400), default=1, show_default=True, metavar="SECONDS",
+@click.option("--min-rtt-window", type=click.IntRange(0, MAX_MIN_RTT_WINDOW), default=DEFAULT_MIN_RTT_WINDOW,
+              show_default=True, metavar="SECONDS",
               help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
               "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip
 @click.option("--wait", is_flag=True,

@@ -20,11 +20,19 @@ from topologies.lab.isolation import isolated
 UDP_PORT = 9000
 
 
-def in_lab(body: Callable[[SopaLab], None], k: int = 4, rate_mbit: float | None = None, **options: Any) -> None:
+def in_lab(
+    body: Callable[[SopaLab], None],
+    k: int = 4,
+    rate_mbit: float | None = None,
+    bfd_ms: int | None = None,
+    **options: Any,
+) -> None:
     """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output."""
 
     def main() -> int:
-        with SopaLab(FatTree(k), rate_mbit, **options) as lab:
+        its = SopaLab(FatTree(k), rate_mbit, **options)
+        its.lab.bfd_ms = bfd_ms or its.lab.bfd_ms
+        with its as lab:
             try:
                 body(lab)
             except BaseException:

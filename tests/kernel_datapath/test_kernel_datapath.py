@@ -23,39 +23,23 @@ from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, lost, run
+from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, in_lab, lost, run
 from tests.helpers.waiting import eventually
-from topologies import FatTree, Level
+from topologies import Level
 from topologies.lab.datapath import Datapath, choose
 from topologies.lab.faults import set_silent
-from topologies.lab.isolation import isolated
 
 SRC, DST = "h0_0_2", "h2_1_3"
 BURST = 400
 PATIENCE = 600.0
 BFD_MS = 5000  # an emulated machine is late
-NEW_FLOWS = (
-    60  # megaflows that may be new in a burst: those of BFD and others that have expired in between (after 10 s)
-)
+NEW_FLOWS = 60  # megaflows that may be new in a burst: those of BFD, and others that expired in between (after 10 s)
 HOPS = 5
 
 
 def in_kernel_lab(body: Callable[[SopaLab], None], rate_mbit: float | None = None, **options: Any) -> None:
     """Run a test's body inside a k=4 lab on the kernel's datapath, without agents."""
-
-    def main() -> int:
-        lab = SopaLab(FatTree(4), rate_mbit, agents=False, datapath=Datapath.KERNEL, **options)
-        lab.lab.bfd_ms = BFD_MS
-        with lab:
-            try:
-                body(lab)
-            except BaseException:
-                for log in sorted(lab.directory.glob("*.log")):
-                    print(f"--- {log.name}\n{log.read_text()[-3000:]}")
-                raise
-        return 0
-
-    assert isolated(main) == 0
+    in_lab(body, 4, rate_mbit, BFD_MS, agents=False, datapath=Datapath.KERNEL, **options)
 
 
 class Lookups(NamedTuple):
