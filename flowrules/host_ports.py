@@ -10,7 +10,7 @@ else are dropped with them. Of IPv4 these are denied before:
   first fragment, whose ports no entry sees, the TTL of 255 that receivers require (RFC 5881, section 5).
 - A group's Ethernet address: 01:80:c2 (IEEE 802.1Q, table 8-1) and every other one. IPv4 in such a frame is no host's either
   (RFC 1122, section 3.3.6).
-- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above the pods, and 10.*.*.1 in them, which
+- Addresses that the plan keeps for switches (Al-Fares et al., section 3.2): 10.k.0.0/16 above k pods, and 10.*.*.1 in them, which
   is dropped on its way up (`not_below`). So no packet for in-band OpenFlow, VXLAN or Geneve at a switch leaves the first one.
 
 What a port makes the switch learn by ARP is bounded, too: one entry a port, changed at most eight times a second.
@@ -39,7 +39,7 @@ from flowrules.model import (
     destined,
 )
 from topologies.identity import FIRST_HOST
-from topologies.structure import BFD_MAC, FABRIC_NETWORK, GATEWAY_MAC, FatTree, Host, Switch
+from topologies.structure import BFD_MAC, FABRIC_NETWORK, GATEWAY_MAC, Clos, Host, Switch
 
 ARP_REQUEST = 1
 UDP: Field = ("ip_proto", 17)
@@ -52,10 +52,10 @@ LEARN_BITS = 3
 DENIED = 65  # above ARP and everything that passes
 
 
-def edge_ingress(tree: FatTree, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
+def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterator[Flow]:
     """Yield the entries of an edge switch's ingress table, except that for packets from other switches."""
-    yield from (_from_above(tree.uplink_port(index)) for index in range(tree.half))
-    yield from _denied(tree.k)
+    yield from (_from_above(tree.uplink_port(edge.level, index)) for index in tree.uplinks(edge))
+    yield from _denied(tree.pods)
     yield from _arp(f"02:00:0a:{edge.pod:02x}:{edge.index:02x}:00")
     for host in tree.hosts_of(edge):
         port: Field = ("in_port", tree.port(edge, host))
@@ -114,7 +114,7 @@ def not_below(hosts: int) -> tuple[Flow, ...]:
 
 
 @lru_cache
-def _denied(k: int) -> tuple[Flow, ...]:
+def _denied(pods: int) -> tuple[Flow, ...]:
     """Return the drops of what would be taken for a switch's own; from other switches none of it arrives here either."""
 
     def drop(purpose: str, *match: Field) -> Flow:
@@ -125,7 +125,7 @@ def _denied(k: int) -> tuple[Flow, ...]:
         *(drop("BFD: drop", IPV4, UDP, ("udp_dst", port if port[1] != 0xFFFF else port[0])) for port in BFD_PORTS),
         drop("first fragment that may be BFD: drop", IPV4, UDP, ("nw_ttl", BFD_TTL), ("ip_frag", FIRST_FRAGMENT)),
         drop("IPv4 to a group's Ethernet address: drop", IPV4, ("eth_dst", (GROUP_BIT, GROUP_BIT))),
-        drop("a switch's address: drop", IPV4, ("ipv4_dst", (f"10.{k}.0.0", "255.255.0.0"))),
+        drop("a switch's address: drop", IPV4, ("ipv4_dst", (f"10.{pods}.0.0", "255.255.0.0"))),
     )
 
 

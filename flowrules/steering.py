@@ -9,13 +9,13 @@ from itertools import groupby
 from typing import NamedTuple
 
 from topologies.failures import Failures
-from topologies.structure import FatTree, Level, Switch
+from topologies.structure import Clos, Level, Switch
 
 
 class Steering(NamedTuple):
     """The uplinks that packets for a prefix may take; None is every rack that no other prefix matches.
 
-    ``inherited`` are the uplinks of the next shorter prefix, which would apply without this one: all uplinks for None.
+    ``inherited`` are the uplinks of the next shorter prefix, which would apply without this one: the switch's for None.
     """
 
     prefix: IPv4Network | None
@@ -23,12 +23,12 @@ class Steering(NamedTuple):
     inherited: tuple[int, ...]
 
 
-def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
+def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
     """Compress `allowed_uplinks` by longest prefix: one answer for None, then one for each pod or rack that differs.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     switch : Switch
         An edge or aggregation switch.
     failures : Failures or None
@@ -38,11 +38,11 @@ def steering(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterat
     Steering
         A pod before its racks.
     """
-    everyone = tuple(range(tree.half))
-    if not failures:
+    everyone = tree.uplinks(switch)
+    if not failures and not tree.absent:
         yield Steering(None, everyone, everyone)
         return
-    allowed = allowed_uplinks(tree, switch, failures)
+    allowed = allowed_uplinks(tree, switch, failures or Failures(tree))
     default = _commonest(allowed.values(), everyone)
     yield Steering(None, default, everyone)
     for pod, racks in groupby(allowed, key=lambda rack: rack.pod):
@@ -62,7 +62,7 @@ def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -
     return max(counted, key=lambda one: (counted[one], one == inherited), default=inherited)
 
 
-def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[Switch, tuple[int, ...]]:
+def allowed_uplinks(tree: Clos, switch: Switch, failures: Failures) -> dict[Switch, tuple[int, ...]]:
     """Return, for every rack that is not below a switch, the uplinks that packets for it may take.
 
     These are the uplinks of paths without a failure; if a rack has no such path, the uplinks of paths without a hard failure.
@@ -70,7 +70,7 @@ def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[S
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     switch : Switch
         An edge or aggregation switch.
     failures : Failures
@@ -88,7 +88,7 @@ def allowed_uplinks(tree: FatTree, switch: Switch, failures: Failures) -> dict[S
     return allowed
 
 
-def _from_edge(tree: FatTree, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+def _from_edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
     # by identity: racks that no failure distinguishes share one path set, and comparing them takes longer than making them
     known: dict[int, tuple[int, ...]] = {}
     choices_from = failures.choices_from(edge)
@@ -99,13 +99,13 @@ def _from_edge(tree: FatTree, edge: Switch, failures: Failures) -> Iterator[tupl
             yield rack, known[id(choices)]
 
 
-def _from_aggregation(tree: FatTree, switch: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+def _from_aggregation(tree: Clos, switch: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
     lost = failures.lost_uplinks
-    rise = tuple(i for i in range(tree.half) if i not in lost(switch))
-    for pod in range(tree.k):
+    rise = tuple(i for i in tree.uplinks(switch) if i not in lost(switch))
+    for pod in range(tree.pods):
         if pod == switch.pod:
             continue
-        racks = [Switch(Level.EDGE, pod, index) for index in range(tree.half)]
+        racks = list(tree.switches_of(Level.EDGE, pod))
         if pod not in failures.touched_pods:
             yield from ((rack, rise) for rack in racks)
             continue

@@ -1,4 +1,4 @@
-"""The rules of every switch of a fat-tree, with or without failures.
+"""The rules of every switch of a Clos fabric, with or without failures.
 
 The tables of one switch, in the order in which a packet passes them: *ingress* (is this source allowed at this port?), *down*
 (is the destination below?), *up* (which uplink does the label name?), *unlabelled* (which uplink does the flow hash to?),
@@ -18,19 +18,19 @@ from flowrules.host_ports import edge_ingress, lldp, not_below
 from flowrules.model import DESCENDING, IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
 from topologies.failures import Failures
-from topologies.structure import FABRIC_NETWORK, FatTree, Host, Level, Switch
+from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
 
 
 def switch_rules(
-    tree: FatTree, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
+    tree: Clos, switch: Switch, failures: Failures | None = None, no_label: Collection[Host] = ()
 ) -> SwitchRules:
     """Compute every flow entry and group of a switch.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     switch : Switch
-        A switch of that fat-tree.
+        A switch of that fabric.
     failures : Failures, optional
         What has failed or is drained. Additional entries steer packets around it: unlabelled packets, and labelled ones whose
         path has failed. Until they are installed, the groups cover the failures that a switch detects itself.
@@ -40,11 +40,12 @@ def switch_rules(
     Returns
     -------
     SwitchRules
-        For a healthy fabric at most 3k + 30 flow entries, and one more for each host in ``no_label``. Entries that do not
+        For a healthy fat-tree at most 3k + 30 flow entries, and one more for each host in ``no_label``. Entries that do not
         depend on the switch are shared objects.
 
     Examples
     --------
+    >>> from topologies import FatTree
     >>> tree = FatTree(4)
     >>> rules = switch_rules(tree, tree.switch("c0_1"))
     >>> [(flow.table.name, flow.purpose, flow.apply) for flow in rules.flows if flow.priority == 40][1]
@@ -52,26 +53,27 @@ def switch_rules(
     >>> len(switch_rules(tree, tree.switch("e0_0")).flows)
     37
     """
-    if switch.level is Level.CORE:
-        return SwitchRules((*lldp(40), *_from_above(False), *_core_down(tree), _NOWHERE), ())
+    if switch.level is Level.CORE or not tree.uplink_count(switch.level):
+        down = _pods_below(tree, tree.absent_pods(switch)) if switch.level is Level.CORE else _racks_below(tree, switch)
+        return SwitchRules((*lldp(40), *_from_above(False), *down, _NOWHERE), ())
     edge = switch.level is Level.EDGE
     up = tuple(upward(tree, switch, failures))
     flows = (
         _shape(sum(map(digest, up))),
-        *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree)),
+        *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree, switch)),
         *_from_above(True),
-        *(_edge_down(tree, switch) if edge else _aggregation_down(tree, switch)),
+        *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
         *_down_misses(tree.prefix(switch)),
-        *(not_below(tree.half) if edge else _NOT_BELOW),
+        *(not_below(tree.hosts_per_edge) if edge else _NOT_BELOW),
         _NOWHERE,
         *up,
         *(_DELIVER if edge else ()),
     )
-    return SwitchRules(flows, groups(tree))
+    return SwitchRules(flows, groups(tree, switch))
 
 
 def fabric_rules(
-    tree: FatTree, failures: Failures | None = None, no_label: Collection[Host] = ()
+    tree: Clos, failures: Failures | None = None, no_label: Collection[Host] = ()
 ) -> Iterator[tuple[Switch, SwitchRules]]:
     """Yield every switch with its rules, in the order of the datapath ids."""
     return ((switch, switch_rules(tree, switch, failures, no_label)) for switch in tree.switches())
@@ -102,9 +104,10 @@ def renews_cache(match: Iterable[Field]) -> bool:
     return any(field == "pkt_mark" for field, _ in match)
 
 
-def _aggregation_ingress(tree: FatTree) -> Iterator[Flow]:
+def _aggregation_ingress(tree: Clos, switch: Switch) -> Iterator[Flow]:
     yield from lldp(40)
-    for port in range(1, tree.half + 1):
+    for edge in tree.below(switch):
+        port = tree.port(switch, edge)
         yield Flow(Table.INGRESS, 30, (("in_port", port),), "from an edge switch", goto=Table.DOWN)
 
 
@@ -114,7 +117,7 @@ def _from_above(marked: bool) -> tuple[Flow, ...]:
     return (Flow(Table.INGRESS, 10, (), "from another switch", metadata=mark, goto=Table.DOWN),)
 
 
-def _edge_down(tree: FatTree, edge: Switch) -> Iterator[Flow]:
+def _edge_down(tree: Clos, edge: Switch) -> Iterator[Flow]:
     for host in tree.hosts_of(edge):
         port = tree.port(edge, host)
         yield Flow(
@@ -129,22 +132,19 @@ def _edge_down(tree: FatTree, edge: Switch) -> Iterator[Flow]:
         )
 
 
-def _aggregation_down(tree: FatTree, switch: Switch) -> Iterator[Flow]:
-    for index in range(tree.half):
-        edge = Switch(Level.EDGE, switch.pod, index)
+def _racks_below(tree: Clos, switch: Switch) -> Iterator[Flow]:
+    for edge in tree.below(switch):
         yield Flow(Table.DOWN, 40, destined(tree.prefix(edge)), "to a rack", apply=(Output(tree.port(switch, edge)),))
 
 
-@lru_cache
-def _core_down(tree: FatTree) -> tuple[Flow, ...]:
-    core = Switch(Level.CORE, 0, 0)
-    flows = []
-    for pod in range(tree.k):
-        below = Switch(Level.AGGREGATION, pod, 0)
-        flows.append(
-            Flow(Table.DOWN, 40, destined(tree.prefix(below)), "to a pod", apply=(Output(tree.port(core, below)),))
-        )
-    return tuple(flows)
+@lru_cache(maxsize=1 << 10)
+def _pods_below(tree: Clos, absent: frozenset[int]) -> tuple[Flow, ...]:
+    """Return a core switch's entries for the pods below it, without those to which it has no cable."""
+    pods = (Switch(Level.AGGREGATION, pod, 0) for pod in range(tree.pods) if pod not in absent)
+    return tuple(
+        Flow(Table.DOWN, 40, destined(tree.prefix(below)), "to a pod", apply=(Output(tree.downlink_port(below.pod)),))
+        for below in pods
+    )
 
 
 @lru_cache(maxsize=1 << 14)

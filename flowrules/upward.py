@@ -20,25 +20,32 @@ from flowrules import label
 from flowrules.model import Bucket, ConsumeHop, Field, Flow, Group, HashOver, Table, ToGroup, destined
 from flowrules.steering import steering
 from topologies.failures import Failures
-from topologies.structure import FatTree, Level, Switch
+from topologies.structure import Clos, Level, Switch
 
 STEERED = 30  # above the entries for labels to all destinations; a longer prefix adds its length
 
 
-def upward(tree: FatTree, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
+def upward(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
     """Yield the entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
-    yield from _labels(tree, switch.level)
+    everyone = tree.uplinks(switch)
+    yield from _labels(switch.level, everyone)
     for prefix, uplinks, inherited in steering(tree, switch, failures):
-        yield _hash(tree, switch.level, prefix, uplinks)
+        yield _hash(
+            switch.level, prefix, tuple(tree.uplink_port(switch.level, index) for index in uplinks), uplinks == everyone
+        )
         if uplinks != inherited:
             yield from _steered_labels(switch.level, prefix, uplinks, inherited)
 
 
-@lru_cache
-def groups(tree: FatTree) -> tuple[Group, ...]:
+def groups(tree: Clos, switch: Switch) -> tuple[Group, ...]:
     """Return one group for each uplink: its buckets are that uplink and then the following ones, in a circle."""
-    buckets = [Bucket(tree.uplink_port(index)) for index in range(tree.half)]
-    return tuple(Group(_group_id(index), (*buckets[index:], *buckets[:index])) for index in range(tree.half))
+    return _groups(tree.uplinks(switch), tree.uplink_port(switch.level, 0))
+
+
+@lru_cache
+def _groups(uplinks: tuple[int, ...], first_port: int) -> tuple[Group, ...]:
+    buckets = [Bucket(first_port + index) for index in uplinks]
+    return tuple(Group(_group_id(index), (*buckets[at:], *buckets[:at])) for at, index in enumerate(uplinks))
 
 
 def _group_id(index: int) -> int:
@@ -46,9 +53,9 @@ def _group_id(index: int) -> int:
 
 
 @lru_cache
-def _labels(tree: FatTree, level: Level) -> tuple[Flow, ...]:
+def _labels(level: Level, uplinks: tuple[int, ...]) -> tuple[Flow, ...]:
     return (
-        *(_follow(level, index, 20, None) for index in range(tree.half)),
+        *(_follow(level, index, 20, None) for index in uplinks),
         _unfollowed(level, 10, (("eth_src", label.LABELLED),), "up index out of range: as unlabelled"),
         Flow(Table.UP, 0, (), "no word", goto=Table.UNLABELLED),
     )
@@ -101,12 +108,11 @@ def _naming(level: Level, index: int, prefix: IPv4Network | None) -> tuple[int, 
 
 
 @lru_cache(maxsize=1 << 14)
-def _hash(tree: FatTree, level: Level, prefix: IPv4Network | None, uplinks: tuple[int, ...]) -> Flow:
-    """Return the entry that hashes unlabelled packets for ``prefix`` over those uplinks."""
+def _hash(level: Level, prefix: IPv4Network | None, ports: tuple[int, ...], every: bool) -> Flow:
+    """Return the entry that hashes unlabelled packets for ``prefix`` over the ports of those uplinks, or of every one."""
     match = destined(prefix) if prefix else ()
     priority = prefix.prefixlen if prefix else 0
-    if not uplinks:
+    if not ports:
         return Flow(Table.UNLABELLED, priority, match, "no way left: drop")
-    ports = tuple(tree.uplink_port(index) for index in uplinks)
-    purpose = "hash per flow" if len(uplinks) == tree.half else "hash per flow, around a failure"
+    purpose = "hash per flow" if every else "hash per flow, around a failure"
     return Flow(Table.UNLABELLED, priority, match, purpose, apply=(HashOver(ports, basis=level),))

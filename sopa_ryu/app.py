@@ -43,7 +43,7 @@ from sopa_ryu.southbound.rule_checker import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from topologies import FatTree, Link, Reason, Switch
+from topologies import Link, Reason, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -53,14 +53,14 @@ TICK_SECONDS = 0.5
 
 
 class SopaController(app_manager.RyuApp):
-    """Keeps a fat-tree of OpenFlow 1.3 switches at its rules and sends its hosts what has failed."""
+    """Keeps a fabric of OpenFlow 1.3 switches at its rules and sends its hosts what has failed."""
 
     OFP_VERSIONS = [openflow.OPENFLOW.OFP_VERSION]  # noqa: RUF012 - Ryu's own way to declare it
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         settings = options.settings(cfg.CONF)
-        self.tree = FatTree(settings.k)
+        self.tree = settings.tree
         self.state = FabricState(
             self.tree, time.time_ns() // 1_000_000, HoldDown(settings.hold_down, settings.hold_down_max)
         )
@@ -119,8 +119,8 @@ class SopaController(app_manager.RyuApp):
             work.append((self.setup.watch, ()))
         self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
         LOG.info(
-            "SOPA controller for a k=%d fat-tree (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
-            self.tree.k,
+            "SOPA controller for a %s (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
+            self.tree.title,
             self.tree.switch_count,
             self.tree.host_count,
             "https" if self._tls else "http",

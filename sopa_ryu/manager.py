@@ -32,7 +32,6 @@ import greenlet
 
 from sopa_ryu.runtime.doors import listening
 from sopa_ryu.runtime.limits import allow_files
-from topologies import FatTree
 
 WSAPI_HOST = "127.0.0.1"
 ECHO_SECONDS, UNREPLIED_ECHOES = 2.0, 3
@@ -84,8 +83,7 @@ def mend_openflow() -> None:
         context = None
         if certfile is not None and keyfile is not None:
             context = listener.tls_context(certfile, keyfile, ca_certs)
-        settings = options.settings(controller.CONF)
-        switches = FatTree(settings.k).switch_count
+        switches = options.settings(controller.CONF).tree.switch_count
         return listener.SwitchServer(where, serve, context, Clients(*listener.switch_share(switches)))
 
     controller.StreamServer = server

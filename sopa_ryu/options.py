@@ -1,17 +1,19 @@
 """The controller's options: group `sopa` of oslo.config, --sopa-k on the command line or [sopa] in a --config-file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from oslo_config import cfg
 
 from flowrules.label import Carrier
 from sopa_ryu.runtime.clients import Network, network, normal_origin
-from topologies import FatTree, Host, TopologyError
+from topologies import Clos, FatTree, Host, TopologyError, fabric_file
 from topologies.structure import MAX_K, MIN_K
 
 GROUP = "sopa"
+DEFAULT_K = 4
 
 
 class OptionError(ValueError):
@@ -22,7 +24,7 @@ class OptionError(ValueError):
 class Settings:
     """The checked options of group `sopa` with their defaults; the help texts describe them."""
 
-    k: int = 4
+    tree: Clos = field(default_factory=partial(FatTree, DEFAULT_K))
     carrier: Carrier = Carrier.MAC
     settle: float = 10.0
     hold_down: float = 2.0
@@ -58,9 +60,14 @@ _OPTIONS = [
     cfg.Opt(
         "k",
         type=_number_or_text,
-        default=Settings.k,
         metavar="K",
-        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {Settings.k})",
+        help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {DEFAULT_K})",
+    ),
+    cfg.StrOpt(
+        "fabric",
+        metavar="FILE",
+        help="fabric file of a fabric that is no fat-tree of equal links: leaf-spine, oversubscribed, with absent or slower links, "
+        "with gateways; sopa fabric check FILE explains it (default: the fat-tree of k)",
     ),
     cfg.StrOpt(
         "carrier",
@@ -208,11 +215,8 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         If a value is invalid or two options contradict each other.
     """
     register(conf)
-    k, carrier = conf[GROUP].k, conf[GROUP].carrier
-    try:
-        tree = FatTree(k)
-    except TopologyError as error:
-        raise OptionError(str(error)) from None
+    carrier = conf[GROUP].carrier
+    tree = _tree(conf[GROUP].k, conf[GROUP].fabric)
     if carrier not in list(Carrier):
         raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
@@ -223,7 +227,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if group.hold_down_max < group.hold_down:
         raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
     return Settings(
-        k=k,
+        tree=tree,
         carrier=Carrier(carrier),
         settle=group.settle,
         hold_down=group.hold_down,
@@ -232,7 +236,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         ovsdb=tuple(group.ovsdb),
         bfd_interval=group.bfd_interval,
         state_dir=Path(group.state_dir),
-        no_label=frozenset(_host(tree, text) for text in group.no_label),
+        no_label=tree.no_label | {_host(tree, text) for text in group.no_label},
         tls=(Path(group.tls_cert), Path(group.tls_key)) if group.tls_cert else None,
         stats_interval=group.stats_interval,
         rule_check_interval=group.rule_check_interval,
@@ -243,6 +247,15 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         proxy=tuple(_network(text) for text in group.proxy),
         origin=tuple(_origin(text) for text in group.origin),
     )
+
+
+def _tree(k: int | None, file: str | None) -> Clos:
+    if k is not None and file is not None:
+        raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
+    try:
+        return FatTree(DEFAULT_K if k is None else k) if file is None else fabric_file.load(Path(file))
+    except TopologyError as error:
+        raise OptionError(str(error)) from None
 
 
 def _network(text: str) -> Network:
@@ -259,7 +272,7 @@ def _origin(text: str) -> str:
         raise OptionError(f"origin: {error}") from None
 
 
-def _host(tree: FatTree, text: str) -> Host:
+def _host(tree: Clos, text: str) -> Host:
     try:
         return tree.host_by_ip(text) if "." in text else tree.host(text)
     except (TopologyError, ValueError) as error:

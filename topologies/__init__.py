@@ -1,6 +1,6 @@
-"""The fat-tree: structure, identities, candidate paths and failures. Pure, except for `topologies.lab` and `topologies.ovsdb`."""
+"""Clos fabrics: structure, identities, candidate paths and failures. Pure, except for `topologies.lab` and `topologies.ovsdb`."""
 
 from topologies.failures import Failures, Reason
-from topologies.structure import FatTree, Host, Level, Link, Path, Switch, TopologyError
+from topologies.structure import Clos, FatTree, Host, Level, Link, Path, Switch, TopologyError
 
-__all__ = ["Failures", "FatTree", "Host", "Level", "Link", "Path", "Reason", "Switch", "TopologyError"]
+__all__ = ["Clos", "Failures", "FatTree", "Host", "Level", "Link", "Path", "Reason", "Switch", "TopologyError"]

@@ -9,7 +9,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from topologies.structure import FatTree, Host, Level, Link, Path, Switch
+from topologies.structure import Clos, Host, Level, Link, Path, Switch
 
 
 class Reason(StrEnum):
@@ -53,7 +53,7 @@ class Failures(Mapping[str, str]):
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
         The fabric that they belong to.
     reasons : mapping of str to str
         From the name of a switch or link (``a0_0``, ``a0_0-c0_1``) to a `Reason` or any other text.
@@ -79,7 +79,7 @@ class Failures(Mapping[str, str]):
     [Excluded(up=(0, 1), reason='link a0_0-c0_1 down')]
     """
 
-    def __init__(self, tree: FatTree, reasons: Mapping[str, str] | None = None) -> None:
+    def __init__(self, tree: Clos, reasons: Mapping[str, str] | None = None) -> None:
         self.tree = tree
         self._reasons = dict(sorted((reasons or {}).items()))
         self.elements: Mapping[Switch | Link, str] = {tree.element(name): name for name in self._reasons}
@@ -157,26 +157,26 @@ class Failures(Mapping[str, str]):
         Returns
         -------
         dict
-            From each edge switch, in the order of `FatTree.switches`, to the uplink indices of its candidate paths; an empty
+            From each edge switch, in the order of `Clos.switches`, to the uplink indices of its candidate paths; an empty
             tuple if none is left.
         """
         tree, lost = self.tree, self.lost_uplinks
         lowest = self.alive(edge)
-        rise = frozenset(range(tree.half)) - lost(edge) if lowest else _NONE
-        above = [lost(Switch(Level.AGGREGATION, edge.pod, j)) for j in range(tree.half)]
+        rise = frozenset(range(tree.aggregations)) - lost(edge) if lowest else _NONE
+        above = [lost(switch) for switch in tree.switches_of(Level.AGGREGATION, edge.pod)]
         everywhere: tuple[tuple[int, ...], ...] = tuple(
             (j, i) for j, i in tree.choices("inter-pod") if j in rise and i not in above[j]
         )
         choices: dict[Switch, tuple[tuple[int, ...], ...]] = {}
-        for pod in range(tree.k) if pods is None else sorted(set(pods)):
-            racks = [Switch(Level.EDGE, pod, index) for index in range(tree.half)]
+        for pod in range(tree.pods) if pods is None else sorted(set(pods)):
+            racks = list(tree.switches_of(Level.EDGE, pod))
             if pod != edge.pod and pod not in self.touched_pods:
                 choices |= dict.fromkeys(racks, everywhere)
                 continue
             if pod == edge.pod:
                 into = tuple(up for up in tree.choices("inter-rack") if up[0] in rise)
             else:
-                over = [lost(Switch(Level.AGGREGATION, pod, j)) for j in range(tree.half)]
+                over = [lost(switch) for switch in tree.switches_of(Level.AGGREGATION, pod)]
                 into = tuple((j, i) for j, i in everywhere if i not in over[j])
             for rack in racks:
                 if rack == edge:
@@ -208,7 +208,7 @@ class Failures(Mapping[str, str]):
         TopologyError
             If a name is no switch or link of the fabric.
         """
-        every = frozenset(range(self.tree.k))
+        every = frozenset(range(self.tree.pods))
         own = frozenset({edge.pod})
         affected: set[int] = set()
         for name in changed:
@@ -229,7 +229,7 @@ class Failures(Mapping[str, str]):
         return frozenset(affected)
 
     def lost_uplinks(self, switch: Switch) -> frozenset[int]:
-        """Return the uplink indices of a switch whose cable, or the switch above it, has failed."""
+        """Return the uplink indices of a switch whose cable is absent or has failed, or the switch above has failed."""
         return self._lost.get(switch, _NONE)
 
     def alive(self, *elements: Switch | Link) -> bool:
@@ -246,23 +246,27 @@ class Failures(Mapping[str, str]):
     @cached_property
     def _lost(self) -> dict[Switch, frozenset[int]]:
         """`lost_uplinks` of every switch that has any."""
-        lost: defaultdict[Switch, set[int]] = defaultdict(set)
+        absent = self.tree.absent_uplinks
+        if not self.elements:
+            return dict(absent)
+        lost: defaultdict[Switch, set[int]] = defaultdict(set, {switch: set(gone) for switch, gone in absent.items()})
         for element in self.elements:
             if isinstance(element, Link):
                 if isinstance(element.lower, Switch):
                     lost[element.lower].add(element.upper.index)
             elif element.level is Level.AGGREGATION:
-                for index in range(self.tree.half):
-                    lost[Switch(Level.EDGE, element.pod, index)].add(element.index)
+                for edge in self.tree.switches_of(Level.EDGE, element.pod):
+                    lost[edge].add(element.index)
             elif element.level is Level.CORE:
-                for pod in range(self.tree.k):
+                for pod in range(self.tree.pods):
                     lost[Switch(Level.AGGREGATION, pod, element.pod)].add(element.index)
         return {switch: frozenset(uplinks) for switch, uplinks in lost.items()}
 
     @cached_property
     def touched_pods(self) -> frozenset[int]:
-        """The pods with a failure on the way down to them; every other pod is affected by failures on the way up only."""
-        return frozenset(pod for element in self.elements for pod in _pods(element))
+        """The pods with a failure or an absent link on the way down to them; every other pod is affected on the way up only."""
+        failed = frozenset(pod for element in self.elements for pod in _pods(element))
+        return failed | {switch.pod for switch in self.tree.absent_uplinks}
 
 
 def _pods(element: Switch | Link) -> Iterator[int]:
@@ -272,7 +276,7 @@ def _pods(element: Switch | Link) -> Iterator[int]:
             yield node.pod
 
 
-def _elements(tree: FatTree, src: Host, dst: Host, up: tuple[int, ...]) -> Iterator[Switch | Link]:
+def _elements(tree: Clos, src: Host, dst: Host, up: tuple[int, ...]) -> Iterator[Switch | Link]:
     hops = tree.hops(src, dst, up)
     yield tree.link(src, hops[0])
     for here, there in pairwise(hops):

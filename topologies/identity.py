@@ -1,4 +1,4 @@
-"""The identities of a fat-tree: the one place that converts between names, datapath ids, addresses and positions. Pure."""
+"""The identities of a Clos fabric: the one place that converts between names, datapath ids, addresses and positions. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FIRST_HOST = 2  # Al-Fares' plan: .1 is the rack's gateway, hosts start at .2
 
 
 class TopologyError(ValueError):
-    """A size, name, address, datapath id or port that the fat-tree does not have."""
+    """A size, name, address, datapath id or port that the fabric does not have."""
 
 
 class Level(IntEnum):
@@ -66,45 +66,121 @@ _LETTER = {Level.EDGE: "e", Level.AGGREGATION: "a", Level.CORE: "c"}
 _LEVEL = {letter: level for level, letter in _LETTER.items()}
 
 
+class Shape(NamedTuple):
+    """The numbers of a Clos fabric's switches and hosts.
+
+    Attributes
+    ----------
+    pods : int
+        1 to 255. One pod without core switches is a leaf-spine fabric: its edge switches are the leaves, its aggregation switches
+        the spines.
+    edges : int
+        Edge switches of a pod, 1 to 255.
+    aggregations : int
+        Aggregation switches of a pod, 1 to 254.
+    cores : int
+        Core switches in all: a multiple of ``aggregations``, at most 254 for each; 0 with one pod only.
+    hosts : int
+        Hosts of an edge switch, 1 to 252.
+    """
+
+    pods: int
+    edges: int
+    aggregations: int
+    cores: int
+    hosts: int
+
+    def problem(self) -> tuple[str, str] | None:
+        """Return the first number that is out of range, by its name, and what is wrong with it; None if all are right."""
+        for name, value in self._asdict().items():
+            least, most = _RANGES[name]
+            if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+                return name, f"must be a number from {least} to {most}, not {value!r}"
+        if self.cores % self.aggregations:
+            return "cores", f"must be a multiple of aggregations ({self.aggregations}), not {self.cores}"
+        if self.cores > MAX_UPLINKS * self.aggregations:
+            most = MAX_UPLINKS * self.aggregations
+            return (
+                "cores",
+                f"must be at most {most}, {MAX_UPLINKS} for each aggregation switch of a pod, not {self.cores}",
+            )
+        if not self.cores and self.pods > 1:
+            return (
+                "cores",
+                f"must be at least {self.aggregations}, since {self.pods} pods need core switches between them",
+            )
+        return None
+
+
+MAX_UPLINKS = 254
+"""Uplink indices are one byte, and 255 is that of a hop that is not taken."""
+_RANGES = {
+    "pods": (1, 255),  # 10.{pods}.0.0/16 is kept for switches
+    "edges": (1, 255),
+    "aggregations": (1, MAX_UPLINKS),
+    "cores": (0, MAX_UPLINKS * MAX_UPLINKS),
+    "hosts": (1, 252),  # from .2 to .253
+}
+
+
+LARGEST = Shape(**{name: most for name, (_, most) in _RANGES.items()})
+"""The largest fabric: all others have some of its names and addresses."""
+
+
 class Identities:
-    """The switches and hosts of a fat-tree of k-port switches, by position, name, datapath id and address.
+    """The switches and hosts of a Clos fabric, by position, name, datapath id and address.
 
     Parameters
     ----------
-    k : int
-        Ports of every switch: an even number from 2 to 128.
+    shape : Shape
+
+    Attributes
+    ----------
+    pods, edges, aggregations, cores : int
+        As of `Shape`.
+    cores_of_group : int
+        Core switches that serve the aggregation switches of one index: the uplinks of an aggregation switch.
+    hosts_per_edge : int
+        Hosts of an edge switch.
 
     Raises
     ------
     TopologyError
-        If ``k`` is anything else.
+        If a number of the shape is out of range.
     """
 
-    def __init__(self, k: int) -> None:
-        if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
-            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k}")
-        self.k = k
-        self.half = k // 2
+    def __init__(self, shape: Shape) -> None:
+        problem = shape.problem()
+        if problem:
+            raise TopologyError(" ".join(problem))
+        self.shape = shape
+        self.pods, self.edges, self.aggregations, self.cores, self.hosts_per_edge = shape
+        self.cores_of_group = shape.cores // shape.aggregations
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.k})"
+    @property
+    def title(self) -> str:
+        """The fabric in a few words, for messages: ``k=4 fat-tree``, ``32x4 leaf-spine fabric``, ``4-pod Clos fabric``."""
+        return f"{self.pods}-pod Clos fabric" if self.cores else f"{self.edges}x{self.aggregations} leaf-spine fabric"
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identities) and other.k == self.k
+    def groups(self, level: Level) -> int:
+        """Return the number of pods, or for core switches of their groups: one for each aggregation switch of a pod."""
+        return self.aggregations if level is Level.CORE else self.pods
 
-    def __hash__(self) -> int:
-        return self.k
+    def group_size(self, level: Level) -> int:
+        """Return the number of switches of a level in one pod, or of core switches in one group."""
+        if level is Level.EDGE:
+            return self.edges
+        return self.aggregations if level is Level.AGGREGATION else self.cores_of_group
 
     def has(self, node: Node) -> bool:
-        """Return whether the fat-tree has this switch or host."""
+        """Return whether the fabric has this switch or host."""
         if isinstance(node, Host):
             return (
-                0 <= node.pod < self.k
-                and 0 <= node.edge < self.half
-                and FIRST_HOST <= node.number < FIRST_HOST + self.half
+                0 <= node.pod < self.pods
+                and 0 <= node.edge < self.edges
+                and FIRST_HOST <= node.number < FIRST_HOST + self.hosts_per_edge
             )
-        groups = self.half if node.level is Level.CORE else self.k
-        return 0 <= node.pod < groups and 0 <= node.index < self.half
+        return 0 <= node.pod < self.groups(node.level) and 0 <= node.index < self.group_size(node.level)
 
     # -- names ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +219,7 @@ class Identities:
                 node = Switch(_LEVEL[letter], *values)
         # name() is compared too, so that e00_1 is not taken for e0_1
         if node is None or not self.has(node) or self.name(node) != name:
-            raise TopologyError(f"{name!r} is no switch or host of a k={self.k} fat-tree")
+            raise TopologyError(f"{name!r} is no switch or host of a {self.title}")
         return node
 
     # -- datapath ids, addresses --------------------------------------------------------------------------------------
@@ -164,11 +240,11 @@ class Identities:
         Raises
         ------
         TopologyError
-            If the fat-tree has no such switch.
+            If the fabric has no such switch.
 
         Examples
         --------
-        >>> Identities(4).switch_by_dpid(0x020301)
+        >>> Identities(Shape(pods=4, edges=2, aggregations=2, cores=4, hosts=2)).switch_by_dpid(0x020301)
         Switch(level=<Level.AGGREGATION: 2>, pod=3, index=1)
         """
         level, pod, index = dpid >> 16, dpid >> 8 & 0xFF, dpid & 0xFF
@@ -176,7 +252,7 @@ class Identities:
             switch = Switch(Level(level), pod, index)
             if self.has(switch):
                 return switch
-        raise TopologyError(f"datapath id {dpid:#018x} is no switch of a k={self.k} fat-tree")
+        raise TopologyError(f"datapath id {dpid:#018x} is no switch of a {self.title}")
 
     @staticmethod
     def ip(host: Host) -> IPv4Address:
@@ -191,12 +267,12 @@ class Identities:
         AddressValueError
             If ``address`` is not an IPv4 address.
         TopologyError
-            If no host of the fat-tree has it.
+            If no host of the fabric has it.
         """
         octets = IPv4Address(address).packed
         host = Host(octets[1], octets[2], octets[3])
         if octets[0] != 10 or not self.has(host):
-            raise TopologyError(f"{address} is no host of a k={self.k} fat-tree")
+            raise TopologyError(f"{address} is no host of a {self.title}")
         return host
 
     @staticmethod
@@ -214,7 +290,7 @@ class Identities:
                     return host
         except ValueError:
             pass
-        raise TopologyError(f"{mac!r} is no planned host address of a k={self.k} fat-tree")
+        raise TopologyError(f"{mac!r} is no planned host address of a {self.title}")
 
     @staticmethod
     def prefix(switch: Switch) -> IPv4Network:

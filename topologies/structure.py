@@ -1,7 +1,7 @@
-"""The k-ary fat-tree: its cabling and its candidate paths.
+"""The Clos fabric, its candidate paths and its graph; the k-ary fat-tree is the special case that the papers speak of.
 
 Everything is computed from the structure (Al-Fares et al., SIGCOMM 2008, section 3; the SOPA paper, section 2.1): nothing is
-searched for, and no port or address is stored. The module is pure. It imports networkx only in `FatTree.graph`, so that
+searched for, and no port or address is stored. The module is pure. It imports networkx only in `Clos.graph`, so that
 Mininet's own Python, which lacks networkx, can load the module.
 """
 
@@ -10,195 +10,107 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from topologies.cabling import Cabling, Rate
 from topologies.identity import (
     BFD_MAC,
     FABRIC_NETWORK,
-    FIRST_HOST,
     GATEWAY_MAC,
     MAX_K,
     MIN_K,
     Host,
-    Identities,
     Level,
     Link,
     Node,
     Path,
+    Shape,
     Switch,
     TopologyError,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Mapping
 
     import networkx
 
 
-class FatTree(Identities):
-    """A fat-tree of k-port switches: its identities, its cabling and its paths. ``k`` is as of `Identities`.
+class Clos(Cabling):
+    """A folded Clos fabric: its identities, its cabling and its paths.
+
+    Parameters
+    ----------
+    pods, edges, aggregations, cores, hosts : int
+        As of `Shape`.
+    mbit, links, gateways, no_label
+        As of `Cabling`.
+
+    Raises
+    ------
+    TopologyError
+        As of `Cabling`.
 
     Examples
     --------
-    >>> tree = FatTree(4)
-    >>> tree.name(tree.switch_by_dpid(0x020001)), str(tree.ip(tree.host("h2_0_3")))
-    ('a0_1', '10.2.0.3')
-    >>> [path.up for path in tree.candidate_paths(Host(0, 0, 2), Host(2, 0, 3))]
-    [(0, 0), (1, 0), (0, 1), (1, 1)]
+    A leaf-spine fabric of two spines and four leaves, one of which lacks a cable:
 
-    References
-    ----------
-    Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
+    >>> fabric = Clos(pods=1, edges=4, aggregations=2, cores=0, hosts=8, links={"e0_1-a0_0": "absent"})
+    >>> [path.up for path in fabric.candidate_paths(Host(0, 0, 2), Host(0, 2, 2))]
+    [(0,), (1,)]
+    >>> [path.up for path in fabric.candidate_paths(Host(0, 0, 2), Host(0, 1, 2))]
+    [(1,)]
     """
 
-    # -- members ----------------------------------------------------------------------------------------------------
+    def __init__(
+        self,
+        pods: int,
+        edges: int,
+        aggregations: int,
+        cores: int,
+        hosts: int,
+        *,
+        mbit: Mapping[str, float] | None = None,
+        links: Mapping[str, Rate] | None = None,
+        gateways: Iterable[str] = (),
+        no_label: Iterable[str] = (),
+    ) -> None:
+        super().__init__(Shape(pods, edges, aggregations, cores, hosts), mbit, links, gateways, no_label)
 
-    def switches(self, level: Level | None = None) -> Iterator[Switch]:
-        """Yield every switch, or those of one level, in the order of their datapath ids."""
-        for this in Level:
-            if level in (None, this):
-                groups = self.half if this is Level.CORE else self.k
-                yield from (Switch(this, pod, index) for pod in range(groups) for index in range(self.half))
-
-    def hosts(self) -> Iterator[Host]:
-        """Yield every host, in the order of the addresses."""
-        for edge in self.switches(Level.EDGE):
-            yield from self.hosts_of(edge)
-
-    def hosts_of(self, edge: Switch) -> Iterator[Host]:
-        """Yield the hosts of one edge switch, in the order of its ports."""
-        return (Host(edge.pod, edge.index, number) for number in range(FIRST_HOST, FIRST_HOST + self.half))
-
-    def links(self) -> Iterator[Link]:
-        """Yield every link of the fabric: the hosts' links, then those above edge and above aggregation switches."""
-        for host in self.hosts():
-            yield Link(host, self.edge_of(host))
-        for level in (Level.EDGE, Level.AGGREGATION):
-            for switch in self.switches(level):
-                yield from (Link(switch, self.uplink(switch, index)) for index in range(self.half))
-
-    @property
-    def switch_count(self) -> int:
-        """5k²/4: k²/2 edge, k²/2 aggregation and k²/4 core switches."""
-        return 5 * self.half * self.half
-
-    @property
-    def host_count(self) -> int:
-        """k³/4."""
-        return self.k * self.half * self.half
-
-    # -- cabling ------------------------------------------------------------------------------------------------------
-
-    @staticmethod
-    def edge_of(host: Host) -> Switch:
-        """Return the edge switch that a host is connected to."""
-        return Switch(Level.EDGE, host.pod, host.edge)
-
-    def uplink(self, switch: Switch, index: int) -> Switch:
-        """Return the switch at the other end of an uplink, whose index is ``up1`` at an edge and ``up2`` at an aggregation switch.
+    @classmethod
+    def from_document(cls, document: object) -> Clos:
+        """Return the fabric that plain data describe: those of a fabric file, or from another process.
 
         Raises
         ------
         TopologyError
-            If the switch has no such uplink.
-        """
-        if switch.level is Level.CORE or not 0 <= index < self.half:
-            raise TopologyError(f"{self.name(switch)} has no uplink {index}")
-        if switch.level is Level.EDGE:
-            return Switch(Level.AGGREGATION, switch.pod, index)
-        return Switch(Level.CORE, switch.index, index)
-
-    def uplink_port(self, index: int) -> int:
-        """Return the port number of an uplink of any edge or aggregation switch."""
-        return self.half + 1 + index
-
-    def ports(self, switch: Switch) -> dict[int, Node]:
-        """Return the neighbour at each port of a switch, port 1 first."""
-        return {port: self.neighbour(switch, port) for port in range(1, self.k + 1)}
-
-    def neighbour(self, switch: Switch, port: int) -> Node:
-        """Return the neighbour at a port; raise `TopologyError` if the switch has no such port."""
-        if not 1 <= port <= self.k:
-            raise TopologyError(f"{self.name(switch)} has no port {port}")
-        if switch.level is Level.CORE:
-            return Switch(Level.AGGREGATION, port - 1, switch.pod)
-        if port > self.half:
-            return self.uplink(switch, port - self.half - 1)
-        if switch.level is Level.AGGREGATION:
-            return Switch(Level.EDGE, switch.pod, port - 1)
-        return Host(switch.pod, switch.index, port - 1 + FIRST_HOST)
-
-    def port(self, node: Node, towards: Node) -> int:
-        """Return the port of one node that leads to another.
-
-        Parameters
-        ----------
-        node, towards : Switch or Host
-
-        Returns
-        -------
-        int
-            OpenFlow's port number, 1 to k; 0 if ``node`` is a host.
-
-        Raises
-        ------
-        TopologyError
-            If the two are not cabled together.
+            For an unknown or missing key, a value of another type, and as of `Cabling`.
 
         Examples
         --------
-        >>> tree = FatTree(4)
-        >>> tree.port(tree.switch("a0_0"), tree.switch("c0_1")), tree.port(tree.switch("c0_1"), tree.switch("a0_0"))
-        (4, 1)
+        >>> Clos.from_document({"pods": 1, "edges": 4, "aggregations": 2, "cores": 0}).title
+        Traceback (most recent call last):
+        ...
+        topologies.identity.TopologyError: hosts is missing
         """
-        if isinstance(node, Host):
-            port, back = 0, self.edge_of(node)
-        else:
-            if isinstance(towards, Host):
-                port = towards.number - FIRST_HOST + 1
-            elif node.level is Level.CORE:
-                port = towards.pod + 1
-            elif towards.level > node.level:
-                port = self.uplink_port(towards.index)
-            else:
-                port = towards.index + 1
-            back = self.neighbour(node, port) if 1 <= port <= self.k else node  # type: ignore[assignment]
-        if back != towards or not self.has(node):
-            raise TopologyError(f"{self.name(node)} and {self.name(towards)} are not cabled together")
-        return port
+        if not isinstance(document, dict):
+            raise TopologyError(f"a fabric is an object with keys, not {document!r:.80}")
+        for key in Shape._fields:
+            if key not in document:
+                raise TopologyError(f"{key} is missing")
+        for key, value in document.items():
+            if key not in _DOCUMENT:
+                known = ", ".join(_DOCUMENT)
+                raise TopologyError(f"{key!r:.80} is unknown: a fabric has {known}")
+            if not isinstance(value, _DOCUMENT[key]):
+                raise TopologyError(f"{key} must be {_KINDS[_DOCUMENT[key]]}, not {value!r:.80}")
+            if isinstance(value, list) and not all(isinstance(name, str) for name in value):
+                raise TopologyError(f"{key} must be names of hosts, not {value!r:.80}")
+        return cls(**document)
 
-    def link(self, a: Node, b: Node) -> Link:
-        """Return the link between two nodes, given in either order; raise `TopologyError` if they are not cabled together."""
-        upwards = isinstance(a, Host) or (isinstance(b, Switch) and a.level < b.level)
-        link = Link(a, b) if upwards else Link(b, a)  # type: ignore[arg-type]
-        self.port(link.lower, link.upper)
-        return link
-
-    def element(self, name: str) -> Switch | Link:
-        """Return the switch or link of that name, as failures and drains name them.
-
-        Raises
-        ------
-        TopologyError
-            If there is none, or a link is named from its upper end.
-
-        Examples
-        --------
-        >>> FatTree(4).element("h0_0_2-e0_0").lower
-        Host(pod=0, edge=0, number=2)
-        """
-        lower, dash, upper = name.partition("-")
-        if not dash:
-            return self.switch(name)
-        link = self.link(self.node(lower), self.switch(upper))
-        if self.name(link) != name:
-            raise TopologyError(f"{name!r} is named from the wrong end; call it {self.name(link)}")
-        return link
-
-    def link_by_name(self, name: str) -> Link:
-        """Return the link of that name; raise `TopologyError` if there is none."""
-        element = self.element(name)
-        if isinstance(element, Switch):
-            raise TopologyError(f"{name} is a switch, not a link")
-        return element
+    @property
+    def k(self) -> int | None:
+        """The ports of every switch, if switches, hosts and candidate paths are those of a fat-tree; else None."""
+        k = self.pods
+        whole = k % 2 == 0 and not self.absent and self.shape == _fat_tree_shape(k)
+        return k if whole else None
 
     # -- paths --------------------------------------------------------------------------------------------------------
 
@@ -212,24 +124,47 @@ class FatTree(Identities):
     def choices(self, kind: str) -> tuple[tuple[int, ...], ...]:
         """Return the uplink indices of every candidate path between two hosts of that kind, in round-robin order.
 
+        Where links are absent, `candidate_paths` leaves out those that lead over them.
+
         The order is interleaved: the aggregation switch changes from each path to the next, the core index after each round of
         the aggregation switches. It decides how many packets are reordered: 7% at k=8, against 34% in the other order.
 
         Returns
         -------
         tuple of tuple of int
-            (k/2)² pairs ``(up1, up2)``, k/2 singles ``(up1,)``, or one empty tuple.
+            Pairs ``(up1, up2)``, one for each core switch, singles ``(up1,)``, one for each aggregation switch of a pod, or one
+            empty tuple. Of a fat-tree (k/2)² and k/2.
         """
         return self._choices[kind]
 
     @cached_property
     def _choices(self) -> dict[str, tuple[tuple[int, ...], ...]]:
-        half = range(self.half)
+        aggregations = range(self.aggregations)
         return {
             "intra-rack": ((),),
-            "inter-rack": tuple((j,) for j in half),
-            "inter-pod": tuple((j, i) for i in half for j in half),
+            "inter-rack": tuple((j,) for j in aggregations),
+            "inter-pod": tuple((j, i) for i in range(self.cores_of_group) for j in aggregations),
         }
+
+    def choices_between(self, src: Host, dst: Host) -> tuple[tuple[int, ...], ...]:
+        """Return the uplink indices of every candidate path between two hosts, in round-robin order."""
+        choices = self.choices(self.kind(src, dst))
+        if src.pod not in self._pods_with_absent and dst.pod not in self._pods_with_absent:
+            return choices
+        absent = self.absent_uplinks
+        ends = [absent.get(self.edge_of(host), frozenset()) for host in (src, dst)]
+        beside = ends[0] | ends[1]
+        if src.pod == dst.pod:
+            return tuple(up for up in choices if not up or up[0] not in beside)
+        above = [
+            frozenset().union(*(absent.get(Switch(Level.AGGREGATION, host.pod, j), ()) for host in (src, dst)))
+            for j in range(self.aggregations)
+        ]
+        return tuple((j, i) for j, i in choices if j not in beside and i not in above[j])
+
+    @cached_property
+    def _pods_with_absent(self) -> frozenset[int]:
+        return frozenset(switch.pod for switch in self.absent_uplinks)
 
     def hops(self, src: Host, dst: Host, up: tuple[int, ...]) -> tuple[Switch, ...]:
         """Return the switches on the path by uplinks ``up``, in order."""
@@ -247,12 +182,13 @@ class FatTree(Identities):
         Returns
         -------
         list of Path
-            (k/2)² paths between pods, k/2 within a pod, one within a rack.
+            One path for each core switch between pods, one for each aggregation switch within a pod, one within a rack, without
+            those over absent links: of a fat-tree (k/2)², k/2 and one.
 
         Raises
         ------
         TopologyError
-            If one of them is no host of this fat-tree.
+            If one of them is no host of this fabric.
 
         Examples
         --------
@@ -264,19 +200,17 @@ class FatTree(Identities):
         """
         for host in (src, dst):
             if not self.has(host):
-                raise TopologyError(f"{self.name(host)} is no host of a k={self.k} fat-tree")
-        kind = self.kind(src, dst)
-        if kind != "inter-pod":
-            return [
-                Path(up, tuple(self.name(switch) for switch in self.hops(src, dst, up))) for up in self.choices(kind)
-            ]
+                raise TopologyError(f"{self.name(host)} is no host of a {self.title}")
+        choices = self.choices_between(src, dst)
+        if src.pod == dst.pod:
+            return [Path(up, tuple(self.name(switch) for switch in self.hops(src, dst, up))) for up in choices]
         # The most frequent and longest answer: every name but the core switch's is made once, not once per path.
-        aggregation = range(self.half)
+        aggregation = range(self.aggregations)
         first, last = self.name(self.edge_of(src)), self.name(self.edge_of(dst))
         rise = [(first, self.name(Switch(Level.AGGREGATION, src.pod, j))) for j in aggregation]
         fall = [(self.name(Switch(Level.AGGREGATION, dst.pod, j)), last) for j in aggregation]
         core = self.core_names
-        return [Path(up, (*rise[up[0]], core[up], *fall[up[0]])) for up in self.choices(kind)]
+        return [Path(up, (*rise[up[0]], core[up], *fall[up[0]])) for up in choices]
 
     @cached_property
     def core_names(self) -> dict[tuple[int, ...], str]:
@@ -292,7 +226,8 @@ class FatTree(Identities):
         -------
         networkx.Graph
             Nodes carry ``level`` ("host", "edge", "aggregation", "core"), ``pod`` and ``index``; switches also ``dpid``, hosts
-            ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0).
+            ``ip`` and ``mac``. Edges carry ``ports``, a dict from each end's name to its port number there (a host's is 0), and
+            ``capacity``, as of `capacity`.
         """
         import networkx
 
@@ -317,8 +252,75 @@ class FatTree(Identities):
         for link in self.links():
             lower, upper = self.name(link.lower), self.name(link.upper)
             ports = {lower: self.port(link.lower, link.upper), upper: self.port(link.upper, link.lower)}
-            graph.add_edge(lower, upper, ports=ports)
+            graph.add_edge(lower, upper, ports=ports, capacity=self.capacity(link))
         return graph
+
+
+class FatTree(Clos):
+    """A fat-tree of k-port switches.
+
+    Parameters
+    ----------
+    k : int
+        Ports of every switch: an even number from 2 to 128.
+
+    Raises
+    ------
+    TopologyError
+        If ``k`` is anything else.
+
+    Examples
+    --------
+    >>> tree = FatTree(4)
+    >>> tree.name(tree.switch_by_dpid(0x020001)), str(tree.ip(tree.host("h2_0_3")))
+    ('a0_1', '10.2.0.3')
+    >>> [path.up for path in tree.candidate_paths(Host(0, 0, 2), Host(2, 0, 3))]
+    [(0, 0), (1, 0), (0, 1), (1, 1)]
+    >>> tree == Clos(pods=4, edges=2, aggregations=2, cores=4, hosts=2)
+    True
+
+    References
+    ----------
+    Al-Fares, Loukissas, Vahdat: A Scalable, Commodity Data Center Network Architecture. SIGCOMM 2008, sections 3.1 and 3.2.
+    """
+
+    def __init__(self, k: int) -> None:
+        if isinstance(k, bool) or not isinstance(k, int) or k % 2 or not MIN_K <= k <= MAX_K:
+            raise TopologyError(f"k must be an even number from {MIN_K} to {MAX_K}, not {k}")
+        super().__init__(*_fat_tree_shape(k))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.k})"
+
+    @property
+    def title(self) -> str:
+        """The fabric in a few words, for messages: ``k=4 fat-tree``."""
+        return f"k={self.k} fat-tree"
+
+    @property
+    def k(self) -> int:
+        """The ports of every switch."""
+        return self.pods
+
+    @property
+    def half(self) -> int:
+        """k/2: the hosts of an edge switch, and the uplinks of every edge and aggregation switch."""
+        return self.pods // 2
+
+
+_DOCUMENT: dict[str, type] = {
+    **dict.fromkeys(Shape._fields, int),
+    "mbit": dict,
+    "links": dict,
+    "gateways": list,
+    "no_label": list,
+}
+_KINDS: dict[type, str] = {int: "a number", dict: "an object", list: "a list"}
+
+
+def _fat_tree_shape(k: int) -> Shape:
+    half = k // 2
+    return Shape(pods=k, edges=half, aggregations=half, cores=half * half, hosts=half)
 
 
 __all__ = [
@@ -327,12 +329,14 @@ __all__ = [
     "GATEWAY_MAC",
     "MAX_K",
     "MIN_K",
+    "Clos",
     "FatTree",
     "Host",
     "Level",
     "Link",
     "Node",
     "Path",
+    "Shape",
     "Switch",
     "TopologyError",
 ]

@@ -11,7 +11,7 @@ from typing import Any
 from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules.switch_rules import fabric_rules
 from sopa_ryu import manager
-from topologies import FatTree
+from topologies import Clos, FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 K = 16
@@ -55,7 +55,7 @@ def measure() -> dict[str, Any]:
     }
 
 
-def _encode_rate(tree: FatTree) -> int:
+def _encode_rate(tree: Clos) -> int:
     manager.make_ryu_importable()
     from sopa_ryu.southbound import openflow
 

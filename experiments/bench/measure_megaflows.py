@@ -22,7 +22,7 @@ from flowrules import label
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.southbound.openflow import flow_mod, group_mod
-from topologies import FatTree, Host, Level, Switch
+from topologies import Clos, FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.structure import GATEWAY_MAC
 
@@ -63,7 +63,7 @@ def measure() -> dict[str, Any]:
     return {**found, "flows": FLOWS, "flow_limit": FLOW_LIMIT}
 
 
-def _flows(tree: FatTree, switch: Switch) -> Iterator[tuple[Host, Host]]:
+def _flows(tree: Clos, switch: Switch) -> Iterator[tuple[Host, Host]]:
     """Yield the ends of flows through a switch, by turns upwards and downwards."""
     draw = random.Random(f"{tree.k} {switch}")
     hosts = list(tree.hosts())

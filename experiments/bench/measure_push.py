@@ -16,7 +16,7 @@ from typing import Any
 from experiments.bench.measuring import peak_mib
 from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
 from sopa_ryu.runtime.limits import allow_files
-from topologies import FatTree
+from topologies import Clos, FatTree, Level
 from topologies.lab.private_ovs import OPENFLOW, PrivateOvs
 
 K = 24
@@ -72,11 +72,11 @@ def measure() -> dict[str, Any]:
     }
 
 
-def _one_switch(tree: FatTree, ovs: PrivateOvs, controller: str) -> None:
+def _one_switch(tree: Clos, ovs: PrivateOvs, controller: str) -> None:
     words = ["add-br", "c0_0", "--", "set", "bridge", "c0_0", "datapath_type=dummy", "fail_mode=secure"]
     words += [f"protocols={OPENFLOW}", f"other-config:datapath-id={tree.dpid(tree.switch('c0_0')):016x}"]
     words += ["--", "set-controller", "c0_0", controller]
-    for port in range(1, tree.k + 1):
+    for port in range(1, tree.port_count(Level.CORE) + 1):
         words += ["--", "add-port", "c0_0", f"p{port}", "--", "set", "interface", f"p{port}", "type=dummy"]
         words.append(f"ofport_request={port}")
     ovs.vsctl(*words)

@@ -18,7 +18,7 @@ from typing import Any
 from experiments.bench.measure_push import Crowd
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.runtime.limits import allow_files
-from topologies import FatTree
+from topologies import Clos, FatTree
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 LARGE_K, SMALL_K = 24, 4
@@ -90,7 +90,7 @@ def _paths(directory: Path) -> dict[str, Any]:
     }
 
 
-def _latencies(tree: FatTree, port: int) -> list[float]:
+def _latencies(tree: Clos, port: int) -> list[float]:
     """Return the milliseconds from the due time of each request to its answer: a slow answer also delays those behind it."""
     draw, hosts = random.Random(f"{SEED} bench rest"), list(tree.hosts())
     taken = []
@@ -99,7 +99,7 @@ def _latencies(tree: FatTree, port: int) -> list[float]:
         for turn in range(REQUESTS_A_SECOND * SECONDS):
             src, dst = draw.choice(hosts), draw.choice(hosts)
             if src.pod == dst.pod:
-                dst = hosts[-1] if src.pod else hosts[-1 - tree.half]
+                dst = hosts[-1] if src.pod else hosts[-1 - tree.hosts_per_edge]
             due = begin + turn / REQUESTS_A_SECOND
             time.sleep(max(0.0, due - time.monotonic()))
             query = f"src={tree.ip(src)}&dst={tree.ip(dst)}"
@@ -162,7 +162,7 @@ def _cuts(controller: ControllerProcess, dummy: DummyFabric) -> list[float]:
     delays = []
     for _ in range(CHANGES):
         switch = draw.choice(switches)
-        port = draw.randint(dummy.tree.half + 1, dummy.tree.k)
+        port = draw.randint(dummy.tree.uplink_port(switch.level, 0), dummy.tree.port_count(switch.level))
         for up in (False, True):
             version = controller.fabric()["version"]
             started = time.time()

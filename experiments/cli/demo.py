@@ -27,7 +27,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
-from topologies import Failures, FatTree, Level
+from topologies import Clos, Failures, FatTree, Level
 from topologies.lab.datapath import Datapath
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
@@ -102,7 +102,7 @@ def demo(
 class _Demo:
     """One run of the demo: lab, traffic, failures and output."""
 
-    def __init__(self, tree: FatTree, links: Rate, settings: dict[str, Any], out: Console, progress: Console) -> None:
+    def __init__(self, tree: Clos, links: Rate, settings: dict[str, Any], out: Console, progress: Console) -> None:
         self.tree = tree
         self.links = links
         self.settings = settings

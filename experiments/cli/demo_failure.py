@@ -77,7 +77,7 @@ def play(
         All results, for ``--json``.
     """
     tree, choose = lab.tree, random.Random(f"{settings['seed']} failure")
-    pod, j, i = choose.randrange(tree.k), choose.randrange(tree.half), choose.randrange(tree.half)
+    pod, j, i = choose.randrange(tree.pods), choose.randrange(tree.aggregations), choose.randrange(tree.cores_of_group)
     link = f"a{pod}_{j}-c{j}_{i}"
     src, dst = next((one.src, one.dst) for one in transfers if one.src.pod == pod)
     seconds = max(MIN_SECONDS, settings["duration"])
@@ -142,7 +142,7 @@ def play(
         f"  mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
         f"{seen['mbit_after']:.2f} after"
     )
-    seen["silent"] = _silence(lab, f"a{pod}_{j}-c{j}_{(i + 1) % tree.half}", say)
+    seen["silent"] = _silence(lab, f"a{pod}_{j}-c{j}_{(i + 1) % tree.cores_of_group}", say)
     return seen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from topologies import FatTree
+from topologies import Clos
 from topologies.lab.calibration import seconds_per_packet
 from topologies.lab.datapath import Datapath
 from topologies.lab.links import HOPS, bfd_interval_ms, calibrated_rate
@@ -29,12 +29,12 @@ class Rate(NamedTuple):
     why: str
 
 
-def given_rate(tree: FatTree, mbit: float) -> Rate:
+def given_rate(tree: Clos, mbit: float) -> Rate:
     """Return the links of a lab whose rate the operator gives."""
     return Rate(mbit, bfd_interval_ms(tree), "as given")
 
 
-def measured_rate(tree: FatTree, datapath: Datapath) -> Rate:
+def measured_rate(tree: Clos, datapath: Datapath) -> Rate:
     """Measure for about a second, inside `isolation.isolated`, and return the links of a lab that leave the machine idle time."""
     seconds, processors = seconds_per_packet(datapath), len(os.sched_getaffinity(0))
     mbit = calibrated_rate(tree, seconds, datapath is Datapath.KERNEL, processors)

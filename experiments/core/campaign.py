@@ -14,7 +14,7 @@ from experiments.core.run import Run
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
 from flowrules.label import Carrier
-from topologies import FatTree
+from topologies import Clos
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Campaign:
     schemes : sequence of Scheme
     plans : mapping
         From each seed to the plan of its runs.
-    tree : FatTree
+    tree : Clos
     scale : Scale
     queue_packets : int
     carrier : Carrier
@@ -40,7 +40,7 @@ class Campaign:
     workload: str
     schemes: Sequence[Scheme]
     plans: Mapping[int, Plan]
-    tree: FatTree
+    tree: Clos
     scale: Scale
     queue_packets: int
     carrier: Carrier

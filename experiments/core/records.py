@@ -29,7 +29,8 @@ class Settings:
     Attributes
     ----------
     workload, backend : str
-    k : int
+    k : int or None
+        None for a fabric that is no fat-tree.
     rate_mbit, seconds : float
     parameters : mapping
         Everything else that affects results: queue, carrier, parameters of the workload.
@@ -37,7 +38,7 @@ class Settings:
 
     workload: str
     backend: str
-    k: int
+    k: int | None
     rate_mbit: float
     seconds: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +51,9 @@ class FlowRecord:
     Attributes
     ----------
     workload, backend, scheme : str
-    k, seed : int
+    k : int or None
+        None for a fabric that is no fat-tree.
+    seed : int
     rate_mbit : float
         Rate of the links in Mbit/s.
     flow : int
@@ -86,7 +89,7 @@ class FlowRecord:
     workload: str
     backend: str
     scheme: str
-    k: int
+    k: int | None
     seed: int
     rate_mbit: float
     flow: int

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.core.records import FlowRecord
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
-from topologies import FatTree
+from topologies import Clos
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Run:
 
     Attributes
     ----------
-    tree : FatTree
+    tree : Clos
     plan : Plan
     workload : str
         Name of the workload, for the records.
@@ -33,7 +33,7 @@ class Run:
         Options of the simulator that differ from their defaults, by name; see `ns3.OPTIONS`.
     """
 
-    tree: FatTree
+    tree: Clos
     plan: Plan
     workload: str
     scheme: Scheme

@@ -16,7 +16,7 @@ from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
-from topologies import FatTree, Host, Level, Link, Switch
+from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import shaper
@@ -32,7 +32,7 @@ DRAIN_SECONDS = 1.0
 class Forwarding(Protocol):
     """Hosts and the switches or routers between them. `topologies.lab.network.Lab` is one implementation."""
 
-    tree: FatTree
+    tree: Clos
 
     def netns(self, host: Host, /) -> str:
         """Return the path of the network namespace of a host."""
@@ -52,7 +52,7 @@ class EmulatedFabric:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     scheme : Scheme
     rate_mbit : float
         Rate of every link in Mbit/s.
@@ -73,7 +73,7 @@ class EmulatedFabric:
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: Clos,
         scheme: Scheme,
         rate_mbit: float,
         *,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.schemes import Scheme
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import FatTree, Host
+from topologies import Clos, Host
 from topologies.lab.batch_net import run_batch
 
 FIRST_SUBFLOW_PORT = 6001
@@ -50,7 +50,7 @@ def subflow_lines(scheme: Scheme, address: IPv4Address, interface: str) -> list[
 
 @contextmanager
 def host_settings(
-    tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme
+    tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], scheme: Scheme
 ) -> Iterator[None]:
     """Apply the settings of a scheme to all hosts within a ``with`` block, and restore them afterwards.
 

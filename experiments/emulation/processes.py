@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import signal
 import socket
@@ -20,6 +21,7 @@ import httpcore  # noqa: F401
 import httpx
 
 from sopa_ryu.rest.access import AGENTS, OPERATORS
+from topologies import Clos, FatTree
 from topologies.lab.startable import Startable
 
 READY_SECONDS = 120.0
@@ -120,8 +122,8 @@ class ControllerProcess(ChildProcess):
 
     Parameters
     ----------
-    k : int
-        Ports of every switch.
+    fabric : Clos or int
+        The fabric, or k of a fat-tree.
     log : Path
     openflow_port, rest_port : int
         TCP ports to listen on.
@@ -136,7 +138,7 @@ class ControllerProcess(ChildProcess):
 
     def __init__(
         self,
-        k: int,
+        fabric: Clos | int,
         log: Path,
         openflow_port: int = 6653,
         rest_port: int = 8080,
@@ -149,7 +151,7 @@ class ControllerProcess(ChildProcess):
         # without TLS False, or each request would read all certificates of the machine, for nothing
         self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
         self.openflow = f"tcp:127.0.0.1:{openflow_port}"
-        command = [sys.executable, "-m", "sopa_ryu.manager", f"--sopa-k={k}"]
+        command = [sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
         self.state_dir = log.with_suffix(".state")
         command += [f"--sopa-state-dir={self.state_dir}"]
@@ -262,3 +264,13 @@ class AgentProcess(ChildProcess):
     def __init__(self, interfaces: Sequence[str], controller: str, log: Path, options: Sequence[str] = ()) -> None:
         command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--controller", controller]
         super().__init__([*command, *(f"--iface={interface}" for interface in interfaces), *options], log)
+
+
+def _fabric_option(fabric: Clos | int, log: Path) -> str:
+    """Return the controller's option for a fabric, or for a fat-tree of k; a fabric's file is written beside the log."""
+    tree = FatTree(fabric) if isinstance(fabric, int) else fabric
+    if tree.k is not None and tree == FatTree(tree.k):
+        return f"--sopa-k={tree.k}"
+    file = log.with_suffix(".fabric.yaml")
+    file.write_text(json.dumps(tree.document(), indent=2) + "\n")  # JSON is YAML
+    return f"--sopa-fabric={file}"

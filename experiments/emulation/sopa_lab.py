@@ -11,7 +11,7 @@ from experiments.emulation.processes import AgentProcess, ControllerProcess
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
-from topologies import FatTree, Host
+from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
 from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
@@ -27,7 +27,7 @@ class SopaLab:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     rate_mbit : float or None
         Rate of every link in Mbit/s; None for no limit.
     queue_packets : int
@@ -57,7 +57,7 @@ class SopaLab:
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: Clos,
         rate_mbit: float | None,
         queue_packets: int = 100,
         say: Callable[[str], None] = lambda _line: None,
@@ -77,7 +77,7 @@ class SopaLab:
         self.directory = directory
         self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.controller = ControllerProcess(
-            tree.k,
+            tree,
             directory / "controller.log",
             OPENFLOW_PORT,
             REST_PORT,

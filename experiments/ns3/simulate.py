@@ -33,7 +33,7 @@ OVERHEAD = {"sopa": 4, "flowcell": 4, "drb": 20}
 """Bytes that a scheme adds to the headers of each packet: the SOPA option, or IP in IP."""
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
-MAX_SAMPLED_K = 8
+MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -142,7 +142,7 @@ def _segment(scheme: Scheme, packet: int) -> int:
 
 def _sample(run: Run) -> int:
     """Return the sampling interval in nanoseconds; 0 to disable sampling in fabrics with too many queues."""
-    return max(1, round(run.plan.seconds * _NS / SAMPLES)) if run.tree.k <= MAX_SAMPLED_K else 0
+    return max(1, round(run.plan.seconds * _NS / SAMPLES)) if run.tree.host_count <= MAX_SAMPLED_HOSTS else 0
 
 
 def lines(run: Run) -> Iterator[str]:

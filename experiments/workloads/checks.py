@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from experiments.workloads.plan import Scale, Transfer, WorkloadError
-from topologies import FatTree
+from topologies import Clos
 
 MAX_TRANSFERS = 500_000
 """Limit for one plan: each transfer becomes a record."""
@@ -20,11 +20,11 @@ def need_scale(scale: Scale) -> None:
         raise WorkloadError(f"links of {scale.rate_mbit:g} Mbit/s are impossible: give --rate above 0")
 
 
-def need_figure(tree: FatTree, workload: str) -> None:
+def need_figure(tree: Clos, workload: str) -> None:
     """Raise `WorkloadError` unless the fabric contains figure 1 of the SOPA paper: four pods of two racks of two hosts."""
-    if tree.k < 4:
+    if tree.k is None or tree.k < 4:
         raise WorkloadError(
-            f"{workload} needs several paths between hosts, and k={tree.k} has only one: give --k 4 or more"
+            f"{workload} needs the fat-tree of figure 1, and this is a {tree.title}: give --k 4 or more"
         )
 
 

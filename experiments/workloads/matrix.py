@@ -14,7 +14,7 @@ from pathlib import Path
 from experiments.suggestions import unknown
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
-from topologies import FatTree, Host
+from topologies import Clos, Host
 
 NEEDED = ("src", "dst", "bytes")
 COLUMNS = (*NEEDED, "start")
@@ -75,7 +75,7 @@ def from_csv(path: Path) -> Workload:
     )
 
 
-def _plan(path: Path, rows: Sequence[Row], tree: FatTree, seed: int, scale: Scale) -> Plan:
+def _plan(path: Path, rows: Sequence[Row], tree: Clos, seed: int, scale: Scale) -> Plan:
     need_scale(scale)
     transfers = []
     for row in rows:
@@ -92,14 +92,14 @@ def _plan(path: Path, rows: Sequence[Row], tree: FatTree, seed: int, scale: Scal
     return Plan(tuple(transfers), scale.seconds, traced=first_between_pods(transfers))
 
 
-def _host(tree: FatTree, text: str, where: str) -> Host:
+def _host(tree: Clos, text: str, where: str) -> Host:
     try:
         return tree.host_by_ip(text) if text[:1].isdigit() else tree.host(text)
     except ValueError as error:  # a TopologyError or AddressValueError
         *_, last = tree.hosts()
         first = next(tree.hosts())
         raise WorkloadError(
-            f"{where}: {text!r} is not a host of a k={tree.k} fat-tree: write a name from {tree.name(first)} to "
+            f"{where}: {text!r} is not a host of a {tree.title}: write a name from {tree.name(first)} to "
             f"{tree.name(last)}, or an address from {tree.ip(first)} to {tree.ip(last)}"
         ) from error
 

@@ -7,19 +7,19 @@ from dataclasses import replace
 
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload
-from topologies import FatTree, Host
+from topologies import Clos, Host
 
 FILE_SHARE = 0.8
 
 
-def inter_pod_permutation(tree: FatTree, seed: int) -> list[tuple[Host, Host]]:
+def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     """Return a random permutation in which every host sends to one host of another pod and receives from one.
 
     It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     seed : int
         The same seed gives the same pairs.
 
@@ -30,7 +30,7 @@ def inter_pod_permutation(tree: FatTree, seed: int) -> list[tuple[Host, Host]]:
     """
     choose = random.Random(seed)
     senders = list(tree.hosts())
-    pod = len(senders) // tree.k
+    pod = len(senders) // tree.pods
     receivers = senders[pod:] + senders[:pod]
     # Swaps that keep every pair inter-pod reach any such permutation; a few dozen rounds randomize the initial one.
     for _ in range(40 * len(senders)):
@@ -40,7 +40,7 @@ def inter_pod_permutation(tree: FatTree, seed: int) -> list[tuple[Host, Host]]:
     return list(zip(senders, receivers, strict=True))
 
 
-def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def permutation(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which every host sends to one host of another pod and receives from one (SOPA paper, section 4.3).
 
     The flows of the paper have 10 MB each. Here all flows last for the whole run instead: none uses capacity that
@@ -52,7 +52,7 @@ def permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
     return Plan(transfers, scale.seconds, traced=(0,))
 
 
-def permutation_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def permutation_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with the pairs of `permutation`; each transfers what a link carries in 80% of the run.
 
     At 1 Gbit/s and 0.1 s these are the 10 MB of the paper (section 4.3, figure 11).
@@ -60,7 +60,7 @@ def permutation_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
     return _with_files(permutation(tree, seed, scale), scale)
 
 
-def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which hosts are paired at random and one of each pair sends to the other (Dixit et al., SIGCOMM
     2011, section 3).
 
@@ -76,7 +76,7 @@ def ftp(tree: FatTree, seed: int, scale: Scale) -> Plan:
     return Plan(transfers, scale.seconds, traced=first_between_pods(transfers))
 
 
-def ftp_transfers(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def ftp_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with the pairs of `ftp`; each transfers what a link carries in 80% of the run.
 
     "Each server is a sender or receiver for just one flow": example 1 of the SOPA paper (section 3.2.2), and so its

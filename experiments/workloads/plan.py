@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from topologies import FatTree, Host
+from topologies import Clos, Host
 
 
 class WorkloadError(ValueError):
@@ -85,7 +85,7 @@ class Scale:
         return max(1, round(share * self.seconds * self.rate_mbit * 1e6 / 8))
 
 
-Build = Callable[[FatTree, int, Scale], Plan]
+Build = Callable[[Clos, int, Scale], Plan]
 """Builds a plan from a fabric, a seed and a scale. The same arguments always give the same plan."""
 
 

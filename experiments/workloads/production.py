@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from experiments.workloads.checks import need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload
-from topologies import FatTree, Host
+from topologies import Clos, FatTree, Host
 
 MEGABYTE = 1_000_000
 PAPERS_RATE_MBIT = 1000.0
@@ -60,7 +60,7 @@ def size_factor(scale: Scale) -> float:
     return min(1.0, max(MIN_FACTOR, scale.rate_mbit / PAPERS_RATE_MBIT))
 
 
-def production(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def production(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which every host sends flow after flow to random hosts, starting simultaneously (SOPA paper, section
     4.4).
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from experiments.workloads.checks import need_figure, need_scale
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
-from topologies import FatTree, Host, Level, Link, Switch
+from topologies import Clos, Host, Level, Link, Switch
 from topologies.identity import FIRST_HOST
 
 SHORT_BYTES = 64_000
@@ -27,7 +27,7 @@ def server(number: int) -> Host:
     return Host(number // 4, number % 4 // 2, FIRST_HOST + number % 2)
 
 
-def four_flows(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def four_flows(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with flows 0→4, 0→5, 1→4 and 1→5 of one size: two share the link of each sender, two that of each
     receiver (section 4.2).
 
@@ -41,7 +41,7 @@ def four_flows(tree: FatTree, seed: int, scale: Scale) -> Plan:
     return Plan(transfers, scale.seconds, traced=(0, 1, 2, 3))
 
 
-def single_flow(core_rate: float, tree: FatTree, seed: int, scale: Scale) -> Plan:
+def single_flow(core_rate: float, tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with flow 0→5 alone, with aggregation-core links as fast as the others or slower (section 3.1).
 
     At best it takes half of the run for every ratio, because its paths together have the rate of a link. In the paper,
@@ -53,7 +53,7 @@ def single_flow(core_rate: float, tree: FatTree, seed: int, scale: Scale) -> Pla
     return Plan((transfer,), scale.seconds, core_rate=core_rate, traced=(0,))
 
 
-def asymmetric(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def asymmetric(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with flows 0→4 and 8→5 of one size, without the link from the first rack to the first switch of its pod.
 
     The packets of the first flow share some paths of the second flow and not the others (section 3.4, figures 7 and 8).
@@ -67,7 +67,7 @@ def asymmetric(tree: FatTree, seed: int, scale: Scale) -> Plan:
     return Plan(transfers, scale.seconds, failed=(out,), traced=(0, 1))
 
 
-def short_flow_beside_incast(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def short_flow_beside_incast(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan in which a client fetches from three servers while another server sends it a short flow (section 3.2.2,
     example 2).
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from experiments.workloads.pairs import permutation
 from experiments.workloads.plan import Plan, Scale, Workload, WorkloadError
 from experiments.workloads.production import PARAMETERS, production
-from topologies import FatTree, Level, Switch
+from topologies import Clos, Level, Switch
 
 FAIL_AT = 1 / 3
 """Share of the run after which the switch fails; twice as much time remains."""
 
 
-def failing(plan: Plan, tree: FatTree) -> Plan:
+def failing(plan: Plan, tree: Clos) -> Plan:
     """Return the plan with "the leftmost aggregation switch in the first pod" failing after a third of the run.
 
     Raises
@@ -22,17 +22,17 @@ def failing(plan: Plan, tree: FatTree) -> Plan:
         If the pod has no other aggregation switch.
     """
     leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
-    if tree.half < 2:
-        raise WorkloadError(f"without {leftmost}, no host of k={tree.k} reaches another pod: give --k 4 or more")
+    if tree.aggregations < 2:
+        raise WorkloadError(f"without {leftmost}, no host of a {tree.title} reaches another pod: give --k 4 or more")
     return replace(plan, failed=(leftmost,), fail_after=FAIL_AT * plan.seconds)
 
 
-def failure(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def failure(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build the plan of `production` for the same seed, with a failing switch."""
     return failing(production(tree, seed, scale), tree)
 
 
-def failure_permutation(tree: FatTree, seed: int, scale: Scale) -> Plan:
+def failure_permutation(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build the plan of `permutation`, with a failing switch. The rate of each flow shows the failure and the recovery."""
     return failing(permutation(tree, seed, scale), tree)
 

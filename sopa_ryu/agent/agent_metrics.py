@@ -109,7 +109,7 @@ class AgentMetrics:
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:
-                    for label, count in counted.by_path(its.view.failures.tree.half).items():
+                    for label, count in counted.by_path(its.view.failures.tree).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
         return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
                 in_force, mended, wrong]  # fmt: skip

@@ -18,7 +18,7 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.protocol import Ack, ProtocolError
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
-from topologies import FatTree, Host, TopologyError
+from topologies import Clos, Host, TopologyError
 
 LOG = logging.getLogger("sopa.notify")
 
@@ -100,7 +100,7 @@ class Notifier:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     view : callable
         Return what agents have to know now; None while it is not known what has failed.
     carrier : str
@@ -118,7 +118,7 @@ class Notifier:
         Whether another controller is the switches' master: agents are sent away to find it.
     """
 
-    def __init__(self, tree: FatTree, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
+    def __init__(self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
         self.tree = tree
         self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}

@@ -13,7 +13,7 @@ from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
 from sopa_ryu.fabric.view import View, changes
-from topologies import Failures, FatTree, TopologyError
+from topologies import Clos, Failures, FatTree, TopologyError
 
 # A snapshot of a k=48 fabric of which every link has failed has some 3 MB.
 MAX_MESSAGE_BYTES = 32 << 20
@@ -50,10 +50,16 @@ def snapshot(view: View, address: IPv4Address) -> str:
             "epoch": view.epoch,
             "version": view.version,
             "host": str(address),
-            "k": view.failures.tree.k,
+            **_described(view.failures.tree),
             "failures": dict(view.failures),
         }
     )
+
+
+def _described(tree: Clos) -> dict[str, Any]:
+    """Return what tells an agent the fabric: of a fat-tree with equal links ``k`` alone, which older agents read, too."""
+    plain = tree.k is not None and tree == FatTree(tree.k)
+    return {"k": tree.k} if plain else {"k": None, "fabric": tree.document()}
 
 
 def delta(before: View, after: View) -> str:
@@ -168,7 +174,7 @@ def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Addr
     if view is not None and epoch == view.epoch and version < view.version:
         raise ProtocolError(f"it is of version {version}, older than {view.version}, which is in force")
     try:
-        tree = FatTree(_number(message, "k"))
+        tree = Clos.from_document(message["fabric"]) if "fabric" in message else FatTree(_number(message, "k"))
         tree.host_by_ip(address)
         failures = Failures(tree, _reasons(message, "failures"))
     except TopologyError as error:

@@ -12,7 +12,8 @@ import click
 from flowrules.label import Carrier
 from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.paths.path_table import Policy
-from topologies import FatTree, TopologyError
+from topologies import Clos, FatTree, TopologyError
+from topologies.structure import Shape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -94,6 +95,20 @@ def fabric_options(command: Command) -> Command:
 def labelling_options(command: Command) -> Command:
     """Add the options that decide the labels of packets, and how TCP bears reordering."""
     return policy_option(threshold_option(command))
+
+
+def fabric_of(body: dict[str, Any]) -> Clos:
+    """Return the fabric of ``GET /sopa/v1/fabric``, without rates, gateways and absent links.
+
+    Raises
+    ------
+    TopologyError
+        If the answer is that of no fabric.
+    """
+    if body.get("k") is not None:
+        return FatTree(body["k"])
+    numbers = {name: body.get("hosts_per_edge" if name == "hosts" else name) for name in Shape._fields}
+    return Clos.from_document(numbers)
 
 
 def need_root(command: str) -> None:

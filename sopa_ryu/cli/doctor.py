@@ -17,7 +17,7 @@ from sopa_ryu.cli.doctor_host import check_host
 from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.southbound import switch_database
-from topologies import FatTree, Host
+from topologies import Clos, FatTree, Host
 from topologies.ovsdb import OvsdbError, elements, transact
 
 DATABASE = "unix:/var/run/openvswitch/db.sock"
@@ -77,7 +77,7 @@ def switch_command(k: int, address: str, bridge: tuple[str, ...], carrier: str) 
     tell([*findings, *_check_database(database, targets)])
 
 
-def check_switch(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
+def check_switch(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
     """Yield a finding for each check of a bridge, and whether it is connected."""
     switch = switch_of(tree, setup)
     name = setup.bridge if switch is None else f"{setup.bridge} ({tree.name(switch)})"
@@ -144,7 +144,7 @@ def _check_database(database: Database, controllers: list[str]) -> Iterator[Find
             yield from check_readable(Path(name), 0, is_key=name == database.key)
 
 
-def _check_parsers(tree: FatTree, setup: SwitchSetup) -> Iterator[Finding]:
+def _check_parsers(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
     """Yield whether the parser of carrier `option` is attached to each port towards a host."""
     # only here: it loads the library for BPF
     from sopa_ryu.agent import edge_parser

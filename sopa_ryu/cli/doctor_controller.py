@@ -48,12 +48,11 @@ def _check_options(file: Path, running: bool) -> Iterator[Finding]:
     except (cfg.Error, options.OptionError) as error:
         yield Finding(False, f"{file}: {error}", f"edit {file}")
         return
-    directory = settings.state_dir
+    directory, tree = settings.state_dir, settings.tree
+    what = tree.title if tree.k is None else f"k={tree.k}"
     # the state directory belongs to the user as whom the controller runs
     user = directory.stat().st_uid if directory.is_dir() else os.geteuid()
-    yield Finding(
-        is_readable_by(file, user), f"{file}: k={settings.k}, carrier {settings.carrier}", f"chmod 644 {file}"
-    )
+    yield Finding(is_readable_by(file, user), f"{file}: {what}, carrier {settings.carrier}", f"chmod 644 {file}")
     yield _check_address(conf.wsapi_host, file)
     databases = ", ".join(settings.ovsdb) or "no database"
     mend = f"ovsdb = tcp:*:6640 in {file}, set-manager on the switches"

@@ -13,8 +13,9 @@ from typing import Any
 from sopa_ryu.agent.bursts import MAX_SEGMENTS
 from sopa_ryu.channel.host_tokens import token_of
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
+from sopa_ryu.cli.common import fabric_of
 from sopa_ryu.cli.findings import DEPLOYED, Finding, check_readable, check_secret, unit
-from topologies import FatTree, TopologyError
+from topologies import TopologyError
 from topologies.structure import FABRIC_NETWORK
 
 UNIT = unit("sopa-agent@.service")
@@ -84,11 +85,13 @@ def _check_agent(controller: Controller, interface: str, address: str | None) ->
     except (NoAnswer, Refused) as error:
         yield Finding(False, f"no controller: {error}", "its address, the network, the certificate")
         return
-    yield Finding(True, f"controller at {controller.url}: k={fabric['k']}, version {fabric['version']}")
+    tree = fabric_of(fabric)
+    what = tree.title if fabric["k"] is None else f"k={fabric['k']}"
+    yield Finding(True, f"controller at {controller.url}: {what}, version {fabric['version']}")
     if address is None:
         return
     try:
-        FatTree(fabric["k"]).host_by_ip(address)
+        tree.host_by_ip(address)
     except TopologyError as error:
         mend = f"ip address add 10.POD.EDGE.HOST/8 dev {interface}, and delete {address}"
         yield Finding(False, f"{address} is no host's: {error}", mend)

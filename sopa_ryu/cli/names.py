@@ -11,7 +11,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
-from topologies import FatTree, Level, TopologyError
+from sopa_ryu.cli.common import fabric_of
+from topologies import Clos, FatTree, TopologyError
 
 ANSWER_SECONDS = 0.5  # the Tab key must not block if the controller does not answer
 MAX_NAMES = 2000
@@ -43,14 +44,13 @@ def hosts(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[
     return _items((str(tree.ip(host)) if by_address else tree.name(host) for host in tree.hosts()), incomplete)
 
 
-def _elements(tree: FatTree, incomplete: str) -> Iterator[str]:
+def _elements(tree: Clos, incomplete: str) -> Iterator[str]:
     yield from (tree.name(switch) for switch in tree.switches())
     try:
         lower = tree.switch(incomplete.partition("-")[0])
     except TopologyError:
         return
-    if lower.level is not Level.CORE:
-        yield from (tree.name(tree.link(lower, tree.uplink(lower, index))) for index in range(tree.half))
+    yield from (tree.name(link) for link in tree.links_above(lower))
 
 
 def _items(names: Iterable[str], incomplete: str, without: Iterable[str] = ()) -> list[CompletionItem]:
@@ -63,10 +63,10 @@ def _given(ctx: click.Context) -> tuple[str, ...]:
     return tuple(ctx.params.get("names") or ())
 
 
-def _tree(ctx: click.Context) -> FatTree:
+def _tree(ctx: click.Context) -> Clos:
     body = _ask(ctx, "/fabric")
     try:
-        return FatTree(body["k"] if body else int(os.environ.get(K_VARIABLE, "4")))
+        return fabric_of(body) if body else FatTree(int(os.environ.get(K_VARIABLE, "4")))
     except (KeyError, TypeError, ValueError, TopologyError):
         return FatTree(4)
 

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 import click
 
 from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
+from sopa_ryu.cli.common import fabric_of
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
 
@@ -42,7 +43,8 @@ def status(controller: Controller, as_json: bool) -> None:
 
 def _fabric(body: Body) -> None:
     total, missing = sum(body["switches"].values()), body["missing"]
-    click.echo(f"fat-tree      k={body['k']}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
+    what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
+    click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
     click.echo(f"connected     {body['connected']} of {total} switches")
     waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
     click.echo(f"version       {body['version']}{waits}")

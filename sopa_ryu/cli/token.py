@@ -8,8 +8,8 @@ import click
 
 from sopa_ryu.channel.host_tokens import token_line
 from sopa_ryu.cli.common import fail
-from topologies import FatTree, TopologyError
-from topologies.structure import MAX_K
+from topologies import Clos, TopologyError
+from topologies.identity import LARGEST
 
 SECRET_FILE = Path("/var/lib/sopa/agent-secret")
 
@@ -35,7 +35,7 @@ def token(hosts: tuple[str, ...], secret_file: Path) -> None:
       sopa token h0_0_2 > agent-token
       sopa token 10.0.0.2 10.0.0.3
     """
-    tree = FatTree(MAX_K)  # names and addresses are the same in every smaller one
+    tree = Clos(**LARGEST._asdict())  # names and addresses are the same in every smaller one
     try:
         addresses = [tree.ip(tree.host_by_ip(host) if "." in host else tree.host(host)) for host in hosts]
     except (TopologyError, ValueError) as error:

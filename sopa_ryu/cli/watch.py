@@ -10,6 +10,7 @@ from datetime import datetime
 import click
 
 from sopa_ryu.cli.client import Body, Controller, NoAnswer, Refused, with_controller
+from sopa_ryu.cli.common import fabric_of
 from sopa_ryu.cli.output import BAD, GOOD, PENDING
 
 EVERY_SECONDS = 1.0
@@ -161,7 +162,8 @@ def fabric_text(body: Body) -> str:
     """Return one line about the whole fabric."""
     total = sum(body["switches"].values())
     failed = body["failures_total"]
-    text = f"k={body['k']}, version {body['version']}: {body['connected']} of {total} switches connected, "
+    what = fabric_of(body).title if body["k"] is None else f"k={body['k']}"
+    text = f"{what}, version {body['version']}: {body['connected']} of {total} switches connected, "
     text += f"{failed} failed or drained" if failed else "nothing has failed"
     return text if body["settled"] else f"{text}; the controller waits for switches before it reports failures"
 

@@ -9,8 +9,9 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from topologies import FatTree
+from topologies import Clos
 
 LOG = logging.getLogger("sopa")
 
@@ -28,7 +29,7 @@ class Drains:
     ----------
     directory : Path
         Where they are stored; created if missing, and locked while the controller runs.
-    tree : FatTree
+    tree : Clos
     drainable : callable
         Returns a name that may be drained, or raises `ValueError`.
 
@@ -39,7 +40,7 @@ class Drains:
         drain: a controller has to start on a full disk, too.
     """
 
-    def __init__(self, directory: Path, tree: FatTree, drainable: Callable[[str], str]) -> None:
+    def __init__(self, directory: Path, tree: Clos, drainable: Callable[[str], str]) -> None:
         self.names: frozenset[str] = frozenset()
         self._file = directory / FILE
         self._tree = tree
@@ -86,7 +87,7 @@ class Drains:
 
     def _keep(self, names: frozenset[str]) -> frozenset[str]:
         if names != self.names:
-            text = json.dumps({"k": self._tree.k, "drained": sorted(names)})
+            text = json.dumps({**_of(self._tree), "drained": sorted(names)})
             beside = self._file.with_suffix(".new")
             try:
                 with beside.open("w") as file:
@@ -106,9 +107,11 @@ class Drains:
     def _load(self) -> frozenset[str]:
         try:
             kept = json.loads(self._file.read_text())
-            if kept["k"] != self._tree.k:
-                raise ValueError(f"they are those of a k={kept['k']} fat-tree")
-            names = frozenset(self._drainable(name) for name in kept["drained"])
+            drained = kept.pop("drained")
+            if kept != _of(self._tree):
+                whose = f"a k={kept['k']} fat-tree" if "k" in kept else f"a fabric with {kept['shape']}"
+                raise ValueError(f"they are those of {whose}")
+            names = frozenset(self._drainable(name) for name in drained)
         except FileNotFoundError:
             return frozenset()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -125,3 +128,8 @@ class Drains:
         if names:
             LOG.info("still drained from before the start: %s", ", ".join(sorted(names)))
         return names
+
+
+def _of(tree: Clos) -> dict[str, Any]:
+    """Return what tells the elements of one fabric from those of another."""
+    return {"shape": tree.shape._asdict()} if tree.k is None else {"k": tree.k}

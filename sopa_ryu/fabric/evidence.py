@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sopa_ryu.fabric.management import Management
-from topologies import FatTree, Host, Level, Link, Switch
+from topologies import Clos, Host, Level, Link, Switch
 from topologies.failures import Reason
 
 RECENT_SECONDS = 15.0
@@ -33,7 +33,7 @@ class Evidence:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     management : Management
 
     Attributes
@@ -46,7 +46,7 @@ class Evidence:
         Switches that are excluded until they have confirmed their rules.
     """
 
-    def __init__(self, tree: FatTree, management: Management) -> None:
+    def __init__(self, tree: Clos, management: Management) -> None:
         self.heard: set[Switch] = set()
         self.operating = False
         self.out: dict[Switch, Reason] = {}

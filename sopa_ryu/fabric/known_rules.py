@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from flowrules.steering import allowed_uplinks
-from topologies import Failures, FatTree, Level, Link, Switch
+from topologies import Clos, Failures, Level, Link, Switch
 
 
 class KnownRules:
@@ -19,10 +19,10 @@ class KnownRules:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     """
 
-    def __init__(self, tree: FatTree) -> None:
+    def __init__(self, tree: Clos) -> None:
         self._tree = tree
         self._healthy = Failures(tree)
         self._made_for: dict[Switch, tuple[Failures, ...]] = {}

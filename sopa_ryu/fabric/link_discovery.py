@@ -10,7 +10,7 @@ from sopa_ryu.fabric.messages import Heard
 from sopa_ryu.fabric.pacer import Pacer
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.wiring import Wiring
-from topologies import FatTree, Host, Switch
+from topologies import Clos, Host, Switch
 
 LOG = logging.getLogger("sopa.wiring")
 
@@ -25,17 +25,16 @@ class LinkDiscovery:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     sessions : mapping from Switch to SwitchSession
         The connected switches.
     interval : float
         Seconds from a port's probe to its next; 0 for none at all.
     """
 
-    def __init__(self, tree: FatTree, sessions: Mapping[Switch, SwitchSession], interval: float) -> None:
+    def __init__(self, tree: Clos, sessions: Mapping[Switch, SwitchSession], interval: float) -> None:
         self.tree = tree
-        ports = tree.k * tree.switch_count - tree.host_count
-        self.interval = interval and max(interval, ports / PROBES_PER_SECOND)
+        self.interval = interval and max(interval, 2 * tree.switch_link_count / PROBES_PER_SECOND)
         self.wiring = Wiring(tree, PATIENCE_ROUNDS * self.interval or math.inf)
         self._sessions = sessions
         self._pacer = Pacer[Switch](self.interval)

@@ -12,7 +12,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Collection, Set
 
-from topologies import FatTree, Switch
+from topologies import Clos, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -27,7 +27,7 @@ class Management:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
 
     Attributes
     ----------
@@ -37,7 +37,7 @@ class Management:
         Switches that have not answered since the fault began.
     """
 
-    def __init__(self, tree: FatTree) -> None:
+    def __init__(self, tree: Clos) -> None:
         self.faults: Counter[str] = Counter(channels=0, pauses=0)
         self.unheard: set[Switch] = set()
         self._tree = tree
@@ -65,7 +65,7 @@ class Management:
         together = {lost for _, lost in self._lost}
         if self._detail.startswith("many") and self.in_grace:
             self._awaited.add(switch)
-        elif len(together) > self._tree.k:  # a pod has k switches
+        elif len(together) > self._tree.edges + self._tree.aggregations:  # more than a pod
             self._awaited |= together
             self.faults["channels"] += 1
             self._begin(f"many OpenFlow channels lost together, the last from {self._tree.name(switch)}", now)

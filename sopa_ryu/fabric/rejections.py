@@ -50,11 +50,12 @@ class Rejections:
             self.misnamed += 1
             self.reject(connection, mismatch)
             return None
-        if ports.keys() != self.tree.ports(switch).keys():
+        planned = self.tree.ports(switch).keys()
+        if not planned <= ports.keys() <= set(range(1, self.tree.port_count(switch.level) + 1)):
             self.reject(
                 connection,
                 f"{self.tree.name(switch)} has ports {_ranges(set(ports))}, "
-                f"but a k={self.tree.k} fat-tree's switch has 1-{self.tree.k}",
+                f"but a {self.tree.title}'s switch has {_ranges(set(planned))}",
             )
             return None
         return switch

@@ -18,7 +18,7 @@ from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.known_rules import KnownRules
 from sopa_ryu.fabric.management import Management
 from sopa_ryu.fabric.view import View, changes
-from topologies import Failures, FatTree, Host, Level, Link, Switch
+from topologies import Clos, Failures, Host, Level, Link, Switch
 from topologies.failures import Reason
 
 KEPT_CHANGES = 256
@@ -66,7 +66,7 @@ class FabricState:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     epoch : int
         Tells this controller's versions from those of one that ran before it: milliseconds since 1970 at its start.
     damping : HoldDown
@@ -87,7 +87,7 @@ class FabricState:
         Datapath ids that are not used, each with the reason in words.
     """
 
-    tree: FatTree
+    tree: Clos
     epoch: int
     damping: HoldDown[Element] = field(default_factory=lambda: HoldDown(0.0, 0.0))
     version: int = 1
@@ -275,6 +275,11 @@ class FabricState:
         missing = (switch for switch in self.tree.switches() if switch not in self.connected)
         return {
             "k": self.tree.k,
+            "pods": self.tree.pods,
+            "edges": self.tree.edges,
+            "aggregations": self.tree.aggregations,
+            "cores": self.tree.cores,
+            "hosts_per_edge": self.tree.hosts_per_edge,
             "hosts": self.tree.host_count,
             "switches": {level.name.lower(): sum(1 for _ in self.tree.switches(level)) for level in Level},
             "connected": len(self.connected),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from topologies import FatTree, Host, Switch, TopologyError
+from topologies import Clos, Host, Switch, TopologyError
 from topologies.structure import BFD_MAC
 
 OPENFLOW = "OpenFlow13"
@@ -91,7 +91,7 @@ class Problem(NamedTuple):
     mend: str
 
 
-def switch_of(tree: FatTree, setup: SwitchSetup) -> Switch | None:
+def switch_of(tree: Clos, setup: SwitchSetup) -> Switch | None:
     """Return the switch of the plan that a bridge is by its datapath id, or None."""
     try:
         return None if setup.dpid is None else tree.switch_by_dpid(setup.dpid)
@@ -104,12 +104,12 @@ def in_band_is_on(setup: SwitchSetup) -> bool:
     return setup.other_config.get("disable-in-band", "").lower() != "true"
 
 
-def problems(tree: FatTree, setup: SwitchSetup) -> Iterator[Problem]:
+def problems(tree: Clos, setup: SwitchSetup) -> Iterator[Problem]:
     """Yield what is wrong with a bridge.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
         The plan.
     setup : SwitchSetup
     """
@@ -121,7 +121,7 @@ def problems(tree: FatTree, setup: SwitchSetup) -> Iterator[Problem]:
         yield Problem(
             name,
             "datapath-id",
-            f"its datapath id is {shown}, no switch of a k={tree.k} fat-tree: the controller ignores it",
+            f"its datapath id is {shown}, no switch of a {tree.title}: the controller ignores it",
             f"{set_bridge} other-config:datapath-id=ID, with the plan's id in 16 hexadecimal digits",
         )
     if in_band_is_on(setup):
@@ -177,7 +177,7 @@ def _controllers(name: str, bridge: str, setup: SwitchSetup) -> Iterator[Problem
         )
 
 
-def _ports(tree: FatTree, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
+def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
     name, planned = tree.name(switch), tree.ports(switch)
     missing = sorted(planned.keys() - setup.interfaces.keys())
     more = sorted(setup.interfaces.keys() - planned.keys())

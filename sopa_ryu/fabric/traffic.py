@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from topologies import Failures, FatTree, Level, Link, Switch
+from topologies import Clos, Failures, Level, Link, Switch
 
 BITS = 8
 MIN_BITS_PER_SECOND = 100_000.0
@@ -54,14 +54,14 @@ class Traffic:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     fresh_seconds : float
         How long a sample is valid.
     clock : callable
         Returns the time in seconds.
     """
 
-    def __init__(self, tree: FatTree, fresh_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tree: Clos, fresh_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.tree = tree
         self._fresh_seconds = fresh_seconds
         self._clock = clock
@@ -128,11 +128,10 @@ class Traffic:
             return None
         known = self.port_rates(switch)
         sent: list[float] = []
-        for index in range(self.tree.half):
-            above = self.tree.uplink(switch, index)
-            if failures and failures.hit((Link(switch, above), above)):
+        for link in self.tree.links_above(switch):
+            if failures and failures.hit((link, link.upper)):
                 continue
-            rate = known.get(self.tree.uplink_port(index))
+            rate = known.get(self.tree.port(switch, link.upper))
             if rate is None:
                 return None
             sent.append(rate.transmit)
@@ -144,7 +143,7 @@ class Traffic:
         return sample if sample is not None and now - sample.at <= self._fresh_seconds else None
 
 
-def ends(tree: FatTree, link: Link) -> Iterator[tuple[Switch, int]]:
+def ends(tree: Clos, link: Link) -> Iterator[tuple[Switch, int]]:
     """Yield the ends of a link that are switches with their port numbers, first the one where it is measured."""
     if isinstance(link.lower, Switch):
         yield link.lower, tree.port(link.lower, link.upper)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
 
-from topologies import FatTree, Level, Link, Switch, TopologyError
+from topologies import Clos, Link, Switch, TopologyError
 
 SWAPPED = "swapped"
 FOREIGN = "foreign"
@@ -63,7 +63,7 @@ class Wiring:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
         The plan.
     patience : float
         Seconds without a probe after which a link that is up counts as missing.
@@ -75,17 +75,18 @@ class Wiring:
         neighbour to another.
     """
 
-    def __init__(self, tree: FatTree, patience: float) -> None:
+    def __init__(self, tree: Clos, patience: float) -> None:
         self.tree = tree
         self.patience = patience
         self.refused = 0
         self._links: list[_Cable] = []
-        self._ends: dict[Switch, list[_End | None]] = {switch: [None] * (tree.k + 1) for switch in tree.switches()}
+        self._ends: dict[Switch, list[_End | None]] = {
+            switch: [None] * (tree.port_count(switch.level) + 1) for switch in tree.switches()
+        }
         self._miswired: dict[int, str] = {}
-        for level in (Level.EDGE, Level.AGGREGATION):
-            for switch in tree.switches(level):
-                for index in range(tree.half):
-                    self._plan(switch, tree.uplink(switch, index))
+        for link in tree.switch_links():
+            assert isinstance(link.lower, Switch)
+            self._plan(link.lower, link.upper)
 
     def _plan(self, lower: Switch, upper: Switch) -> None:
         tree, number = self.tree, len(self._links)
@@ -159,7 +160,7 @@ class Wiring:
         bool
             Whether that changes `miswired`.
         """
-        ports = range(1, self.tree.k + 1) if port is None else (port,)
+        ports = range(1, self.tree.port_count(switch.level) + 1) if port is None else (port,)
         changed = False
         for end in filter(None, (self._end(switch, each) for each in ports)):
             end.right_at, end.wrong = -inf, None
@@ -177,10 +178,11 @@ class Wiring:
             return text or "a device without a name", FOREIGN
         at = f"port {'unknown' if port is None else port}"
         try:
-            name = self.tree.name(self.tree.switch_by_dpid(dpid))
+            switch = self.tree.switch_by_dpid(dpid)
         except TopologyError:
             return f"datapath {dpid:#018x} {at}", FOREIGN
-        return f"{name} {at}", SWAPPED if port is not None and 1 <= port <= self.tree.k else FOREIGN
+        planned = port is not None and 1 <= port <= self.tree.port_count(switch.level)
+        return f"{self.tree.name(switch)} {at}", SWAPPED if planned else FOREIGN
 
     def _settle(self, number: int) -> bool:
         cable = self._links[number]

@@ -129,7 +129,7 @@ class ControllerMetrics:
         """Yield every metric family except the ports'."""
         pause = _pauses()
         state = self._state
-        info = {"k": str(self._tree.k), "carrier": self._carrier}
+        info = {"k": str(self._tree.k or ""), "carrier": self._carrier}
         yield InfoMetricFamily("sopa_fabric", "The fabric's size and carrier.", value=info)
         yield _gauge("fabric_version", "Version of the fabric: each change of the failures makes one.", state.version)
         yield _gauge("fabric_settled", "Whether the controller reports failures yet (0 or 1).", state.settled)

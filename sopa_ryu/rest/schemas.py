@@ -55,7 +55,8 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "Fabric": _object(
         {
-            "k": {"type": "integer", "minimum": 2},
+            "k": _maybe({"type": "integer", "minimum": 2}),
+            **dict.fromkeys(("pods", "edges", "aggregations", "cores", "hosts_per_edge"), _INTEGER),
             "hosts": _INTEGER,
             "switches": _object({"edge": _INTEGER, "aggregation": _INTEGER, "core": _INTEGER}),
             "connected": _INTEGER,

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from topologies.ovsdb import OvsdbError, elements, entries, mapping, transact
-from topologies.structure import BFD_MAC, FatTree, Host, Switch, TopologyError
+from topologies.structure import BFD_MAC, Clos, Host, Level, Switch, TopologyError
 
 SENDS_TO, REQUIRES = "bfd_local_dst_mac", "bfd_remote_dst_mac"
 
@@ -77,7 +77,7 @@ class Report:
 
 def enable(
     addresses: Iterable[str],
-    tree: FatTree,
+    tree: Clos,
     interval_ms: int,
     dpids: Collection[int] | None = None,
     uplink: int | None = None,
@@ -92,7 +92,7 @@ def enable(
     ----------
     addresses : iterable of str
         The switches' databases, such as ``tcp:192.0.2.1:6640``; one may contain several switches.
-    tree : FatTree
+    tree : Clos
     interval_ms : int
         The transmit interval in ms; three missing packets take the link down.
     dpids : collection of int, optional
@@ -157,7 +157,7 @@ def enable(
 
 def rollout(
     addresses: Collection[str],
-    tree: FatTree,
+    tree: Clos,
     interval_ms: int,
     dpids: Collection[int] | None = None,
     timeout: float = 5.0,
@@ -168,7 +168,7 @@ def rollout(
     Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE
     is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too.
     """
-    for uplink in range(tree.half):
+    for uplink in range(max(tree.uplink_count(level) for level in Level)):
         yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls)
 
 
@@ -183,8 +183,8 @@ def _rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list
     return [result["rows"] for result in transact(address, operations, timeout, tls)]
 
 
-def _bridges(rows: list[list[dict[str, Any]]], tree: FatTree) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
-    """Yield the bridges that are switches of the fat-tree, with their interfaces by OpenFlow port."""
+def _bridges(rows: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
+    """Yield the bridges that are switches of the fabric, with their interfaces by OpenFlow port."""
     bridges, ports, interfaces = rows
     of_port = {port["_uuid"][1]: elements(port["interfaces"]) for port in ports}
     by_uuid = {interface["_uuid"][1]: interface for interface in interfaces}
@@ -197,7 +197,7 @@ def _bridges(rows: list[list[dict[str, Any]]], tree: FatTree) -> Iterator[tuple[
         yield switch, {number: interface for interface in found for number in elements(interface["ofport"])}
 
 
-def _ends(address: str, tree: FatTree, switch: Switch, ports: dict[int, dict[str, Any]]) -> Iterator[End]:
+def _ends(address: str, tree: Clos, switch: Switch, ports: dict[int, dict[str, Any]]) -> Iterator[End]:
     for number, neighbour in tree.ports(switch).items():
         if number in ports and not isinstance(neighbour, Host):
             interface = ports[number]

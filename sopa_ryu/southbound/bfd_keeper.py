@@ -86,7 +86,7 @@ class BfdKeeper:
                 )
                 break
         tree = self._state.tree
-        total = tree.k * tree.switch_count - tree.host_count
+        total = 2 * tree.switch_link_count
         if enabled:
             LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, self._interval_ms)
         if addressed:

@@ -11,9 +11,9 @@ from ryu.lib import hub
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader
 from sopa_ryu.runtime import clock
-from topologies import Host, Level, Link, Reason, Switch
+from topologies import Host, Level, Link, Reason
 
-MAX_DRAWN_K = 16
+MAX_DRAWN_LINKS = 3072  # of a fat-tree with k=16
 """A larger fabric is summarized and drawn by pods."""
 MAX_LISTED = 200
 LAG_SECONDS = 1.0
@@ -40,7 +40,7 @@ class Picture:
     @property
     def drawn(self) -> bool:
         """True if the fabric is small enough for the message to contain every link."""
-        return self._tree.k <= MAX_DRAWN_K
+        return self._tree.host_count + self._tree.switch_link_count <= MAX_DRAWN_LINKS
 
     def message(self) -> dict[str, Any]:
         """Return the current state.
@@ -50,7 +50,7 @@ class Picture:
         dict
             Numbers, flags, and lists of bounded length, each with its ``..._total``.
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
-            `FatTree.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
+            `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
             Above, ``pods`` has a summary of each pod.
         """
         state, tree = self._state, self._tree
@@ -155,12 +155,12 @@ class Picture:
         """Summarize each pod: failures in it and on its links to the core, and the utilisation of its busiest link."""
         tree, failures = self._tree, self._state.failures
         pods: list[dict[str, Any]] = []
-        for pod in range(tree.k):
+        for pod in range(tree.pods):
             links = [
-                Link(switch, tree.uplink(switch, index))
+                link
                 for level in (Level.EDGE, Level.AGGREGATION)
-                for switch in (Switch(level, pod, number) for number in range(tree.half))
-                for index in range(tree.half)
+                for switch in tree.switches_of(level, pod)
+                for link in tree.links_above(switch)
             ]
             used = [use for link in links if (use := self._use(link)) is not None]
             pods.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})

@@ -394,7 +394,7 @@ def test_bfd_can_be_switched_on_later_one_uplink_after_the_other() -> None:
             for switch in (*lab.tree.switches(Level.EDGE), *lab.tree.switches(Level.AGGREGATION)):
                 ports = states(lab, lab.tree.name(switch))
                 others = set(range(lab.tree.half)) - {step}
-                assert {ports[str(lab.tree.uplink_port(index))] for index in others} == {"LIVE"}
+                assert {ports[str(lab.tree.uplink_port(Level.EDGE, index))] for index in others} == {"LIVE"}
             eventually(lambda: set(lab.bfd_up().values()), {True})
         eventually(lambda: unsettled(lab), set())
         assert bfd.enable([lab.ovs.database], lab.tree, 500).had == 64
@@ -428,11 +428,11 @@ def test_k8_is_stable_idle_and_under_load() -> None:
         tree = lab.tree
         for edge in tree.switches(Level.EDGE):
             for port in range(1, tree.half + 1):
-                up = tree.uplink_port(port - 1)
+                up = tree.uplink_port(Level.EDGE, port - 1)
                 lab.ovs.ofctl("add-flow", tree.name(edge), f"in_port={port},actions=output:{up}")
         for switch in tree.switches(Level.AGGREGATION):
             for port in range(1, tree.half + 1):
-                up = tree.uplink_port(port - 1)
+                up = tree.uplink_port(Level.EDGE, port - 1)
                 lab.ovs.ofctl("add-flow", tree.name(switch), f"in_port={port},actions=output:{up}")
         code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.9.0.2', 9))"
         floods = []

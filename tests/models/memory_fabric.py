@@ -318,7 +318,7 @@ class MemoryFabric(SimulatedFabric):
             flows = tuple(entry.flow for entry in device.entries.values() if entry.flow is not None)
             table = TableSwitch(SwitchRules(flows, tuple(device.groups.values())))
             for up, rack in self._paths_up(switch):
-                port = self.tree.uplink_port(up[0 if switch.level is Level.EDGE else 1])
+                port = self.tree.uplink_port(switch.level, up[0 if switch.level is Level.EDGE else 1])
                 src = next(
                     self.tree.hosts_of(switch if switch.level is Level.EDGE else Switch(Level.EDGE, switch.pod, 0))
                 )

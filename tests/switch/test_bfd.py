@@ -116,7 +116,7 @@ def test_one_uplink_index_at_a_time(fabric: DummyFabric) -> None:
         assert (report.had, report.enabled) == (0, len(new)) == (0, 32)
         for switch, port in new:
             if port > TREE.half and switch.level is not Level.CORE:
-                assert port == TREE.uplink_port(index)
+                assert port == TREE.uplink_port(Level.EDGE, index)
             neighbour = TREE.neighbour(switch, port)
             assert (neighbour, TREE.port(neighbour, switch)) in new
         done |= new

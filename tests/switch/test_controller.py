@@ -8,6 +8,7 @@ import pytest
 from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.helpers.fabrics import Fabric, packet
 from tests.helpers.waiting import eventually
+from topologies import Level
 
 pytestmark = pytest.mark.switch
 
@@ -24,7 +25,7 @@ def test_fabric_tells_what_it_holds(fabric: Fabric) -> None:
 def test_a_port_that_goes_down_is_a_failure_until_it_comes_back(fabric: Fabric) -> None:
     before = fabric.controller.fabric()["version"]
     rules = {name: fabric.flows(name) for name in ("a0_0", "a1_0", "e0_0", "c0_1")}
-    switch, port = fabric.tree.switch("a0_0"), fabric.tree.uplink_port(1)
+    switch, port = fabric.tree.switch("a0_0"), fabric.tree.uplink_port(Level.AGGREGATION, 1)
     fabric.dummy.set_port(switch, port, up=False)
     eventually(lambda: fabric.controller.fabric()["failures"])
     body = fabric.controller.fabric()

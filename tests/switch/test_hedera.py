@@ -11,7 +11,7 @@ from experiments.schemes.hedera import OPTIONS_FILE
 from flowrules import label
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.waiting import eventually
-from topologies import Host
+from topologies import Host, Level
 
 pytestmark = pytest.mark.switch
 
@@ -156,7 +156,7 @@ def test_a_placed_elephant_moves_only_when_its_own_path_fails(hedera: Fabric) ->
     assert len(PLACED.findall(log(hedera))) == 1
     # a failure on its path: SOPA's own entries lead around it immediately, and the next round places it elsewhere
     core = tree.hops(SRC, DST, up)[2]
-    hedera.dummy.set_port(tree.hops(SRC, DST, up)[1], tree.uplink_port(core.index), up=False)
+    hedera.dummy.set_port(tree.hops(SRC, DST, up)[1], tree.uplink_port(Level.EDGE, core.index), up=False)
     deadline = time.monotonic() + 10
     while len(found := PLACED.findall(log(hedera))) < 2:
         assert time.monotonic() < deadline

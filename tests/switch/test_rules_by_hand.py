@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers.fabrics import Fabric, running
 from tests.helpers.waiting import eventually
+from topologies import Level
 
 pytestmark = pytest.mark.switch
 
@@ -92,7 +93,11 @@ def test_what_is_changed_by_hand_is_put_right_without_a_reconnect(checked: Fabri
 def test_nothing_is_found_wrong_where_nobody_changed_anything(k: int, tmp_path: Path) -> None:
     """With failures, too, whose entries are of all kinds: or every round would rewrite them."""
     with running(k, tmp_path, "--sopa-rule-check-interval=1", "--sopa-no-label=h0_0_2") as fabric:
-        for name, port in (("a2_0", fabric.tree.uplink_port(0)), ("e1_0", fabric.tree.uplink_port(0)), ("c1_1", 1)):
+        for name, port in (
+            ("a2_0", fabric.tree.uplink_port(Level.EDGE, 0)),
+            ("e1_0", fabric.tree.uplink_port(Level.EDGE, 0)),
+            ("c1_1", 1),
+        ):
             fabric.dummy.set_port(fabric.tree.switch(name), port, up=False)
         names = [fabric.tree.name(switch) for switch in fabric.tree.switches()]
         eventually(lambda: len(fabric.controller.fabric()["failures"]), 3)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.helpers.fabrics import Fabric, packet
 from tests.helpers.waiting import eventually
-from topologies import Host, Switch
+from topologies import Host, Level, Switch
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
@@ -35,7 +35,9 @@ def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(any_fab
 def test_the_last_switch_writes_the_hosts_own_address(any_fabric: Fabric) -> None:
     tree = any_fabric.tree
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
-    traced = any_fabric.trace(tree.edge_of(dst), f"in_port={tree.uplink_port(0)},{packet(any_fabric, src, dst)}")
+    traced = any_fabric.trace(
+        tree.edge_of(dst), f"in_port={tree.uplink_port(Level.EDGE, 0)},{packet(any_fabric, src, dst)}"
+    )
     assert f"dst={tree.mac(dst)}" in traced.actions
     assert traced.ports == [1]
 
@@ -93,7 +95,7 @@ def test_what_came_down_never_goes_up_again(any_fabric: Fabric) -> None:
     tree = any_fabric.tree
     flow = packet(any_fabric, Host(1, 0, 2), Host(2, 0, 2), (0, 0))
     for name in ("e0_0", "a0_0"):
-        assert any_fabric.trace(tree.switch(name), f"in_port={tree.uplink_port(0)},{flow}").ports == []
+        assert any_fabric.trace(tree.switch(name), f"in_port={tree.uplink_port(Level.EDGE, 0)},{flow}").ports == []
 
 
 def test_the_edge_switch_answers_arp_by_itself(any_fabric: Fabric) -> None:
@@ -163,7 +165,13 @@ def test_few_bits_decide_on_a_labelled_packet(any_fabric: Fabric, kind: str) -> 
     src, dst = Host(0, 0, 2), Host(tree.k - 1, 1, 3)
     flow = packet(any_fabric, src, dst, (1, 0), rest=kind)
     names = ["e0_0", "a0_1", "c1_0", f"a{dst.pod}_1", f"e{dst.pod}_1"]
-    ports = [1, 1, tree.port(tree.switch("c1_0"), tree.switch("a0_1")), tree.uplink_port(0), tree.uplink_port(1)]
+    ports = [
+        1,
+        1,
+        tree.port(tree.switch("c1_0"), tree.switch("a0_1")),
+        tree.uplink_port(Level.EDGE, 0),
+        tree.uplink_port(Level.EDGE, 1),
+    ]
     said = [
         depends_on(any_fabric, tree.switch(name), f"in_port={port},{flow}")
         for name, port in zip(names, ports, strict=True)
@@ -279,11 +287,11 @@ def await_walk(fabric: Fabric, src: Host, flow: str, way: list[str]) -> None:
 def test_a_label_to_a_core_switch_without_a_way_down_is_ignored(fabric: Fabric) -> None:
     src, dst = Host(0, 0, 2), Host(2, 0, 2)
     named = {path.up: [*path.hops, "h2_0_2"] for path in fabric.tree.candidate_paths(src, dst)}
-    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(0), up=False)
+    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(Level.EDGE, 0), up=False)
     await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 1])
     for up in ((0, 1), (1, 0), (1, 1)):
         assert fabric.walk("h0_0_2", packet(fabric, src, dst, up)) == named[up]
-    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(0), up=True)
+    fabric.dummy.set_port(fabric.tree.switch("a2_0"), fabric.tree.uplink_port(Level.EDGE, 0), up=True)
     await_walk(fabric, src, packet(fabric, src, dst, (0, 0)), named[0, 0])
 
 

@@ -20,7 +20,7 @@ from experiments.emulation.processes import free_ports
 from sopa_ryu import options
 from tests.helpers.certificates import Authority
 from tests.helpers.waiting import Containing, eventually
-from topologies import Host
+from topologies import FatTree, Host
 
 APP = """
 from ryu.app.wsgi import ControllerBase, Response, WSGIApplication, route, websocket
@@ -135,7 +135,7 @@ def test_defaults() -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 48, 128])
 def test_k(k: int) -> None:
-    assert options.settings(parsed(f"--sopa-k={k}")).k == k
+    assert options.settings(parsed(f"--sopa-k={k}")).tree.k == k
 
 
 @pytest.mark.parametrize("k", ["5", "0", "-2", "130", "1000000", "four", "4.0", "", "²"])
@@ -163,7 +163,7 @@ def test_hosts_without_a_right_to_a_label() -> None:
 def test_config_file(tmp_path: Path) -> None:
     file = tmp_path / "sopa.conf"
     file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
-    assert options.settings(parsed("--config-file", str(file))) == options.Settings(k=8)
+    assert options.settings(parsed("--config-file", str(file))) == options.Settings(tree=FatTree(8))
     file.write_text("[sopa]\nk = 7\n")
     with pytest.raises(options.OptionError, match=r"not 7$"):
         options.settings(parsed("--config-file", str(file)))
@@ -172,10 +172,10 @@ def test_config_file(tmp_path: Path) -> None:
 def test_registering_twice_and_after_parsing() -> None:
     conf = parsed("--sopa-k=6")
     options.register(conf)
-    assert options.settings(conf).k == 6
+    assert options.settings(conf).tree.k == 6
     late = cfg.ConfigOpts()
     late([], default_config_files=[])
-    assert options.settings(late).k == 4
+    assert options.settings(late).tree.k == 4
 
 
 # -- the command

@@ -24,7 +24,7 @@ from mininet.node import OVSSwitch, RemoteController, Switch
 from mininet.util import errRun
 
 from topologies.lab.datapath import Datapath
-from topologies.lab.mininet_topo import OFFLOADS_OFF, FabricHost, FatTreeTopo
+from topologies.lab.mininet_topo import OFFLOADS_OFF, ClosTopo, FabricHost
 
 GROUP = "83"  # interface group of the lab's root namespace: one command deletes all its interfaces
 CONGESTION_CONTROL = "cubic"
@@ -130,11 +130,11 @@ class LabController(RemoteController):
 
 
 class BatchNet(Mininet):
-    """A Mininet network of a `FatTreeTopo`.
+    """A Mininet network of a `ClosTopo`.
 
     Parameters
     ----------
-    topo : FatTreeTopo
+    topo : ClosTopo
         The fabric.
     controller_port : int, optional
         The controller's port on 127.0.0.1; None for no controller.
@@ -151,7 +151,7 @@ class BatchNet(Mininet):
 
     def __init__(
         self,
-        topo: FatTreeTopo,
+        topo: ClosTopo,
         controller_port: int | None,
         more_links: list[str],
         more_script: Callable[[str], str],
@@ -180,7 +180,7 @@ class BatchNet(Mininet):
         """Add a link without the random MAC addresses that Mininet chooses."""
         return super().addLink(node1, node2, port1, port2, **{**params, "addr1": None, "addr2": None})
 
-    def buildFromTopo(self, topo: FatTreeTopo | None = None) -> None:
+    def buildFromTopo(self, topo: ClosTopo | None = None) -> None:
         """Start the nodes' shells, then create every interface in one batch."""
         super().buildFromTopo(topo)
         self._say(f"wiring {len(self.links)} links")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topologies.structure import FatTree
+from topologies.structure import Clos
 
 HOPS = 5  # switches of a path between pods
 FRAME_BYTES = 1514  # a full Ethernet frame as a queueing discipline counts it
@@ -32,7 +32,7 @@ _CONTROL = (
 _STOLEN, _NEXT_FILTER = 4, 2**32 - 1
 
 
-def default_rate(tree: FatTree) -> float:
+def default_rate(tree: Clos) -> float:
     """Return a link rate in Mbit/s that leaves the processor idle time, so that results show the fabric and not the machine.
 
     One thread forwards for every switch, and its limit is packets times hops per second. With 16 sending hosts it keeps up with
@@ -42,12 +42,12 @@ def default_rate(tree: FatTree) -> float:
     return min(_MAX_MBIT, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count)
 
 
-def calibrated_rate(tree: FatTree, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
+def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
     """Return the link rate in Mbit/s that leaves a machine at least a quarter of its processors' time while every host sends.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     seconds_per_packet : float
         Processor time of a packet on a path between pods: `calibration.seconds_per_packet`.
     kernel : bool
@@ -62,6 +62,7 @@ def calibrated_rate(tree: FatTree, seconds_per_packet: float, kernel: bool = Fal
 
     Examples
     --------
+    >>> from topologies import FatTree
     >>> calibrated_rate(FatTree(4), 20e-6), calibrated_rate(FatTree(8), 20e-6), calibrated_rate(FatTree(8), 60e-6)
     (4.0, 0.5, 0.17)
     """
@@ -73,16 +74,18 @@ def calibrated_rate(tree: FatTree, seconds_per_packet: float, kernel: bool = Fal
     return min(most, max(_MIN_MBIT, float(f"{rate:.2g}")))
 
 
-def bfd_interval_ms(tree: FatTree, seconds_per_packet: float = _CLEAN_SECONDS) -> int:
+def bfd_interval_ms(tree: Clos, seconds_per_packet: float = _CLEAN_SECONDS) -> int:
     """Return BFD's transmit interval in ms on every link between switches; three missing packets take a link down.
 
-    One thread of Open vSwitch serves every session, two per link and k³ in all, and for each packet it checks every port. So
+    One thread of Open vSwitch serves every session, two per link, and for each packet it checks every port. So
     above k=4 the packets per second are constant: 100 ms at k=4, 800 ms at k=8. Under the demo's load (2 cores, not idle) k=8
     was stable at 800 ms, sometimes late at 500 ms, lost a quarter of its links at 300 ms and all of them at 100 ms.
     A machine that is slower by half or more (``seconds_per_packet``, as of `calibrated_rate`) has as much more time.
     """
     slower = seconds_per_packet / _CLEAN_SECONDS
-    interval = _BFD_MS_MIN * tree.k**3 / _BFD_SESSIONS_AT_MIN * (slower if slower >= _MUCH_SLOWER else 1)
+    interval = (
+        _BFD_MS_MIN * 2 * tree.switch_link_count / _BFD_SESSIONS_AT_MIN * (slower if slower >= _MUCH_SLOWER else 1)
+    )
     return max(_BFD_MS_MIN, round(interval))
 
 

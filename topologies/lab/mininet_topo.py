@@ -12,7 +12,7 @@ from mininet.node import Host
 from mininet.topo import Topo
 
 from topologies.lab.isolation import MissingCommandError, require
-from topologies.structure import MAX_K, MIN_K, FatTree, TopologyError
+from topologies.structure import MAX_K, MIN_K, Clos, FatTree, TopologyError
 
 # Open vSwitch's userspace datapath sends by AF_PACKET, which supports none of these.
 OFFLOADS_OFF = "tx off rx off tso off gso off gro off"
@@ -32,18 +32,12 @@ class FabricHost(Host):
         return results
 
 
-class FatTreeTopo(Topo):
-    """A k-ary fat-tree for Mininet: ``Mininet(topo=FatTreeTopo(4), ...)``.
+class ClosTopo(Topo):
+    """A Clos fabric for Mininet: ``Mininet(topo=ClosTopo(tree), ...)``."""
 
-    Raises
-    ------
-    TopologyError
-        If `FatTree` does not accept ``k``.
-    """
-
-    def build(self, k: int = 4) -> None:
+    def build(self, tree: Clos) -> None:
         """Add every host, switch and link; called by Mininet."""
-        self.tree = tree = FatTree(k)
+        self.tree = tree
         for host in tree.hosts():
             self.addHost(
                 tree.name(host),
@@ -63,7 +57,7 @@ class FatTreeTopo(Topo):
             )
 
 
-def topo_from_command_line(*sizes: object, **named: object) -> FatTreeTopo:
+def topo_from_command_line(*sizes: object, **named: object) -> ClosTopo:
     """Build the topology for ``mn --topo fattree,K`` or ``fattree,k=K``; K is 4 by default.
 
     An error ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
@@ -71,9 +65,9 @@ def topo_from_command_line(*sizes: object, **named: object) -> FatTreeTopo:
     """
     try:
         require("ethtool")
-        values = [*sizes, *named.values()]
+        values: list[Any] = [*sizes, *named.values()]  # FatTree checks them
         if len(values) > 1 or named.keys() - {"k"}:
             raise TopologyError(f"the only argument is K, an even number from {MIN_K} to {MAX_K}")
-        return FatTreeTopo(*values)
+        return ClosTopo(FatTree(*values))
     except (TopologyError, MissingCommandError) as error:
         raise SystemExit(f"mn --topo fattree,K: {error}") from None

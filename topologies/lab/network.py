@@ -20,11 +20,11 @@ from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batc
 from topologies.lab.datapath import Datapath
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
-from topologies.lab.mininet_topo import FatTreeTopo
+from topologies.lab.mininet_topo import ClosTopo
 from topologies.lab.packet_sockets import raise_send_buffers
 from topologies.lab.private_ovs import PrivateOvs
 from topologies.lab.startable import Startable
-from topologies.structure import BFD_MAC, FatTree, Host, Level, Switch
+from topologies.structure import BFD_MAC, Clos, Host, Level, Switch
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
@@ -41,7 +41,7 @@ class Lab(Startable):
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
         The fabric.
     rate_mbit : float, optional
         Rate of every link in each direction in Mbit/s; None for no limit.
@@ -71,7 +71,7 @@ class Lab(Startable):
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: Clos,
         rate_mbit: float | None = None,
         queue_packets: int = 100,
         controller_port: int | None = 6653,
@@ -186,7 +186,7 @@ class Lab(Startable):
         self.ovs.__enter__()
         self._say(f"starting {self.tree.host_count} hosts and {self.tree.switch_count} switches")
         self.net = BatchNet(
-            FatTreeTopo(self.tree.k),
+            ClosTopo(self.tree),
             self.controller_port,
             [line for host in self.tree.hosts() for line in self._management_link(host)],
             lambda name: self._host_script(self.tree.host(name)),
@@ -240,7 +240,7 @@ class Lab(Startable):
 
     def _make_room(self) -> None:
         """Raise Open vSwitch's send buffer so that every link's queue can fill: see `packet_sockets`."""
-        ports = self.tree.k * self.tree.switch_count
+        ports = 2 * self.tree.switch_link_count + self.tree.host_count
         edge = next(self.tree.switches(Level.EDGE))
         frame = f"ffffffffffff{'0' * 12}{ETHERTYPE_EXPERIMENTAL:04x}{'00' * 46}"
         # Open vSwitch opens the socket when it sends the first packet

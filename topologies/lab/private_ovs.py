@@ -18,7 +18,7 @@ from typing import Any
 from topologies import ovsdb
 from topologies.lab.isolation import die_with_parent, require
 from topologies.lab.startable import Startable
-from topologies.structure import FatTree, Switch
+from topologies.structure import Clos, Switch
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
 START_SECONDS = 20.0
@@ -202,7 +202,7 @@ class DummyFabric:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
         The fabric.
     ovs : PrivateOvs
         Entered, with ``dummy=True``.
@@ -218,7 +218,7 @@ class DummyFabric:
     """
 
     def __init__(
-        self, tree: FatTree, ovs: PrivateOvs, controller: str | None = None, switches: Iterable[Switch] | None = None
+        self, tree: Clos, ovs: PrivateOvs, controller: str | None = None, switches: Iterable[Switch] | None = None
     ) -> None:
         if not ovs.dummy:
             raise ValueError("a DummyFabric needs PrivateOvs(..., dummy=True)")

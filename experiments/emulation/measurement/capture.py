@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from flowrules.label import OPTION_LENGTH, OPTION_TYPE, UNUSED, parse_mac
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import FatTree, Host
+from topologies import Clos, Host
 
 SNAP_BYTES = 96
 MAX_PACKETS = 20_000
@@ -49,14 +49,14 @@ class Capture:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     netns, interface : callable
         Return the path of the network namespace of a host, and the name of its interface there.
     flows : list of TracedFlow
     """
 
     def __init__(
-        self, tree: FatTree, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]
+        self, tree: Clos, netns: Callable[[Host], str], interface: Callable[[Host], str], flows: list[TracedFlow]
     ) -> None:
         self.flows = flows
         self._tree = tree

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from topologies import FatTree, Level, Switch
+from topologies import Clos, Level, Switch
 
 LINKS = IPv4Address("172.16.0.0")  # 2 addresses each, RFC 3021
 FIRST_PRIVATE_AS = 4_200_000_000  # RFC 6996
@@ -27,20 +27,19 @@ class Session(NamedTuple):
     port: int
 
 
-def autonomous_system(tree: FatTree, router: Switch) -> int:
+def autonomous_system(tree: Clos, router: Switch) -> int:
     """Return the number of the autonomous system of a router."""
     if router.level is Level.CORE:
         return FIRST_PRIVATE_AS
     if router.level is Level.AGGREGATION:
         return FIRST_PRIVATE_AS + 1 + router.pod
-    return FIRST_PRIVATE_AS + 1 + tree.k + router.pod * tree.half + router.index
+    return FIRST_PRIVATE_AS + 1 + tree.pods + router.pod * tree.edges + router.index
 
 
-def sessions(tree: FatTree) -> dict[Switch, list[Session]]:
+def sessions(tree: Clos) -> dict[Switch, list[Session]]:
     """Return the BGP sessions of every router, in the order of the links."""
     found: dict[Switch, list[Session]] = {switch: [] for switch in tree.switches()}
-    between = (link for link in tree.links() if isinstance(link.lower, Switch))
-    for number, link in enumerate(between):
+    for number, link in enumerate(tree.switch_links()):
         lower, upper = link.lower, link.upper
         assert isinstance(lower, Switch)
         down, up = LINKS + 2 * number, LINKS + 2 * number + 1
@@ -49,12 +48,12 @@ def sessions(tree: FatTree) -> dict[Switch, list[Session]]:
     return found
 
 
-def bgp_configuration(tree: FatTree, router: Switch, number: int, its: list[Session]) -> str:
+def bgp_configuration(tree: Clos, router: Switch, number: int, its: list[Session]) -> str:
     """Return the configuration of ``bgpd``: eBGP to every neighbour, multipath over all equal routes, BFD on each session.
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     router : Switch
     number : int
         Unique in the fabric, from 1. The BGP router id is derived from it; it is not an address in use.

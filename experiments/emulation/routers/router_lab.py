@@ -17,7 +17,7 @@ from experiments.emulation.routers.frr_configuration import (
 )
 from experiments.emulation.routers.frr_daemons import Daemons, run_command
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import Failures, FatTree, Host, Level, Switch
+from topologies import Clos, Failures, Host, Level, Switch
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
 from topologies.lab.links import control_first, shaper
@@ -39,7 +39,7 @@ class RouterLab:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     rate_mbit : float
         Rate of every link in Mbit/s.
     queue_packets : int
@@ -59,7 +59,7 @@ class RouterLab:
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: Clos,
         rate_mbit: float,
         queue_packets: int,
         say: Callable[[str], None],

@@ -15,7 +15,7 @@ from experiments.emulation.traffic.loop import Loop
 from experiments.emulation.traffic.tcp_connection import PORT, Connection, TransferError, TransferResult
 from experiments.workloads import Plan
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import FatTree, Host
+from topologies import Clos, Host
 
 CLIENT_PORTS = range(20000, 60000)
 SAMPLE_SECONDS = 0.1
@@ -30,7 +30,7 @@ class Transfers:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     plan : Plan
     netns : callable
         Returns the path of the network namespace of a host.
@@ -43,7 +43,7 @@ class Transfers:
 
     def __init__(
         self,
-        tree: FatTree,
+        tree: Clos,
         plan: Plan,
         netns: Callable[[Host], str],
         seed: int,

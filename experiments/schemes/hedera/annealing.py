@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from experiments.schemes.hedera.placement import Elephant, Hop, Up, links
-from topologies import Failures, FatTree, Host
+from topologies import Clos, Failures, Host
 
 FIRST_TEMPERATURE = 1000
 """Initial temperature, and number of steps: it decreases by one per step."""
@@ -29,15 +29,15 @@ class Annealing:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     seed : int
         Seed of the random steps.
     """
 
-    def __init__(self, tree: FatTree, seed: int) -> None:
+    def __init__(self, tree: Clos, seed: int) -> None:
         self.tree = tree
         self._random = random.Random(f"{seed} annealing")
-        self._pods: list[list[Host]] = [[] for _ in range(tree.k)]
+        self._pods: list[list[Host]] = [[] for _ in range(tree.pods)]
         for host in tree.hosts():
             self._pods[host.pod].append(host)
         self.cores: dict[Host, Up] = {}

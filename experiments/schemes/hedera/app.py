@@ -24,7 +24,7 @@ from experiments.schemes.hedera.schedule import Move, Scheduler
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.connection import Connection
-from topologies import FatTree, Level, Switch
+from topologies import Clos, Level, Switch
 
 LOG = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class Rounds:
 
     def __init__(self, sopa: Any, scheduler: Scheduler, idle: int) -> None:
         self._sopa = sopa
-        self._tree: FatTree = sopa.tree
+        self._tree: Clos = sopa.tree
         self._scheduler = scheduler
         self._idle = idle
         self._rates = Rates()

@@ -25,7 +25,7 @@ from flowrules.model import IPV4, Field, Table
 from sopa_ryu.fabric.messages import Installed
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.openflow import OPENFLOW, PARSER
-from topologies import FatTree, Switch, TopologyError
+from topologies import Clos, Switch, TopologyError
 
 COUNTING = 16
 TCP: Field = ("ip_proto", 6)
@@ -39,13 +39,13 @@ KIND_MASK = 0xFFFF << 48
 CONSULT_FROM = 0xFFF8  # resubmit with the port that the packet came in by (OpenFlow 1.0's OFPP_IN_PORT)
 
 
-def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[Any]:
+def standing(datapath: Any, tree: Clos, edge: Switch, seconds: int) -> list[Any]:
     """Return the messages that install the permanent entries of an edge switch.
 
     Parameters
     ----------
     datapath : ryu.controller.controller.Datapath
-    tree : FatTree
+    tree : Clos
     edge : Switch
     seconds : int
         Idle timeout of the entries that count flows.
@@ -60,19 +60,19 @@ def standing(datapath: Any, tree: FatTree, edge: Switch, seconds: int) -> list[A
     return messages
 
 
-def standing_count(tree: FatTree) -> int:
+def standing_count(tree: Clos) -> int:
     """Return the number of permanent entries of an edge switch."""
-    return 2 * tree.half
+    return 2 * tree.hosts_per_edge
 
 
-def place(datapath: Any, tree: FatTree, flow: TcpFlow, up: Up, seconds: int) -> Any:
+def place(datapath: Any, tree: Clos, flow: TcpFlow, up: Up, seconds: int) -> Any:
     """Return the message that places a flow on a path until it has been idle for ``seconds``."""
     up1, up2 = label.hop_bytes(up)
     actions = [PARSER.OFPActionSetField(eth_src=label.carrier_mac(up))]
     return _add(datapath, PLACED | up1 << 8 | up2, PLACED_PRIORITY, _five(tree, flow), actions, seconds)
 
 
-def release(datapath: Any, tree: FatTree, flow: TcpFlow) -> Any:
+def release(datapath: Any, tree: Clos, flow: TcpFlow) -> Any:
     """Return the message that releases a flow to the hash of switches."""
     return openflow.flow_delete(datapath, Installed(Table.INGRESS, PLACED_PRIORITY, 0, _five(tree, flow)))
 
@@ -87,7 +87,7 @@ def is_standing(body: Any) -> bool:
     return bool(body.cookie & KIND_MASK == STANDING)
 
 
-def readings(tree: FatTree, bodies: Iterable[Any]) -> Iterator[Reading]:
+def readings(tree: Clos, bodies: Iterable[Any]) -> Iterator[Reading]:
     """Yield the counters of flows between hosts of the fabric."""
     for body in bodies:
         kind = body.cookie & KIND_MASK
@@ -106,7 +106,7 @@ def _up(cookie: int) -> Up:
     return tuple(index for index in (cookie >> 8 & 0xFF, cookie & 0xFF) if index != label.UNUSED)
 
 
-def _five(tree: FatTree, flow: TcpFlow) -> tuple[Field, ...]:
+def _five(tree: Clos, flow: TcpFlow) -> tuple[Field, ...]:
     return (
         ("in_port", tree.port(tree.edge_of(flow.src), flow.src)),
         IPV4,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.schemes.hedera.placement import Up
-from topologies import FatTree, Host, Switch
+from topologies import Clos, Host, Switch
 
 
 class TcpFlow(NamedTuple):
@@ -17,7 +17,7 @@ class TcpFlow(NamedTuple):
     dst: Host
     dst_port: int
 
-    def text(self, tree: FatTree) -> str:
+    def text(self, tree: Clos) -> str:
         """Return the flow as ``h0_0_2:40001 -> h2_1_3:5201``."""
         return f"{tree.name(self.src)}:{self.src_port} -> {tree.name(self.dst)}:{self.dst_port}"
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
-from topologies import Failures, FatTree, Host, Switch
+from topologies import Clos, Failures, Host, Switch
 
 TOLERANCE = 1e-6
 """Rounding tolerance for demands that add up to the rate of a link."""
@@ -32,7 +32,7 @@ Placement = Callable[[Failures, Sequence[Elephant]], list[Up | None]]
 
 
 @lru_cache(maxsize=1 << 16)
-def links(tree: FatTree, src: Host, dst: Host, up: Up) -> tuple[Hop, ...]:
+def links(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[Hop, ...]:
     """Return the links between switches on a path, in the direction of the flow."""
     return tuple(pairwise(tree.hops(src, dst, up)))
 
@@ -76,7 +76,7 @@ def global_first_fit(failures: Failures, elephants: Sequence[Elephant]) -> list[
     return placed
 
 
-def _fits(tree: FatTree, loads: Mapping[Hop, float], elephant: Elephant, up: Up) -> bool:
+def _fits(tree: Clos, loads: Mapping[Hop, float], elephant: Elephant, up: Up) -> bool:
     return all(
         loads.get(hop, 0.0) + elephant.demand <= 1 + TOLERANCE for hop in links(tree, elephant.src, elephant.dst, up)
     )

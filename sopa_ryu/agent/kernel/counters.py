@@ -9,6 +9,7 @@ from enum import IntEnum
 from flowrules.label import UNUSED
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.paths.path_table import Label
+from topologies import Clos
 
 _HOPS = 65
 
@@ -59,27 +60,26 @@ class Counters:
         """Return the packets since the program was loaded, by outcome."""
         return {reason: _total(self._reasons, reason) for reason in Reason}
 
-    def by_path(self, half: int) -> dict[Label, int]:
+    def by_path(self, tree: Clos) -> dict[Label, int]:
         """Return the labelled packets since the program was loaded, by the label that they carry.
 
         Parameters
         ----------
-        half : int
-            k/2, the uplinks of a switch.
+        tree : Clos
 
         Returns
         -------
         dict
-            Every label of such a fat-tree: (k/2)² + k/2 + 1 of them; a hop not taken is 0xff.
+            Every label of the fabric, (k/2)² + k/2 + 1 of a fat-tree's; a hop not taken is 0xff.
         """
-        return {label: _total(self._paths, _place(label)) for label in _labels(half)}
+        return {label: _total(self._paths, _place(label)) for label in _labels(tree)}
 
 
-def _labels(half: int) -> Iterator[Label]:
+def _labels(tree: Clos) -> Iterator[Label]:
     yield UNUSED, UNUSED
-    for up1 in range(half):
+    for up1 in range(tree.aggregations):
         yield up1, UNUSED
-        for up2 in range(half):
+        for up2 in range(tree.cores_of_group):
             yield up1, up2
 
 

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from flowrules import label
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
-from topologies import Failures, FatTree, Host, Switch
+from topologies import Clos, Failures, Host, Switch
 from topologies.structure import FABRIC_NETWORK
 
 Choices = tuple[tuple[int, ...], ...]
@@ -17,7 +17,7 @@ class PathSets:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     host : Host
         The sender.
     seed : int
@@ -28,7 +28,7 @@ class PathSets:
 
     Examples
     --------
-    >>> from topologies import Failures, FatTree
+    >>> from topologies import Clos, Failures, FatTree
     >>> tree = FatTree(4)
     >>> sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
     >>> sets.follow(Failures(tree)).candidates(tree.ip(tree.host("h2_1_3")))
@@ -43,7 +43,7 @@ class PathSets:
     True
     """
 
-    def __init__(self, tree: FatTree, host: Host, seed: int, policy: Policy, parameter: int = 0) -> None:
+    def __init__(self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0) -> None:
         self.tree = tree
         self.host = host
         self.seed = seed
@@ -78,12 +78,10 @@ class PathSets:
         destinations = [sets.setdefault(choices, len(sets)) if choices else -1 for choices in self._choices.values()]
         labels = tuple(_labels(choices) for choices in sets)
         choice = self.seed, self.policy, self.parameter
-        return PathTable(FABRIC_NETWORK, self.tree.half, labels, tuple(destinations), *choice)
+        return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice)
 
 
-def path_table(
-    tree: FatTree, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0
-) -> PathTable:
+def path_table(tree: Clos, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0) -> PathTable:
     """Return the path table of a host for these failures."""
     table = PathSets(tree, host, seed, policy, parameter).follow(failures)
     assert table is not None  # the first is always new

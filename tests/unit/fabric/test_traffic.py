@@ -49,7 +49,7 @@ class Measured:
 
     def send_up(self, switch: Switch, rates: Mapping[int, float]) -> None:
         """Make a switch transmit at those rates, by the index of its uplinks."""
-        self.carry(switch, {self.tree.uplink_port(index): Rate(0, rate) for index, rate in rates.items()})
+        self.carry(switch, {self.tree.uplink_port(Level.EDGE, index): Rate(0, rate) for index, rate in rates.items()})
 
     def imbalance(self, switch: Switch, *failed: str, reason: str = "down") -> float | None:
         return self.traffic.imbalance(switch, Failures(self.tree, dict.fromkeys(failed, reason)))

@@ -10,7 +10,7 @@ import pytest
 from flowrules import label
 from flowrules.switch_rules import switch_rules
 from tests.models.flow_table import TableSwitch, ipv4_packet
-from topologies import FatTree, Host
+from topologies import FatTree, Host, Level
 from topologies.structure import BFD_MAC
 
 SIZES = [2, 4, 6, 8, 16, 32, 48, 128]
@@ -87,5 +87,5 @@ def test_a_hosts_requests_are_answered_but_not_for_its_own_address(k: int) -> No
         packet = {**request, "eth_dst": "ff:ff:ff:ff:ff:ff", "arp_spa": mine, "arp_tpa": mine, "arp_sha": mac}
         assert switch.receive(packet, port) == []  # but learned
         down = ipv4_packet(tree, dst, src)
-        [departure] = switch.receive(down, tree.uplink_port(0))
+        [departure] = switch.receive(down, tree.uplink_port(Level.EDGE, 0))
         assert (departure.port, departure.packet["eth_dst"]) == (port, mac)

@@ -148,7 +148,7 @@ def test_what_came_down_never_goes_up_again(level: Level) -> None:
     for up in ((0, 0), (2, 2), None):
         mac = label.carrier_mac(up) if up else None
         packet = ipv4_packet(tree, Host(5, 0, 2), Host(3, 0, 2), mac)
-        assert tables.receive(packet, tree.uplink_port(0)) == []
+        assert tables.receive(packet, tree.uplink_port(Level.EDGE, 0)) == []
 
 
 def arp(tree: FatTree, host: Host, target: str, mac: str | None = None, sender: str | None = None) -> dict[str, object]:

@@ -143,7 +143,7 @@ def test_one_uplink_index_follows_the_other_when_its_links_are_back(bench: Bench
 
 def test_it_stops_after_links_that_do_not_come_back(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     edge = TREE.switch("e0_0")
-    bench.ovsdb.broken.add((edge, TREE.uplink_port(0)))
+    bench.ovsdb.broken.add((edge, TREE.uplink_port(Level.EDGE, 0)))
     bench.keeper.look()
     with caplog.at_level(logging.INFO, "sopa.bfd"):
         bench.run(13)
