@@ -60,6 +60,7 @@ _OPTIONS = [
     cfg.Opt(
         "k",
         type=_number_or_text,
+        default=DEFAULT_K,
         metavar="K",
         help=f"ports of each switch in the fat-tree, an even number from {MIN_K} to {MAX_K} (default {DEFAULT_K})",
     ),
@@ -216,7 +217,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     """
     register(conf)
     carrier = conf[GROUP].carrier
-    tree = _tree(conf[GROUP].k, conf[GROUP].fabric)
+    tree = _tree(conf)
     if carrier not in list(Carrier):
         raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
@@ -249,11 +250,12 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     )
 
 
-def _tree(k: int | None, file: str | None) -> Clos:
-    if k is not None and file is not None:
+def _tree(conf: cfg.ConfigOpts) -> Clos:
+    file = conf[GROUP].fabric
+    if file is not None and conf.get_location("k", GROUP).location is not cfg.Locations.opt_default:
         raise OptionError("k and fabric exclude each other: a fabric file has all numbers of the fabric")
     try:
-        return FatTree(DEFAULT_K if k is None else k) if file is None else fabric_file.load(Path(file))
+        return FatTree(conf[GROUP].k) if file is None else fabric_file.load(Path(file))
     except TopologyError as error:
         raise OptionError(str(error)) from None
 
