@@ -24,7 +24,7 @@ from flowrules.model import (
     Table,
     ToGroup,
 )
-from topologies.structure import FatTree, Host, Level, Link, Node, Switch
+from topologies.structure import Clos, Host, Level, Link, Node, Switch
 
 Packet = Mapping[str, Any]
 """Header fields by their OXM names, valued as in `Flow.match`; ``metadata`` and ``in_port`` are the switch's own."""
@@ -139,14 +139,14 @@ class TableFabric:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     rules : iterable of (Switch, SwitchRules)
         As `flowrules.switch_rules.fabric_rules` gives them.
     dead : iterable of str
         Links and switches, by name, that carry nothing.
     """
 
-    def __init__(self, tree: FatTree, rules: Iterable[tuple[Switch, SwitchRules]], dead: Iterable[str] = ()) -> None:
+    def __init__(self, tree: Clos, rules: Iterable[tuple[Switch, SwitchRules]], dead: Iterable[str] = ()) -> None:
         self.tree = tree
         self.switches = {switch: TableSwitch(its) for switch, its in rules}
         for name in dead:
@@ -198,7 +198,7 @@ class TableFabric:
         return way, state
 
 
-def ipv4_packet(tree: FatTree, src: Host, dst: Host, eth_src: str | None = None, **fields: Any) -> dict[str, Any]:
+def ipv4_packet(tree: Clos, src: Host, dst: Host, eth_src: str | None = None, **fields: Any) -> dict[str, Any]:
     """A TCP packet from one host to another, as the sender's interface hands it over."""
     return {
         "eth_type": 0x0800,

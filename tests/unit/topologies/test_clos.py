@@ -1,0 +1,209 @@
+"""Clos fabrics of any shape: what a fat-tree's tests say of k, over leaf-spine, oversubscribed and irregular fabrics."""
+
+import contextlib
+import json
+import random
+from itertools import pairwise
+
+import networkx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.helpers.random_fabrics import random_fabric, some_pairs
+from topologies import Clos, Failures, FatTree, Host, Level, Switch, TopologyError
+from topologies.identity import LARGEST
+
+SEEDS = range(60)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_identity_converts_there_and_back(seed: int) -> None:
+    tree = random_fabric(seed)
+    for switch in tree.switches():
+        assert tree.switch(tree.name(switch)) == tree.switch_by_dpid(tree.dpid(switch)) == switch
+    for host in tree.hosts():
+        assert tree.host(tree.name(host)) == tree.host_by_ip(tree.ip(host)) == tree.host_by_mac(tree.mac(host)) == host
+    for link in tree.links():
+        assert tree.element(tree.name(link)) == link
+    assert len(list(tree.switches())) == tree.switch_count
+    assert len(list(tree.hosts())) == tree.host_count
+    assert len(list(tree.switch_links())) == tree.switch_link_count
+
+
+def test_the_largest_fabric_has_an_address_and_a_datapath_id_for_everything() -> None:
+    tree = Clos(**LARGEST._asdict())
+    last = Host(tree.pods - 1, tree.edges - 1, tree.hosts_per_edge + 1)
+    assert str(tree.ip(last)) == "10.254.254.253"
+    assert tree.host_by_ip("10.254.254.253") == tree.host_by_mac(tree.mac(last)) == last
+    for level in Level:
+        switch = Switch(level, tree.groups(level) - 1, tree.group_size(level) - 1)
+        assert tree.switch_by_dpid(tree.dpid(switch)) == switch
+    assert max(tree.choices("inter-rack")) == (253,)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_both_ends_of_every_cable_agree_and_absent_ones_have_none(seed: int) -> None:
+    tree = random_fabric(seed)
+    seen = 0
+    for switch in tree.switches():
+        for port, neighbour in tree.ports(switch).items():
+            assert 1 <= port <= tree.port_count(switch.level)
+            assert tree.neighbour(switch, port) == neighbour
+            assert tree.port(switch, neighbour) == port
+            if isinstance(neighbour, Switch):
+                assert tree.neighbour(neighbour, tree.port(neighbour, switch)) == switch
+                seen += 1
+            else:
+                assert tree.edge_of(neighbour) == switch
+        for index in tree.uplinks(switch):
+            assert tree.port(switch, tree.uplink(switch, index)) == tree.uplink_port(switch.level, index)
+    assert seen == 2 * tree.switch_link_count
+    for link in tree.absent:
+        assert isinstance(link.lower, Switch)
+        assert link not in set(tree.links())
+        with pytest.raises(TopologyError):
+            tree.link(*link)
+        with pytest.raises(TopologyError):
+            tree.capacity(link)
+        with pytest.raises(TopologyError):
+            tree.element(tree.name(link))
+        with pytest.raises(TopologyError):
+            tree.uplink(link.lower, link.upper.index)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_candidate_paths_are_exactly_those_that_rise_and_fall_in_the_graph(seed: int) -> None:
+    tree = random_fabric(seed, most=30)
+    graph = tree.graph()
+    for src, dst in some_pairs(tree, 12, seed):
+        first, last = tree.name(tree.edge_of(src)), tree.name(tree.edge_of(dst))
+        edges = 0 if first == last else 2 if src.pod == dst.pod else 4
+        found = networkx.all_simple_paths(graph, first, last, cutoff=edges) if edges else [[first]]
+        paths = tree.candidate_paths(src, dst)
+        assert sorted(path.hops for path in paths) == sorted(tuple(way) for way in found if len(way) == edges + 1)
+        assert [path.up for path in paths] == list(tree.choices_between(src, dst))
+        for path in paths:
+            assert path.hops == tuple(tree.name(switch) for switch in tree.hops(src, dst, path.up))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_aggregation_switch_changes_from_packet_to_packet(seed: int) -> None:
+    tree = random_fabric(seed)
+    whole = tree.choices("inter-pod")
+    assert tree.aggregations == 1 or all(one[0] != other[0] for one, other in pairwise(whole))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_path_sets_of_a_rack_are_those_of_its_hosts(seed: int) -> None:
+    tree, choose = random_fabric(seed, most=30), random.Random(seed)
+    names = [tree.name(switch) for switch in tree.switches()] + [tree.name(link) for link in tree.switch_links()]
+    failures = Failures(tree, dict.fromkeys(choose.sample(names, choose.randint(0, min(4, len(names)))), "down"))
+    for edge in tree.switches(Level.EDGE):
+        src = next(tree.hosts_of(edge))
+        choices = failures.choices_from(edge)
+        assert list(choices) == list(tree.switches(Level.EDGE))
+        for rack, ups in choices.items():
+            assert list(ups) == [path.up for path in failures.split(src, next(tree.hosts_of(rack)))[0]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_change_affects_the_racks_of_no_other_pods(seed: int) -> None:
+    tree, choose = random_fabric(seed, most=30), random.Random(seed)
+    names = [tree.name(switch) for switch in tree.switches()] + [tree.name(link) for link in tree.switch_links()]
+    before = Failures(tree, dict.fromkeys(choose.sample(names, min(2, len(names))), "down"))
+    changed = choose.choice(names)
+    after = before.without(changed) if changed in before else before.with_failed(changed)
+    for edge in tree.switches(Level.EDGE):
+        affected = before.pods_affected(edge, [changed])
+        old, new = before.choices_from(edge), after.choices_from(edge)
+        assert all(old[rack] == new[rack] for rack in old if rack.pod not in affected)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_plain_data_describe_a_fabric_wholly(seed: int) -> None:
+    tree = random_fabric(seed, rates=True)
+    hosts = [tree.name(host) for host in tree.hosts()]
+    document = {**tree.document(), "gateways": hosts[:1], "no_label": hosts[-1:]}
+    again = Clos.from_document(json.loads(json.dumps(document)))
+    assert again.document() == document
+    assert again == Clos(**document)
+    assert hash(again) == hash(Clos(**document))
+    assert again != tree
+    assert Clos.from_document(tree.document()) == tree
+    for link in tree.links():
+        assert again.capacity(link) == tree.capacity(link)
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 48])
+def test_a_fat_tree_is_the_fabric_of_its_numbers(k: int) -> None:
+    half = k // 2
+    tree = Clos(pods=k, edges=half, aggregations=half, cores=half * half, hosts=half)
+    assert tree == FatTree(k)
+    assert tree.k == FatTree(k).k == k
+    assert tree.even
+
+
+def test_what_lacks_a_cable_or_has_other_numbers_is_no_fat_tree() -> None:
+    shape = {"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2}
+    assert Clos(**shape, links={"a0_0-c0_0": "absent"}).k is None
+    for name in shape:
+        other = {**shape, name: shape[name] * 2}
+        assert Clos(**other).k is None
+        assert Clos(**other) != FatTree(4)
+
+
+def test_rates_are_those_of_the_level_or_of_the_link() -> None:
+    tree = Clos(4, 2, 2, 4, 2, mbit={"host": 10, "edge": 20}, links={"a0_0-c0_1": 5, "h0_0_2-e0_0": 1})
+    found = {tree.name(link): tree.capacity(link) for link in tree.links()}
+    assert [found[name] for name in ("h0_0_3-e0_0", "e0_0-a0_0", "a0_0-c0_0", "a0_0-c0_1", "h0_0_2-e0_0")] == [
+        10,
+        20,
+        1,
+        5,
+        1,
+    ]
+    assert not tree.even
+    assert Clos(4, 2, 2, 4, 2, mbit={"edge": 20}, links={"h0_0_2-e0_0": 1}).even
+
+
+BAD = {
+    "pods must be": {"pods": 0},
+    "pods": {"pods": 256},
+    "edges must be": {"edges": 256},
+    "aggregations must be": {"aggregations": 255},
+    "cores must be a multiple": {"cores": 3},
+    "cores must be at least 2, since 4 pods": {"cores": 0},
+    "cores must be at most 508": {"cores": 510},
+    "hosts must be": {"hosts": 253},
+    "hosts must be a number from 1 to 252, not True": {"hosts": True},
+    "no 'spine'": {"mbit": {"spine": 1}},
+    "Mbit/s above 0": {"mbit": {"host": 0}},
+    "Mbit/s above 0, or absent": {"links": {"a0_0-c0_0": "gone"}},
+    "not cabled": {"links": {"a0_0-c1_0": 1}},
+    "wrong end": {"links": {"c0_0-a0_0": 1}},
+    "is a switch": {"links": {"c0_0": 1}},
+    "cannot be absent": {"links": {"h0_0_2-e0_0": "absent"}},
+    "no switch or host": {"gateways": ["h9_0_2"]},
+    "is a switch, not a host": {"no_label": ["e0_0"]},
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_what_is_no_fabric_is_refused_with_the_reason(text: str) -> None:
+    with pytest.raises(TopologyError, match=text):
+        Clos(**{"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2, **BAD[text]})  # type: ignore[arg-type]
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["pods", "edges", "aggregations", "cores", "hosts", "mbit", "links", "gateways", "no_label", "k"]
+
+
+@given(ANYTHING | st.dictionaries(st.sampled_from(KEYS), ANYTHING | st.integers(0, 4)))
+def test_any_data_are_a_fabric_or_refused(document: object) -> None:
+    with contextlib.suppress(TopologyError):
+        assert isinstance(Clos.from_document(document), Clos)
