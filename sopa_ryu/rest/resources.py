@@ -17,7 +17,6 @@ from sopa_ryu.runtime import clock, process_stats
 from topologies import Host, Link, Switch, TopologyError
 
 TCP = 6
-LINKS_PER_HOST = 3  # k^3/4 hosts, and the same number of links at each of the three levels
 
 
 class Resources:
@@ -77,7 +76,7 @@ class Resources:
                 "capacity_bits_per_second": self._fabric.link_capacity(link),
             }
 
-        return self._listing("links", LINKS_PER_HOST * self.tree.host_count, self.tree.links(), describe)
+        return self._listing("links", self.tree.host_count + self.tree.switch_link_count, self.tree.links(), describe)
 
     def hosts(self) -> Listing:
         """List all hosts of the plan."""

@@ -1,4 +1,4 @@
-"""A real controller and a real Open vSwitch with the dummy datapath: every switch of a fat-tree, no packets needed."""
+"""A real controller and a real Open vSwitch with the dummy datapath: every switch of a fabric, no packets needed."""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
-from topologies import FatTree, Host, Switch
+from topologies import Clos, FatTree, Host, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 
@@ -33,9 +33,9 @@ class Traced:
 
 @dataclass
 class Fabric:
-    """A fat-tree of dummy switches, and the controller that holds it."""
+    """A fabric of dummy switches, and the controller that holds it."""
 
-    tree: FatTree
+    tree: Clos
     controller: ControllerProcess
     ovs: PrivateOvs
     dummy: DummyFabric
@@ -83,12 +83,12 @@ class Fabric:
 
 
 @contextmanager
-def running(k: int, directory: Path, *options: str) -> Iterator[Fabric]:
-    """A controller with every switch of a fat-tree connected and holding its rules."""
-    tree = FatTree(k)
+def running(fabric: Clos | int, directory: Path, *options: str) -> Iterator[Fabric]:
+    """A controller with every switch of a fabric, or of a fat-tree of k, connected and holding its rules."""
+    tree = FatTree(fabric) if isinstance(fabric, int) else fabric
     openflow, rest = free_ports(2)
     with (
-        ControllerProcess(k, directory / "controller.log", openflow, rest, options=options) as controller,
+        ControllerProcess(tree, directory / "controller.log", openflow, rest, options=options) as controller,
         PrivateOvs(directory / "ovs", dummy=True) as ovs,
     ):
         dummy = DummyFabric(tree, ovs, controller.openflow)
