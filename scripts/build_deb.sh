@@ -14,18 +14,11 @@ PACKAGES=(debhelper dpkg-dev fakeroot clang llvm libbpf-dev linux-libc-dev pytho
 PYTHON=/usr/bin/python3.11
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+script=deb
+. scripts/debian.sh
 work=$PWD/build/deb
 environment=$work/environment
 source=$work/sopa
-
-die() {
-    printf 'deb: %s\n' "$*" >&2
-    exit 1
-}
-
-say() {
-    printf 'deb: %s\n' "$*"
-}
 
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' sopa_ryu/__init__.py)
 out=$PWD/dist
@@ -40,17 +33,7 @@ done
 
 [[ $(dpkg --print-architecture) == amd64 ]] || die "the lock file is of amd64"
 [[ -x $PYTHON ]] || die "$PYTHON is missing: packages for Debian 12 are built with its Python"
-missing=()
-for package in "${PACKAGES[@]}"; do
-    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
-done
-if ((${#missing[@]})); then
-    ((EUID == 0)) || die "Debian packages are missing: sudo apt-get install --no-install-recommends ${missing[*]}"
-    say "installing ${missing[*]}"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
-        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
-fi
+install_missing "less than a minute" "${PACKAGES[@]}"
 
 "$PYTHON" scripts/lock.py --check
 

@@ -18,26 +18,9 @@ case ${1-} in
 esac
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-die() {
-    printf 'install-ns3: %s\n' "$*" >&2
-    exit 1
-}
-
-missing=()
-for package in "${PACKAGES[@]}"; do
-    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
-done
-if ((${#missing[@]})); then
-    ((EUID == 0)) || die "${missing[*]} missing and only root can install them: sudo make install-ns3"
-    echo "install-ns3: installing ${missing[*]} (12 MB and what it needs, one or two minutes)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
-        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
-    for package in "${missing[@]}"; do
-        dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' ||
-            die "Debian's $package could not be installed: apt-get install $package says why"
-    done
-fi
+script=install-ns3
+. scripts/debian.sh
+install_missing "12 MB and what it needs, one or two minutes" "${PACKAGES[@]}"
 if [[ ${1-} == --optimised ]]; then scripts/build_ns3.sh; fi
 .venv/bin/python -c '
 import sys
@@ -54,6 +37,6 @@ if said or "--quiet" not in sys.argv:
     print("install-ns3: the simulator is", program)
 ' "$@"
 if [[ ${1-} == --optimised ]]; then
-    echo "install-ns3: comparing it with Debian's ns-3"
+    say "comparing it with Debian's ns-3"
     .venv/bin/pytest -q -p no:cacheprovider tests/ns3/compare_builds.py
 fi

@@ -12,29 +12,13 @@ SUITE=bookworm
 MIRROR=http://deb.debian.org/debian
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+script=test-deb
+. scripts/debian.sh
 work=$PWD/build/deb
 chroot=$work/chroot
 
-die() {
-    printf 'test-deb: %s\n' "$*" >&2
-    exit 1
-}
-
-say() {
-    printf 'test-deb: %s\n' "$*"
-}
-
 ((EUID == 0)) || die "only root can make roots: sudo make test-deb"
-missing=()
-for package in "${PACKAGES[@]}"; do
-    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
-done
-if ((${#missing[@]})); then
-    say "installing ${missing[*]}"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
-        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
-fi
+install_missing "70 MB, less than a minute" "${PACKAGES[@]}"
 
 mkdir -p "$work"
 # A root that is there is whole: it gets its name when it is.

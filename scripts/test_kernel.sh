@@ -20,18 +20,11 @@ MIRROR=http://deb.debian.org/debian
 BOOT_SECONDS=5400
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+script=test-kernel
+. scripts/debian.sh
 checkout=$PWD
 vm=$checkout/build/vm
 root=$vm/root
-
-die() {
-    printf 'test-kernel: %s\n' "$*" >&2
-    exit 1
-}
-
-say() {
-    printf 'test-kernel: %s\n' "$*"
-}
 
 prefix=
 if [[ ${1-} == --kernel ]]; then
@@ -41,16 +34,7 @@ fi
 (($#)) || set -- tests/bpf tests/kernel_datapath
 ((EUID == 0)) || die "only root can make the guest's disk: sudo make test-kernel"
 
-missing=()
-for package in "${PACKAGES[@]}"; do
-    dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2>/dev/null | grep -q '^[ih]i' || missing+=("$package")
-done
-if ((${#missing[@]})); then
-    say "installing ${missing[*]} (70 MB, less than a minute)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet update >/dev/null || die "apt-get update failed (is there a network?)"
-    DEBIAN_FRONTEND=noninteractive apt-get --quiet --option DPkg::Lock::Timeout=600 \
-        install --yes --no-install-recommends "${missing[@]}" </dev/null | grep -E '^(Need to get|Setting up) ' || true
-fi
+install_missing "70 MB, less than a minute" "${PACKAGES[@]}"
 
 # A root that is there is whole: it gets its name when it is.
 if [[ ! -d $root ]]; then
