@@ -11,11 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent
-BUILD = SOURCE.parent.parent / "build" / "ns3"
-OPTIMISED = SOURCE.parent.parent / "build" / "ns3-source"
+_ROOT = SOURCE.parent.parent
+_IS_CHECKOUT = (_ROOT / "setup.py").exists()
+_CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sopa"
+BUILD = _ROOT / "build" / "ns3" if _IS_CHECKOUT else _CACHE / "ns3"
+"""Of an installed package the user's cache: nothing is built in directories of the system's packages."""
+OPTIMISED = _ROOT / "build" / "ns3-source"
 """Output of ``scripts/build_ns3.sh``, an optimised build of ns-3 with identical results."""
 _NAME = "sopa_simulation"
 _STAMP = "source.sha256"
+_PACKAGES = "libns3-dev ns3 libgsl-dev cmake make g++"  # as in scripts/install_ns3.sh
 
 
 class SimulatorError(RuntimeError):
@@ -61,7 +66,8 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
                 return program
             installed = list(Path("/usr/lib").glob("*/cmake/ns3/ns3Config.cmake"))
             if shutil.which("cmake") is None or not (own or installed):
-                raise SimulatorError("ns-3 is not installed: run make install-ns3")
+                how = "make install-ns3" if _IS_CHECKOUT else f"apt-get install --no-install-recommends {_PACKAGES}"
+                raise SimulatorError(f"ns-3 is not installed: run {how}")
             say("building the simulator")
             stamp.unlink(missing_ok=True)
             _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}")
