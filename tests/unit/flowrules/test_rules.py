@@ -8,8 +8,9 @@ import pytest
 from flowrules import label
 from flowrules.model import Flow, Table, ToController, digest
 from flowrules.switch_rules import fabric_rules, switch_rules
+from tests.helpers.random_fabrics import random_fabric
 from tests.models.flow_table import TableFabric, TableSwitch, ipv4_packet
-from topologies import Failures, FatTree, Host, Level, Switch
+from topologies import Clos, Failures, FatTree, Host, Level, Switch
 
 SIZES = [2, 4, 6, 8]
 
@@ -35,6 +36,20 @@ def test_no_switch_of_a_healthy_fabric_has_more_entries_than_documented(k: int) 
         assert len(rules.flows) <= 3 * k + 30
         assert len({(flow.table, flow.priority, flow.match) for flow in rules.flows}) == len(rules.flows)
         assert all(flow.goto is None or flow.goto > flow.table for flow in rules.flows)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_entries_grow_with_the_ports_of_a_switch_and_with_nothing_else(seed: int) -> None:
+    tree = Clos(*random_fabric(seed).shape)
+    for switch in tree.switches():
+        below, above = tree.downlink_count(switch.level), tree.uplink_count(switch.level)
+        flows = len(switch_rules(tree, switch).flows)
+        if not above:
+            assert flows == below + 3
+        elif switch.level is Level.EDGE:
+            assert flows <= 4 * below + 2 * above + 30
+        else:
+            assert flows == 2 * below + above + 10
 
 
 @pytest.mark.parametrize("k", SIZES)
