@@ -272,5 +272,6 @@ def _fabric_option(fabric: Clos | int, log: Path) -> str:
     if tree.k is not None and tree == FatTree(tree.k):
         return f"--sopa-k={tree.k}"
     file = log.with_suffix(".fabric.yaml")
+    file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(tree.document(), indent=2) + "\n")  # JSON is YAML
     return f"--sopa-fabric={file}"
