@@ -25,13 +25,14 @@ from tests.helpers.frames import (
     table,
     tcp,
 )
+from topologies import FatTree
 
 MakeLabeller = Callable[..., Labeller]
 HALF = 2
 
 
 def counted(labeller: Labeller, half: int = HALF) -> dict[Label, int]:
-    return {word: packets for word, packets in labeller.counted.by_path(half).items() if packets}
+    return {word: packets for word, packets in labeller.counted.by_path(FatTree(2 * half)).items() if packets}
 
 
 @pytest.mark.parametrize("carrier", Carrier)
@@ -80,7 +81,7 @@ def test_the_largest_fat_trees_words_have_counters_of_their_own(labeller: Labell
         labeller.run(tcp())
     labeller.run(tcp(dst=SAME_RACK))
     assert counted(labeller, half) == dict.fromkeys((*words, (0xFF, 0xFF)), 1)
-    assert len(labeller.counted.by_path(half)) == half * half + half + 1
+    assert len(labeller.counted.by_path(FatTree(2 * half))) == half * half + half + 1
 
 
 def test_a_new_table_sets_no_counter_back(labeller: Labeller) -> None:

@@ -23,6 +23,7 @@ from tests.helpers.frames import INTER_POD, table
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import PEER_ADDRESS, Pair, transfer
 from tests.helpers.waiting import eventually
+from topologies import FatTree
 
 CARRIERS = pytest.mark.parametrize("carrier", list(Carrier))
 DATA = os.urandom(3_000_000)
@@ -47,7 +48,7 @@ def test_every_packet_of_a_burst_takes_the_next_path(
     pair.on_host(f"ethtool -K host0 tso {offload} gso {offload}")
     with labelling(pair, tmp_path, carrier) as labeller:
         assert transfer(pair, DATA) == DATA
-        packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(4)
+        packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(FatTree(8))
         [position] = flow_positions(labeller).values()
     assert packets[Reason.CUT] > 0
     assert packets[Reason.GSO] == packets[Reason.FORWARDED] == 0
