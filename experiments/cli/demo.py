@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,13 @@ from experiments.core.machine import CpuIdle, describe
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.tcp_connection import PORT, TransferError, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
-from experiments.workloads import Plan, Transfer, inter_pod_permutation
+from experiments.workloads import Plan, Transfer, WorkloadError, inter_pod_permutation
 from flowrules.label import Carrier
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
-from topologies import Clos, Failures, FatTree, Level
+from sopa_ryu.cli.common import chosen_fabric, fabric_options, fail, labelling_options, need_root, seed_option
+from topologies import Clos, Failures, Host, Level
 from topologies.lab.datapath import Datapath
 
 # Of a 1500-byte packet, TCP with timestamps carries 1448 bytes of payload at most; on the wire it is a frame of 1514.
@@ -47,6 +47,7 @@ MINIMUM_IDLE = 10.0
               help="Also write all results to FILE.")  # fmt: skip
 def demo(
     k: int,
+    fabric: Clos | None,
     carrier: str,
     rate: float | None,
     duration: int,
@@ -56,11 +57,11 @@ def demo(
     fr_threshold: int,
     json_file: Path | None,
 ) -> None:
-    """Run TCP between pods over real Open vSwitch, and fail links under that traffic.
+    """Run TCP between pods (racks, if leaf-spine) over real Open vSwitch, and fail links under that traffic.
 
     The command starts a fabric with controller and agents in namespaces of its own, runs a seeded permutation of TCP
-    flows, and shows the throughput of each flow and the packets of each core switch. Then it takes one aggregation-core
-    link down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
+    flows, and shows the throughput of each flow and the packets of each core switch. Then it takes one link to a core
+    switch down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
     throughput meanwhile. Finally another link silently drops packets. Nothing remains on the machine.
 
     \b
@@ -69,22 +70,35 @@ def demo(
       sopa demo --k 4 --policy hash           one path per flow, like ECMP
       sopa demo --k 4 --policy random --fr-threshold 3
       sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
+      sopa demo --fabric FILE                 a fabric that is no fat-tree, as leaf-spine
     """
     need_root("sopa demo")
-    tree = FatTree(k)
+    tree = chosen_fabric(k, fabric)
     if json_file is not None and not json_file.resolve().parent.is_dir():
         raise click.BadParameter(f"folder {json_file.resolve().parent} does not exist", param_hint="--json")
     forwarding = chosen_datapath(datapath)
+    try:
+        pairs = inter_pod_permutation(tree, seed)
+    except WorkloadError as error:
+        fail(str(error))
 
     def inside() -> int:
         out, progress = Console(), Console(stderr=True, highlight=False)
         links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
         progress.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
-        settings = {"k": k, "carrier": carrier, "rate_mbit": links.mbit, "rate_why": links.why, "duration": duration}
+        settings: dict[str, Any] = {
+            "k": tree.k,
+            "carrier": carrier,
+            "rate_mbit": links.mbit,
+            "rate_why": links.why,
+            "duration": duration,
+        }
         settings |= {"seed": seed, "policy": policy, "fr_threshold": fr_threshold, "datapath": forwarding}
+        if fabric is not None:
+            settings["fabric"] = fabric.document()
         settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
         try:
-            report = _Demo(tree, links, settings, out, progress).run()
+            report = _Demo(tree, pairs, links, settings, out, progress).run()
         except TransferError as error:
             click.echo(f"Error: {error}", err=True)
             return 1
@@ -102,13 +116,22 @@ def demo(
 class _Demo:
     """One run of the demo: lab, traffic, failures and output."""
 
-    def __init__(self, tree: Clos, links: Rate, settings: dict[str, Any], out: Console, progress: Console) -> None:
+    def __init__(
+        self,
+        tree: Clos,
+        pairs: Sequence[tuple[Host, Host]],
+        links: Rate,
+        settings: dict[str, Any],
+        out: Console,
+        progress: Console,
+    ) -> None:
         self.tree = tree
         self.links = links
         self.settings = settings
         self.out = out
         self.progress = progress
-        self.plan = tuple(Transfer(src, dst) for src, dst in inter_pod_permutation(tree, settings["seed"]))
+        self.plan = tuple(Transfer(src, dst) for src, dst in pairs)
+        self.top = Level.CORE if tree.cores else Level.AGGREGATION
 
     def run(self) -> dict[str, Any]:
         its = self.settings
@@ -141,11 +164,11 @@ class _Demo:
     # -- traffic ---------------------------------------------------------------------------------------------------
 
     def _traffic(self, lab: SopaLab) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        before = lab.lab.port_packets(Level.CORE)
+        before = lab.lab.port_packets(self.top)
         idle = CpuIdle()
         results = self._flows(lab, self.settings["duration"], "sending")
         percent = idle.percent()
-        after = lab.lab.port_packets(Level.CORE)
+        after = lab.lab.port_packets(self.top)
         core = {name: after[name] - before[name] for name in after}
         flows = [
             {
@@ -174,8 +197,10 @@ class _Demo:
         return traffic, flows
 
     def _first_path(self, result: TransferResult) -> list[int]:
-        """Return the uplinks of the first packet of a flow, computed as the eBPF program of the host does."""
+        """Return the uplinks of the first packet of a flow, computed as the eBPF program of the host does; none without a label."""
         src, dst = result.transfer.src, result.transfer.dst
+        if src in self.tree.no_label:
+            return []
         policy = Policy.named(self.settings["policy"])
         table = path_table(self.tree, src, Failures(self.tree), self.settings["seed"], policy)
         key = FlowKey.of(self.tree.ip(src), self.tree.ip(dst), TCP, result.source_port, PORT)
@@ -207,7 +232,8 @@ class _Demo:
 
     def _show(self, traffic: dict[str, Any], flows: list[dict[str, Any]]) -> None:
         its = self.settings
-        title = f"k={its['k']}, {its['rate_mbit']:g} Mbit/s links, {its['datapath']} datapath, {its['policy']}, "
+        name = self.tree.title if "fabric" in its else f"k={its['k']}"
+        title = f"{name}, {its['rate_mbit']:g} Mbit/s links, {its['datapath']} datapath, {its['policy']}, "
         title += f"carrier {its['carrier']}, seed {its['seed']}"
         table = Table("from", "to", title=title, title_justify="left")
         for name in ("Mbit/s", "% of goodput", "retransmits"):
@@ -223,7 +249,9 @@ class _Demo:
             f"{100 * traffic['share_of_goodput']:.1f}% of the maximum goodput of TCP ({goodput:.2f})"
         )
         cores = ", ".join(f"{name} {count}" for name, count in traffic["core_packets"].items())
-        self._say(f"packets by core switch: {cores}; max/min {traffic['core_max_min']:.3f}")
+        self._say(
+            f"packets by {'core switch' if self.tree.cores else 'spine'}: {cores}; max/min {traffic['core_max_min']:.3f}"
+        )
         self._say(f"retransmits {traffic['retransmits']}; processor idle {traffic['cpu_idle_percent']:.0f}%")
         if traffic["cpu_idle_percent"] < MINIMUM_IDLE:
             self.out.print("the processors were busy: the results are limited by the machine; use a lower --rate")

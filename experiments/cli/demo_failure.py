@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
 from experiments.workloads import Transfer
+from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.faults import set_silent
 
 MIN_SECONDS = 18
@@ -58,7 +59,7 @@ def play(
     say: Callable[[str], None],
     progress: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Take one aggregation-core link down and up again under traffic, then let another link drop packets silently.
+    """Take one link to a core switch, or to a spine, down and up again under traffic; then let another drop packets silently.
 
     Parameters
     ----------
@@ -76,10 +77,10 @@ def play(
     dict
         All results, for ``--json``.
     """
-    tree, choose = lab.tree, random.Random(f"{settings['seed']} failure")
-    pod, j, i = choose.randrange(tree.pods), choose.randrange(tree.aggregations), choose.randrange(tree.cores_of_group)
-    link = f"a{pod}_{j}-c{j}_{i}"
-    src, dst = next((one.src, one.dst) for one in transfers if one.src.pod == pod)
+    tree = lab.tree
+    cut, silent = _victims(tree, settings["seed"])
+    link = tree.name(cut)
+    src, dst = next((one.src, one.dst) for one in transfers if _is_below(one.src, cut))
     seconds = max(MIN_SECONDS, settings["duration"])
     seen: dict[str, Any] = {"link": link, "src": tree.name(src), "dst": tree.name(dst), "seconds": seconds}
     began = [0.0]
@@ -142,8 +143,24 @@ def play(
         f"  mean per flow: {seen['mbit_before']:.2f} Mbit/s before, {seen['mbit_during']:.2f} during, "
         f"{seen['mbit_after']:.2f} after"
     )
-    seen["silent"] = _silence(lab, f"a{pod}_{j}-c{j}_{(i + 1) % tree.cores_of_group}", say)
+    seen["silent"] = _silence(lab, tree.name(silent), say)
     return seen
+
+
+def _victims(tree: Clos, seed: int) -> tuple[Link, Link]:
+    """Return a random link to a core switch, or to a spine, and the next uplink of the same switch."""
+    choose = random.Random(f"{seed} failure")
+    level = Level.AGGREGATION if tree.cores else Level.EDGE
+    links: list[Link] = []
+    while not links:  # a switch without uplinks, all of them absent, is of no use
+        below = Switch(level, choose.randrange(tree.pods), choose.randrange(tree.group_size(level)))
+        links = list(tree.links_above(below))
+    first = choose.randrange(len(links))
+    return links[first], links[(first + 1) % len(links)]
+
+
+def _is_below(host: Host, link: Link) -> bool:
+    return host.pod == link.lower.pod and (link.upper.level is Level.CORE or Clos.edge_of(host) == link.lower)
 
 
 def _silence(lab: SopaLab, link: str, say: Callable[[str], None]) -> dict[str, Any]:

@@ -18,8 +18,16 @@ from experiments.core.records import Results, ResultsError
 from experiments.schemes import Fabric, SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
-from sopa_ryu.cli.common import carrier_option, fail, k_option, need_root, rate_option
-from topologies import FatTree
+from sopa_ryu.cli.common import (
+    carrier_option,
+    chosen_fabric,
+    fabric_file_option,
+    fail,
+    k_option,
+    need_root,
+    rate_option,
+)
+from topologies import Clos
 from topologies.lab.network import default_rate
 
 DEFAULT_SCHEMES = "sopa,rps,ecmp,hedera"
@@ -70,6 +78,7 @@ def list_all() -> None:
 @click.option("--schemes", "chosen", default=DEFAULT_SCHEMES, show_default=True, metavar="A,B",
               help="Schemes to compare; sopa experiment list shows them.")  # fmt: skip
 @k_option
+@fabric_file_option
 @carrier_option
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, metavar="COUNT",
               help="Number of runs of each scheme.")  # fmt: skip
@@ -89,6 +98,7 @@ def run(
     backend: str,
     chosen: str,
     k: int,
+    fabric: Clos | None,
     carrier: str,
     seeds: int,
     first: int,
@@ -124,7 +134,7 @@ def run(
                 ns3.check(scheme)
             elif scheme.fabric is Fabric.SIMULATOR:
                 raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
-        tree = FatTree(k)
+        tree = chosen_fabric(k, fabric)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
         scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
@@ -137,7 +147,7 @@ def run(
         most = max(len(plan.transfers) for plan in plans.values())
         if most > MAX_LAB_TRANSFERS:
             limit = f"{most} transfers exceed the {MAX_LAB_TRANSFERS} ports of the lab"
-            fail(f"{limit}: use fewer --seconds, a lower --rate or a smaller --k")
+            fail(f"{limit}: use fewer --seconds, a lower --rate or a smaller fabric")
         need_root("sopa experiment run")
         if Path("/run") in (out.resolve(), *out.resolve().parents):
             fail(f"{out} is in /run, which a lab replaces by its own: give another --out")

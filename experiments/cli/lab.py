@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 
 from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
-from sopa_ryu.cli.common import fabric_options, labelling_options, need_root, seed_option
-from topologies import FatTree
+from sopa_ryu.cli.common import chosen_fabric, fabric_options, labelling_options, need_root, seed_option
+from topologies import Clos
 
 
 @click.command()
@@ -31,6 +31,7 @@ from topologies import FatTree
 )
 def lab(
     k: int,
+    fabric: Clos | None,
     carrier: str,
     rate: float | None,
     no_limit: bool,
@@ -65,7 +66,7 @@ def lab(
     from flowrules.label import Carrier
 
     need_root("sopa lab")
-    tree, forwarding = FatTree(k), chosen_datapath(datapath)
+    tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
 
@@ -92,7 +93,7 @@ def lab(
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         with its:
             console.print(
-                f"k={k}: {tree.switch_count} switches and {tree.host_count} hosts at "
+                f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
                 f"controller at {its.url}; logs in {its.directory}"
             )

@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
-from experiments.workloads.plan import Plan, Scale, Transfer, Workload
+from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host
 
 FILE_SHARE = 0.8
@@ -15,7 +15,8 @@ FILE_SHARE = 0.8
 def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     """Return a random permutation in which every host sends to one host of another pod and receives from one.
 
-    It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths.
+    It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths. In a fabric of one pod,
+    as leaf-spine, it is between racks instead.
 
     Parameters
     ----------
@@ -27,17 +28,26 @@ def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     -------
     list of (Host, Host)
         Senders ordered by address, each with its receiver.
+
+    Raises
+    ------
+    WorkloadError
+        If the fabric has one rack only.
     """
     choose = random.Random(seed)
     senders = list(tree.hosts())
-    pod = len(senders) // tree.pods
-    receivers = senders[pod:] + senders[:pod]
-    # Swaps that keep every pair inter-pod reach any such permutation; a few dozen rounds randomize the initial one.
+    groups = tree.pods if tree.pods > 1 else tree.edges
+    if groups == 1:
+        raise WorkloadError("a permutation between racks needs two of them: the fabric has one")
+    size = len(senders) // groups
+    group = [number // size for number in range(len(senders))]
+    receivers = [(number + size) % len(senders) for number in range(len(senders))]
+    # Swaps that keep every pair apart reach any such permutation; a few dozen rounds randomize the initial one.
     for _ in range(40 * len(senders)):
         a, b = choose.randrange(len(senders)), choose.randrange(len(senders))
-        if senders[a].pod != receivers[b].pod and senders[b].pod != receivers[a].pod:
+        if group[a] != group[receivers[b]] and group[b] != group[receivers[a]]:
             receivers[a], receivers[b] = receivers[b], receivers[a]
-    return list(zip(senders, receivers, strict=True))
+    return [(sender, senders[number]) for sender, number in zip(senders, receivers, strict=True)]
 
 
 def permutation(tree: Clos, seed: int, scale: Scale) -> Plan:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.bursts import AUTO, MAX_SEGMENTS
 from sopa_ryu.agent.paths.path_table import Policy
-from topologies import Clos, FatTree, TopologyError
+from topologies import Clos, FatTree, TopologyError, fabric_file
 from topologies.structure import Shape
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -31,6 +34,23 @@ class FatTreeSize(click.ParamType[int]):
             return FatTree(value).k
         except TopologyError as error:
             self.fail(str(error), param, ctx)
+
+
+class FabricFile(click.ParamType[Clos]):
+    """A fabric file."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Clos:
+        """Return the fabric that the file describes, or end with a usage error that says what is wrong with it."""
+        try:
+            return value if isinstance(value, Clos) else fabric_file.load(Path(value))
+        except TopologyError as error:
+            self.fail(str(error), param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete the name of a file."""
+        return [CompletionItem(incomplete, type="file")]
 
 
 class Segments(click.IntRange):
@@ -61,6 +81,13 @@ carrier_option = click.option(
 k_option = click.option(
     "--k", type=FatTreeSize(), default=4, show_default=True, help="Ports of every switch: even, 2 to 128."
 )
+fabric_file_option = click.option(
+    "--fabric",
+    type=FabricFile(),
+    metavar="FILE",
+    help="Fabric file, instead of --k: leaf-spine, oversubscribed, with absent or slower links, with gateways; "
+    "sopa fabric check FILE explains it.",
+)
 policy_option = click.option(
     "--policy",
     type=click.Choice([policy.option_name for policy in Policy]),
@@ -80,7 +107,7 @@ rate_option = click.option(
     "--rate",
     type=click.FloatRange(0.1, 10_000),
     metavar="MBIT",
-    help="Rate of every link in Mbit/s. The default depends on k and leaves this machine's processor idle time.",
+    help="Rate of every link in Mbit/s. The default depends on the fabric and leaves this machine's processor idle time.",
 )
 seed_option = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), default=1, show_default=True, help="Seed of everything random."
@@ -89,7 +116,16 @@ seed_option = click.option(
 
 def fabric_options(command: Command) -> Command:
     """Add the options of a lab's fabric."""
-    return k_option(carrier_option(rate_option(command)))
+    return k_option(fabric_file_option(carrier_option(rate_option(command))))
+
+
+def chosen_fabric(k: int, fabric: Clos | None) -> Clos:
+    """Return the fabric of a command's ``--fabric``, or without it the fat-tree of ``--k``; a usage error if both are given."""
+    if fabric is None:
+        return FatTree(k)
+    if click.get_current_context().get_parameter_source("k") is not ParameterSource.DEFAULT:
+        raise click.UsageError("--k and --fabric exclude each other: a fabric file has all numbers of the fabric")
+    return fabric
 
 
 def labelling_options(command: Command) -> Command:

@@ -39,6 +39,18 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
         assert '"a0_0-c0_0"' in out
 
 
+def test_a_lab_of_a_fabric_file_delivers_between_all_hosts(tmp_path: Path) -> None:
+    file, script = tmp_path / "fabric.yaml", tmp_path / "script"
+    file.write_text("{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n")
+    script.write_text("pingall\nsh sopa status\nsh sopa paths h0_0_2 h0_2_3\n")
+    done = sopa("lab", "--fabric", str(file), "--script", str(script))
+    assert done.returncode == 0, done.stderr
+    out = done.stdout + done.stderr
+    assert "0% dropped (30/30 received)" in out
+    assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in out
+    assert "inter-rack, 2 of 2 paths" in out
+
+
 @pytest.mark.parametrize("k", ["3", "-2", "130", "0", "four"])
 @pytest.mark.parametrize("command", ["lab", "demo"])
 def test_a_size_that_is_none_is_refused_with_the_range(command: str, k: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from experiments.cli.experiment import MAX_LAB_TRANSFERS
 from experiments.emulation.traffic.transfers import CLIENT_PORTS
 from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
-from topologies import FatTree
+from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
@@ -135,3 +135,17 @@ def test_more_transfers_than_can_be_kept_are_refused(name: str, k: int) -> None:
 
 def test_every_transfer_of_the_largest_plan_has_a_port() -> None:
     assert len(CLIENT_PORTS) >= MAX_LAB_TRANSFERS
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_where_there_is_one_pod_everyone_sends_to_another_rack_and_receives_once(seed: int) -> None:
+    tree = Clos(pods=1, edges=5, aggregations=2, cores=0, hosts=3)
+    pairs = inter_pod_permutation(tree, seed)
+    assert {src for src, _ in pairs} == {dst for _, dst in pairs} == set(tree.hosts())
+    assert len(pairs) == tree.host_count
+    assert all(src.edge != dst.edge for src, dst in pairs)
+
+
+def test_a_fabric_of_one_rack_has_no_permutation_between_racks() -> None:
+    with pytest.raises(WorkloadError, match="two of them"):
+        inter_pod_permutation(Clos(pods=1, edges=1, aggregations=2, cores=0, hosts=3), 1)

@@ -1,0 +1,53 @@
+"""Option ``--fabric FILE`` of the commands that start a fabric, beside ``--k``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from sopa_ryu.cli import main
+from sopa_ryu.cli.common import chosen_fabric, fabric_options
+from topologies import Clos, FatTree
+
+LEAF_SPINE = "{pods: 1, edges: 3, aggregations: 2, cores: 0, hosts: 2}\n"
+
+
+@click.command()
+@fabric_options
+def command(k: int, fabric: Clos | None, **_others: Any) -> None:
+    click.echo(repr(chosen_fabric(k, fabric)))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "fabric.yaml"
+    found.write_text(LEAF_SPINE)
+    return found
+
+
+@pytest.mark.parametrize(("words", "tree"), [([], FatTree(4)), (["--k", "6"], FatTree(6))])
+def test_without_a_file_it_is_a_fat_tree(words: list[str], tree: Clos) -> None:
+    assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
+
+
+def test_a_file_is_the_fabric(file: Path) -> None:
+    done = CliRunner().invoke(command, ["--fabric", str(file)])
+    assert done.output == f"{Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)!r}\n"
+
+
+@pytest.mark.parametrize("k", ["4", "6"])
+def test_both_are_a_usage_error(file: Path, k: str) -> None:
+    done = CliRunner().invoke(command, ["--fabric", str(file), "--k", k])
+    assert done.exit_code == 2
+    assert "--k and --fabric exclude each other" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["lab"], ["demo"], ["experiment", "run", "permutation", "--out", "out"]])
+def test_a_file_that_cannot_be_read_is_a_usage_error(words: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, [*words, "--fabric", str(tmp_path / "none.yaml")])
+    assert done.exit_code == 2
+    assert str(tmp_path / "none.yaml") in done.stderr
