@@ -373,6 +373,11 @@ class Cabling(Identities):
         level = "host" if isinstance(link.lower, Host) else link.lower.level.name.lower()
         return self.mbit.get(level, 1.0)
 
+    @property
+    def rated(self) -> Iterable[Link]:
+        """The links that have a rate of their own."""
+        return self._rates.keys()
+
     @cached_property
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
