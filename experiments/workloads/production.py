@@ -79,13 +79,13 @@ def _add_flows(transfers: list[Transfer], hosts: list[Host], place: int, seed: i
     """Append the flows of one host to those of a plan."""
     choose = random.Random(f"{seed} production {FatTree.name(hosts[place])}")
     factor, left = size_factor(scale), scale.bytes_of()
-    before: int | None = None
+    before: tuple[int, ...] = ()
     while left > 0:
         size = draw_size(choose)
         other = choose.randrange(len(hosts) - 1)
         scaled = max(1, round(size * factor))
         transfer = Transfer(hosts[place], hosts[other + (other >= place)], scaled, after=before, kind=kind_of(size))
-        before = len(transfers)
+        before = (len(transfers),)
         transfers.append(transfer)
         left -= scaled
         need_transfers(len(transfers), "production", "give fewer --seconds, a lower --rate or a smaller --k")

@@ -83,7 +83,7 @@ def test_a_plan_is_one_that_the_fabric_can_carry_out(name: str, k: int, seed: in
         assert transfer.bytes is None or transfer.bytes > 0
         assert 0 <= transfer.start < plan.seconds
         # Backends start at the front: what a transfer waits for has to come before it.
-        assert transfer.after is None or 0 <= transfer.after < number
+        assert all(0 <= before < number for before in transfer.after)
         assert name not in BETWEEN_PODS or transfer.src.pod != transfer.dst.pod
     # What is recorded packet by packet has paths to choose from.
     assert all(plan.transfers[number].src.pod != plan.transfers[number].dst.pod for number in plan.traced)
