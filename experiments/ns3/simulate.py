@@ -163,14 +163,15 @@ def lines(run: Run) -> Iterator[str]:
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(run)}"
-    for name, value in sorted(run.options.items()):
+    options = {"all-transfers": 1, **run.options} if plan.collective else run.options
+    for name, value in sorted(options.items()):
         yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
     number: dict[Host, int] = {host: place for place, host in enumerate(run.tree.hosts())}
     for place, one in enumerate(plan.transfers):
         size = -1 if one.bytes is None else one.bytes
-        before = -1 if one.after is None else one.after
+        before = ",".join(map(str, one.after)) or "-1"
         traced = int(place in plan.traced)
         yield f"transfer {number[one.src]} {number[one.dst]} {size} {round(one.start * _NS)} {before} {traced}"
 

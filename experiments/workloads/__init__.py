@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.suggestions import unknown
-from experiments.workloads import pairs, production, small_examples, switch_failure
+from experiments.workloads import collectives, pairs, production, small_examples, switch_failure
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
@@ -22,18 +22,22 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for workload in (*pairs.WORKLOADS, *production.WORKLOADS, *switch_failure.WORKLOADS, *small_examples.WORKLOADS)
+    for module in (pairs, production, switch_failure, small_examples, collectives)
+    for workload in module.WORKLOADS
 }
 
 
 def named(name: str) -> Workload:
-    """Return the workload with a name.
+    """Return the workload with a name: ``permutation``, or a collective operation of 8 hosts, ``all-to-all+8``.
 
     Raises
     ------
     WorkloadError
         If the name is unknown. The message lists the workloads.
     """
+    collective = collectives.named(name)
+    if collective is not None:
+        return collective
     if name not in WORKLOADS:
         raise WorkloadError(f"{unknown('workload', name, WORKLOADS)}, or FILE.csv")
     return WORKLOADS[name]

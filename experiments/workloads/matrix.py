@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from experiments.suggestions import unknown
-from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
+from experiments.workloads.checks import first_across, need_scale, need_transfers
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host
 
@@ -89,7 +89,7 @@ def _plan(path: Path, rows: Sequence[Row], tree: Clos, seed: int, scale: Scale) 
                 "write an earlier start, or give more --seconds"
             )
         transfers.append(Transfer(src, dst, row.bytes, row.start))
-    return Plan(tuple(transfers), scale.seconds, traced=first_between_pods(transfers))
+    return Plan(tuple(transfers), scale.seconds, traced=first_across(tree, transfers))
 
 
 def _host(tree: Clos, text: str, where: str) -> Host:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from experiments.workloads.checks import first_between_pods, need_scale, need_transfers
+from experiments.workloads.checks import across, first_across, need_scale, need_transfers, need_two_hosts, smaller
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
 from topologies import Clos, Host
 
@@ -15,8 +15,8 @@ FILE_SHARE = 0.8
 def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     """Return a random permutation in which every host sends to one host of another pod and receives from one.
 
-    It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths. In a fabric of one pod,
-    as leaf-spine, it is between racks instead.
+    It is the permutation of the SOPA paper (section 4.3), confined to pairs with (k/2)² candidate paths. In a fabric of one pod
+    they are in different racks instead.
 
     Parameters
     ----------
@@ -32,22 +32,21 @@ def inter_pod_permutation(tree: Clos, seed: int) -> list[tuple[Host, Host]]:
     Raises
     ------
     WorkloadError
-        If the fabric has one rack only.
+        If there is only one rack.
     """
     choose = random.Random(seed)
     senders = list(tree.hosts())
-    groups = tree.pods if tree.pods > 1 else tree.edges
-    if groups == 1:
-        raise WorkloadError("a permutation between racks needs two of them: the fabric has one")
-    size = len(senders) // groups
-    group = [number // size for number in range(len(senders))]
-    receivers = [(number + size) % len(senders) for number in range(len(senders))]
-    # Swaps that keep every pair apart reach any such permutation; a few dozen rounds randomize the initial one.
+    parts = tree.pods if tree.pods > 1 else tree.edges
+    if parts == 1:
+        raise WorkloadError(f"a permutation needs two racks or pods, and a {tree.title} has one rack")
+    part = len(senders) // parts
+    receivers = senders[part:] + senders[:part]
+    # Swaps that keep every pair inter-pod reach any such permutation; a few dozen rounds randomize the initial one.
     for _ in range(40 * len(senders)):
         a, b = choose.randrange(len(senders)), choose.randrange(len(senders))
-        if group[a] != group[receivers[b]] and group[b] != group[receivers[a]]:
+        if across(tree, senders[a], receivers[b]) and across(tree, senders[b], receivers[a]):
             receivers[a], receivers[b] = receivers[b], receivers[a]
-    return [(sender, senders[number]) for sender, number in zip(senders, receivers, strict=True)]
+    return list(zip(senders, receivers, strict=True))
 
 
 def permutation(tree: Clos, seed: int, scale: Scale) -> Plan:
@@ -57,7 +56,7 @@ def permutation(tree: Clos, seed: int, scale: Scale) -> Plan:
     others have already released, and rates are comparable at any time.
     """
     need_scale(scale)
-    need_transfers(tree.host_count, "permutation", "give a smaller --k")
+    need_transfers(tree.host_count, "permutation", f"give {smaller(tree)}")
     transfers = tuple(Transfer(src, dst) for src, dst in inter_pod_permutation(tree, seed))
     return Plan(transfers, scale.seconds, traced=(0,))
 
@@ -75,15 +74,18 @@ def ftp(tree: Clos, seed: int, scale: Scale) -> Plan:
     2011, section 3).
 
     Half of the hosts are servers, the others clients, and no host has two FTPs: 27 FTPs at k=6. As in the paper, a pair
-    may be in one pod or rack.
+    may be in one pod or rack. Of an odd number of hosts one stays idle.
     """
     need_scale(scale)
-    need_transfers(tree.host_count // 2, "ftp", "give a smaller --k")
+    need_two_hosts(tree, "ftp")
+    need_transfers(tree.host_count // 2, "ftp", f"give {smaller(tree)}")
     hosts = list(tree.hosts())
     random.Random(f"{seed} ftp").shuffle(hosts)
     half = len(hosts) // 2
-    transfers = tuple(Transfer(server, client) for server, client in zip(hosts[:half], hosts[half:], strict=True))
-    return Plan(transfers, scale.seconds, traced=first_between_pods(transfers))
+    transfers = tuple(
+        Transfer(server, client) for server, client in zip(hosts[:half], hosts[half : 2 * half], strict=True)
+    )
+    return Plan(transfers, scale.seconds, traced=first_across(tree, transfers))
 
 
 def ftp_transfers(tree: Clos, seed: int, scale: Scale) -> Plan:
@@ -104,7 +106,7 @@ def _with_files(endless: Plan, scale: Scale) -> Plan:
 WORKLOADS = (
     Workload(
         "permutation",
-        "every host sends continuously to one of another pod and receives from one (SOPA paper, section 4.3)",
+        "every host sends continuously to one of another pod (leaf-spine: rack) and receives from one (SOPA paper, section 4.3)",
         permutation,
         parameters={"flow_sizes": "none: every flow sends until the run is over"},
     ),

@@ -22,9 +22,9 @@ class Transfer:
     bytes : int or None
         Payload; None to send until the end of the plan.
     start : float
-        Seconds after the start of the run, or after the end of transfer `after`.
-    after : int or None
-        Index of the transfer that has to end before this one starts.
+        Seconds after the start of the run, or after the end of the last of `after`.
+    after : tuple of int
+        Indices of the transfers that have to end before this one starts, all of them lower than its own.
     kind : str
         Name of its kind in results if the workload has several: ``short``, ``long``.
     """
@@ -33,7 +33,7 @@ class Transfer:
     dst: Host
     bytes: int | None = None
     start: float = 0.0
-    after: int | None = None
+    after: tuple[int, ...] = ()
     kind: str = ""
 
 
@@ -55,6 +55,9 @@ class Plan:
         Time of the failures in seconds after the start of the run; None for before the start.
     traced : tuple of int
         Indices of the transfers whose packets are recorded one by one, for the figures.
+    collective : bool
+        True if the transfers are the steps of one collective operation. Its completion time is recorded, which is the end of its
+        last transfer; so transfers that follow others start after `seconds`, too, up to the end of those with a size.
     """
 
     transfers: tuple[Transfer, ...]
@@ -63,6 +66,15 @@ class Plan:
     failed: tuple[str, ...] = ()
     fail_after: float | None = None
     traced: tuple[int, ...] = ()
+    collective: bool = False
+
+
+# The simulator reads a plan as lines (`experiments.ns3.simulate.lines`). Of each transfer in order, with times in ns:
+#
+#     transfer SRC DST BYTES START AFTER TRACED
+#
+# BYTES is -1 without a size. AFTER is -1, or the indices of `Transfer.after` joined by commas: 17 or 3,17. The transfer starts
+# START ns after the last of them has ended. A collective plan has the line "all-transfers 1".
 
 
 @dataclass(frozen=True)

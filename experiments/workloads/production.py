@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from experiments.workloads.checks import need_scale, need_transfers
+from experiments.workloads.checks import need_scale, need_transfers, need_two_hosts, smaller
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload
-from topologies import Clos, FatTree, Host
+from topologies import Clos, Host
 
 MEGABYTE = 1_000_000
 PAPERS_RATE_MBIT = 1000.0
@@ -68,27 +68,28 @@ def production(tree: Clos, seed: int, scale: Scale) -> Plan:
     same flows.
     """
     need_scale(scale)
+    need_two_hosts(tree, "production")
     hosts = list(tree.hosts())
     transfers: list[Transfer] = []
     for place in range(len(hosts)):
-        _add_flows(transfers, hosts, place, seed, scale)
+        _add_flows(transfers, tree, hosts, place, seed, scale)
     return Plan(tuple(transfers), scale.seconds)
 
 
-def _add_flows(transfers: list[Transfer], hosts: list[Host], place: int, seed: int, scale: Scale) -> None:
+def _add_flows(transfers: list[Transfer], tree: Clos, hosts: list[Host], place: int, seed: int, scale: Scale) -> None:
     """Append the flows of one host to those of a plan."""
-    choose = random.Random(f"{seed} production {FatTree.name(hosts[place])}")
+    choose = random.Random(f"{seed} production {tree.name(hosts[place])}")
     factor, left = size_factor(scale), scale.bytes_of()
-    before: int | None = None
+    before: tuple[int, ...] = ()
     while left > 0:
         size = draw_size(choose)
         other = choose.randrange(len(hosts) - 1)
         scaled = max(1, round(size * factor))
         transfer = Transfer(hosts[place], hosts[other + (other >= place)], scaled, after=before, kind=kind_of(size))
-        before = len(transfers)
+        before = (len(transfers),)
         transfers.append(transfer)
         left -= scaled
-        need_transfers(len(transfers), "production", "give fewer --seconds, a lower --rate or a smaller --k")
+        need_transfers(len(transfers), "production", f"give fewer --seconds, a lower --rate or {smaller(tree)}")
 
 
 PARAMETERS = {

@@ -23,7 +23,8 @@ def failing(plan: Plan, tree: Clos) -> Plan:
     """
     leftmost = tree.name(Switch(Level.AGGREGATION, 0, 0))
     if tree.aggregations < 2:
-        raise WorkloadError(f"without {leftmost}, no host of a {tree.title} reaches another pod: give --k 4 or more")
+        instead = "a fabric with another aggregation switch" if tree.k is None else "--k 4 or more"
+        raise WorkloadError(f"without {leftmost}, no host of a {tree.title} reaches another pod: give {instead}")
     return replace(plan, failed=(leftmost,), fail_after=FAIL_AT * plan.seconds)
 
 

@@ -83,11 +83,11 @@ def test_what_is_to_follow_follows_and_ends_with_its_last_byte() -> None:
     a, b, c = (TREE.host(name) for name in ("h0_0_2", "h2_1_3", "h1_0_2"))
     transfers = (
         Transfer(a, b, 200_000, kind="first"),
-        Transfer(a, c, 50_000, start=0.5, after=0, kind="second"),
+        Transfer(a, c, 50_000, start=0.5, after=(0,), kind="second"),
         Transfer(c, b, 1, kind="byte"),
         Transfer(b, a, None, start=1.0, kind="endless"),
         Transfer(b, c, 50_000_000, start=2.5, kind="too much"),
-        Transfer(a, c, 10, after=4, kind="never"),
+        Transfer(a, c, 10, after=(4,), kind="never"),
     )
 
     def check(_run: RunRecord, flows: list[FlowRecord]) -> None:

@@ -142,7 +142,7 @@ def test_transfers_are_given_up_when_patience_ends() -> None:
 
 def test_transfers_follow_others_until_the_run_is_over_or_to_the_last() -> None:
     [one] = alone(10 * MEGABYTE).transfers
-    plan = Plan((one, replace(one, after=0), replace(one, after=1)), 0.1)
+    plan = Plan((one, replace(one, after=(0,)), replace(one, after=(1,))), 0.1)
     for all_of_them, count in ((0, 2), (1, 3)):
         _, flows = simulated(plan, "ecmp", patience=9, all_transfers=all_of_them)
         assert len(flows) == count

@@ -61,13 +61,16 @@ class Transfers:
             for number, (transfer, port) in enumerate(zip(plan.transfers, ports, strict=True))
         ]
         self._followers: dict[int, list[int]] = {}
+        self._awaited: dict[int, int] = {}
         for number, transfer in enumerate(plan.transfers):
-            if transfer.after is not None:
-                self._followers.setdefault(transfer.after, []).append(number)
+            self._awaited[number] = len(transfer.after)
+            for before in transfer.after:
+                self._followers.setdefault(before, []).append(number)
         self._open: dict[tuple[str, int], Connection] = {}
         self._loop = Loop()
         self._buffer = bytearray(1 << 20)
         self._keep_cwnd = len(plan.transfers) <= MAX_CWND_SERIES
+        self._due = 0
 
     def run(
         self, at: Sequence[tuple[float, Callable[[], None]]] = (), tick: Callable[[float], None] = lambda _now: None
@@ -75,7 +78,7 @@ class Transfers:
         """Run all transfers.
 
         Transfers without a size end with the time of the plan. Transfers with a size that are running then get the same
-        time again; no other transfer starts after that.
+        time again; no other transfer starts after that, unless the plan is a collective operation.
 
         Parameters
         ----------
@@ -96,18 +99,22 @@ class Transfers:
             self._listen(stack)
             loop.begin()
             for number, transfer in enumerate(self.plan.transfers):
-                if transfer.after is None:
-                    loop.at(transfer.start, partial(self._start, number))
+                if not transfer.after:
+                    self._start_at(transfer.start, number)
             for when, action in at:
                 loop.at(when, action)
             loop.at(seconds, self._time_is_over)
             loop.at(0.0, self._sample)
             ticks = 0.0
-            while (self._open or loop.due_before(seconds)) and (now := loop.now()) <= 2 * seconds:
+            while self._runs() and (now := loop.now()) <= 2 * seconds:
                 if now >= ticks:
                     tick(now)
                     ticks = now + _TICK_SECONDS
                 loop.turn()
+
+    def _runs(self) -> bool:
+        # a collective operation is over with its last transfer
+        return bool(self._open) or (self._due > 0 if self.plan.collective else self._loop.due_before(self.plan.seconds))
 
     def _time_is_over(self) -> None:
         for one in list(self._open.values()):
@@ -149,7 +156,12 @@ class Transfers:
         else:
             one.accepted(receiver)
 
+    def _start_at(self, seconds: float, number: int) -> None:
+        self._due += 1
+        self._loop.at(seconds, partial(self._start, number))
+
     def _start(self, number: int) -> None:
+        self._due -= 1
         its = self.results[number]
         src, dst = (str(self.tree.ip(host)) for host in (its.transfer.src, its.transfer.dst))
         with inside(self._netns(its.transfer.src)):
@@ -170,6 +182,9 @@ class Transfers:
         its = one.its
         del self._open[str(self.tree.ip(its.transfer.src)), its.source_port]
         now = self._loop.now()
-        if now < self.plan.seconds:
-            for follower in self._followers.get(its.number, ()):
-                self._loop.at(now + self.plan.transfers[follower].start, partial(self._start, follower))
+        if not its.completed if self.plan.collective else now >= self.plan.seconds:
+            return
+        for follower in self._followers.get(its.number, ()):
+            self._awaited[follower] -= 1
+            if not self._awaited[follower]:
+                self._start_at(now + self.plan.transfers[follower].start, follower)

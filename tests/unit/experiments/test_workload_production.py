@@ -86,8 +86,8 @@ def test_every_host_issues_one_flow_after_the_other_all_beginning_at_once(k: int
     assert set(chains) == set(tree.hosts())
     for numbers in chains.values():
         first, *others = (plan.transfers[number] for number in numbers)
-        assert first.after is None
-        assert [one.after for one in others] == numbers[:-1]
+        assert first.after == ()
+        assert [one.after for one in others] == [(number,) for number in numbers[:-1]]
         assert {one.start for one in (first, *others)} == {0.0}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from experiments.cli.experiment import MAX_LAB_TRANSFERS
 from experiments.emulation.traffic.transfers import CLIENT_PORTS
-from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation, named
+from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, collectives, inter_pod_permutation, named
 from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
@@ -15,7 +15,8 @@ SEEDED = [
     *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
     *("failure", "failure-permutation", "short-flow-beside-incast"),
 ]
-BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure"})
+COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
+BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure", *COLLECTIVE})
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -39,14 +40,14 @@ def test_another_seed_gives_another_permutation() -> None:
 
 
 def test_every_workload_of_the_papers_is_there() -> None:
-    assert set(WORKLOADS) == {
+    assert set(WORKLOADS) - COLLECTIVE == {
         *SEEDED,
         *("four-flows", "single-flow", "single-flow-4:3", "single-flow-2:1", "single-flow-4:1", "asymmetric"),
     }
     for name, workload in WORKLOADS.items():
         assert named(name) is workload
         assert workload.name == name
-        assert "section" in workload.summary
+        assert "section" in workload.summary or name in COLLECTIVE
         assert "\n" not in workload.summary
         assert workload.parameters
 
@@ -83,7 +84,7 @@ def test_a_plan_is_one_that_the_fabric_can_carry_out(name: str, k: int, seed: in
         assert transfer.bytes is None or transfer.bytes > 0
         assert 0 <= transfer.start < plan.seconds
         # Backends start at the front: what a transfer waits for has to come before it.
-        assert transfer.after is None or 0 <= transfer.after < number
+        assert all(0 <= before < number for before in transfer.after)
         assert name not in BETWEEN_PODS or transfer.src.pod != transfer.dst.pod
     # What is recorded packet by packet has paths to choose from.
     assert all(plan.transfers[number].src.pod != plan.transfers[number].dst.pod for number in plan.traced)
@@ -93,7 +94,7 @@ def test_a_plan_is_one_that_the_fabric_can_carry_out(name: str, k: int, seed: in
 @pytest.mark.parametrize("k", [4, 6, 8])
 def test_the_same_seed_gives_the_same_plan_and_another_one_another(name: str, k: int) -> None:
     assert built(name, k, 1) == built(name, k, 1)
-    assert (built(name, k, 1) != built(name, k, 2)) == (name in SEEDED)
+    assert (built(name, k, 1) != built(name, k, 2)) == (name in {*SEEDED, *COLLECTIVE})
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -112,7 +113,7 @@ def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
-    if name in ("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"):
+    if name in {"permutation", "permutation-transfers", "ftp", "ftp-transfers", "production", *COLLECTIVE}:
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:
         with pytest.raises(WorkloadError, match="give --k 4 or more"):
@@ -147,5 +148,5 @@ def test_where_there_is_one_pod_everyone_sends_to_another_rack_and_receives_once
 
 
 def test_a_fabric_of_one_rack_has_no_permutation_between_racks() -> None:
-    with pytest.raises(WorkloadError, match="two of them"):
+    with pytest.raises(WorkloadError, match="two racks or pods"):
         inter_pod_permutation(Clos(pods=1, edges=1, aggregations=2, cores=0, hosts=3), 1)

@@ -1,0 +1,154 @@
+"""Collective operations: every step is a permutation, and what is sent in all is what the operation needs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from itertools import permutations
+
+import pytest
+
+from experiments.workloads import Plan, Scale, WorkloadError, named
+from experiments.workloads.checks import fair_share
+from experiments.workloads.collectives import SHARE
+from topologies import Clos, FatTree, Host
+
+SCALE = Scale(4.0, 20.0)
+LEAVES = Clos(1, 3, 2, 0, 3)
+OVERSUBSCRIBED = Clos(2, 2, 2, 2, 4, mbit={"host": 10, "edge": 10, "aggregation": 20})
+
+
+def built(name: str, tree: Clos = LEAVES, seed: int = 1) -> Plan:
+    return named(name).build(tree, seed, SCALE)
+
+
+def steps(plan: Plan) -> list[list[int]]:
+    """The transfers by step: one more than the latest step of those that they follow."""
+    of: dict[int, int] = {}
+    for number, one in enumerate(plan.transfers):
+        of[number] = 1 + max((of[before] for before in one.after), default=-1)
+    found: defaultdict[int, list[int]] = defaultdict(list)
+    for number, step in of.items():
+        found[step].append(number)
+    return [found[step] for step in sorted(found)]
+
+
+@pytest.mark.parametrize("name", ["all-to-all", "all-to-all+5", "all-reduce-ring+4", "all-reduce-halving+8"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_every_step_is_a_permutation_that_waits_for_what_its_hosts_sent_and_received_before(
+    name: str, seed: int
+) -> None:
+    plan = built(name, seed=seed)
+    assert plan.collective
+    for before, now in zip([[], *steps(plan)], steps(plan), strict=False):
+        for hosts in ([plan.transfers[n].src for n in now], [plan.transfers[n].dst for n in now]):
+            assert len(hosts) == len(set(hosts)) == int(name.partition("+")[2] or LEAVES.host_count)
+        for number in now:
+            one = plan.transfers[number]
+            ends = {n for n in before if one.src in (plan.transfers[n].src, plan.transfers[n].dst)}
+            assert set(one.after) == ends
+            assert len(one.after) == (0 if not before else 2)
+
+
+def test_all_to_all_sends_one_block_from_each_to_each() -> None:
+    plan = built("all-to-all")
+    assert len(steps(plan)) == LEAVES.host_count - 1
+    pairs = Counter((one.src, one.dst) for one in plan.transfers)
+    assert pairs == Counter(permutations(LEAVES.hosts(), 2))
+    assert len({one.bytes for one in plan.transfers}) == 1
+
+
+@pytest.mark.parametrize(("name", "count", "rounds"), [("all-reduce-ring", 9, 16), ("all-reduce-halving", 8, 6)])
+def test_an_all_reduce_sums_all_vectors_everywhere(name: str, count: int, rounds: int) -> None:
+    plan = built(f"{name}+{count}")
+    assert len(steps(plan)) == rounds
+    vector = SCALE.bytes_of(SHARE * fair_share(LEAVES)) * count / (2 * (count - 1))
+    known: dict[Host, set[Host]] = {one.src: {one.src} for one in plan.transfers}
+    sent: Counter[Host] = Counter()
+    for step in steps(plan):
+        now = {host: set(parts) for host, parts in known.items()}
+        for number in step:
+            one = plan.transfers[number]
+            known[one.dst] |= now[one.src]
+            sent[one.src] += one.bytes or 0
+    assert all(parts == set(known) for parts in known.values())
+    # the least that every host of an all-reduce has to send: 2 (N-1)/N vectors (Patarasuk and Yuan, 2009)
+    assert all(total == pytest.approx(vector * 2 * (count - 1) / count, rel=0.001) for total in sent.values())
+    assert Counter(one.kind for one in plan.transfers) == dict.fromkeys(
+        ("reduce-scatter", "all-gather"), len(plan.transfers) // 2
+    )
+
+
+def test_halving_and_doubling_exchanges_halves_then_quarters_and_back() -> None:
+    plan = built("all-reduce-halving+8")
+    sizes = [plan.transfers[step[0]].bytes or 0 for step in steps(plan)]
+    assert [round(size / sizes[2]) for size in sizes] == [4, 2, 1, 1, 2, 4]
+    for step in steps(plan):
+        pairs = {(plan.transfers[number].src, plan.transfers[number].dst) for number in step}
+        assert {(dst, src) for src, dst in pairs} == pairs
+
+
+def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
+    assert fair_share(FatTree(4)) == fair_share(FatTree(6)) == 1
+    assert fair_share(OVERSUBSCRIBED) == pytest.approx(1 / 2)
+    assert fair_share(Clos(1, 2, 2, 0, 3)) == pytest.approx(2 / 3)
+    assert fair_share(Clos(1, 2, 2, 0, 3, links={"e0_1-a0_0": "absent"})) == pytest.approx(1 / 3)
+    assert fair_share(Clos(1, 1, 1, 0, 8)) == 1
+    whole, half = (
+        sum(one.bytes or 0 for one in built("all-to-all+8", tree).transfers) for tree in (FatTree(4), OVERSUBSCRIBED)
+    )
+    assert half == pytest.approx(whole / 2, rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("all-to-all+1", "'1' is no number of hosts: write all-to-all\\+8"),
+        ("all-to-all+", "'' is no number of hosts"),
+        ("all-reduce-ring+x", "'x' is no number of hosts"),
+        ("all-reduce-ring+08", "'08' is no number"),
+        ("all-to-all+10", "3x2 leaf-spine fabric has 9, not 10"),
+        ("all-reduce-halving+6", "a power of two hosts, not 6: give all-reduce-halving\\+4"),
+        ("permutation+8", "unknown workload"),
+    ],
+)
+def test_a_number_of_hosts_that_cannot_be_is_refused(name: str, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        built(name)
+
+
+def test_all_hosts_take_part_or_of_halving_the_greatest_power_of_two() -> None:
+    for name, count in (("all-to-all", 9), ("all-reduce-ring", 9), ("all-reduce-halving", 8)):
+        assert len({one.src for one in built(name).transfers}) == count
+
+
+def test_too_many_transfers_are_refused_with_what_would_do() -> None:
+    with pytest.raises(WorkloadError, match=r"all-to-all\+64"):
+        named("all-to-all").build(FatTree(24), 1, SCALE)
+
+
+@pytest.mark.parametrize("tree", [LEAVES, OVERSUBSCRIBED, Clos(2, 1, 2, 2, 2, links={"e0_0-a0_0": "absent"})], ids=repr)
+@pytest.mark.parametrize("name", ["permutation", "permutation-transfers", "ftp", "production", "failure"])
+def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> None:
+    plan = built(name, tree)
+    assert plan.transfers
+    if name.startswith("permutation"):
+        of = [(host.pod, 0 if tree.pods > 1 else host.edge) for one in plan.transfers for host in (one.src, one.dst)]
+        assert all(src != dst for src, dst in zip(of[::2], of[1::2], strict=True))
+        assert sorted(one.dst for one in plan.transfers) == list(tree.hosts())
+
+
+@pytest.mark.parametrize("name", ["four-flows", "single-flow-4:1", "short-flow-beside-incast", "asymmetric"])
+def test_examples_of_figure_1_say_that_they_need_it(name: str) -> None:
+    with pytest.raises(WorkloadError, match="needs the fat-tree of figure 1, and this is a 3x2 leaf-spine fabric"):
+        built(name)
+
+
+def test_a_permutation_needs_two_racks() -> None:
+    with pytest.raises(WorkloadError, match="a permutation needs two racks or pods"):
+        built("permutation", Clos(1, 1, 2, 0, 4))
+
+
+@pytest.mark.parametrize("name", ["ftp", "production", "all-to-all"])
+def test_pairs_need_two_hosts(name: str) -> None:
+    with pytest.raises(WorkloadError, match=r"needs (two|2 or more) hosts, and a 1x1 leaf-spine fabric has"):
+        built(name, Clos(1, 1, 1, 0, 1))
