@@ -55,7 +55,7 @@ def run_simulations(campaigns: Sequence[Campaign]) -> int:
                 record, flows = ready.result()
                 campaign.results.add(record, flows)
                 done += 1
-                where = f"{campaign.workload}, k={campaign.tree.k}: " if len(campaigns) > 1 else ""
+                where = f"{campaign.workload}, {campaign.tree.title}: " if len(campaigns) > 1 else ""
                 took = f"{record.options['processor_seconds']:.1f} s"
                 say.print(f"{where}{line(record, flows)}; {took}; {done} of {len(missing)}{progress.left()}")
         except (SimulatorError, ResultsError) as error:

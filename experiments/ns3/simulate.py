@@ -17,6 +17,7 @@ from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
+from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.schemes import Scheme, SchemeError
 from topologies import Host
@@ -148,15 +149,12 @@ def _sample(run: Run) -> int:
 def lines(run: Run) -> Iterator[str]:
     """Yield the lines that ``src/settings.cc`` reads. They do not depend on the order of the options."""
     plan, scheme = run.plan, run.scheme
-    rate = round(run.scale.rate_mbit * 1e6)
-    yield f"k {run.tree.k}"
+    yield from fabric_lines(run)
     yield f"scheme {scheme.name.partition('+')[0]}"
     yield f"threshold {scheme.fr_threshold}"
     yield f"segments {scheme.segments}"
     yield f"sack {int(scheme.sysctls.get('ipv4/tcp_sack') != '0')}"
     yield f"seed {run.seed}"
-    yield f"rate {rate}"
-    yield f"core-rate {round(rate * plan.core_rate)}"
     yield f"queue {run.queue_packets}"
     yield f"delay {LINK_DELAY_NS}"
     yield f"packet {PACKET_BYTES}"

@@ -13,13 +13,20 @@ import pytest
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, SimulatorError, build, check, simulate
+from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.simulate import SAMPLES
 from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.simulator import MEGABYTE, MISSING, SCALE, permutation, said
-from topologies import FatTree, Switch
+from topologies import Clos, FatTree, Switch
+from topologies.identity import Node
 
+LEAF_SPINE = Clos(pods=1, edges=4, aggregations=2, cores=0, hosts=3)
+UNEVEN = Clos(
+    pods=3, edges=2, aggregations=3, cores=6, hosts=2, mbit={"host": 10_000, "edge": 20_000, "aggregation": 40_000},
+    links={"a0_0-c0_1": 10_000, "e1_0-a1_1": "absent", "a2_2-c2_0": "absent", "h0_0_3-e0_0": 1_000, "e0_1-a0_2": 5_000},
+)  # fmt: skip
 pytestmark = pytest.mark.skipif(MISSING, reason="ns-3 is missing: make install-ns3")
 
 
@@ -45,16 +52,29 @@ def simulated(
 # -- the fabric -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", [2, 4, 6, 24])
-def test_hosts_addresses_and_cables_are_those_of_the_topology(program: Path, k: int) -> None:
-    tree = FatTree(k)
-    lines = subprocess.run([program, "dump", str(k)], capture_output=True, text=True, check=True).stdout.splitlines()
+@pytest.mark.parametrize(
+    "tree", [*(FatTree(k) for k in (2, 4, 6, 24)), LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title
+)
+def test_hosts_addresses_cables_and_rates_are_those_of_the_topology(program: Path, tree: Clos) -> None:
+    run = Run(tree, Plan((), 1.0), "test", named("sopa"), 1, SCALE)
+    text = "\n".join(fabric_lines(run))
+    lines = subprocess.run(
+        [program, "dump"], input=text, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
     hosts = [tuple(line.split()[1:]) for line in lines if line.startswith("host ")]
     assert hosts == [(tree.name(host), str(tree.ip(host))) for host in tree.hosts()]
-    links = dict(line.split()[1:] for line in lines if line.startswith("link "))
-    expected = {f"{tree.name(host)}-eth0": tree.name(tree.edge_of(host)) for host in tree.hosts()}
+    links = {port: (peer, int(rate)) for _, port, peer, rate in (line.split() for line in lines if line[:4] == "link")}
+
+    def bits(one: Node, other: Node) -> int:
+        return round(1e9 * tree.capacity(tree.link(one, other)) / tree.mbit.get("host", 1.0))
+
+    expected = {
+        f"{tree.name(host)}-eth0": (tree.name(tree.edge_of(host)), bits(host, tree.edge_of(host)))
+        for host in tree.hosts()
+    }
     for switch in tree.switches():
-        expected |= {f"{tree.name(switch)}-eth{port}": tree.name(peer) for port, peer in tree.ports(switch).items()}
+        for port, peer in tree.ports(switch).items():
+            expected[f"{tree.name(switch)}-eth{port}"] = (tree.name(peer), bits(switch, peer))
     assert links == expected
 
 
@@ -296,20 +316,31 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("k 5\n", "k must be an even number"),
-        ("k 4\nscheme best\n", "unknown scheme best"),
-        ("k 4\nthreshold 0\n", "threshold must be 1 or more"),
-        ("k four\n", "line 1: a value is missing or not a number"),
-        ("k 4\ncolour red\n", "line 2: unknown setting colour"),
-        ("k 4\ntransfer 0 99 10 0 -1 0\n", "transfer 0 does not connect two different hosts"),
-        ("k 4\ntransfer 0 5 10 0 1 0\n", "transfer 0 waits for a later transfer"),
-        ("k 4\nfail a9_9 0\n", "unknown element a9_9"),
-        ("k 4\nfirst-path best\n", "first-path must be"),
-        ("k 4\nhash best\n", "hash must be own or same"),
-        ("k 4\nloss-recovery tahoe\n", "loss-recovery must be ns-3.37 or ns-3.20"),
-        ("k 4\nloss-recovery ns-3.20\ncongestion Cubic\n", "requires congestion NewReno"),
-        ("k 4\nreceive-buffer 65536\n", "receive-buffer must not be below send-buffer"),
-        ("k 4\npacket 70000\n", "packet must be from 100 to 65000"),
+        ("fabric 4 2 0 4 2\n", "line 1: aggregations of a fabric must be from 1 to 254, not 0"),
+        ("fabric 4 2 2 0 2\n", "line 1: cores of a fabric must be a multiple of aggregations"),
+        ("rates 1000 0 1000\n", "line 1: a rate is 1 bit/s or more"),
+        ("core-share 0\n", "core-share must be above 0"),
+        ("absent e0_0\n", "unknown element e0_0"),
+        ("absent h0_0_2-e0_0\n", "unknown element h0_0_2-e0_0"),
+        ("link e0_1-a0_2 1000\n", "unknown link e0_1-a0_2"),
+        ("link a0_0 1000\n", "unknown link a0_0"),
+        ("order 0 1\nuse 0 2 0 1\n", "line 2: there is no order 1"),
+        ("order 0 1 0\n", "line 1: a value is missing"),
+        ("order 0 300\n", "line 1: the index of an uplink is one byte"),
+        ("order 0 1 1 2\nuse 0 2 0 0\ntransfer 0 5 1000 0 -1 0\n", "path 1 2, which does not exist or has failed"),
+        ("scheme best\n", "unknown scheme best"),
+        ("threshold 0\n", "threshold must be 1 or more"),
+        ("queue four\n", "line 1: a value is missing or not a number"),
+        ("seed 4\ncolour red\n", "line 2: unknown setting colour"),
+        ("transfer 0 99 10 0 -1 0\n", "transfer 0 does not connect two different hosts"),
+        ("transfer 0 5 10 0 3,0 0\n", "transfer 0 waits for a later transfer"),
+        ("fail a9_9 0\n", "unknown element a9_9"),
+        ("first-path best\n", "first-path must be"),
+        ("hash best\n", "hash must be own or same"),
+        ("loss-recovery tahoe\n", "loss-recovery must be ns-3.37 or ns-3.20"),
+        ("loss-recovery ns-3.20\ncongestion Cubic\n", "requires congestion NewReno"),
+        ("receive-buffer 65536\n", "receive-buffer must not be below send-buffer"),
+        ("packet 70000\n", "packet must be from 100 to 65000"),
     ],
 )
 def test_what_makes_no_sense_is_refused_in_words(program: Path, text: str, problem: str) -> None:
@@ -321,7 +352,7 @@ def test_what_makes_no_sense_is_refused_in_words(program: Path, text: str, probl
 
 def test_results_that_cannot_be_written_are_an_error(program: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        done = subprocess.run([program], input="k 4\ntransfer 0 5 1000 0 -1 0\n", stdout=full, stderr=-1, text=True)
+        done = subprocess.run([program], input="transfer 0 5 1000 0 -1 0\n", stdout=full, stderr=-1, text=True)
     assert done.returncode == 1
     assert "could not be written" in done.stderr
 

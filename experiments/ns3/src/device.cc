@@ -184,17 +184,17 @@ Device::Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
         bytes += segment->GetSize();
     }
     selector.AtHost(flow, bytes, up1, up2);
-    const Tree& tree = m_fabric->tree;
+    const Clos& tree = m_fabric->tree;
+    const bool labels = selector.labels(flow);
     for (const auto& segment : segments)
     {
         IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
-        if (selector.labels())
+        if (labels)
         {
             header.Label(up1, up2);
         }
         segment->AddHeader(header);
-        const std::uint32_t outer = selector.labels() ? 0 : selector.overhead(); // a label is part of the packet
-        m_fabric->Send(flow, segment, segment->GetSize() + outer, up1, up2);
+        m_fabric->Send(flow, segment, segment->GetSize() + selector.outer(), up1, up2);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "ns3/simulator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <stdexcept>
 
 namespace sopa
@@ -109,17 +110,34 @@ Link::Length(std::int64_t now)
 }
 
 Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
-    : tree(settings.k),
+    : tree(settings.fabric),
       receivers(tree.hosts),
       m_links(tree.links),
       m_selector(std::move(selector))
 {
     for (LinkId id = 0; id < tree.links; ++id)
     {
-        const bool core = (id >= tree.first_from_aggregation && id < tree.first_to_edge) || id >= tree.first_to_pod;
-        m_links[id].Configure(core ? settings.core_rate : settings.rate,
-                              settings.delay,
-                              id < tree.hosts ? settings.host_queue : settings.queue);
+        Configure(settings, id, settings.rates[tree.LevelOf(id)]);
+    }
+    for (const auto& [name, rate] : settings.link_rates)
+    {
+        const auto links = tree.LinksOf(name);
+        if (links.size() != 2 || name.find('-') == std::string::npos)
+        {
+            throw std::invalid_argument("unknown link " + name);
+        }
+        for (const LinkId id : links)
+        {
+            Configure(settings, id, rate);
+        }
+    }
+    for (const std::string& name : settings.absent)
+    {
+        Fail(name);
+    }
+    if (!settings.absent.empty() || !settings.order_of.empty())
+    {
+        m_selector->Learn(*this);
     }
 }
 
@@ -154,7 +172,7 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
 LinkId
 Fabric::Next(const InFlightPacket& in_flight) const
 {
-    const std::uint32_t last = tree.PodOf(in_flight.destination), edge = tree.RackOf(in_flight.destination) % tree.half;
+    const std::uint32_t last = tree.PodOf(in_flight.destination), edge = tree.EdgeOf(in_flight.destination);
     switch (in_flight.stage)
     {
     case EDGE:
@@ -207,12 +225,13 @@ Fabric::Arrive(InFlightPacket& in_flight)
     case AGGREGATION:
         if (tree.PodOf(source) == tree.PodOf(destination))
         {
+            in_flight.bytes -= tree.cores_of_group ? 0 : m_selector->bytes_removed_at_top();
             return Forward(in_flight, Next(in_flight), EDGE_DOWN);
         }
         m_selector->AtAggregation(in_flight, *this);
         return Forward(in_flight, Next(in_flight), CORE);
     case CORE:
-        in_flight.bytes -= m_selector->bytes_removed_at_core();
+        in_flight.bytes -= m_selector->bytes_removed_at_top();
         return Forward(in_flight, in_flight.next, AGGREGATION_DOWN);
     case AGGREGATION_DOWN:
         return Forward(in_flight, in_flight.next, EDGE_DOWN);
@@ -224,25 +243,26 @@ Fabric::Arrive(InFlightPacket& in_flight)
 }
 
 void
+Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
+{
+    if (tree.LevelOf(id) == 2)
+    {
+        rate = std::max<std::uint64_t>(1, std::llround(rate * settings.core_share));
+    }
+    m_links[id].Configure(rate, settings.delay, id < tree.hosts ? settings.host_queue : settings.queue);
+}
+
+void
 Fabric::Fail(const std::string& name)
 {
-    bool found = false;
-    for (LinkId id = tree.hosts; id < tree.links; ++id)
-    {
-        const auto end = tree.EndOf(id);
-        const std::string from = end.port.substr(0, end.port.find('-'));
-        const bool of_switch = (name == from || name == end.peer) && (name[0] == 'a' || name[0] == 'c');
-        // Both directions of a link have its name: that of the lower switch, then that of the upper one.
-        const bool of_link = end.peer[0] != 'h' && name == (id < tree.first_to_edge ? from + "-" + end.peer : end.peer + "-" + from);
-        if (of_switch || of_link)
-        {
-            m_links[id].up = false;
-            found = true;
-        }
-    }
-    if (!found)
+    const auto links = tree.LinksOf(name);
+    if (links.empty() || tree.LevelOf(links.front()) == 0)
     {
         throw std::invalid_argument("unknown element " + name + ": expected an aggregation switch, a core switch or a link between switches");
+    }
+    for (const LinkId id : links)
+    {
+        m_links[id].up = false;
     }
 }
 

@@ -1,9 +1,9 @@
 // Links and switches. Every hop of a packet is one event.
 #pragma once
 
+#include "clos.h"
 #include "flow.h"
 #include "settings.h"
-#include "tree.h"
 
 #include "ns3/event-impl.h"
 
@@ -55,6 +55,9 @@ class alignas(64) Link
     // Enqueue a packet. Return its arrival time at the other end in ns, or -1 if the queue is full or the link is down.
     std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
 
+    // bit/s
+    std::uint64_t rate() const { return m_rate; }
+
     // Return the time in ns from the first bit at this end to the last bit at the other end.
     std::int64_t Transit(std::uint32_t bytes) const { return Serialization(bytes) + m_delay; }
 
@@ -102,11 +105,12 @@ class Fabric
     std::uint64_t hops() const { return m_hops; }
     std::uint64_t unroutable() const { return m_unroutable; } // packets without a remaining path
 
-    const Tree tree;
+    const Clos tree;
     std::vector<Receiver*> receivers; // by host
 
   private:
     friend class InFlightPacket;
+    void Configure(const Settings& settings, LinkId id, std::uint64_t rate);
     LinkId Next(const InFlightPacket& in_flight) const;
     void Arrive(InFlightPacket& in_flight);
     void Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage);

@@ -1,7 +1,7 @@
 // One direction of a TCP connection: its state at the sending host and at the switches.
 #pragma once
 
-#include "tree.h"
+#include "clos.h"
 
 #include <cstdint>
 #include <vector>
@@ -9,6 +9,7 @@
 namespace sopa
 {
 
+struct PathSet;
 struct TransferResult;
 
 struct Flow
@@ -16,6 +17,8 @@ struct Flow
     Host source, destination;
     std::uint64_t hash;                     // of addresses and ports; input of ECMP
     TransferResult* transfer = nullptr;            // transfer whose data it carries; null for acknowledgements
+    const PathSet* paths = nullptr;         // those of version `version`; owned by the path selector
+    std::uint32_t version = 0;
     std::uint32_t next = 0;                 // position in the path set (round-robin at the sender)
     std::uint64_t bytes = 0;                // sent, TCP headers included (flowcells)
     std::vector<std::uint32_t> at_switches; // per-flow counters of the switches on the way up (PLTS)

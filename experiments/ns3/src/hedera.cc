@@ -17,7 +17,7 @@ constexpr double TOLERANCE = 1e-6;
 } // namespace
 
 void
-EstimateDemands(std::vector<Elephant>& elephants)
+EstimateDemands(std::vector<Elephant>& elephants, const std::function<double(Host)>& capacity)
 {
     std::map<Host, std::vector<Elephant*>> from, to;
     for (Elephant& one : elephants)
@@ -36,7 +36,7 @@ EstimateDemands(std::vector<Elephant>& elephants)
         };
         for (auto& [host, its] : from)
         {
-            double room = 1.0;
+            double room = capacity(host);
             std::size_t free = 0;
             for (const Elephant* one : its)
             {
@@ -58,13 +58,13 @@ EstimateDemands(std::vector<Elephant>& elephants)
             {
                 sum += one->demand;
             }
-            if (sum <= 1 + TOLERANCE)
+            if (sum <= capacity(host) + TOLERANCE)
             {
                 continue;
             }
             // Flows with a demand below the equal share keep it; the others share the rest equally.
             std::vector<Elephant*> large = its;
-            double room = 1.0, share = 1.0 / its.size();
+            double room = capacity(host), share = room / its.size();
             for (bool smaller = true; smaller && !large.empty();)
             {
                 const auto rest = std::partition(large.begin(), large.end(), [share](const Elephant* one) {
@@ -89,14 +89,17 @@ EstimateDemands(std::vector<Elephant>& elephants)
 
 Hedera::Hedera(const Settings& settings)
     : Hash(settings),
+      m_rate(settings.rates[0]),
+      m_core_share(settings.core_share),
       m_period(settings.hedera_period),
-      m_threshold(ELEPHANT * settings.rate / 8 * settings.hedera_period / 1e9)
+      m_threshold(ELEPHANT * settings.rates[0] / 8 * settings.hedera_period / 1e9)
 {
 }
 
 void
-Hedera::Start(Fabric&)
+Hedera::Start(Fabric& fabric)
 {
+    m_fabric = &fabric;
     ns3::Simulator::Schedule(ns3::TimeStep(m_period), [this] { Schedule(); });
 }
 
@@ -117,7 +120,7 @@ Hedera::AtEdge(InFlightPacket& in_flight, Fabric& fabric)
 std::size_t
 Hedera::Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count)
 {
-    const Flow& flow = *in_flight.flow;
+    Flow& flow = *in_flight.flow;
     if (flow.placed)
     {
         const PathSet& paths = PathSetOf(flow);
@@ -138,13 +141,13 @@ Hedera::Place(const Elephant& elephant, std::vector<double>& taken)
     const std::uint32_t pod = m_tree.PodOf(flow.source), last = m_tree.PodOf(flow.destination);
     const std::uint32_t from = m_tree.RackOf(flow.source), to = m_tree.RackOf(flow.destination);
     const auto fits = [&](std::pair<std::uint8_t, std::uint8_t> up) {
-        std::vector<LinkId> links{m_tree.FromEdge(from, up.first), m_tree.ToEdge(last, up.first, to % m_tree.half)};
+        std::vector<LinkId> links{m_tree.FromEdge(from, up.first), m_tree.ToEdge(last, up.first, to % m_tree.edges)};
         if (pod != last)
         {
             links.push_back(m_tree.FromAggregation(pod, up.first, up.second));
             links.push_back(m_tree.ToPod(up.first, up.second, last));
         }
-        if (std::any_of(links.begin(), links.end(), [&](LinkId id) { return taken[id] + elephant.demand > 1 + TOLERANCE; }))
+        if (std::any_of(links.begin(), links.end(), [&](LinkId id) { return taken[id] + elephant.demand > Capacity(id) + TOLERANCE; }))
         {
             return false;
         }
@@ -186,7 +189,7 @@ Hedera::Schedule()
         }
         flow->counted = 0;
     }
-    EstimateDemands(elephants);
+    EstimateDemands(elephants, [this](Host host) { return Capacity(m_tree.FromHost(host)); });
     std::vector<double> taken(m_tree.links, 0.0);
     // Flows with a path come first.
     std::stable_partition(elephants.begin(), elephants.end(), [](const Elephant& one) { return one.flow->placed; });

@@ -3,6 +3,8 @@
 
 #include "path_selector.h"
 
+#include <functional>
+
 namespace sopa
 {
 
@@ -10,12 +12,13 @@ namespace sopa
 struct Elephant
 {
     Flow* flow;
-    double demand = 0.0;  // share of a host link
+    double demand = 0.0;  // share of a host link of usual rate
     bool limited = false; // by the link of its receiver
 };
 
-// Estimate natural demands: the rates of the flows if only the host links were limited (section 4.2).
-void EstimateDemands(std::vector<Elephant>& elephants);
+// Estimate natural demands: the rates of the flows if only the host links were limited (section 4.2). `capacity` is what the link of a
+// host carries, in the unit of demands.
+void EstimateDemands(std::vector<Elephant>& elephants, const std::function<double(Host)>& capacity);
 
 class Hedera : public Hash
 {
@@ -36,6 +39,14 @@ class Hedera : public Hash
     // flow keeps its path as long as it fits.
     void Place(const Elephant& elephant, std::vector<double>& taken);
 
+    // What a link carries according to the description of the fabric, as a share of a host link of usual rate.
+    double Capacity(LinkId id) const
+    {
+        return m_fabric->link(id).rate() / (m_tree.LevelOf(id) == 2 ? m_rate * m_core_share : m_rate);
+    }
+
+    Fabric* m_fabric = nullptr;
+    const double m_rate, m_core_share; // bit/s of a host link
     const std::int64_t m_period;
     const double m_threshold; // bytes in a period
     std::vector<Flow*> m_flows;

@@ -1,4 +1,4 @@
-// Simulates TCP transfers over a fat-tree. Reads settings from standard input, writes one JSON object per line to standard output.
+// Simulates TCP transfers over a Clos fabric. Reads settings from standard input, writes one JSON object per line to standard output.
 #include "path_selector.h"
 #include "fabric.h"
 #include "settings.h"
@@ -100,11 +100,13 @@ Print(const TransferResult& its)
     std::printf("}\n");
 }
 
-// Print the simulated fabric for comparison with topologies/: the address of each host and the peer of each port.
+// Print the simulated fabric for comparison with topologies/: the address of each host, and the peer and rate of each port.
 int
-Dump(std::uint32_t k)
+Dump()
 {
-    const Tree tree(k);
+    const Settings settings = Read(std::cin);
+    Fabric fabric(settings, MakePathSelector(settings));
+    const Clos& tree = fabric.tree;
     for (Host host = 0; host < tree.hosts; ++host)
     {
         const std::uint32_t address = tree.AddressOf(host);
@@ -118,7 +120,11 @@ Dump(std::uint32_t k)
     for (LinkId id = 0; id < tree.links; ++id)
     {
         const auto end = tree.EndOf(id);
-        std::printf("link %s %s\n", end.port.c_str(), end.peer.c_str());
+        if (fabric.link(id).up)
+        {
+            std::printf("link %s %s %llu\n", end.port.c_str(), end.peer.c_str(),
+                        static_cast<unsigned long long>(fabric.link(id).rate()));
+        }
     }
     return std::fflush(stdout) ? 1 : 0;
 }
@@ -271,7 +277,7 @@ main(int count, char** words)
     int status = 2;
     try
     {
-        status = count == 3 && std::string(words[1]) == "dump" ? sopa::Dump(std::stoul(words[2])) : sopa::Run();
+        status = count == 2 && std::string(words[1]) == "dump" ? sopa::Dump() : sopa::Run();
     }
     catch (const std::invalid_argument& error)
     {

@@ -2,26 +2,61 @@
 
 #include "hedera.h"
 
+#include "ns3/simulator.h"
+
 #include <algorithm>
 #include <functional>
+#include <set>
 #include <stdexcept>
+#include <tuple>
 
 namespace sopa
 {
 
+namespace
+{
+
+// Let paths occur in an order of the settings. Throws std::invalid_argument if it has others than the remaining paths.
+void
+Reorder(PathSet& remaining, const PathOrder& order)
+{
+    for (const auto& up : order)
+    {
+        if (std::find(remaining.all.begin(), remaining.all.end(), up) == remaining.all.end())
+        {
+            throw std::invalid_argument("an order has path " + std::to_string(up.first) + " " + std::to_string(up.second) +
+                                        ", which does not exist or has failed");
+        }
+    }
+    remaining.all = order;
+}
+
+// Return a hash of the flow, different for each `which`.
+std::uint64_t
+Mix(std::uint64_t hash, std::uint64_t which)
+{
+    std::uint64_t mixed = hash + 0x9e3779b97f4a7c15ull * which;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
+    return mixed ^ mixed >> 31;
+}
+
+} // namespace
+
 PathSelector::PathSelector(const Settings& settings)
-    : m_tree(settings.k),
+    : m_tree(settings.fabric),
       m_random(settings.seed),
-      m_first_path(settings.first_path)
+      m_first_path(settings.first_path),
+      m_settings(settings)
 {
     m_within_rack.all = {{0xff, 0xff}};
-    for (std::uint32_t j = 0; j < m_tree.half; ++j)
+    for (std::uint32_t j = 0; j < m_tree.aggregations; ++j)
     {
         m_within_pod.all.emplace_back(j, 0xff);
     }
-    for (std::uint32_t i = 0; i < m_tree.half; ++i)
+    for (std::uint32_t i = 0; i < m_tree.cores_of_group; ++i)
     {
-        for (std::uint32_t j = 0; j < m_tree.half; ++j)
+        for (std::uint32_t j = 0; j < m_tree.aggregations; ++j)
         {
             m_between_pods.all.emplace_back(j, i);
         }
@@ -33,7 +68,7 @@ PathSelector::PathSelector(const Settings& settings)
 void
 PathSelector::Complete(PathSet& paths) const
 {
-    paths.second.assign(m_tree.half, {});
+    paths.second.assign(m_tree.aggregations, {});
     for (const auto& [up1, up2] : paths.all)
     {
         if (paths.second[up1].empty())
@@ -48,7 +83,7 @@ void
 PathSelector::Begin(Flow& flow)
 {
     const auto& all = PathSetOf(flow).all;
-    const auto of_host = [&](Host host) { return m_tree.RackOf(host) % m_tree.half * m_tree.half + m_tree.PlaceOf(host); };
+    const auto of_host = [&](Host host) { return m_tree.EdgeOf(host) * m_tree.hosts_per_edge + m_tree.PlaceOf(host); };
     std::uint32_t at = 0;
     if (m_first_path == "random")
     {
@@ -70,28 +105,28 @@ PathSelector::Learn(Fabric& fabric)
 {
     m_fabric = &fabric;
     m_remaining.clear();
+    ++m_version;
 }
 
 const PathSet&
-PathSelector::PathSetOf(const Flow& flow)
+PathSelector::Find(Flow& flow)
 {
+    flow.version = m_version;
     const std::uint32_t from = m_tree.RackOf(flow.source), to = m_tree.RackOf(flow.destination);
-    const PathSet& whole = from == to                                                         ? m_within_rack
-                        : m_tree.PodOf(flow.source) == m_tree.PodOf(flow.destination) ? m_within_pod
-                                                                                        : m_between_pods;
+    const std::uint32_t pod = m_tree.PodOfRack(from), last = m_tree.PodOfRack(to);
+    const PathSet& whole = from == to ? m_within_rack : pod == last ? m_within_pod : m_between_pods;
     if (!m_fabric || from == to)
     {
-        return whole;
+        return *(flow.paths = &whole);
     }
     const auto [found, made] = m_remaining.try_emplace({from, to});
     PathSet& remaining = found->second;
     if (made)
     {
-        const std::uint32_t pod = from / m_tree.half, last = to / m_tree.half;
         for (const auto& [up1, up2] : whole.all)
         {
             bool works = m_fabric->link(m_tree.FromEdge(from, up1)).up &&
-                         m_fabric->link(m_tree.ToEdge(last, up1, to % m_tree.half)).up;
+                         m_fabric->link(m_tree.ToEdge(last, up1, to % m_tree.edges)).up;
             if (works && pod != last)
             {
                 works = m_fabric->link(m_tree.FromAggregation(pod, up1, up2)).up &&
@@ -103,8 +138,39 @@ PathSelector::PathSetOf(const Flow& flow)
             }
         }
         Complete(remaining);
+        if (const PathOrder* order = OrderOf(from, to))
+        {
+            Reorder(remaining, *order);
+        }
     }
-    return remaining;
+    return *(flow.paths = &remaining);
+}
+
+// Return the order between two racks that is in force now, or null.
+const PathOrder*
+PathSelector::OrderOf(std::uint32_t from, std::uint32_t to) const
+{
+    const auto found = m_settings.order_of.find({from, to});
+    std::int64_t last = -1;
+    if (found != m_settings.order_of.end())
+    {
+        for (const TimedOrder& one : found->second)
+        {
+            last = one.from <= ns3::Simulator::Now().GetTimeStep() ? one.order : last;
+        }
+    }
+    return last < 0 ? nullptr : &m_settings.orders[last];
+}
+
+void
+PathSelector::RoundRobinAtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2)
+{
+    const auto& all = PathSetOf(flow).all;
+    if (!all.empty())
+    {
+        flow.next = flow.next + 1 < all.size() ? flow.next + 1 : 0;
+        std::tie(up1, up2) = all[flow.next];
+    }
 }
 
 void
@@ -136,34 +202,49 @@ Hash::Hash(const Settings& settings)
 std::size_t
 Hash::Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count)
 {
-    const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.half + 1) * m_tree.RackOf(in_flight.source);
-    std::uint64_t mixed = in_flight.flow->hash + 0x9e3779b97f4a7c15ull * which;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-    return (mixed ^ mixed >> 31) % count;
+    const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.aggregations + 1) * m_tree.RackOf(in_flight.source);
+    return Mix(in_flight.flow->hash, which) % count;
 }
 
 namespace
 {
 
-// The sender labels every packet of a flow with the next candidate path (SOPA paper, sections 3.3 and 3.4).
+// The sender labels every packet of a flow with the next candidate path (SOPA paper, sections 3.3 and 3.4). For the flows of a host
+// that may not, the edge switch chooses by a hash, in the same proportions.
 class Sopa : public PathSelector
 {
   public:
-    using PathSelector::PathSelector;
+    explicit Sopa(const Settings& settings)
+        : PathSelector(settings),
+          m_unlabelled(settings.no_label.begin(), settings.no_label.end())
+    {
+    }
 
     std::uint32_t overhead() const override { return 4; }
-    bool labels() const override { return true; }
+    bool labels(const Flow& flow) const override { return m_unlabelled.empty() || !m_unlabelled.count(flow.source); }
 
     void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
     {
-        const auto& all = PathSetOf(flow).all;
-        if (!all.empty())
+        if (labels(flow))
         {
-            flow.next = flow.next + 1 < all.size() ? flow.next + 1 : 0;
-            std::tie(up1, up2) = all[flow.next];
+            RoundRobinAtHost(flow, up1, up2);
         }
     }
+
+    void AtEdge(InFlightPacket& in_flight, Fabric&) override
+    {
+        if (in_flight.up1 == 0xff && !labels(*in_flight.flow))
+        {
+            const auto& all = PathSetOf(*in_flight.flow).all;
+            if (!all.empty())
+            {
+                std::tie(in_flight.up1, in_flight.up2) = all[Mix(in_flight.flow->hash, 1) % all.size()];
+            }
+        }
+    }
+
+  private:
+    const std::set<Host> m_unlabelled;
 };
 
 // Flowcells (He et al., Presto, SIGCOMM 2015): the sender takes the next path after each 64 KB of a flow.
@@ -175,7 +256,7 @@ class Flowcell : public Sopa
     void AtHost(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2) override
     {
         const auto& all = PathSetOf(flow).all;
-        if (!all.empty())
+        if (!all.empty() && labels(flow))
         {
             std::tie(up1, up2) = all[(flow.next + flow.bytes / CELL) % all.size()];
         }
@@ -188,19 +269,24 @@ class Flowcell : public Sopa
 
 // Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
 // digit-reversed order, which equals the interleaved order; IP in IP carries the packet there; the receiver resequences.
-class Drb : public Sopa
+class Drb : public PathSelector
 {
   public:
     explicit Drb(const Settings& settings)
-        : Sopa(settings),
+        : PathSelector(settings),
           m_resequencing(settings.resequencing)
     {
     }
 
     std::uint32_t overhead() const override { return 20; }
-    std::uint32_t bytes_removed_at_core() const override { return 20; }
-    bool labels() const override { return false; }
+    std::uint32_t outer() const override { return 20; }
+    std::uint32_t bytes_removed_at_top() const override { return 20; }
     std::int64_t resequencing() const override { return m_resequencing; }
+
+    void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
+    {
+        RoundRobinAtHost(flow, up1, up2);
+    }
 
   private:
     const std::int64_t m_resequencing;
@@ -228,10 +314,12 @@ class RoundRobin : public SwitchSelector
     void Begin(Flow& flow) override
     {
         PathSelector::Begin(flow);
-        flow.at_switches.assign(1 + m_tree.half, 0);
+        flow.at_switches.assign(1 + m_tree.aggregations, 0);
+        std::uint32_t uplinks = m_tree.aggregations; // of the edge switch, which is the first
         for (auto& next : flow.at_switches)
         {
-            next = Random(m_tree.half);
+            next = Random(uplinks);
+            uplinks = std::max(1u, m_tree.cores_of_group);
         }
     }
 
@@ -248,12 +336,12 @@ class LeastUsed : public SwitchSelector
   public:
     using SwitchSelector::SwitchSelector;
 
-    void Begin(Flow& flow) override { flow.at_switches.assign((1 + m_tree.half) * m_tree.half, 0); }
+    void Begin(Flow& flow) override { flow.at_switches.assign((1 + m_tree.aggregations) * Uplinks(), 0); }
 
   protected:
     std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override
     {
-        const auto begin = in_flight.flow->at_switches.begin() + at * m_tree.half;
+        const auto begin = in_flight.flow->at_switches.begin() + at * Uplinks();
         std::uint32_t least = begin[0];
         std::uint32_t equal = 1;
         std::size_t found = 0;
@@ -273,6 +361,9 @@ class LeastUsed : public SwitchSelector
         begin[found] += in_flight.bytes;
         return found;
     }
+
+  private:
+    std::uint32_t Uplinks() const { return std::max(m_tree.aggregations, m_tree.cores_of_group); } // of any switch, at most
 };
 
 template <typename T>

@@ -11,10 +11,12 @@
 namespace sopa
 {
 
-// Candidate paths from one rack to another, without those that contain a failed link.
+// Candidate paths from one rack to another, without those that contain a failed or absent link.
 struct PathSet
 {
-    std::vector<std::pair<std::uint8_t, std::uint8_t>> all; // in round-robin order: the aggregation switch changes fastest
+    // In round-robin order: the aggregation switch changes fastest. With an order of the settings each path occurs in proportion to
+    // its weight.
+    std::vector<std::pair<std::uint8_t, std::uint8_t>> all;
     std::vector<std::uint8_t> first;                        // distinct up1
     std::vector<std::vector<std::uint8_t>> second;          // for each up1, its up2
 };
@@ -25,14 +27,17 @@ class PathSelector
     explicit PathSelector(const Settings& settings);
     virtual ~PathSelector() = default;
 
-    // Bytes that the scheme adds to the IP header of every packet.
+    // Bytes that the scheme takes from the segments of every packet.
     virtual std::uint32_t overhead() const { return 0; }
 
-    // True if the sending host writes a label into the packet.
-    virtual bool labels() const { return false; }
+    // Those of them that are not in the packet itself, as a label is, but around it.
+    virtual std::uint32_t outer() const { return 0; }
 
-    // Bytes that a core switch removes from each packet.
-    virtual std::uint32_t bytes_removed_at_core() const { return 0; }
+    // True if the sending host writes a label into the packets of a flow.
+    virtual bool labels(const Flow&) const { return false; }
+
+    // Bytes that the switch at the top of a path between pods removes from each packet, or in a fabric of one pod a spine.
+    virtual std::uint32_t bytes_removed_at_top() const { return 0; }
 
     // Maximum time in ns that the receiving host delays a packet while an earlier one is missing; 0: no resequencing.
     virtual std::int64_t resequencing() const { return 0; }
@@ -48,22 +53,28 @@ class PathSelector
     virtual void AtEdge(InFlightPacket&, Fabric&) {}
     virtual void AtAggregation(InFlightPacket&, Fabric&) {}
 
-    // Exclude failed links from path selection from now on. Senders and switches learn of them at the same time.
+    // Exclude failed and absent links from path selection from now on. Senders and switches learn of them at the same time.
     void Learn(Fabric& fabric);
 
   protected:
-    const PathSet& PathSetOf(const Flow& flow);
+    const PathSet& PathSetOf(Flow& flow) { return flow.version == m_version && flow.paths ? *flow.paths : Find(flow); }
+    // Take the next path of a flow.
+    void RoundRobinAtHost(Flow& flow, std::uint8_t& up1, std::uint8_t& up2);
     std::uint32_t Random(std::uint32_t below) { return static_cast<std::uint32_t>(m_random() % below); }
 
-    const Tree m_tree;
+    const Clos m_tree;
 
   private:
+    const PathSet& Find(Flow& flow);
     void Complete(PathSet& paths) const;
+    const PathOrder* OrderOf(std::uint32_t from, std::uint32_t to) const;
 
     std::mt19937_64 m_random;
     std::string m_first_path;
     PathSet m_within_rack, m_within_pod, m_between_pods;
-    Fabric* m_fabric = nullptr; // set by the first failure
+    const Settings& m_settings;
+    Fabric* m_fabric = nullptr; // set by what distinguishes the pairs of racks: a failure, an absent link, an order
+    std::uint32_t m_version = 0;
     std::map<std::pair<std::uint32_t, std::uint32_t>, PathSet> m_remaining; // by source and destination rack
 };
 

@@ -23,6 +23,42 @@ Value(std::istringstream& words)
     return value;
 }
 
+std::uint64_t
+Rate(std::istringstream& words)
+{
+    const auto rate = Value<std::uint64_t>(words);
+    if (!rate)
+    {
+        throw std::invalid_argument("a rate is 1 bit/s or more");
+    }
+    return rate;
+}
+
+std::uint8_t
+Index(std::istringstream& words)
+{
+    const auto index = Value<std::uint32_t>(words);
+    if (index > UINT8_MAX)
+    {
+        throw std::invalid_argument("the index of an uplink is one byte, not " + std::to_string(index));
+    }
+    return index;
+}
+
+// Read "3,17"; "-1" is none.
+std::vector<std::uint32_t>
+Numbers(const std::string& text)
+{
+    std::vector<std::uint32_t> found;
+    std::istringstream parts(text == "-1" ? "" : text);
+    for (std::string part; std::getline(parts, part, ',');)
+    {
+        std::istringstream one(part);
+        found.push_back(Value<std::uint32_t>(one));
+    }
+    return found;
+}
+
 void
 CheckOneOf(const std::string& name, const std::string& value, const std::vector<std::string>& allowed)
 {
@@ -49,9 +85,50 @@ Read(std::istream& lines)
         return [&value](Words& words) { value = Value<std::decay_t<decltype(value)>>(words); };
     };
     const std::map<std::string, std::function<void(Words&)>> known{
-        {"k", into(its.k)},
-        {"rate", into(its.rate)},
-        {"core-rate", into(its.core_rate)},
+        {"fabric",
+         [&](Words& words) {
+             Shape& shape = its.fabric;
+             for (std::uint32_t* number : {&shape.pods, &shape.edges, &shape.aggregations, &shape.cores, &shape.hosts})
+             {
+                 *number = Value<std::uint32_t>(words);
+             }
+             Clos{shape}; // is it one?
+         }},
+        {"rates",
+         [&](Words& words) {
+             for (std::uint64_t& rate : its.rates)
+             {
+                 rate = Rate(words);
+             }
+         }},
+        {"core-share", into(its.core_share)},
+        {"link",
+         [&](Words& words) {
+             const auto name = Value<std::string>(words);
+             its.link_rates.emplace_back(name, Rate(words));
+         }},
+        {"absent", [&](Words& words) { its.absent.push_back(Value<std::string>(words)); }},
+        {"no-label", [&](Words& words) { its.no_label.push_back(Value<Host>(words)); }},
+        {"order",
+         [&](Words& words) {
+             PathOrder& order = its.orders.emplace_back();
+             while (words >> std::ws && !words.eof())
+             {
+                 const auto up1 = Index(words);
+                 order.emplace_back(up1, Index(words));
+             }
+         }},
+        {"use",
+         [&](Words& words) {
+             const auto from = Value<std::uint32_t>(words);
+             auto& orders = its.order_of[{from, Value<std::uint32_t>(words)}];
+             TimedOrder one{Value<std::int64_t>(words), Value<std::int64_t>(words)};
+             if (one.order >= static_cast<std::int64_t>(its.orders.size()))
+             {
+                 throw std::invalid_argument("there is no order " + std::to_string(one.order));
+             }
+             orders.push_back(one);
+         }},
         {"delay", into(its.delay)},
         {"queue", into(its.queue)},
         {"host-queue", into(its.host_queue)},
@@ -96,7 +173,7 @@ Read(std::istream& lines)
              plan.destination = Value<Host>(words);
              plan.bytes = Value<std::int64_t>(words);
              plan.start = Value<std::int64_t>(words);
-             plan.before = Value<std::int64_t>(words);
+             plan.after = Numbers(Value<std::string>(words));
              plan.traced = Value<int>(words);
              its.transfers.push_back(plan);
          }},
@@ -124,9 +201,9 @@ Read(std::istream& lines)
             throw std::invalid_argument("line " + std::to_string(number) + ": " + error.what());
         }
     }
-    if (its.k < 2 || its.k > 128 || its.k % 2)
+    if (!(its.core_share > 0))
     {
-        throw std::invalid_argument("k must be an even number from 2 to 128, not " + std::to_string(its.k));
+        throw std::invalid_argument("core-share must be above 0");
     }
     if (its.threshold < 1)
     {
@@ -153,16 +230,19 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("packet must be from 100 to 65000 bytes, not " + std::to_string(its.packet));
     }
-    const Tree tree(its.k);
+    const Clos tree(its.fabric);
     for (const TransferPlan& plan : its.transfers)
     {
         if (plan.source >= tree.hosts || plan.destination >= tree.hosts || plan.source == plan.destination)
         {
             throw std::invalid_argument("transfer " + std::to_string(plan.number) + " does not connect two different hosts of the fabric");
         }
-        if (plan.before >= static_cast<std::int64_t>(plan.number))
+        for (const std::uint32_t before : plan.after)
         {
-            throw std::invalid_argument("transfer " + std::to_string(plan.number) + " waits for a later transfer");
+            if (before >= plan.number)
+            {
+                throw std::invalid_argument("transfer " + std::to_string(plan.number) + " waits for a later transfer");
+            }
         }
     }
     return its;

@@ -1,11 +1,14 @@
 // The settings of a run, read line by line from standard input.
 #pragma once
 
-#include "tree.h"
+#include "clos.h"
 
+#include <array>
 #include <cstdint>
 #include <istream>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace sopa
@@ -16,15 +19,31 @@ struct TransferPlan
     std::uint32_t number;
     Host source, destination;
     std::int64_t bytes;  // -1: unlimited
-    std::int64_t start;  // ns after the start of the run, or after the end of transfer `before`
-    std::int64_t before; // number of the transfer that has to end first, or -1
+    std::int64_t start;  // ns after the start of the run, or after the end of the last transfer of `after`
+    std::vector<std::uint32_t> after; // numbers of the transfers that have to end first
     bool traced;
+};
+
+// An order of candidate paths, up1 and up2 of each. A path may occur several times.
+using PathOrder = std::vector<std::pair<std::uint8_t, std::uint8_t>>;
+
+// What senders of one rack use to another from a time on.
+struct TimedOrder
+{
+    std::int64_t from;  // ns
+    std::int64_t order; // its index, or -1 for all candidate paths in round-robin order
 };
 
 struct Settings
 {
-    std::uint32_t k = 4;
-    std::uint64_t rate = 1'000'000'000, core_rate = 1'000'000'000; // bit/s
+    Shape fabric;
+    std::array<std::uint64_t, 3> rates{1'000'000'000, 1'000'000'000, 1'000'000'000}; // bit/s, by Clos::LevelOf
+    double core_share = 1.0; // of the rates of all links above aggregation switches
+    std::vector<std::pair<std::string, std::uint64_t>> link_rates; // bit/s of the links with another rate, by name
+    std::vector<std::string> absent;                               // links that are not there
+    std::vector<Host> no_label;                                    // hosts that may not choose paths
+    std::vector<PathOrder> orders;
+    std::map<std::pair<std::uint32_t, std::uint32_t>, std::vector<TimedOrder>> order_of; // by racks; each in the order of time
     std::int64_t delay = 25;                                        // ns, of each link
     std::uint32_t queue = 100, host_queue = 1000;                   // packets
     std::uint32_t packet = 1500;                                    // bytes, IP and TCP headers included

@@ -87,9 +87,10 @@ TransferResult::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int6
 Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment)
     : results(settings.transfers.size()),
       m_settings(settings),
-      m_tree(settings.k),
+      m_tree(settings.fabric),
       m_devices(std::move(devices)),
       m_followers(settings.transfers.size()),
+      m_awaited(settings.transfers.size()),
       m_unsent(settings.transfers.size()),
       m_senders(settings.transfers.size()),
       m_receivers(settings.transfers.size()),
@@ -125,9 +126,13 @@ Transfers::Start()
                                         });
             m_receivers.push_back(listener); // keeps the socket alive
         }
-        if (plan.before >= 0)
+        for (const std::uint32_t before : plan.after)
         {
-            m_followers[plan.before].push_back(plan.number);
+            m_followers[before].push_back(plan.number);
+        }
+        m_awaited[plan.number] = plan.after.size();
+        if (!plan.after.empty())
+        {
             continue;
         }
         const std::int64_t late = m_settings.spread ? std::int64_t(random() % m_settings.spread) : 0;
@@ -244,7 +249,10 @@ Transfers::Complete(std::uint32_t number)
     {
         for (const std::uint32_t follower : m_followers[number])
         {
-            Schedule(follower, m_settings.transfers[follower].start);
+            if (--m_awaited[follower] == 0)
+            {
+                Schedule(follower, m_settings.transfers[follower].start);
+            }
         }
     }
     if (m_open == 0 && m_waiting == 0)

@@ -65,9 +65,10 @@ class Transfers
     void Complete(std::uint32_t number);
 
     const Settings& m_settings;
-    const Tree m_tree;
+    const Clos m_tree;
     std::vector<ns3::Ptr<Device>> m_devices;
     std::vector<std::vector<std::uint32_t>> m_followers;
+    std::vector<std::size_t> m_awaited; // transfers that have to end before each may start
     std::vector<std::int64_t> m_unsent; // bytes not yet passed to TCP
     std::vector<ns3::Ptr<ns3::Socket>> m_senders, m_receivers;
     std::vector<std::uint16_t> m_next_port;
