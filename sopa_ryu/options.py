@@ -136,7 +136,8 @@ _OPTIONS = [
     cfg.FloatOpt(
         "link-mbit",
         metavar="MBIT",
-        help="capacity of every link in each direction, in Mbit/s (default: the speed that its port reports)",
+        help="capacity of every link in each direction, in Mbit/s (default: what the fabric file says, or the speed that its port "
+        "reports)",
     ),
     cfg.StrOpt(
         "tls-cert",

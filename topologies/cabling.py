@@ -379,6 +379,12 @@ class Cabling(Identities):
         return self._rates.keys()
 
     @cached_property
+    def rated(self) -> bool:
+        """Whether capacities are Mbit/s: the fabric has the rates of all levels of links."""
+        levels = LINK_LEVELS if self.cores else LINK_LEVELS[:2]
+        return self.mbit.keys() >= set(levels)
+
+    @cached_property
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)

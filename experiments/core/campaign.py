@@ -14,7 +14,7 @@ from experiments.core.run import Run
 from experiments.schemes import Scheme
 from experiments.workloads import Plan, Scale
 from flowrules.label import Carrier
-from topologies import Clos
+from topologies import Clos, FatTree
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,9 @@ class Campaign:
         """Open the directory of results; see `Results.open`. ``parameters`` are those of the workload."""
         every = {"queue_packets": self.queue_packets, **parameters, **self.options}
         rate, seconds = self.scale.rate_mbit, self.scale.seconds
-        self.results.open(Settings(self.workload, backend, self.tree.k, rate, seconds, every))
+        k = self.tree.k
+        fabric = None if k is not None and self.tree == FatTree(k) else self.tree.document()
+        self.results.open(Settings(self.workload, backend, k, rate, seconds, every, fabric))
 
     @property
     def count(self) -> int:

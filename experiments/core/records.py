@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sopa_ryu.runtime.atomic_file import write_atomically
+from topologies import Clos
 
 SETTINGS = "experiment.json"
 
@@ -32,8 +33,11 @@ class Settings:
     k : int or None
         None for a fabric that is no fat-tree.
     rate_mbit, seconds : float
+        Rate of hosts' links, to which all others of the fabric are in proportion; duration of a run.
     parameters : mapping
         Everything else that affects results: queue, carrier, parameters of the workload.
+    fabric : mapping or None
+        The fabric as `Clos.document` returns it; None for a fat-tree without rates and absent links, which `k` describes.
     """
 
     workload: str
@@ -42,6 +46,12 @@ class Settings:
     rate_mbit: float
     seconds: float
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    fabric: Mapping[str, Any] | None = None
+
+    @property
+    def title(self) -> str:
+        """The fabric in a few words: ``k=4``, or ``32x4 leaf-spine fabric``."""
+        return f"k={self.k}" if self.fabric is None else Clos.from_document(dict(self.fabric)).title
 
 
 @dataclass(frozen=True)
@@ -149,6 +159,9 @@ class RunRecord:
         Time of the failure during the run, in seconds; None without one.
     events : sequence
         ``[seconds, text]`` of each change of the fabric, caused or observed.
+    collective : mapping
+        Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the run to the end of
+        the last transfer, or null if one did not end in time. Empty of other workloads.
     """
 
     scheme: str
@@ -168,6 +181,7 @@ class RunRecord:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     failed_at: float | None = None
     events: Sequence[Sequence[Any]] = ()
+    collective: Mapping[str, float | None] = field(default_factory=dict)
 
 
 class Results:
@@ -210,7 +224,10 @@ class Results:
     def settings(self) -> Settings:
         """Return the settings shared by all runs."""
         try:
-            return Settings(**json.loads((self.directory / SETTINGS).read_text()))
+            found = Settings(**json.loads((self.directory / SETTINGS).read_text()))
+            if found.fabric is not None:
+                Clos.from_document(found.fabric)
+            return found
         except (OSError, ValueError, TypeError) as error:
             raise ResultsError(f"{self.directory} contains no results: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,15 @@ class Run:
     scale: Scale
     queue_packets: int = 100
     options: Mapping[str, int | str] = field(default_factory=dict)
+
+    def collective(self, flows: Sequence[FlowRecord]) -> dict[str, float | None]:
+        """Return `RunRecord.collective`, from the records of the transfers that have started."""
+        if not self.plan.collective:
+            return {}
+        completed = [flow for flow in flows if flow.completed]
+        every = len(completed) == len(self.plan.transfers)
+        end = round(max(flow.start + flow.seconds for flow in completed), 9) if every else None
+        return {"transfers": len(self.plan.transfers), "completed": len(completed), "seconds": end}
 
     def flow_record(self, backend: str, number: int, **measured: Any) -> FlowRecord:
         """Return the record of a transfer of the plan. ``measured`` are the fields that the backend measures."""

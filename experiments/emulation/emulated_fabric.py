@@ -19,7 +19,7 @@ from flowrules.label import Carrier
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
-from topologies.lab.links import shaper
+from topologies.lab.links import at_rate, shaper
 
 ROUTERS = Path("/run/sopa/routers")
 _LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
@@ -55,7 +55,7 @@ class EmulatedFabric:
     tree : Clos
     scheme : Scheme
     rate_mbit : float
-        Rate of every link in Mbit/s.
+        Rate of hosts' links in Mbit/s; all others are in proportion.
     queue_packets : int
         Capacity of the queue of a link in full frames.
     carrier : Carrier
@@ -83,6 +83,7 @@ class EmulatedFabric:
     ) -> None:
         self.tree, self.scheme, self.rate_mbit, self.queue_packets = tree, scheme, rate_mbit, queue_packets
         self.carrier = carrier
+        self._rated = at_rate(tree, rate_mbit)
         self.sopa: SopaLab | None = None
         self._say = say
         self._stack = ExitStack()
@@ -173,7 +174,7 @@ class EmulatedFabric:
             self.lab.await_settled()
         elif self.sopa is not None:
             controller = self.sopa.controller
-            agents = self.tree.host_count if self.scheme.policy is not None else 0
+            agents = len(self.sopa.labelling) if self.scheme.policy is not None else 0
 
             def settled() -> bool:
                 known = {failure["name"] for failure in controller.fabric()["failures"]}
@@ -259,21 +260,21 @@ class EmulatedFabric:
             f"--min-rtt-window={its.min_rtt_window}",
             f"--seed={seed}",
         )
-        count = self.tree.host_count
+        count = len(sopa.labelling)
         # the agents of the next run must not be confused with these
         self._run.callback(
             sopa.controller.wait_until, lambda: sopa.controller.agents_know(0), "its agents had disconnected"
         )
-        agents = self._run.enter_context(sopa.agent_of(self.tree.hosts(), options=options))
+        agents = self._run.enter_context(sopa.agent_of(sopa.labelling, options=options))
         agents.wait_until(lambda: sopa.controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
 
     def _shape_core(self, share: float) -> None:
         lines: dict[str | None, list[str]] = {}
-        for link in self.tree.links():
+        for link in self.tree.switch_links():
             if isinstance(link.lower, Switch) and link.upper.level is Level.CORE:
                 for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
                     interface = self.lab.interface(node, self.tree.port(node, towards))
-                    line = shaper(interface, share * self.rate_mbit, self.queue_packets)
+                    line = shaper(interface, share * self._rated.capacity(link), self.queue_packets)
                     lines.setdefault(self._switch_netns(node), []).append(line)
         for where, its in lines.items():
             enter = [] if where is None else ["nsenter", f"--net={where}"]

@@ -122,6 +122,7 @@ class _LabRun:
             series=series if len(transfers.results) <= MAX_SERIES else {},
             failed_at=self._failed_at,
             events=sorted(self._events),
+            collective=self.run.collective(flows),
         )
         return record, flows
 

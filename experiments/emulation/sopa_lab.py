@@ -13,6 +13,7 @@ from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
 from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
+from topologies.lab.links import at_rate
 from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 OPENFLOW_PORT = 6653
@@ -29,13 +30,13 @@ class SopaLab:
     ----------
     tree : Clos
     rate_mbit : float or None
-        Rate of every link in Mbit/s; None for no limit.
+        Rate of hosts' links in Mbit/s, as of `Lab`; None for no limit.
     queue_packets : int
         Capacity of the queue of a link in full frames.
     say : callable
         Receives progress messages.
     agents : bool
-        Start an agent for every host. Without one, packets are unlabelled.
+        Start an agent for every host that may label. Without one, packets are unlabelled.
     agent_options, controller_options : sequence of str
         Further options of ``sopa agent`` and of ``ryu-manager``.
     bfd : bool
@@ -52,7 +53,9 @@ class SopaLab:
     lab : Lab
     controller : ControllerProcess
     agent : AgentProcess or None
-        One process for the namespaces of all hosts.
+        One process for the namespaces of all hosts that have one.
+    labelling : list of Host
+        The hosts that may choose paths, and have an agent.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class SopaLab:
         datapath: Datapath = Datapath.USER,
     ) -> None:
         self.tree = tree
+        self.labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._say = say
         self._agents = agents
         self._agent_options = [f"--carrier={carrier}", *agent_options]
@@ -77,7 +81,7 @@ class SopaLab:
         self.directory = directory
         self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.controller = ControllerProcess(
-            tree,
+            at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree,
             directory / "controller.log",
             OPENFLOW_PORT,
             REST_PORT,
@@ -110,10 +114,11 @@ class SopaLab:
                 for interface in self.host_ports():
                     edge_parser.attach(interface)
             if self._agents:
-                self._say(f"starting {self.tree.host_count} agents")
-                self.agent = stack.enter_context(self.agent_of(self.tree.hosts()))
-                known = partial(self.controller.agents_know, self.tree.host_count)
-                self.agent.wait_until(known, f"all {self.tree.host_count} agents had acknowledged", AGENTS_SECONDS)
+                count = len(self.labelling)
+                self._say(f"starting {count} agents")
+                self.agent = stack.enter_context(self.agent_of(self.labelling))
+                known = partial(self.controller.agents_know, count)
+                self.agent.wait_until(known, f"all {count} agents had acknowledged", AGENTS_SECONDS)
             self._stack = stack.pop_all()
         return self
 

@@ -100,6 +100,7 @@ def simulate(
                 _log.warning("cannot write %s (%s): the run is not cached", cache.where, error.strerror or error)
     *reached, whole = [json.loads(line) for line in output.splitlines()]
     segment = _segment(run.scheme, int(run.options.get("packet", PACKET_BYTES)))
+    flows = [_flow(run, one) for one in reached]
     record = RunRecord(
         scheme=run.scheme.name,
         seed=run.seed,
@@ -133,8 +134,9 @@ def simulate(
             if "arrivals" in one
         },
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
+        collective=run.collective(flows),
     )
-    return record, [_flow(run, one) for one in reached]
+    return record, flows
 
 
 def _segment(scheme: Scheme, packet: int) -> int:

@@ -42,6 +42,9 @@ class Collected:
         From each scheme to the run that is drawn over time: the valid run with the lowest seed.
     recoveries : dict
         From each scheme to the recoveries of its valid runs with a failure.
+    collectives : dict
+        From scheme and seed to the completion time of each valid run that is a collective operation, in seconds; None if it was not
+        complete in time.
     """
 
     settings: Settings
@@ -49,6 +52,7 @@ class Collected:
     excluded: Sequence[Excluded]
     shown: dict[str, RunRecord]
     recoveries: dict[str, list[Recovery]]
+    collectives: dict[tuple[str, int], float | None]
 
     def schemes(self) -> list[str]:
         """Return the schemes with a valid run, by name."""
@@ -83,6 +87,7 @@ def collect(directory: Path) -> Collected:
     runs: dict[tuple[str, int], Sequence[FlowRecord]] = {}
     shown: dict[str, RunRecord] = {}
     recoveries: dict[str, list[Recovery]] = {}
+    collectives: dict[tuple[str, int], float | None] = {}
     excluded = []
     for file in empty:
         scheme, _, number = file.stem.rpartition("-")
@@ -93,6 +98,8 @@ def collect(directory: Path) -> Collected:
             runs[scheme, seed] = of_run
             # Series and traces are large; one run per scheme is drawn.
             shown.setdefault(scheme, run)
+            if run.collective:
+                collectives[scheme, seed] = run.collective["seconds"]
             if found := recovery(run):
                 recoveries.setdefault(scheme, []).append(found)
         else:
@@ -103,9 +110,10 @@ def collect(directory: Path) -> Collected:
     if not runs:
         raise ResultsError(
             f"{directory} has no valid run (the first, {excluded[0].scheme} with seed {excluded[0].seed}: {excluded[0].why}): "
-            "run again in another directory, at a lower rate or with a smaller k"
+            "run again in another directory, at a lower rate or with a smaller fabric"
         )
-    return Collected(settings, runs, excluded, {scheme: _ordered(run) for scheme, run in shown.items()}, recoveries)
+    drawn = {scheme: _ordered(run) for scheme, run in shown.items()}
+    return Collected(settings, runs, excluded, drawn, recoveries, collectives)
 
 
 def _check(flow: FlowRecord, directory: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -49,6 +50,8 @@ def page(summary: Summary, drawn: Sequence[Plot]) -> str:
         "",
         f"{tables.heading(summary)}.",
     ]
+    if its.fabric is not None:
+        lines.append(f"Fabric: `{json.dumps(its.fabric)}`.")
     if its.parameters:
         lines.append("Parameters: " + ", ".join(f"{name} {value}" for name, value in its.parameters.items()) + ".")
     if summary.notes:

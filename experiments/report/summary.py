@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.core.records import FlowRecord, Settings
 from experiments.report.collect import Collected, Excluded
@@ -22,6 +22,30 @@ from experiments.report.statistics import (
     mean_interval,
     ratio,
 )
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Completion times of a collective operation, in seconds.
+
+    Attributes
+    ----------
+    runs, completed : int
+        Number of runs, and of those that were complete in time.
+    mean, longest : float or None
+        Of the complete runs.
+    interval : Interval or None
+        Interval of the mean.
+    ratio : Ratio or None
+        Ratio to the times of the base scheme.
+    """
+
+    runs: int
+    completed: int
+    mean: float | None
+    longest: float | None
+    interval: Interval | None
+    ratio: Ratio | None
 
 
 @dataclass(frozen=True)
@@ -50,6 +74,8 @@ class SchemeSummary:
         Completion times by kind of transfer with a size.
     recoveries : Recoveries or None
         Recovery of flows after a failure, if there was one.
+    collective : Collective or None
+        Completion of the collective operation, if the workload is one.
     """
 
     scheme: str
@@ -63,6 +89,7 @@ class SchemeSummary:
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
     recoveries: Recoveries | None
+    collective: Collective | None = None
 
 
 @dataclass(frozen=True)
@@ -107,7 +134,13 @@ def summarize(collected: Collected, base: str = "sopa") -> Summary:
     if len(set(seeds.values())) > 1:
         notes.append("schemes ran with different seeds: ratios use the seeds in common with the base")
     order.sort(key=lambda scheme: scheme != base)
-    schemes = [_of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])) for scheme in order]
+    schemes = [
+        replace(
+            _of_scheme(collected, scheme, means[scheme], ratio(means[scheme], means[base])),
+            collective=_collective(collected, scheme, base),
+        )
+        for scheme in order
+    ]
     late = sum(one.count - one.completed for scheme in schemes for one in scheme.completion.values())
     if late:
         notes.append(
@@ -137,6 +170,27 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
         },
         over_runs(collected.recoveries.get(scheme, ())),
     )
+
+
+def _collective(collected: Collected, scheme: str, base: str) -> Collective | None:
+    times = _times(collected, scheme)
+    runs = sum(name == scheme for name, _ in collected.collectives)
+    if not runs:
+        return None
+    each = list(times.values())
+    return Collective(
+        runs,
+        len(each),
+        _mean(each) if each else None,
+        max(each, default=None),
+        mean_interval(each),
+        ratio(times, _times(collected, base)),
+    )
+
+
+def _times(collected: Collected, scheme: str) -> dict[int, float]:
+    of_scheme = {seed: time for (name, seed), time in sorted(collected.collectives.items()) if name == scheme}
+    return {seed: time for seed, time in of_scheme.items() if time is not None}
 
 
 def _by_kind(flows: Sequence[FlowRecord]) -> dict[str, list[FlowRecord]]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.report.statistics import Distribution, Interval, Ratio
-from experiments.report.summary import SchemeSummary, Summary
+from experiments.report.summary import Collective, SchemeSummary, Summary
 
 MISSING = "-"
 CONSOLE_WIDTH = 120
@@ -41,7 +41,8 @@ class Grid:
 def heading(summary: Summary) -> str:
     """Return the settings of the experiment in one line."""
     its = summary.settings
-    return f"{its.workload}, {its.backend}, k={its.k}, links of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
+    links = "links" if its.fabric is None else "hosts' links"
+    return f"{its.workload}, {its.backend}, {its.title}, {links} of {its.rate_mbit:g} Mbit/s, {its.seconds:g} s"
 
 
 def grids(summary: Summary) -> list[Grid]:
@@ -74,6 +75,12 @@ def grids(summary: Summary) -> list[Grid]:
                 for kind, one in scheme.kinds.items()
                 if several_kinds
             ],
+        ),
+        Grid(
+            "Completion time of the collective operation in ms",
+            1,
+            ("scheme", "runs", "ended in time", "mean of those", "± 95%", f"to {summary.base}", "± 95%", "longest"),
+            [_collective(scheme, scheme.collective) for scheme in summary.schemes if scheme.collective],
         ),
         Grid(
             "Completion times of transfers in ms",
@@ -193,6 +200,17 @@ def _recoveries(scheme: SchemeSummary) -> tuple[str, ...]:
         return (scheme.scheme, "0", *[MISSING] * 5)
     times = (its.silence, its.worst_silence, its.mean, its.longest, its.worst)
     return (scheme.scheme, str(its.runs), *(_number(time, 1) for time in times))
+
+
+def _collective(scheme: SchemeSummary, its: Collective) -> tuple[str, ...]:
+    half = None if its.interval is None else (its.interval.high - its.interval.low) / 2
+    against = its.ratio
+    return (
+        *(scheme.scheme, str(its.runs), str(its.completed)),
+        *(_milliseconds(its.mean), MISSING if half is None else _milliseconds(half)),
+        *(_number(against.value if against else None, 3), _half(against.interval if against else None, 3)),
+        _milliseconds(its.longest),
+    )
 
 
 def _losses(scheme: SchemeSummary) -> tuple[str, ...]:

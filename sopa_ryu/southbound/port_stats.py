@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 
@@ -11,7 +12,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.fabric.traffic import Traffic, ends
 from sopa_ryu.southbound.connection import Connection
-from topologies import Link, Switch
+from topologies import Link, Switch, TopologyError
 
 FRESH_INTERVALS = 3
 """A sample is believed until its switch has missed so many polls."""
@@ -35,7 +36,8 @@ class PortStatsPoller:
     interval : float
         Seconds from one poll of a switch to the next.
     link_mbit : float or None
-        Capacity of every link in each direction, in Mbit/s; None to take the ports' own.
+        Capacity of every link in each direction in Mbit/s, of a fabric without rates of its own; None to take the ports'. A single
+        link of another capacity has so many times as much.
 
     Attributes
     ----------
@@ -57,7 +59,8 @@ class PortStatsPoller:
         self.asked = self.unanswered = 0
         self._connections = connections
         self._state = state
-        self._capacity = None if link_mbit is None else MEGA * link_mbit
+        unit = 1.0 if state.tree.rated else link_mbit
+        self._unit = None if unit is None else MEGA * unit
         self._waiting: set[Connection] = set()
 
     def rounds(self) -> None:
@@ -77,15 +80,17 @@ class PortStatsPoller:
 
     def capacity(self, link: Link) -> float | None:
         """Return the capacity of a link in each direction, in bits per second, or None if it is not known."""
-        if self._capacity is not None:
-            return self._capacity
-        switch, port = next(ends(self.traffic.tree, link))
+        if self._unit is not None:
+            return self._unit * self._state.tree.capacity(link)
+        switch, port = next(ends(self._state.tree, link))
         return self.port_capacity(switch, port)
 
     def port_capacity(self, switch: Switch, port: int) -> float | None:
         """Return the capacity of a port in each direction, in bits per second, or None if it is not known."""
-        if self._capacity is not None:
-            return self._capacity
+        if self._unit is not None:
+            tree = self._state.tree
+            with contextlib.suppress(TopologyError):  # a port without a planned link
+                return self._unit * tree.capacity(tree.link(switch, tree.neighbour(switch, port)))
         connection = self._connections.get(switch)
         return connection.port_speed(port) if connection is not None else None
 

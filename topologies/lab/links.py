@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topologies.cabling import ABSENT, LINK_LEVELS, Rate
 from topologies.structure import Clos
 
 HOPS = 5  # switches of a path between pods
+_HOPS_IN_POD = 3
 FRAME_BYTES = 1514  # a full Ethernet frame as a queueing discipline counts it
 LATE_SECONDS = 0.004  # a tick of the scheduler at 250 Hz
 
@@ -35,11 +37,38 @@ _STOLEN, _NEXT_FILTER = 4, 2**32 - 1
 def default_rate(tree: Clos) -> float:
     """Return a link rate in Mbit/s that leaves the processor idle time, so that results show the fabric and not the machine.
 
-    One thread forwards for every switch, and its limit is packets times hops per second. With 16 sending hosts it keeps up with
-    4 Mbit/s links (measured on 2 cores), so the rate is inversely proportional to the number of hosts, and 40 at most. It is the
-    same on every machine: `calibrated_rate` is for the one at hand.
+    One thread forwards for every switch, and its limit is packets times hops per second. With 16 sending hosts and five hops it
+    keeps up with 4 Mbit/s links (measured on 2 cores), so the rate of hosts' links is inversely proportional to the number of hosts
+    and to that of a path's switches, and 40 at most. It is the same on every machine: `calibrated_rate` is for the one at hand.
     """
-    return min(_MAX_MBIT, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count)
+    return min(_MAX_MBIT, _CLEAN_MBIT_AT_16_HOSTS * 16 / tree.host_count * HOPS / _hops(tree))
+
+
+def _hops(tree: Clos) -> int:
+    """Return the number of switches of the longest path."""
+    if tree.pods > 1:
+        return HOPS
+    return _HOPS_IN_POD if tree.edges > 1 else 1
+
+
+def at_rate(tree: Clos, rate_mbit: float) -> Clos:
+    """Return the fabric with the rates of a lab: hosts' links have ``rate_mbit``, and all others are in proportion.
+
+    Where the fabric has no rates, all levels of links have the same. The names of `Clos.mbit` and of single links stay.
+
+    Examples
+    --------
+    >>> fabric = Clos(1, 2, 2, 0, 4, mbit={"host": 10_000, "edge": 40_000}, links={"e0_1-a0_1": 20_000})
+    >>> lab = at_rate(fabric, 4.0)
+    >>> lab.capacity(lab.link_by_name("e0_0-a0_0")), lab.capacity(lab.link_by_name("e0_1-a0_1"))
+    (16.0, 8.0)
+    """
+    document = tree.document()
+    factor = rate_mbit / tree.mbit.get("host", 1.0)
+    rates: dict[str, Rate] = document.get("links", {})
+    document["links"] = {name: ABSENT if rate == ABSENT else factor * float(rate) for name, rate in rates.items()}
+    document["mbit"] = {level: factor * tree.mbit.get(level, 1.0) for level in LINK_LEVELS}
+    return Clos(**document)
 
 
 def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False, processors: int = 2) -> float:
@@ -67,7 +96,7 @@ def calibrated_rate(tree: Clos, seconds_per_packet: float, kernel: bool = False,
     (4.0, 0.5, 0.17)
     """
     if kernel:
-        packets = _KERNEL_SHARE * processors / seconds_per_packet
+        packets = _KERNEL_SHARE * processors / seconds_per_packet * HOPS / _hops(tree)
         rate, most = packets * FRAME_BYTES * 8 / 1e6 / tree.host_count, _MAX_KERNEL_MBIT
     else:
         rate, most = default_rate(tree) * _CLEAN_SECONDS / seconds_per_packet * min(1.0, processors / 2), _MAX_MBIT
@@ -78,8 +107,8 @@ def bfd_interval_ms(tree: Clos, seconds_per_packet: float = _CLEAN_SECONDS) -> i
     """Return BFD's transmit interval in ms on every link between switches; three missing packets take a link down.
 
     One thread of Open vSwitch serves every session, two per link, and for each packet it checks every port. So
-    above k=4 the packets per second are constant: 100 ms at k=4, 800 ms at k=8. Under the demo's load (2 cores, not idle) k=8
-    was stable at 800 ms, sometimes late at 500 ms, lost a quarter of its links at 300 ms and all of them at 100 ms.
+    above the 32 links of k=4 the packets per second are constant: 100 ms at k=4, 800 ms at k=8. Under the demo's load (2 cores,
+    not idle) k=8 was stable at 800 ms, sometimes late at 500 ms, lost a quarter of its links at 300 ms and all of them at 100 ms.
     A machine that is slower by half or more (``seconds_per_packet``, as of `calibrated_rate`) has as much more time.
     """
     slower = seconds_per_packet / _CLEAN_SECONDS

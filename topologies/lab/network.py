@@ -1,4 +1,4 @@
-"""The lab: hosts and switches of a fat-tree on this machine, with real packets, in private namespaces.
+"""The lab: hosts and switches of a Clos fabric on this machine, with real packets, in private namespaces.
 
 Use it inside `isolation.isolated`. It starts no controller and no agent; for those who do, it has `Lab.netns`,
 `Lab.management_address`, `Lab.set_link`, `Lab.port_packets`, and Mininet's network as `Lab.net`. Further faults are in
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from mininet.log import setLogLevel
 from topologies.lab.batch_net import GROUP, BatchNet, LabError, routes, run_batch
 from topologies.lab.datapath import Datapath
 from topologies.lab.isolation import is_isolated, require
-from topologies.lab.links import bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
+from topologies.lab.links import at_rate, bfd_interval_ms, default_rate, filters, past_the_queue, shaper, tbf_burst
 from topologies.lab.mininet_topo import ClosTopo
 from topologies.lab.packet_sockets import raise_send_buffers
 from topologies.lab.private_ovs import PrivateOvs
@@ -44,7 +45,7 @@ class Lab(Startable):
     tree : Clos
         The fabric.
     rate_mbit : float, optional
-        Rate of every link in each direction in Mbit/s; None for no limit.
+        Rate of hosts' links in each direction in Mbit/s; all others are in proportion (`links.at_rate`). None for no limit.
     queue_packets : int
         Length of a link's queue in full-size frames, if it has a rate.
     controller_port : int, optional
@@ -85,6 +86,7 @@ class Lab(Startable):
             raise ValueError(f"a queue must hold at least one packet, not {queue_packets}")
         self.tree = tree
         self.rate_mbit = rate_mbit
+        self._rated = at_rate(tree, rate_mbit or 1.0)
         self.queue_packets = queue_packets
         self.controller_port = controller_port
         self.bfd = bfd
@@ -168,8 +170,17 @@ class Lab(Startable):
     def shape(self, interfaces: Iterable[str]) -> None:
         """Set the rate of switches' interfaces again: Open vSwitch clears their queueing disciplines when it adds them."""
         if self.rate_mbit is not None:
-            lines = [shaper(interface, self.rate_mbit, self.queue_packets) for interface in interfaces]
+            lines = [shaper(interface, self._rates[interface], self.queue_packets) for interface in interfaces]
             run_batch(["tc", "-batch", "-"], lines)
+
+    @cached_property
+    def _rates(self) -> dict[str, float]:
+        """The rate of every interface in Mbit/s."""
+        return {
+            self.interface(node, self.tree.port(node, towards)): self._rated.capacity(link)
+            for link in self.tree.links()
+            for node, towards in (link, reversed(link))
+        }
 
     # -- start --------------------------------------------------------------------------------------------------------
 
@@ -285,7 +296,8 @@ class Lab(Startable):
             "END",
         ]
         if self.rate_mbit is not None:
-            lines.append(f"tc {shaper(self.interface(host, 0), self.rate_mbit, self.queue_packets)}")
+            interface = self.interface(host, 0)
+            lines.append(f"tc {shaper(interface, self._rates[interface], self.queue_packets)}")
         return "\n".join(lines)
 
 

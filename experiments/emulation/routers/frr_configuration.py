@@ -1,4 +1,4 @@
-"""Addresses, autonomous systems and FRR configuration of the routers of a fat-tree. Pure.
+"""Addresses, autonomous systems and FRR configuration of the routers of a Clos fabric. Pure.
 
 The plan is that of RFC 7938, section 5.2: external BGP on every link. All core routers form one autonomous system, the
 aggregation routers of a pod another, and each edge router has its own. A route that came down is therefore rejected on

@@ -1,4 +1,4 @@
-"""The fat-tree as Linux routers: BGP and BFD of FRR, multipath routes and L4 hash of the kernel, rates and queues of the lab."""
+"""A Clos fabric as Linux routers: BGP and BFD of FRR, multipath routes and L4 hash of the kernel, rates and queues of the lab."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from topologies import Clos, Failures, Host, Level, Switch
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.isolation import is_isolated, require
-from topologies.lab.links import control_first, shaper
+from topologies.lab.links import at_rate, control_first, shaper
 
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0
@@ -41,7 +41,7 @@ class RouterLab:
     ----------
     tree : Clos
     rate_mbit : float
-        Rate of every link in Mbit/s.
+        Rate of hosts' links in Mbit/s; all others are in proportion (`topologies.lab.links.at_rate`).
     queue_packets : int
         Capacity of the queue of a link in full frames.
     say : callable
@@ -69,6 +69,7 @@ class RouterLab:
         self.tree, self.rate_mbit, self.queue_packets, self.directory = tree, rate_mbit, queue_packets, directory
         self._say = say
         self._sysctls = {**_SYSCTLS, **{f"net/{name}": value for name, value in sysctls.items()}}
+        self._rated = at_rate(tree, rate_mbit)
         self._sessions = sessions(tree)
         self._numbers = {router: number for number, router in enumerate(tree.switches(), start=1)}
         self._failed = Failures(tree)
@@ -201,10 +202,14 @@ class RouterLab:
         return [f"route replace {self.tree.ip(host)}/32 dev {interface} src {self.tree.gateway(host)}"]
 
     def _shape(self, node: Host | Switch) -> None:
-        ports: Iterable[int] = (0,) if isinstance(node, Host) else self.tree.ports(node)
+        ports: Mapping[int, Host | Switch] = (
+            {0: self.tree.edge_of(node)} if isinstance(node, Host) else self.tree.ports(node)
+        )
         lines = []
-        for interface in (self.interface(node, port) for port in ports):
-            lines.append(shaper(interface, self.rate_mbit, self.queue_packets))
+        for port, neighbour in ports.items():
+            interface = self.interface(node, port)
+            rate = self._rated.capacity(self.tree.link(node, neighbour))
+            lines.append(shaper(interface, rate, self.queue_packets))
             if isinstance(node, Switch):
                 lines += control_first(interface, self.queue_packets)
         run_batch(["nsenter", f"--net={self.netns(node)}", "tc", "-batch", "-"], lines)

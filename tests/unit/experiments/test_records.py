@@ -1,13 +1,19 @@
 """Results are kept whole or not at all, and only those of one experiment in one directory."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 
+from experiments import schemes
+from experiments.core.campaign import Campaign
 from experiments.core.records import SETTINGS, Results, ResultsError
+from experiments.core.run import Run
+from experiments.workloads import Scale, named
+from flowrules.label import Carrier
 from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
+from topologies import Clos, FatTree
 
 
 def test_what_is_added_is_read_again(tmp_path: Path) -> None:
@@ -36,6 +42,64 @@ def test_another_experiments_directory_is_refused_with_what_differs(tmp_path: Pa
     with pytest.raises(ResultsError, match="parameters"):
         Results(tmp_path).open(replace(THESE, parameters={"queue": 50}))
     assert (tmp_path / SETTINGS).read_bytes() == before
+
+
+def test_results_of_two_fabrics_never_share_a_directory(tmp_path: Path) -> None:
+    one, other = (Clos(1, 2, 2, 0, 2, links={"e0_0-a0_1": rate}).document() for rate in (0.5, "absent"))
+    its = replace(THESE, k=None, fabric=one)
+    Results(tmp_path).open(its)
+    Results(tmp_path).open(its)
+    assert Results(tmp_path).settings() == its
+    assert its.title == "2x2 leaf-spine fabric"
+    for settings in (replace(its, fabric=other), THESE):
+        with pytest.raises(ResultsError, match=r"another experiment .*fabric .*absent|k None instead of .*fabric"):
+            Results(tmp_path).open(settings)
+
+
+def test_settings_without_a_fabric_are_those_of_a_fat_tree_as_before(tmp_path: Path) -> None:
+    settings = json.loads(json.dumps(asdict(THESE)))
+    assert settings.pop("fabric") is None
+    (tmp_path / SETTINGS).write_text(json.dumps(settings))
+    Results(tmp_path).open(THESE)
+    (tmp_path / SETTINGS).write_text(json.dumps({**settings, "fabric": {"pods": 1}}))
+    with pytest.raises(ResultsError, match="contains no results: edges is missing"):
+        Results(tmp_path).settings()
+
+
+def campaign(directory: Path, tree: Clos) -> Campaign:
+    return Campaign(Results(directory), "permutation", [], {}, tree, Scale(4.0, 5.0), 100, Carrier.MAC)
+
+
+@pytest.mark.parametrize(
+    ("tree", "k", "title"),
+    [
+        (FatTree(4), 4, "k=4"),
+        (Clos(4, 2, 2, 4, 2), 4, "k=4"),
+        (Clos(4, 2, 2, 4, 2, mbit={"host": 1, "edge": 1, "aggregation": 0.5}), 4, "4-pod Clos fabric"),
+        (Clos(4, 2, 2, 4, 2, links={"a0_0-c0_0": "absent"}), None, "4-pod Clos fabric"),
+        (Clos(1, 3, 2, 0, 4), None, "3x2 leaf-spine fabric"),
+    ],
+    ids=repr,
+)
+def test_settings_name_the_fabric(tmp_path: Path, tree: Clos, k: int | None, title: str) -> None:
+    campaign(tmp_path, tree).open("lab", {})
+    settings = Results(tmp_path).settings()
+    assert (settings.k, settings.title) == (k, title)
+    assert settings.fabric is None or Clos.from_document(dict(settings.fabric)) == tree
+    assert (settings.fabric is None) == (title == "k=4")
+
+
+def test_a_collective_is_complete_when_all_its_transfers_are() -> None:
+    tree = Clos(1, 2, 2, 0, 2)
+    plan = named("all-reduce-ring").build(tree, 1, Scale(4.0, 5.0))
+    run = Run(tree, plan, "all-reduce-ring", schemes.named("sopa"), 1, Scale(4.0, 5.0))
+    flows = [a_flow(flow=flow, start=float(flow), seconds=0.25) for flow in range(len(plan.transfers))]
+    count = len(plan.transfers)
+    assert run.collective(flows) == {"transfers": count, "completed": count, "seconds": count - 1 + 0.25}
+    assert run.collective(flows[:-1]) == {"transfers": count, "completed": count - 1, "seconds": None}
+    late = [*flows[:-1], replace(flows[-1], completed=False)]
+    assert run.collective(late)["seconds"] is None
+    assert replace(run, plan=replace(plan, collective=False)).collective(flows) == {}
 
 
 def test_foreign_files_are_refused_and_left_alone(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from experiments.core.records import ResultsError
+from experiments.core.records import Results, ResultsError
 from experiments.report import report
-from tests.helpers.records import a_flow, a_run, files_up_to, results_in
+from tests.helpers.records import THESE, a_flow, a_run, files_up_to, results_in
+from topologies import Clos
 
 
 def summary(directory: Path, base: str = "sopa") -> tuple[dict[str, Any], list[str]]:
@@ -183,3 +185,29 @@ def test_a_report_does_not_disturb_results_nor_what_others_put_there(tmp_path: P
     found, _ = summary(tmp_path)
     assert "ecmp" in {one["scheme"] for one in found["schemes"]}
     assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_collective_operation_has_its_completion_time(tmp_path: Path) -> None:
+    fabric = Clos(1, 2, 2, 0, 2, links={"e0_0-a0_1": 0.5})
+    results = Results(tmp_path)
+    results.open(replace(THESE, k=None, fabric=fabric.document()))
+    times = {("sopa", 1): 2.0, ("sopa", 2): 4.0, ("rps", 1): 3.0, ("rps", 2): None}
+    for (scheme, seed), seconds in times.items():
+        collective = {"transfers": 4, "completed": 4 if seconds else 3, "seconds": seconds}
+        results.add(a_run(scheme, seed, collective=collective), [a_flow(scheme, seed)])
+    found, said = summary(tmp_path)
+    sopa, rps = (one["collective"] for one in sorted(found["schemes"], key=lambda one: one["scheme"] != "sopa"))
+    assert (sopa["runs"], sopa["completed"], sopa["mean"], sopa["longest"]) == (2, 2, 3.0, 4.0)
+    assert (rps["runs"], rps["completed"], rps["mean"], rps["ratio"]["value"]) == (2, 1, 3.0, 1.5)
+    (table,) = [text for text in said if "Completion time of the collective operation" in text]
+    assert "3000.0" in table
+    page = (tmp_path / "report/README.md").read_text()
+    assert "2x2 leaf-spine fabric, hosts' links of" in page
+    assert '"e0_0-a0_1": 0.5' in page
+
+
+def test_other_workloads_have_no_collective(tmp_path: Path) -> None:
+    two_schemes(tmp_path)
+    found, said = summary(tmp_path)
+    assert {one["collective"] for one in found["schemes"]} == {None}
+    assert not any("collective" in text for text in said)

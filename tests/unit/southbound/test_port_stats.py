@@ -20,7 +20,7 @@ from sopa_ryu.southbound import port_stats as module
 from sopa_ryu.southbound.connection import Connection
 from sopa_ryu.southbound.port_stats import FRESH_INTERVALS, MIN_FRESH_SECONDS, PortStatsPoller
 from tests.helpers.waiting import eventually
-from topologies import FatTree, Level, Link, Switch
+from topologies import Clos, FatTree, Level, Link, Switch
 
 INTERVAL = 5.0
 SIZES = [4, 6]
@@ -92,9 +92,11 @@ class Session:
 class Fabric:
     """A poller at work on a fabric all of whose switches are connected."""
 
-    def __init__(self, clock: Time, k: int = 4, interval: float = INTERVAL, link_mbit: float | None = None) -> None:
+    def __init__(
+        self, clock: Time, fabric: Clos | int = 4, interval: float = INTERVAL, link_mbit: float | None = None
+    ) -> None:
         self.clock = clock
-        self.tree = FatTree(k)
+        self.tree = FatTree(fabric) if isinstance(fabric, int) else fabric
         self.state = FabricState(self.tree, 1)
         self.sessions: dict[Switch, Session] = {}
         for switch in self.tree.switches():
@@ -361,6 +363,28 @@ def test_a_link_carries_what_was_configured_whatever_the_ports_say(clock: Time, 
     assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
     fabric.disconnect(EDGE)
     assert fabric.meter.port_capacity(EDGE, 1) == 100_500_000.0
+
+
+@pytest.mark.parametrize("link_mbit", [None, 100.5])
+def test_a_link_carries_what_the_fabric_says_of_it(clock: Time, link_mbit: float | None) -> None:
+    rates = {"host": 10.0, "edge": 40.0}
+    its = Fabric(clock, Clos(1, 2, 2, 0, 2, mbit=rates, links={"e0_1-a0_1": 5.0}), link_mbit=link_mbit)
+    for link in its.tree.links():
+        right = rates["edge" if isinstance(link.lower, Switch) else "host"]
+        right = 5.0 if its.tree.name(link) == "e0_1-a0_1" else right
+        assert its.meter.capacity(link) == 1e6 * right
+        for switch, towards in ((link.lower, link.upper), (link.upper, link.lower)):
+            if isinstance(switch, Switch):
+                assert its.meter.port_capacity(switch, its.tree.port(switch, towards)) == 1e6 * right
+    for port in (0, 5, 0xFFFFFFFE):
+        assert its.meter.port_capacity(EDGE, port) is None  # nothing is planned there, and the switch reports no speed
+
+
+def test_relative_capacities_multiply_the_configured_one(clock: Time) -> None:
+    fabric = Fabric(clock, Clos(1, 2, 2, 0, 2, links={"e0_1-a0_1": 0.5}), link_mbit=100.0)
+    found = {fabric.tree.name(link): fabric.meter.capacity(link) for link in fabric.tree.links()}
+    assert found.pop("e0_1-a0_1") == 50e6
+    assert set(found.values()) == {100e6}
 
 
 @pytest.mark.parametrize("k", SIZES)
