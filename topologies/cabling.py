@@ -379,7 +379,7 @@ class Cabling(Identities):
         return self._rates.keys()
 
     @cached_property
-    def rated(self) -> bool:
+    def in_mbit(self) -> bool:
         """Whether capacities are Mbit/s: the fabric has the rates of all levels of links."""
         levels = LINK_LEVELS if self.cores else LINK_LEVELS[:2]
         return self.mbit.keys() >= set(levels)

@@ -59,7 +59,7 @@ class PortStatsPoller:
         self.asked = self.unanswered = 0
         self._connections = connections
         self._state = state
-        unit = 1.0 if state.tree.rated else link_mbit
+        unit = 1.0 if state.tree.in_mbit else link_mbit
         self._unit = None if unit is None else MEGA * unit
         self._waiting: set[Connection] = set()
 

@@ -60,7 +60,7 @@ def test_links_of_a_lab_are_in_proportion_to_those_of_the_fabric(rate: float) ->
     assert lab.gateways == UNEVEN.gateways
     for link in UNEVEN.links():
         assert lab.capacity(link) == pytest.approx(UNEVEN.capacity(link) * rate / 10_000)
-    assert lab.rated
+    assert lab.in_mbit
 
 
 def test_without_rates_all_links_have_the_same_but_those_that_are_named() -> None:
