@@ -24,11 +24,12 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.rule_changes import LEARNED_COOKIE
 from tests.faults import management
 from tests.faults.oracle import Oracle, without
+from tests.faults.parts import part_count, part_hosts, part_of
 from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step
 from tests.faults.probes import Probes, describe
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
-from topologies import Failures, FatTree, Level
+from topologies import Clos, Failures, Host, Level
 from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_cables
 
 SETTLE_SECONDS = 40.0
@@ -46,16 +47,15 @@ class Wrong(AssertionError):
 
 
 class FaultyLab:
-    """A whole SOPA, with one agent process for each pod, so that some can die while others live.
+    """A whole SOPA, with one agent process for each part of the fabric, so that some can die while others live.
 
     Parameters
     ----------
-    k : int
-        Ports of every switch.
+    tree : Clos
     """
 
-    def __init__(self, k: int = 4) -> None:
-        self.tree = FatTree(k)
+    def __init__(self, tree: Clos) -> None:
+        self.tree = tree
         self.graph = self.tree.graph()
         self.active: list[Fault] = []
         self.its = SopaLab(self.tree, None, agents=False, controller_options=OPTIONS)
@@ -73,12 +73,12 @@ class FaultyLab:
             stack.enter_context(self.its)
             # `settle` waits for two rounds of Open vSwitch through what it has cached; by default they are 0.5 s apart
             self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
-            for pod in range(self.tree.k):
-                hosts = [host for host in self.tree.hosts() if host.pod == pod]
-                url = f"http://{management.pod_address(pod)}:{REST_PORT}"
+            for part in range(part_count(self.tree)):
+                hosts = [host for host in part_hosts(self.tree, part) if host not in self.tree.no_label]
+                url = f"http://{management.part_address(part)}:{REST_PORT}"
                 options = [f"--controller={url}"]  # instead of the lab's
-                self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{pod}", options)))
-            count = self.tree.host_count
+                self.agents.append(stack.enter_context(self.its.agent_of(hosts, f"agents{part}", options)))
+            count = len(self.its.labelling)
             for agents in self.agents:  # if one has ended, its own log says why
                 agents.wait_until(lambda: self.its.controller.agents_know(count), f"{count} agents had acknowledged")
             self.probes = stack.enter_context(Probes(self.its.lab))
@@ -153,7 +153,8 @@ class FaultyLab:
             case "pause":
                 management.pause_controller(self.its, float(fault.what))
             case "impostor":
-                management.impersonate(self.tree.dpid(self.tree.switch(fault.what)))
+                switch = self.tree.switch(fault.what)
+                management.impersonate(self.tree.dpid(switch), self.tree.ports(switch))
             case "files":
                 with management.without_files(self.its):
                     self._check_packets(self.oracle())
@@ -169,18 +170,16 @@ class FaultyLab:
                 raise ValueError(f"no fault is called {other}")
 
     def _partition(self, whom: str, seconds: str) -> None:
-        """Cut a pod or all off the management network for a time; no packet of the fabric may be lost meanwhile."""
-        oracle, pod = self.oracle(), None if whom == EVERYWHERE else int(whom)
-        with management.partitioned(self.its, pod):
+        """Cut a part or all off the management network for a time; no packet of the fabric may be lost meanwhile."""
+        oracle, part = self.oracle(), None if whom == EVERYWHERE else int(whom)
+        with management.partitioned(self.its, part):
             until = time.monotonic() + float(seconds)
             while time.monotonic() < until:
                 self._check_packets(oracle)
-            if pod is not None:  # the controller can be asked
+            if part is not None:  # the controller can be asked
                 fabric = self.client.get("/fabric").json()
-                if fabric["failures_total"] or not set(fabric["missing"]) <= set(
-                    management.pod_switches(self.its, pod)
-                ):
-                    raise Wrong(f"failures {fabric['failures']}, missing {fabric['missing']}; cut off: pod {pod}")
+                if fabric["failures_total"] or not set(fabric["missing"]) <= set(management.cut_off(self.its, part)):
+                    raise Wrong(f"failures {fabric['failures']}, missing {fabric['missing']}; cut off: part {part}")
 
     def _heal(self, fault: Fault) -> None:
         lab = self.its.lab
@@ -229,9 +228,10 @@ class FaultyLab:
                 broken += fault.what.split()
         return Oracle(self.graph, broken, [fault.what for fault in self.active if fault.kind == "drain"])
 
-    def _living_pods(self) -> list[int]:
+    def _living(self) -> list[Host]:
+        """Return the hosts that have a living agent."""
         dead = {int(fault.what) for fault in self.active if fault.kind == "agents"}
-        return [pod for pod in range(self.tree.k) if pod not in dead]
+        return [host for host in self.its.labelling if part_of(self.tree, host) not in dead]
 
     # -- settled ------------------------------------------------------------------------------------------------------
 
@@ -272,7 +272,7 @@ class FaultyLab:
         if set(told.edges) != set(oracle.candidates_graph.edges):
             return f"drained: {failures}"
         agents = self.client.get("/agents").json()
-        living = {name for name in oracle.hosts if self.tree.host(name).pod in self._living_pods()}
+        living = {self.tree.name(host) for host in self._living()}
         current = {agent["host"] for agent in agents["agents"] if agent["version"] == agents["version"]}
         if current != living:
             return f"version {agents['version']} is in force at {sorted(current)}, not at {sorted(living ^ current)}"
@@ -327,17 +327,15 @@ class FaultyLab:
     def _wrong_maps(self, oracle: Oracle) -> list[str]:
         problems = []
         racks = [self.tree.name(edge) for edge in self.tree.switches(Level.EDGE)]
-        for name in oracle.hosts:
-            host = self.tree.host(name)
-            if host.pod not in self._living_pods():
-                continue
+        for host in self._living():
+            name = self.tree.name(host)
             table = table_in_force(self.its.lab.interface(host, 0), self.its.lab.netns(host))
             if table is None:
                 problems.append(f"{name} labels nothing")
                 continue
             for rack in racks:
                 first = next(self.tree.hosts_of(self.tree.switch(rack)))
-                held = sorted(table.candidates(self.tree.ip(first)) or ())
+                held = sorted(set(table.candidates(self.tree.ip(first)) or ()))
                 if held != oracle.rack_words(name, rack):
                     problems.append(f"{name} to {rack} takes {held}, right is {oracle.rack_words(name, rack)}")
         return problems
@@ -353,7 +351,9 @@ class FaultyLab:
                 continue
             cookies = [int(found, 16) for found in _COOKIE.findall(self.its.lab.ovs.ofctl("dump-flows", name))]
             held = Counter(cookie >> 32 & 0xFFFFFF for cookie in cookies if cookie != LEARNED_COOKIE)
-            right = Counter(digest(flow) for flow in switch_rules(self.tree, switch, failures).flows)
+            right = Counter(
+                digest(flow) for flow in switch_rules(self.tree, switch, failures, self.tree.no_label).flows
+            )
             if held != right:
                 problems.append(f"{name} has {(held - right).total()} stale entries and lacks {(right - held).total()}")
         return problems

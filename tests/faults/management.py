@@ -12,20 +12,21 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
 
 from experiments.emulation.sopa_lab import REST_PORT, SopaLab
 from flowrules.model import Table
+from tests.faults.parts import part_switches
 from tests.helpers.waiting import eventually
-from topologies import Host, Level
+from topologies import Host
 from topologies.lab.batch_net import run_batch
 
 NOWHERE = "tcp:127.0.0.1:9"
 OPENFLOW_PORT = 6653
-POD_ADDRESS = IPv4Address("127.0.1.1")
+PART_ADDRESS = IPv4Address("127.0.1.1")
 HEADER = struct.Struct("!BBHI")
 CONNECTIONS = 40
 IMPOSTOR_SECONDS = 3.0
@@ -46,36 +47,39 @@ def restore_channels(lab: SopaLab, names: Iterable[str]) -> None:
     _set_targets(lab, names, f"tcp:127.0.0.1:{OPENFLOW_PORT}")
 
 
-def pod_address(pod: int) -> IPv4Address:
-    """Return the controller's address for the channels of a pod's switches and agents, so that a filter can tell them apart."""
-    return POD_ADDRESS + pod
+def part_address(part: int) -> IPv4Address:
+    """Return the controller's address for the channels of a part's switches and agents, so that a filter can tell them apart."""
+    return PART_ADDRESS + part
 
 
-def pod_switches(lab: SopaLab, pod: int) -> list[str]:
-    """Return the names of a pod's switches."""
-    return [lab.tree.name(each) for each in lab.tree.switches() if each.level is not Level.CORE and each.pod == pod]
+def cut_off(lab: SopaLab, part: int) -> list[str]:
+    """Return the names of the switches that are in a part of the fabric."""
+    return [lab.tree.name(each) for each in part_switches(lab.tree, part)]
 
 
 @contextmanager
-def partitioned(lab: SopaLab, pod: int | None) -> Iterator[None]:
-    """Cut a pod, or all, off the management network: every packet of its OpenFlow and agents' channels is lost, both ways.
+def partitioned(lab: SopaLab, part: int | None) -> Iterator[None]:
+    """Cut a part of the fabric, or all, off the management network: every packet of its channels is lost, both ways.
 
     No end sees a connection close: each finds out by its own silence, as behind a dead management switch.
 
     Parameters
     ----------
     lab : SopaLab
-        Its agents connect to `pod_address`.
-    pod : int or None
+        Its agents connect to `part_address`.
+    part : int or None
         None for all, the core switches included.
     """
-    if pod is not None:
-        names = pod_switches(lab, pod)
-        target = f"{pod_address(pod)}:{OPENFLOW_PORT}"
+    if part is not None:
+        names = cut_off(lab, part)
+        target = f"{part_address(part)}:{OPENFLOW_PORT}"
         _set_targets(lab, names, f"tcp:{target}")
         eventually(lambda: _connections_to(target), len(names))
         eventually(lambda: lab.controller.fabric()["missing"], [])
-    add = ["qdisc add dev lo clsact", f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(pod)}'"]
+    add = [
+        "qdisc add dev lo clsact",
+        f"filter add dev lo ingress protocol ip bpf direct-action bytecode '{_cut(part)}'",
+    ]
     run_batch(["tc", "-batch", "-"], add)
     try:
         yield
@@ -84,13 +88,13 @@ def partitioned(lab: SopaLab, pod: int | None) -> Iterator[None]:
         run_batch(["tc", "-batch", "-"], ["qdisc delete dev lo clsact"])
 
 
-def _cut(pod: int | None) -> str:
-    """Return classic BPF that drops TCP of loopback from or to a pod's address, or the controller's ports."""
+def _cut(part: int | None) -> str:
+    """Return classic BPF that drops TCP of loopback from or to a part's address, or the controller's ports."""
     values: tuple[int, ...]
-    if pod is None:  # behind 14 bytes of Ethernet and 20 of IPv4
+    if part is None:  # behind 14 bytes of Ethernet and 20 of IPv4
         load, offsets, values = _LOAD_HALF, (34, 36), (OPENFLOW_PORT, REST_PORT)
     else:
-        load, offsets, values = _LOAD_WORD, (26, 30), (int(pod_address(pod)),)
+        load, offsets, values = _LOAD_WORD, (26, 30), (int(part_address(part)),)
     last = len(offsets) * (1 + len(values)) + 1
     code: list[tuple[int, int, int, int]] = []
     for offset in offsets:
@@ -128,8 +132,8 @@ def pause_controller(lab: SopaLab, seconds: float) -> None:
         os.kill(lab.controller.pid, signal.SIGCONT)
 
 
-def impersonate(dpid: int) -> None:
-    """Connect to the controller as a switch whose datapath id is another's, and claim that its port 1 is down."""
+def impersonate(dpid: int, ports: Collection[int]) -> None:
+    """Connect to the controller as a switch whose datapath id and ports are another's, and claim that its port 1 is down."""
     with (
         contextlib.suppress(OSError),
         socket.create_connection(("127.0.0.1", OPENFLOW_PORT), IMPOSTOR_SECONDS) as channel,
@@ -144,7 +148,7 @@ def impersonate(dpid: int) -> None:
                 channel.sendall(HEADER.pack(4, 6, 32, xid) + struct.pack("!QIBB2xII", dpid, 0, 254, 0, 0x4F, 0))
             elif kind == 18:
                 channel.sendall(
-                    HEADER.pack(4, 19, 16 + 4 * 64, xid) + body[:2] + bytes(6) + b"".join(map(_port, range(1, 5)))
+                    HEADER.pack(4, 19, 16 + len(ports) * 64, xid) + body[:2] + bytes(6) + b"".join(map(_port, ports))
                 )
                 channel.sendall(HEADER.pack(4, 12, 80, 0) + struct.pack("!B7x", 2) + _port(1, down=True))
             if time.monotonic() > until:

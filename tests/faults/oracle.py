@@ -36,7 +36,7 @@ class Oracle:
         return bool(self._climb[src] & self._climb[dst])
 
     def candidates(self, src: str, dst: str) -> list[list[str]]:
-        """The switches of every shortest path of the whole fabric that nothing broken or drained is on."""
+        """The switches of every shortest path up and down the whole fabric that nothing broken or drained is on."""
         return sorted(path[1:-1] for path in _shortest(self.graph, src, dst) if self._whole(path))
 
     def rack_words(self, src: str, rack: str) -> list[Label]:
@@ -56,22 +56,42 @@ class Oracle:
 
     def _above(self, host: str) -> set[str]:
         """The switches that a packet of a host can reach by going up only."""
-        order = {"host": 0, "edge": 1, "aggregation": 2, "core": 3}
         reached, frontier = set(), {host}
         while frontier:
             node = frontier.pop()
             reached.add(node)
             if node in self.working:
-                level = order[self.graph.nodes[node]["level"]]
                 frontier |= {
-                    other for other in self.working.neighbors(node) if order[self.graph.nodes[other]["level"]] > level
+                    other for other in self.working.neighbors(node) if _is_above(self.graph, other, node)
                 } - reached
         return reached - {host}
 
 
 @cache
 def _shortest(graph: networkx.Graph[str], src: str, dst: str) -> list[list[str]]:
-    return list(networkx.all_shortest_paths(graph, src, dst))
+    """The shortest paths that go up and then down; in a fabric without absent links these are all shortest paths."""
+    try:
+        paths = networkx.all_shortest_paths(_up_and_down(graph), (src, "up"), (dst, "down"))
+        return [[node for node, way in path if way == "up" or (node, "up") not in path] for path in paths]
+    except networkx.NetworkXNoPath:
+        return []
+
+
+@cache
+def _up_and_down(graph: networkx.Graph[str]) -> networkx.DiGraph[tuple[str, str]]:
+    """The graph twice, with its links upwards and with its links downwards, and a way from each node of the first to its double."""
+    ways: networkx.DiGraph[tuple[str, str]] = networkx.DiGraph()
+    ways.add_edges_from(((node, "up"), (node, "down")) for node in graph)
+    for one, other in graph.edges:
+        lower, upper = (one, other) if _is_above(graph, other, one) else (other, one)
+        ways.add_edge((lower, "up"), (upper, "up"))
+        ways.add_edge((upper, "down"), (lower, "down"))
+    return ways
+
+
+def _is_above(graph: networkx.Graph[str], one: str, other: str) -> bool:
+    order = "host", "edge", "aggregation", "core"
+    return order.index(graph.nodes[one]["level"]) > order.index(graph.nodes[other]["level"])
 
 
 def without(graph: networkx.Graph[str], elements: Iterable[str]) -> networkx.Graph[str]:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
-from topologies import FatTree, Level, Switch
+from tests.faults.parts import part_count, part_switches, top
+from topologies import Clos, Level, Switch, TopologyError
 
 KINDS = {
     "link": 5,
@@ -82,7 +83,7 @@ class _Deck:
     A kind that does not fit what is broken stays for later, so that none is left out however rarely it fits.
     """
 
-    def __init__(self, tree: FatTree, draw: random.Random, kinds: Mapping[str, int]) -> None:
+    def __init__(self, tree: Clos, draw: random.Random, kinds: Mapping[str, int]) -> None:
         self._tree = tree
         self._draw = draw
         self._weights = kinds
@@ -101,11 +102,18 @@ class _Deck:
         return None
 
 
-def plan(tree: FatTree, seed: int, faults: int, without: Collection[str] = ()) -> Iterator[Step]:
+def plan(tree: Clos, seed: int, faults: int, without: Collection[str] = ()) -> Iterator[Step]:
     """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end.
 
     Every `KINDS_IN_DECK` faults have each kind as often as its weight; kinds to do without are not among them.
+
+    Raises
+    ------
+    TopologyError
+        If no switch has two uplinks, whose cables could be exchanged, and ``without`` does not name that kind.
     """
+    if "cables" not in without and not _forks(tree):
+        raise TopologyError(f"no switch of a {tree.title} has two uplinks: leave out the kind cables")
     draw = random.Random(f"{seed} faults")
     deck = _Deck(tree, draw, {kind: weight for kind, weight in KINDS.items() if kind not in without})
     active: list[Fault] = []
@@ -135,7 +143,7 @@ def _begin(deck: _Deck, active: Sequence[Fault], count: int) -> list[Fault]:
     return begin
 
 
-def _draw(tree: FatTree, draw: random.Random, kind: str) -> Fault:
+def _draw(tree: Clos, draw: random.Random, kind: str) -> Fault:
     link = draw.choice(_fabric_links(tree))
     if kind in ("link", "flap"):
         return Fault(kind, link)
@@ -155,34 +163,43 @@ def _draw(tree: FatTree, draw: random.Random, kind: str) -> Fault:
     if kind == "pause":
         return Fault(kind, str(draw.randint(1, MAX_PAUSE_SECONDS)))
     if kind == "partition":
-        whom = draw.choice([EVERYWHERE, str(draw.randrange(tree.k))])
+        whom = draw.choice([EVERYWHERE, str(draw.randrange(part_count(tree)))])
         return Fault(kind, f"{whom} {draw.choice(PARTITION_SECONDS)}")
     if kind == "channels":
         return Fault(kind, " ".join(map(tree.name, _group(tree, draw))))
     if kind == "agents":
-        return Fault(kind, str(draw.randrange(tree.k)))
+        return Fault(kind, str(draw.randrange(part_count(tree))))
     if kind == "cables":
-        below = draw.choice(list(tree.switches(Level.AGGREGATION)))
-        first, second = draw.sample(range(tree.half), 2) if tree.half > 1 else (0, 0)
-        name = tree.name(below)
-        return Fault(kind, " ".join(f"{name}-{tree.name(tree.uplink(below, index))}" for index in (first, second)))
+        below = draw.choice(_forks(tree))
+        exchanged = draw.sample(list(tree.links_above(below)), 2)
+        return Fault(kind, " ".join(map(tree.name, exchanged)))
     return Fault(kind)
 
 
 @cache
-def _fabric_links(tree: FatTree) -> list[str]:
-    return [tree.name(link) for link in tree.links() if isinstance(link.lower, Switch)]
+def _fabric_links(tree: Clos) -> list[str]:
+    return [tree.name(link) for link in tree.switch_links()]
 
 
-def _group(tree: FatTree, draw: random.Random) -> list[Switch]:
-    """Return one switch, a pod's, all core switches, some, or all."""
+@cache
+def _forks(tree: Clos) -> list[Switch]:
+    """The switches of the highest level with two uplinks or more that have them."""
+    for level in reversed(Level):
+        forks = [switch for switch in tree.switches(level) if len(tree.uplinks(switch)) > 1]
+        if forks:
+            return forks
+    return []
+
+
+def _group(tree: Clos, draw: random.Random) -> list[Switch]:
+    """Return one switch, those of a part, all of the highest, some, or all."""
     switches = list(tree.switches())
-    pod = draw.randrange(tree.k)
+    part = draw.randrange(part_count(tree))
     return draw.choice(
         (
             [draw.choice(switches)],
-            [switch for switch in switches if switch.level is not Level.CORE and switch.pod == pod],
-            list(tree.switches(Level.CORE)),
+            part_switches(tree, part),
+            list(tree.switches(top(tree))),
             sorted(draw.sample(switches, draw.randint(2, len(switches)))),
             switches,
         )

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from sopa_ryu.agent.kernel.netns import inside
 from topologies.lab.network import Lab
-from topologies.structure import GATEWAY_MAC, FatTree
+from topologies.structure import GATEWAY_MAC, Clos
 
 PORT = 9900
 QUIET_SECONDS = 0.1
@@ -99,9 +99,10 @@ class Probes:
         return lost, found
 
     def _send(self, src: str, dst: str) -> Counter[Probe]:
-        tree, half = self.tree, self.tree.half
+        tree = self.tree
         mac, sent = tree.mac(tree.host(src)), Counter[Probe]()
-        words = [(j, i) for i in range(half) for j in range(half)]
+        words = [_word(up) for up in tree.choices("inter-pod") or tree.choices("inter-rack")]
+        beyond = (tree.aggregations, 0), (0, tree.cores_of_group), (255, 255)
 
         def send(sender: socket.socket, label: str, source: str, port: int) -> None:
             probe = self._round, src, dst, label
@@ -116,7 +117,7 @@ class Probes:
             send(self._through[src], "agent", mac, 7000)
         for number in range(4):
             send(self._past[src], "none", mac, 7001 + number)
-        for up in (*words, (half, 0), (0, half), (255, 255)):
+        for up in () if tree.host(src) in tree.no_label else (*words, *beyond):
             send(self._past[src], f"word {up[0]},{up[1]}", _carrier_mac(up), 7000)
         return sent
 
@@ -151,7 +152,11 @@ class Probes:
             found[probe] += 1
 
 
-def _frame(tree: FatTree, probe: Probe, source: str, port: int) -> bytes:
+def _word(up: tuple[int, ...]) -> tuple[int, int]:
+    return (*up, 255) if len(up) == 1 else (up[0], up[1])  # a rack's neighbours in a leaf-spine fabric: no core switch
+
+
+def _frame(tree: Clos, probe: Probe, source: str, port: int) -> bytes:
     number, src, dst, label = probe
     payload = f"{number} {src} {dst} {label}".encode()
     addresses = b"".join(tree.ip(tree.host(name)).packed for name in (src, dst))

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import networkx
 import pytest
 
+from experiments.workloads.checks import fair_share
 from tests.faults.oracle import Oracle, word
 from tests.faults.plan import ALONE, KINDS, KINDS_IN_DECK, MAX_AT_ONCE, PASSING, Fault, Step, plan
 from tests.faults.soak import run
-from topologies import FatTree
+from topologies import Clos, FatTree, TopologyError
+from topologies.fabric_file import load
 from topologies.lab.isolation import isolated
 
+FABRICS = {file.stem: load(file) for file in sorted((Path(__file__).parent / "fabrics").glob("*.yaml"))}
+TREES = {"k=4": FatTree(4), **FABRICS}
+LONG = ("clock", "controller", "files", "impostor", "partition", "pause")
 
-@pytest.mark.parametrize("seed", range(1, 51))
-def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(seed: int) -> None:
-    tree = FatTree(4)
+
+def test_the_fabrics_are_a_leaf_spine_an_oversubscribed_and_an_irregular_one() -> None:
+    assert set(FABRICS) == {"leaf-spine", "oversubscribed", "irregular"}
+    assert not FABRICS["leaf-spine"].cores
+    assert FABRICS["irregular"].absent
+    assert fair_share(FABRICS["oversubscribed"]) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("seed", range(1, 26))
+def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(name: str, seed: int) -> None:
+    tree = TREES[name]
     steps = list(plan(tree, seed, 300))
     assert [str(Step.parse(str(step))) for step in steps] == [str(step) for step in steps]
     assert [str(step) for step in plan(tree, seed, 300)] == [str(step) for step in steps]
@@ -34,10 +49,11 @@ def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(seed: int) ->
     assert len([fault for step in steps for fault in step.begin]) == 300
 
 
-@pytest.mark.parametrize("seed", range(1, 51))
-def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(seed: int) -> None:
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("seed", range(1, 26))
+def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(name: str, seed: int) -> None:
     decks = 4
-    begun = [fault for step in plan(FatTree(4), seed, decks * KINDS_IN_DECK) for fault in step.begin]
+    begun = [fault for step in plan(TREES[name], seed, decks * KINDS_IN_DECK) for fault in step.begin]
     expected = {**KINDS, "link": KINDS["link"] + KINDS["hostlink"]}
     del expected["hostlink"]
     for number in range(decks):
@@ -51,6 +67,36 @@ def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(seed: int) ->
 def test_a_plan_does_without_the_kinds_that_are_left_out(without: list[str]) -> None:
     kinds = {fault.kind for step in plan(FatTree(4), 1, 100, without) for fault in step.begin}
     assert kinds == set(KINDS) - {"hostlink", *without}
+
+
+def test_cables_are_exchanged_where_there_are_two() -> None:
+    single = Clos(2, 2, 1, 1, 2)
+    with pytest.raises(TopologyError, match="has two uplinks: leave out the kind cables"):
+        next(plan(single, 1, 10))
+    assert list(plan(single, 1, 10, ["cables"]))
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_the_oracles_candidate_paths_are_those_of_the_structure(name: str) -> None:
+    tree = TREES[name]
+    oracle = Oracle(tree.graph(), [])
+    for src in tree.hosts():
+        for dst in tree.hosts():
+            if src != dst:
+                paths = tree.candidate_paths(src, dst)
+                found = oracle.candidates(tree.name(src), tree.name(dst))
+                assert found == sorted(list(path.hops) for path in paths)
+                words = [(*path.up, 255, 255)[:2] for path in paths]
+                assert oracle.rack_words(tree.name(src), tree.name(tree.edge_of(dst))) == sorted(words)
+
+
+def test_the_oracle_never_goes_down_and_up_again() -> None:
+    # without e0_0-a0_1 and e0_1-a0_0 the two racks have a path by cables, through the third rack
+    tree = Clos(1, 3, 2, 0, 2, links={"e0_0-a0_1": "absent", "e0_1-a0_0": "absent"})
+    oracle = Oracle(tree.graph(), [])
+    assert networkx.has_path(oracle.graph, "h0_0_2", "h0_1_2")
+    assert oracle.candidates("h0_0_2", "h0_1_2") == oracle.rack_words("h0_0_2", "e0_1") == []
+    assert not oracle.connected("h0_0_2", "h0_1_2")
 
 
 def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
@@ -79,4 +125,16 @@ def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1])
 def test_after_every_fault_the_fabric_connects_what_the_oracle_says(seed: int) -> None:
-    assert isolated(lambda: run(4, list(plan(FatTree(4), seed, KINDS_IN_DECK)), f"seed {seed}")) == 0
+    tree = FatTree(4)
+    assert isolated(lambda: run(tree, list(plan(tree, seed, KINDS_IN_DECK)), f"seed {seed}")) == 0
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", FABRICS)
+def test_after_every_fault_another_fabric_connects_what_the_oracle_says(name: str) -> None:
+    tree = FABRICS[name]
+    steps = list(plan(tree, 1, 2, sorted(set(KINDS) - {"cables"})))
+    steps += plan(tree, 1, 12, LONG)
+    assert isolated(lambda: run(tree, steps, f"{name}, seed 1")) == 0
