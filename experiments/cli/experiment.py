@@ -67,7 +67,7 @@ def list_all() -> None:
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
-        "sopa+segments=16 lets 16 packets of a burst share a label."
+        "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike."
     )
 
 
@@ -89,6 +89,8 @@ def list_all() -> None:
               help="Sending time of a run. The default depends on the workload.")  # fmt: skip
 @click.option("--queue", type=click.IntRange(1, 10_000), default=100, show_default=True, metavar="PACKETS",
               help="Capacity of the queue of a link.")  # fmt: skip
+@click.option("--failed-links", "failed_percent", type=click.FloatRange(0, 100, min_open=True, max_open=True), metavar="PERCENT",
+              help="Share of the links between switches that have failed before the start, drawn by the seed.")  # fmt: skip
 @click.option("--set", "options", multiple=True, metavar="NAME=VALUE",
               help="Option of the simulator; sopa experiment list shows them. May be repeated.")  # fmt: skip
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, metavar="DIR",
@@ -105,6 +107,7 @@ def run(
     rate: float | None,
     seconds: float | None,
     queue: int,
+    failed_percent: float | None,
     options: tuple[str, ...],
     out: Path,
 ) -> None:
@@ -118,6 +121,7 @@ def run(
       sopa experiment run permutation --seeds 5 --out results
       sopa experiment run permutation --schemes sopa+fr=3,sopa,rps,rps+rack=off --out thresholds
       sopa experiment run permutation-transfers --backend ns3 --k 8 --set spread=1ms --out simulated
+      sopa experiment run permutation --backend ns3 --k 8 --failed-links 5 --schemes sopa,sopa+weights=off,ecmp --out uneven
       sopa experiment run matrix.csv --schemes sopa,ecmp --seconds 20 --out mine
     """
     simulated = backend == "ns3"
@@ -139,6 +143,10 @@ def run(
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)
         scale = Scale(rate or default_mbit, seconds or share * workload.seconds)
         plans = {seed: workload.build(tree, seed, scale) for seed in range(first, first + seeds)}
+        if failed_percent is not None:
+            plans = {
+                seed: workloads.with_failed_links(plan, tree, seed, failed_percent) for seed, plan in plans.items()
+            }
     except (SchemeError, WorkloadError, ns3.OptionError) as error:
         fail(str(error))
     if len({scheme.name for scheme in wanted}) < len(wanted):
@@ -155,7 +163,8 @@ def run(
         Results(out), workload.name, wanted, plans, tree, scale, queue, Carrier(carrier), simulator_options
     )
     try:
-        campaign.open(backend, {"carrier": carrier, **workload.parameters})
+        lost = {} if failed_percent is None else {"failed_links_percent": failed_percent}
+        campaign.open(backend, {"carrier": carrier, **workload.parameters, **lost})
         missing = count_missing([campaign])
     except ResultsError as error:
         fail(str(error))

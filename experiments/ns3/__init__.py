@@ -1,4 +1,4 @@
-"""The simulator: a fat-tree in ns-3. Hosts run its TCP; switches and links are classes of ``src/``. `simulate` runs one plan."""
+"""The simulator: a Clos fabric in ns-3. Hosts run its TCP; switches and links are classes of ``src/``. `simulate` runs one plan."""
 
 from experiments.ns3.ns3_backend import run_simulations
 from experiments.ns3.program import SimulatorError, build

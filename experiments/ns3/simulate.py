@@ -18,6 +18,7 @@ from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.ns3.cache import Cache, key
 from experiments.ns3.fabric_lines import fabric_lines
+from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.schemes import Scheme, SchemeError
 from topologies import Host
@@ -35,6 +36,7 @@ OVERHEAD = {"sopa": 4, "flowcell": 4, "drb": 20}
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
+_SETTINGS = ("fr", "sack", "segments", "weights")
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -48,8 +50,12 @@ def check(scheme: Scheme) -> None:
     base, *settings = scheme.name.split("+")
     if base not in SIMULATED:
         raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
-    if other := [one for one in settings if one.partition("=")[0] not in ("fr", "sack", "segments")]:
-        raise SchemeError(f"TCP of ns-3 does not support +{other[0]}: only +fr=N, +sack=off and +segments=N")
+    if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
+        raise SchemeError(
+            f"TCP of ns-3 does not support +{other[0]}: only +fr=N, +sack=off, +segments=N and +weights=off"
+        )
+    if not scheme.weights and base not in WEIGHTED:
+        raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {' and '.join(WEIGHTED)}")
     if scheme.segments > 1 and base != "sopa":
         raise SchemeError(f"the simulator has bursts with sopa only: {scheme.name} is sopa+segments={scheme.segments}")
 
@@ -152,6 +158,7 @@ def lines(run: Run) -> Iterator[str]:
     """Yield the lines that ``src/settings.cc`` reads. They do not depend on the order of the options."""
     plan, scheme = run.plan, run.scheme
     yield from fabric_lines(run)
+    yield from order_lines(run)
     yield f"scheme {scheme.name.partition('+')[0]}"
     yield f"threshold {scheme.fr_threshold}"
     yield f"segments {scheme.segments}"

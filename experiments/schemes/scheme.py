@@ -42,6 +42,8 @@ class Scheme:
         Further options of ``sopa agent``.
     segments : int
         Packets of a TCP burst that share a label (``sopa agent --segments``).
+    weights : bool
+        Senders use candidate paths in proportion to their weights; if not, each in turn, whatever it carries.
     fr_threshold : int
         Fast-retransmit threshold of TCP on all hosts.
     min_rtt_window : int
@@ -67,6 +69,7 @@ class Scheme:
     policy: str | None = None
     policy_options: tuple[str, ...] = ()
     segments: int = 1
+    weights: bool = True
     fr_threshold: int = LINUX_THRESHOLD
     min_rtt_window: int = LINUX_MIN_RTT_WINDOW
     recovery: int = 1
@@ -80,11 +83,12 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with different TCP settings.
 
-        ``segments`` packets of a burst share a label. ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
+        ``segments`` packets of a burst share a label. ``weights`` is ``off`` for senders that use every candidate path alike.
+        ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
         losses by duplicate acknowledgements only. The name of the variant lists them in this order:
-        ``sopa+segments=4+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
+        ``sopa+segments=4+weights=off+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
 
         Raises
         ------
@@ -99,6 +103,8 @@ class Scheme:
                 name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
             ):
                 changed = replace(changed, segments=int(value))
+            elif name == "weights" and self.policy is not None and value in ("on", "off"):
+                changed = replace(changed, weights=value == "on")
             elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
                 changed = replace(changed, min_rtt_window=int(value))
             elif name == "rack" and value in ("on", "off"):
@@ -107,7 +113,7 @@ class Scheme:
                 raise SchemeError(
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
-                    f"+segments=N (1 to {MAX_SEGMENTS}, where senders write labels), "
+                    f"+segments=N (1 to {MAX_SEGMENTS}) and +weights=on or +weights=off where senders write labels, "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
@@ -116,6 +122,8 @@ class Scheme:
         if settings.get("sack") == "off":
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
         tail = "".join(
-            f"+{name}={settings[name]}" for name in ("segments", "fr", "minrtt", *_SWITCHES) if name in settings
+            f"+{name}={settings[name]}"
+            for name in ("segments", "weights", "fr", "minrtt", *_SWITCHES)
+            if name in settings
         )
         return replace(changed, name=self.name + tail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiments.suggestions import unknown
 from experiments.workloads import collectives, pairs, production, small_examples, switch_failure
+from experiments.workloads.failed_links import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
 from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
@@ -18,6 +19,7 @@ __all__ = [
     "from_csv",
     "inter_pod_permutation",
     "named",
+    "with_failed_links",
 ]
 
 WORKLOADS: dict[str, Workload] = {

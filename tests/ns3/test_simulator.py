@@ -19,8 +19,9 @@ from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.simulator import MEGABYTE, MISSING, SCALE, permutation, said
-from topologies import Clos, FatTree, Switch
+from topologies import Clos, Failures, FatTree, Host, Switch
 from topologies.identity import Node
+from topologies.weights import weights
 
 LEAF_SPINE = Clos(pods=1, edges=4, aggregations=2, cores=0, hosts=3)
 UNEVEN = Clos(
@@ -47,6 +48,10 @@ def simulated(
 ) -> tuple[RunRecord, list[FlowRecord]]:
     otherwise = {name.replace("_", "-"): value for name, value in options.items()}
     return simulate(Run(FatTree(k), plan, "test", named(scheme), seed, SCALE, options=otherwise))
+
+
+def simulated_on(tree: Clos, plan: Plan, scheme: str, **options: int | str) -> tuple[RunRecord, list[FlowRecord]]:
+    return simulate(Run(tree, plan, "test", named(scheme), 1, SCALE, options=options))
 
 
 # -- the fabric -----------------------------------------------------------------------------------------------------------
@@ -310,6 +315,133 @@ def test_a_workload_of_the_lab_runs_as_it_is() -> None:
         assert all(flow.bytes > 0 for flow in flows if flow.start < 0.04), name
 
 
+# -- fabrics that are no fat-trees ----------------------------------------------------------------------------------------
+
+
+def across(tree: Clos, size: int | None = MEGABYTE // 4, traced: bool = True) -> Plan:
+    """Every host sends to the host at its place half of the racks further."""
+    hosts = list(tree.hosts())
+    away = len(hosts) // tree.hosts_per_edge // 2 * tree.hosts_per_edge
+    pairs = zip(hosts, hosts[away:] + hosts[:away], strict=True)
+    return Plan(tuple(Transfer(src, dst, size) for src, dst in pairs), 1.0, traced=tuple(range(len(hosts) * traced)))
+
+
+def taken(run: RunRecord, flow: int = 0) -> Counter[tuple[float, ...]]:
+    """Count the packets of a flow by path."""
+    return Counter(tuple(up for up in row[2:4] if up != 255) for row in run.arrivals[str(flow)])
+
+
+@pytest.mark.parametrize("scheme", SIMULATED)
+@pytest.mark.parametrize("tree", [LEAF_SPINE, UNEVEN], ids=lambda tree: tree.title)
+def test_every_scheme_delivers_by_candidate_paths(scheme: str, tree: Clos) -> None:
+    plan = across(tree)
+    run, flows = simulated_on(tree, plan, scheme)
+    assert all(flow.completed and flow.bytes == MEGABYTE // 4 for flow in flows)
+    assert run.counters["unroutable"] == 0
+    for number, one in enumerate(plan.transfers):
+        candidates = {path.up for path in tree.candidate_paths(one.src, one.dst)}
+        assert taken(run, number).keys() <= candidates
+        if scheme in ("sopa", "drb", "rps", "plts-rr", "plts-cnt"):
+            assert taken(run, number).keys() == candidates
+
+
+def test_drbs_outer_header_ends_at_the_spine() -> None:
+    pair = Plan((Transfer(Host(0, 0, 2), Host(0, 1, 2), 10_000),), 1.0, traced=(0,))
+    run, _ = simulated_on(LEAF_SPINE, pair, "drb")
+    assert run.arrivals["0"][0][4] == pytest.approx((2 * 12_000 + 2 * 11_840 + 4 * 25) / 1e6, rel=1e-6)
+
+
+HALF = Clos(1, 4, 2, 0, 2, links={f"e0_{leaf}-a0_1": 0.5 for leaf in range(4)})
+"""Two spines, the second of half the rate."""
+
+
+@pytest.mark.parametrize(
+    ("scheme", "share"), [("sopa", 2 / 3), ("sopa+weights=off", 1 / 2), ("drb", 1 / 2), ("flowcell", 2 / 3)]
+)
+def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: float) -> None:
+    pair = Plan((Transfer(Host(0, 0, 2), Host(0, 1, 2), 4 * MEGABYTE),), 1.0, traced=(0,))
+    run, [flow] = simulated_on(HALF, pair, scheme)
+    assert flow.completed
+    assert taken(run)[0,] / taken(run).total() == pytest.approx(share, abs=0.02)
+
+
+def test_with_weights_an_uneven_leaf_spine_carries_a_quarter_more() -> None:
+    """Two hosts share 1.5 links' worth of uplinks: 750 Mbit/s for each, and 500 if half of the packets take the slow spine."""
+    plan = replace(across(HALF, None, traced=False), seconds=0.1)
+    rates = {
+        (scheme, pacing): [flow.mbit for flow in simulated_on(HALF, plan, scheme, pacing=pacing)[1]]
+        for scheme in ("sopa", "sopa+weights=off")
+        for pacing in (0, 700)
+    }
+    assert min(rates["sopa", 700]) > 0.99 * 700  # of at most 750 * 1456 / 1500: what is missing otherwise is TCP's
+    assert sum(rates["sopa", 0]) > 1.25 * sum(rates["sopa+weights=off", 0])
+    assert max(rates["sopa+weights=off", 0]) < 500
+
+
+def test_weights_follow_a_failure_when_it_comes() -> None:
+    tree = FatTree(4)
+    begin = 0.01
+    flow = Transfer(tree.host("h0_0_2"), tree.host("h1_0_2"), 4 * MEGABYTE)
+    run, [its] = simulated(Plan((flow,), 1.0, failed=("a0_0-c0_0",), fail_after=begin, traced=(0,)))
+    assert its.completed
+    before, after = (
+        Counter(tuple(row[2:4]) for row in run.arrivals["0"] if first <= row[0] < last)
+        for first, last in ((0.0, begin), (begin + 0.002, its.seconds))
+    )
+    for counts, failures in ((before, Failures(tree)), (after, Failures(tree, {"a0_0-c0_0": "down"}))):
+        ups = [path.up for path in failures.split(flow.src, flow.dst)[0]]
+        expected = dict(zip(ups, weights(failures, flow.src, flow.dst), strict=True))
+        for up, weight in expected.items():
+            assert counts[up] / counts.total() == pytest.approx(weight, abs=0.03)
+
+
+def test_the_flows_of_a_host_that_may_not_label_have_one_path_each() -> None:
+    tree = Clos(4, 2, 2, 4, 2, no_label=["h0_0_2"])
+    ends = tree.host("h0_0_2"), tree.host("h0_0_3")
+    plan = Plan(
+        tuple(Transfer(src, tree.host("h1_0_2"), MEGABYTE // 4) for src in ends for _ in range(8)), 1.0,
+        traced=tuple(range(16)),
+    )  # fmt: skip
+    run, flows = simulated_on(tree, plan, "sopa")
+    assert all(flow.completed for flow in flows)
+    assert all(len(taken(run, flow)) == 1 for flow in range(8))
+    assert len({next(iter(taken(run, flow))) for flow in range(8)}) > 1
+    assert all(len(taken(run, flow)) == 4 for flow in range(8, 16))
+
+
+def test_hedera_places_what_a_fast_uplink_carries() -> None:
+    """Both flows of a rack fit on one uplink of twice the rate, whose other one has failed."""
+    tree = Clos(1, 2, 2, 0, 2, mbit={"host": 1000, "edge": 2000})
+    _, flows = simulated_on(tree, replace(across(tree, None), seconds=0.1, failed=("e0_0-a0_1",)), "hedera")
+    assert min(flow.mbit for flow in flows) > 900
+
+
+# -- collective operations ------------------------------------------------------------------------------------------------
+
+
+def test_a_transfer_starts_when_the_last_of_those_it_waits_for_has_arrived() -> None:
+    tree = FatTree(4)
+    src, dst, other = (tree.host(name) for name in ("h0_0_2", "h1_0_2", "h2_0_2"))
+    first, second = Transfer(src, dst, MEGABYTE), Transfer(other, src, 2 * MEGABYTE)
+    plan = Plan((first, second, Transfer(src, other, 1000, start=0.001, after=(0, 1))), 1.0)
+    _, flows = simulated(plan)
+    ends = [flow.start + flow.seconds for flow in flows]
+    assert ends[0] < ends[1]
+    assert flows[2].start == pytest.approx(ends[1] + 0.001, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", ["all-to-all+8", "all-reduce-ring+6", "all-reduce-halving+8"])
+def test_a_collective_operation_is_complete_when_its_last_transfer_is(name: str) -> None:
+    scale = Scale(1000.0, 0.05)
+    plan = workload_named(name).build(LEAF_SPINE, 1, scale)
+    _, flows = simulate(Run(LEAF_SPINE, plan, name, named("sopa"), 1, scale))
+    assert len(flows) == len(plan.transfers)
+    assert all(flow.completed for flow in flows)
+    for flow, transfer in zip(flows, plan.transfers, strict=True):
+        ends = [flows[before].start + flows[before].seconds for before in transfer.after]
+        assert flow.start == pytest.approx(max(ends, default=0.0), abs=1e-9)
+
+
 # -- bad input ------------------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +494,8 @@ def test_schemes_and_settings_that_the_simulator_has_not() -> None:
         check(named("bgp"))
     with pytest.raises(SchemeError, match="rack=off"):
         check(named("sopa+rack=off"))
+    with pytest.raises(SchemeError, match="rps ignores weights"):
+        check(named("rps+weights=off"))
 
 
 def test_a_simulator_that_is_killed_is_an_error() -> None:
