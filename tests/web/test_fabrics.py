@@ -215,7 +215,7 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
     halos = page.run(script)
     assert halos["e0_0-a0_0"] == halos["h0_0_2-e0_0"] > 1.5 * halos["e0_0-a0_1"]
     page.driver.find_elements("css selector", ".path")[1].click()
-    slow = "slowest link e0_0-a0_1: 20 Gbit/s, 50 % of the fastest of its level; busiest link e0_0-a0_1: 95 %"
+    slow = "slowest link e0_0-a0_1: 20 Gbit/s; busiest link e0_0-a0_1: 95 %"
     assert page.text(".path small").strip() == f"33 % of a flow\u2019s packets; {slow}"
     page.driver.find_elements("css selector", ".path")[1].click()
     assert page.text(".path small").strip() == ""
@@ -223,6 +223,38 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
     show_paths(page, "h0_0_2", "h0_1_2")
     assert page.text(".path b").strip() == ""
     page.run("unweighted()")
+
+
+OUTSIDE = "const told = JSON.stringify(arguments[0]); window.fetch = async () => new Response(told);"
+
+
+def test_paths_to_an_address_outside_end_at_gateways(driver: Chrome, tmp_path: Path) -> None:
+    ways = [([0], "h0_3_5"), ([1], "h0_3_5"), ([0], "h0_3_4")]
+    candidates = [
+        {
+            "up": up,
+            "option": f"9e040{up[0]}ff",
+            "hops": ["e0_0", f"a0_{up[0]}", "e0_3"],
+            "weight": 1 / 3,
+            "gateway": end,
+        }
+        for up, end in ways
+    ]
+    answer = {"src": "10.0.0.2", "dst": "192.0.2.1", "kind": "outside", "version": 1, "total": 5}
+    # as an answer without gateways, and with candidates that nothing else distinguishes
+    plain = [{key: value for key, value in each.items() if key != "gateway"} for each in candidates]
+    with shown(driver, SLOW_SPINE, tmp_path) as page:
+        for told, ends in ((candidates, [" → h0_3_5", " → h0_3_5", " → h0_3_4"]), (plain, ["", "", ""])):
+            excluded = [{"up": [1], "reason": "host h0_3_4 down"}, {"up": [1], "reason": "host h0_3_4 down"}]
+            page.run(OUTSIDE, {**answer, "candidates": told, "excluded": excluded})
+            for _ in range(2):
+                summary = show_paths(page, "h0_0_2", "192.0.2.1")
+                assert "h0_0_2 to 192.0.2.1, outside: 3 candidate paths of 5" in summary
+            words = page.text("[aria-label='Candidate paths'] .path span").split("\n")
+            assert words == [f"e0_0 → a0_{up[0]} → e0_3{end}" for (up, _), end in zip(ways, ends, strict=True)]
+            assert len(page.names("[aria-label='Excluded paths'] li", "key")) == 2
+            lit = {"h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1", "e0_3-a0_0", "e0_3-a0_1"}
+            assert set(page.names(".halo.candidate", "key")) - {"h0_3_5-e0_3", "h0_3_4-e0_3"} == lit
 
 
 def test_an_equal_width_where_weights_are_equal(driver: Chrome, tmp_path: Path) -> None:

@@ -175,9 +175,10 @@ export class Clos {
     return this.most.get(level);
   }
 
-  /** Return a link's planned rate in words; "" if it is not known. */
-  rateInWords(link) {
+  /** Return a link's planned rate in words, in `short` ones only the rate itself if it is known; "" if there is nothing to say. */
+  rateInWords(link, short = false) {
     const { share, bits } = this.rateOf(link);
+    if (short && bits !== null) return rate(bits);
     const of = share === 1 ? "" : `${percent(share)} of the fastest of its level`;
     if (bits === null) return of && `a rate of ${of}`;
     return of ? `${rate(bits)}, ${of}` : rate(bits);

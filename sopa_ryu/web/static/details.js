@@ -83,7 +83,7 @@ export class Details {
     follow(this.links, links, (each) => each.name, (each) => this.item(each), (item, each) => {
       const how = state.ofLink(each);
       item.dataset.state = how.state;
-      const slower = tree.rateOf(each).share < 1 ? tree.rateInWords(each) : "";
+      const slower = tree.rateOf(each).share < 1 ? tree.rateInWords(each, true) : "";
       setText(item.lastElementChild, [how.reason || STATES.ok, slower, this.traffic(each.name)].filter(Boolean).join("; "));
     });
   }

@@ -108,7 +108,8 @@ export class Paths {
 
   take(body) {
     const ends = [this.nameOf(body.src), this.nameOf(body.dst)];
-    const row = (path) => ({ ...path, key: this.keyOf(path), nodes: this.nodesOf(path, ends) });
+    const keys = new Set();
+    const row = (path) => ({ ...path, key: newKey(keys, path), nodes: this.nodesOf(path, ends) });
     say(byId("paths-error"), "");
     const usable = `${count(body.candidates.length, "candidate path")} of ${body.total}`;
     const mute = this.tree.noLabel.has(ends[0]) ? ` ${ends[0]} may not choose paths: switches choose one for each of its flows.` : "";
@@ -117,12 +118,7 @@ export class Paths {
     this.drawing().ends(...ends);
   }
 
-  keyOf(path) {
-    const key = path.up.join("_") || "rack";
-    return path.gateway ? `${key} ${path.gateway}` : key;
-  }
-
-  /** Return the names of a path's nodes: those outside the fabric are left out, and paths there end at a gateway. */
+  /** Return the names of a path's nodes. A path to a destination outside the fabric ends at a gateway, if the answer names it. */
   nodesOf(path, [source, destination]) {
     const end = path.gateway ? this.nameOf(path.gateway) : destination;
     if (path.hops) return [source, ...path.hops, ...(this.tree.parse(end) ? [end] : [])];
@@ -137,10 +133,10 @@ export class Paths {
     this.weighted = Math.max(...weights) - Math.min(...weights) > SAME;
     const make = (row) => this.item(row);
     follow(this.candidates, candidates, (row) => row.key, make, (item, row) => {
-      this.fill(item, row.option, row.nodes, this.weighted ? share(row.weight) : "");
+      this.fill(item, row.option, this.shown(row), this.weighted ? share(row.weight) : "");
     });
     follow(this.excluded, excluded, (row) => row.key, make, (item, row) => {
-      this.fill(item, `up ${row.up.join(", ")}`, row.nodes, "", row.reason);
+      this.fill(item, `up ${row.up.join(", ")}`, this.shown(row), "", row.reason);
     });
     this.light();
     this.describe();
@@ -160,22 +156,26 @@ export class Paths {
         html("code"), html("b"), html("span"), html("em"), html("small")));
   }
 
+  /** Return the nodes of a path that the list shows: its switches, and the gateway to which it leads. */
+  shown(row) {
+    const switches = row.nodes.filter((name) => !name.startsWith("h"));
+    return row.gateway ? [...switches, this.nameOf(row.gateway)] : switches;
+  }
+
   fill(item, label, nodes, weight, reason = "") {
     const [code, b, span, em] = item.firstElementChild.children;
     setText(code, label);
     setText(b, weight);
-    const switches = nodes.filter((name) => !name.startsWith("h"));
-    const gateway = nodes.at(-1) !== this.ends?.[1] && this.tree.gateways.has(nodes.at(-1)) ? [nodes.at(-1)] : [];
-    setText(span, [...switches, ...gateway].join(" → "));
+    setText(span, nodes.join(" → "));
     setText(em, reason);
   }
 
   /** Show the details of the pressed path. */
   describe() {
-    for (const row of this.rows) {
-      const list = row.option ? this.candidates : this.excluded;
-      const item = [...list.children].find((each) => each.dataset.key === row.key);
-      if (item) setText(item.firstElementChild.lastElementChild, row.key === this.pinned ? this.detailsOf(row) : "");
+    const pinned = this.rows.find((row) => row.key === this.pinned);
+    for (const item of [...this.candidates.children, ...this.excluded.children]) {
+      const words = pinned && item.dataset.key === pinned.key ? this.detailsOf(pinned) : "";
+      setText(item.firstElementChild.lastElementChild, words);
     }
   }
 
@@ -188,7 +188,7 @@ export class Paths {
     const busiest = least(loads.filter(({ traffic }) => traffic && traffic.share !== null), ({ traffic }) => -traffic.share);
     const words = [
       row.weight === undefined ? "" : `${share(row.weight)} of a flow’s packets`,
-      slowest ? `slowest link ${slowest.name}: ${this.tree.rateInWords(slowest)}` : "",
+      slowest ? `slowest link ${slowest.name}: ${this.tree.rateInWords(slowest, true)}` : "",
       busiest ? `busiest link ${busiest.name}: ${percent(busiest.traffic.share)}` : "load unknown",
     ];
     return words.filter(Boolean).join("; ");
@@ -221,7 +221,19 @@ export class Paths {
   nameOf(text) {
     const parts = text.split(".");
     const name = `h${parts[1]}_${parts[2]}_${parts[3]}`;
-    return parts.length === 4 && parts[0] === "10" && this.tree.parse(name) ? name : text;
+    return parts.length === 4 && parts[0] === "10" && this.tree?.parse(name) ? name : text;
+  }
+}
+
+/** Return a key for a path that none of `keys` equals, and add it: paths to several gateways may have the same uplinks. */
+function newKey(keys, path) {
+  const key = [path.up.join("_") || "rack", path.gateway ?? ""].join(" ").trim();
+  for (let number = 0; ; number++) {
+    const unique = number ? `${key} ${number}` : key;
+    if (!keys.has(unique)) {
+      keys.add(unique);
+      return unique;
+    }
   }
 }
 
