@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from ryu.lib import hub
@@ -11,10 +12,15 @@ from ryu.lib import hub
 from sopa_ryu.fabric.wiring import MISSING
 from sopa_ryu.rest.reader import FabricReader
 from sopa_ryu.runtime import clock
-from topologies import Host, Level, Link, Reason
+from topologies import Host, Level, Link, Reason, Switch
+from topologies.cabling import ABSENT
+from topologies.identity import Node
 
 MAX_DRAWN_LINKS = 3072  # of a fat-tree with k=16
 """A larger fabric is summarized and drawn by pods."""
+MAX_FEW_PODS = 3
+"""A fabric that is too large for a drawing and has so few pods, such as a leaf-spine fabric, is also summarized by switches."""
+MAX_SUMMARIZED_SWITCHES = 1024
 MAX_LISTED = 200
 LAG_SECONDS = 1.0
 """Agents need tens of milliseconds for a version: the message lists those that need longer than this."""
@@ -51,11 +57,12 @@ class Picture:
             Numbers, flags, and lists of bounded length, each with its ``..._total``.
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
             `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
-            Above, ``pods`` has a summary of each pod.
+            Above, ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods.
+            ``fabric`` has the numbers of the fabric and what its fabric file says of single links and hosts.
         """
         state, tree = self._state, self._tree
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
-        traffic: dict[str, Any] = {"links": self._links()} if self.drawn else {"pods": self._pods()}
+        traffic: dict[str, Any] = {"links": self._links()} if self.drawn else self._summaries()
         now = clock.now()
         failures = state.failure_list(now)
         missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
@@ -69,6 +76,7 @@ class Picture:
             "epoch": state.epoch,
             "settled": state.settled,
             "k": tree.k,
+            "fabric": self._plan,
             "carrier": str(self._fabric.carrier),
             "bfd": state.bfd,
             "setup": state.setup,
@@ -89,6 +97,30 @@ class Picture:
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
             **traffic,
+        }
+
+    @cached_property
+    def _plan(self) -> dict[str, Any]:
+        """The fabric's numbers, and what its file says of links and hosts: the first of each kind if the fabric is not drawn."""
+        tree, document = self._tree, self._tree.document()
+        links = document.get("links", {})
+        absent = [name for name, rate in links.items() if rate == ABSENT]
+        rates = {name: rate for name, rate in links.items() if rate != ABSENT}
+        hosts = {key: document.get(key, []) for key in ("gateways", "no_label")}
+        most = None if self.drawn else MAX_LISTED
+        return {
+            "pods": tree.pods,
+            "edges": tree.edges,
+            "aggregations": tree.aggregations,
+            "cores": tree.cores,
+            "hosts_per_edge": tree.hosts_per_edge,
+            "mbit": document.get("mbit", {}),
+            "absent": absent[:most],
+            "absent_total": len(absent),
+            "rates": dict(islice(rates.items(), most)),
+            "rates_total": len(rates),
+            **{key: names[:most] for key, names in hosts.items()},
+            **{f"{key}_total": len(names) for key, names in hosts.items()},
         }
 
     def _wiring_report(self, now: float) -> dict[str, Any]:
@@ -151,27 +183,44 @@ class Picture:
         capacity = self._fabric.link_capacity(link)
         return [round(rates[0]), round(rates[1]), None if capacity is None else round(capacity)]
 
-    def _pods(self) -> list[dict[str, Any]]:
-        """Summarize each pod: failures in it and on its links to the core, and the utilisation of its busiest link."""
+    def _summaries(self) -> dict[str, Any]:
+        """Summarize each pod, and each switch if there are few pods: its failures, and the utilisation of its busiest link.
+
+        A pod's links to the core are its own; a link between two switches counts for both.
+        """
         tree, failures = self._tree, self._state.failures
-        pods: list[dict[str, Any]] = []
-        for pod in range(tree.pods):
-            links = [
-                link
+        few = tree.pods <= MAX_FEW_PODS and tree.switch_count <= MAX_SUMMARIZED_SWITCHES
+        pods = [_summary() for _ in range(tree.pods)]
+        switches: dict[Node, dict[str, Any]] = {switch: _summary() for switch in tree.switches()} if few else {}
+        for pod, summary in enumerate(pods):
+            used = [
+                (use, link)
                 for level in (Level.EDGE, Level.AGGREGATION)
                 for switch in tree.switches_of(level, pod)
                 for link in tree.links_above(switch)
+                if (use := self._use(link)) is not None
             ]
-            used = [use for link in links if (use := self._use(link)) is not None]
-            pods.append({"failed": 0, "drained": 0, "miswired": 0, "peak": max(used, default=None)})
+            summary["peak"] = max((use for use, _ in used), default=None)
+            for use, link in used if few else ():
+                for end in link:
+                    its = switches[end]
+                    its["peak"] = max(use, its["peak"] or 0.0)
             hub.sleep(0)  # yield: there may be tens of thousands of links
         for element, name in failures.elements.items():
+            shown = SHOWN_AS.get(failures[name], "failed")
             lowest = element.lower if isinstance(element, Link) else element
             if isinstance(lowest, Host) or lowest.level is not Level.CORE:
-                pods[lowest.pod][SHOWN_AS.get(failures[name], "failed")] += 1
-
-        return pods
+                pods[lowest.pod][shown] += 1
+            for end in element if isinstance(element, Link) else (element,):
+                if isinstance(end, Switch) and few:  # as tuples, a host may equal a switch
+                    switches[end][shown] += 1
+        named = [{"name": tree.name(switch), **its} for switch, its in switches.items()]
+        return {"pods": pods, "switch_summaries": named} if few else {"pods": pods}
 
     def _use(self, link: Link) -> float | None:
         rates, capacity = self._fabric.link_rates(link), self._fabric.link_capacity(link)
         return round(max(rates) / capacity, 3) if rates is not None and capacity else None
+
+
+def _summary() -> dict[str, Any]:
+    return {"failed": 0, "drained": 0, "miswired": 0, "peak": None}

@@ -1,6 +1,6 @@
-"""The page and its feed over a fabric that is only a state, with traffic: ``python -m tests.web.stub K PORT DIRECTORY MOST``.
+"""The page and its feed over a fabric that is only a state, with traffic: ``python -m tests.web.stub K|FILE PORT DIRECTORY MOST``.
 
-All of it is the controller's own code but the counters: dummy switches carry no packets.
+FILE is a fabric file. All of it is the controller's own code but the counters: dummy switches carry no packets.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from tests.helpers.stub_fabric import StubFabric
-from topologies import FatTree, Host, Link, Switch
+from topologies import Clos, FatTree, Host, Link, Switch
+from topologies.fabric_file import load
 
 CAPACITY = 10e6
 
@@ -30,31 +31,34 @@ class LoadedFabric(StubFabric):
 
     Parameters
     ----------
-    k : int
+    fabric : Clos or int
+        The fabric, or k of a fat-tree.
     absent : callable
         Whether a switch has never connected; by default all are there.
     """
 
-    def __init__(self, k: int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
-        super().__init__(healthy_state(k, absent))
+    def __init__(self, fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
+        super().__init__(healthy_state(fabric, absent))
         self.changed: Callable[[], None] = lambda: None
 
     def link_rates(self, link: Link) -> tuple[float, float] | None:
         if isinstance(link.lower, Host):
             return None
-        return (link.upper.index + 0.9) / self.state.tree.half * CAPACITY, 1000.0
+        uplinks = self.state.tree.uplink_count(link.lower.level)
+        return (link.upper.index + 0.9) / uplinks * self.link_capacity(link), 1000.0
 
-    def link_capacity(self, link: Link) -> float | None:
-        return CAPACITY
+    def link_capacity(self, link: Link) -> float:
+        tree = self.state.tree
+        return tree.capacity(link) * 1e6 if tree.mbit else CAPACITY
 
     def set_drained(self, name: str, drained: bool) -> None:
         super().set_drained(name, drained)
         self.changed()
 
 
-def healthy_state(k: int, absent: Callable[[Switch], bool] = lambda switch: False) -> FabricState:
+def healthy_state(fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> FabricState:
     """The state of a new fabric whose switches are all connected, but those that are absent."""
-    state = FabricState(FatTree(k), epoch=1)
+    state = FabricState(FatTree(fabric) if isinstance(fabric, int) else fabric, epoch=1)
     for switch in state.tree.switches():
         if absent(switch):
             continue
@@ -67,8 +71,8 @@ def healthy_state(k: int, absent: Callable[[Switch], bool] = lambda switch: Fals
 def main() -> None:
     """Serve until killed."""
     eventlet.monkey_patch()
-    k, port, directory, most = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
-    fabric = LoadedFabric(k)
+    tree, port, directory, most = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
+    fabric = LoadedFabric(int(tree) if tree.isdigit() else load(Path(tree)))
     feed = live_feed.Live(Picture(fabric), most)
     fabric.changed = feed.changed
     agents = AgentChannel(fabric.notifier, lambda version: None)

@@ -41,17 +41,28 @@ from sopa_ryu.web.picture import Picture
 from tests.helpers.browser import Page
 from tests.helpers.waiting import Containing, eventually
 from tests.web.stub import LoadedFabric
-from topologies import Reason
+from topologies import Clos, Reason
 
 Connect = Callable[..., BlockingWebSocket]
 
 
 @contextmanager
-def serving(k: int, directory: Path, most: int = live_feed.MAX_CLIENTS) -> Iterator[str]:
-    """The page over a fabric that is only a state: its address without the scheme."""
+def serving(fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS) -> Iterator[str]:
+    """The page over a fabric, or a fat-tree of k, that is only a state: its address without the scheme."""
     [port] = free_ports(1)
     where = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "tests.web.stub", str(k), str(port), str(directory), str(most)]
+    file = directory / "fabric.json"  # JSON is YAML, too
+    if isinstance(fabric, Clos):
+        file.write_text(json.dumps(fabric.document()))
+    command = [
+        sys.executable,
+        "-m",
+        "tests.web.stub",
+        str(file if isinstance(fabric, Clos) else fabric),
+        str(port),
+        str(directory),
+        str(most),
+    ]
     with ChildProcess(command, directory / "stub.log") as process:
 
         def answers() -> bool:

@@ -301,7 +301,7 @@ return [ground, found];
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_light_and_dark_are_readable(page: Page, scheme: str) -> None:
     page.scheme(scheme)
-    texts = ["--ink", "--soft", "--accent", "--failed", "--drained", "--miswired", "--missing", "--fine"]
+    texts = ["--ink", "--soft", "--accent", "--failed", "--drained", "--miswired", "--missing", "--fine", "--gateway"]
     lines = [f"--step-{step}" for step in ("unknown", 0, 1, 2, 3, 4)]
     ground, found = page.run(CONTRASTS, texts + lines)
     assert (ground < 0.1) is (scheme == "dark")

@@ -12,7 +12,7 @@ from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.helpers.stub_fabric import StubFabric
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
-from topologies import Host, Level, Reason, Switch
+from topologies import Clos, Host, Level, Reason, Switch
 
 
 def die(state: FabricState, switch: Switch) -> None:
@@ -54,6 +54,52 @@ def test_a_message_has_the_whole_state() -> None:
             assert traffic is None
         else:
             assert traffic == [round((link.upper.index + 0.9) / 2 * CAPACITY), 1000, CAPACITY]
+
+
+def test_a_message_has_the_numbers_of_any_fabric_and_its_exceptions() -> None:
+    plain = Picture(LoadedFabric(4)).message()["fabric"]
+    numbers = {"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts_per_edge": 2}
+    nothing: dict[str, Any] = {"mbit": {}, "absent": [], "rates": {}, "gateways": [], "no_label": []}
+    totals = {f"{key}_total": 0 for key in ("absent", "rates", "gateways", "no_label")}
+    assert plain == {**numbers, **nothing, **totals}
+    uneven = Clos(
+        *(1, 4, 2, 0, 2),
+        mbit={"host": 1000, "edge": 10000},
+        links={"e0_3-a0_1": "absent", "e0_0-a0_1": 2500},
+        gateways=["h0_3_2"],
+        no_label=["h0_0_3"],
+    )
+    told = json.loads(json.dumps(Picture(LoadedFabric(uneven)).message()))
+    assert (told["k"], told["fabric"]["pods"], told["fabric"]["cores"]) == (None, 1, 0)
+    assert told["fabric"]["mbit"] == {"host": 1000, "edge": 10000}
+    assert (told["fabric"]["absent"], told["fabric"]["rates"]) == (["e0_3-a0_1"], {"e0_0-a0_1": 2500})
+    assert (told["fabric"]["gateways"], told["fabric"]["no_label"]) == (["h0_3_2"], ["h0_0_3"])
+    links = list(uneven.links())
+    assert len(told["links"]) == len(links) == 8 + 7
+    capacities = {uneven.name(link): each and each[2] for link, each in zip(links, told["links"], strict=True)}
+    assert (capacities["e0_0-a0_0"], capacities["e0_0-a0_1"]) == (10e9, 2.5e9)
+
+
+def test_a_large_fabric_of_few_pods_is_told_switch_by_switch() -> None:
+    absent = {f"e0_{leaf}-a0_{spine}": "absent" for leaf in range(100) for spine in range(3)}
+    tree = Clos(pods=1, edges=200, aggregations=8, cores=0, hosts=48, links=absent)
+    fabric = LoadedFabric(tree)
+    state = fabric.state
+    state.drain(["e0_0-a0_3", "e0_0-a0_4"], 1)
+    state.port_changed(tree.switch("e0_7"), 1, Reason.DOWN, 1)  # towards h0_7_2
+    told = Picture(fabric).message()
+    assert (len(told["pods"]), told["pods"][0]["drained"]) == (1, 2)
+    its = {each["name"]: each for each in told["switch_summaries"]}
+    assert len(its) == 208
+    assert its["e0_0"] == {"name": "e0_0", "failed": 0, "drained": 2, "miswired": 0, "peak": 0.988}
+    assert its["a0_4"]["drained"] == 1
+    assert its["a0_2"]["peak"] == round(2.9 / 8, 3)
+    assert sum(each["failed"] for each in its.values()) == told["pods"][0]["failed"]
+    assert (len(told["fabric"]["absent"]), told["fabric"]["absent_total"]) == (MAX_LISTED, 300)
+    assert len(json.dumps(told)) < 64_000
+    # a fabric of more switches, or of more pods, is summarized by pods only
+    for numbers in ((1, 255, 254, 254 * 8, 4), (8, 40, 8, 64, 16)):
+        assert "switch_summaries" not in Picture(LoadedFabric(Clos(*numbers))).message()
 
 
 def test_rates_that_are_not_known_cost_nothing() -> None:

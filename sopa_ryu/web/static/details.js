@@ -1,7 +1,7 @@
 // Details of one switch, link or host: its state, the traffic of its links, and its drain.
 
-import { byId, follow, html, say, setText } from "./elements.js";
-import { EDGE, HOST } from "./fattree.js";
+import { EDGE, HOST } from "./clos.js";
+import { byId, count, follow, html, say, sentence, setText } from "./elements.js";
 import { drain } from "./operator.js";
 import { STATES } from "./state.js";
 
@@ -27,9 +27,16 @@ export class Details {
       event.preventDefault();
       const name = byId("name").value.trim();
       const found = this.tree && (this.tree.parse(name) || this.tree.link(name));
-      say(byId("find-error"), found ? "" : `There is no ${name || "such name"} here: a switch is e0_0, a0_0 or c0_0, a link a0_0-c0_1, a host h0_0_2.`);
+      say(byId("find-error"), found ? "" : this.unknown(name));
       if (found) select(name);
     });
+  }
+
+  /** Explain that a name is none of a switch, link or host. */
+  unknown(name) {
+    if (this.tree && this.tree.absent.has(name)) return `${name} is absent: the fabric has no cable there.`;
+    const { source, link, switches } = this.tree ? this.tree.examples() : { source: "h0_0_2", link: "e0_0-a0_0", switches: "e0_0 or a0_0" };
+    return `There is no ${name || "such name"} here: a switch is ${switches}, a link ${link}, a host ${source}.`;
   }
 
   /** Show the switch, link or host of that name. */
@@ -61,21 +68,31 @@ export class Details {
     if (link) {
       setText(this.title, `Link ${name}`);
       const { reason } = state.ofLink(link);
-      setText(this.words, sentence(`${reason || STATES.ok}; ${this.traffic(name)}`));
+      setText(this.words, sentence([reason || STATES.ok, this.tree.rateInWords(link), this.traffic(name)].filter(Boolean).join("; ")));
     } else if (host) {
       setText(this.title, `Host ${name}`);
-      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.`);
+      setText(this.words, `${node.address}, gateway 10.${node.pod}.${node.index}.1.${this.role(name)}`);
     } else {
-      setText(this.title, `${sentence(node.level)} switch ${name}`);
+      setText(this.title, `${sentence(tree.levelOf(node))} ${name}`);
       const place = node.level === EDGE ? `rack 10.${node.pod}.${node.index}.0/24` : "";
-      setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place].filter(Boolean).join("; ")));
+      const absent = tree.absentOf(node).map((each) => each.name);
+      const without = absent.length ? `${count(absent.length, "link")} absent: ${absent.join(", ")}` : "";
+      setText(this.words, sentence([state.ofSwitch(name).reason || STATES.ok, place, without].filter(Boolean).join("; ")));
     }
     const links = link ? [] : [...tree.linksOf(node)];
     follow(this.links, links, (each) => each.name, (each) => this.item(each), (item, each) => {
       const how = state.ofLink(each);
       item.dataset.state = how.state;
-      setText(item.lastElementChild, `${how.reason || STATES.ok}; ${this.traffic(each.name)}`);
+      const slower = tree.rateOf(each).share < 1 ? tree.rateInWords(each, true) : "";
+      setText(item.lastElementChild, [how.reason || STATES.ok, slower, this.traffic(each.name)].filter(Boolean).join("; "));
     });
+  }
+
+  /** Return what the fabric file says of a host. */
+  role(name) {
+    const leads = this.tree.gateways.has(name) ? " It leads out of the fabric." : "";
+    const mute = this.tree.noLabel.has(name) ? " It may not choose paths: switches choose them by flow." : "";
+    return leads + mute;
   }
 
   item(link) {
@@ -89,5 +106,3 @@ export class Details {
     return number === undefined || number === null ? "load unknown" : this.state.trafficInWords(number);
   }
 }
-
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,17 +1,16 @@
-// The fat-tree as SVG. Elements are made once; a message changes attributes, a new width moves them.
+// The fabric as SVG. Elements are made once; a message changes attributes, a new width moves them.
 
-import { follow, html, setAttribute, setText, svg } from "./elements.js";
-import { HOST, linksOn } from "./fattree.js";
+import { HOST, linksOn } from "./clos.js";
+import { diamond, follow, setAttribute, setText, svg } from "./elements.js";
 import { place } from "./layout.js";
-import { STATES, STEPS } from "./state.js";
+import { MARKS, STATES } from "./state.js";
 
 const NEAR = 6; // pixels from a link within which a click selects it
-const MARKS = { failed: "×", drained: "D", miswired: "≠", missing: "?" };
 
 export class Drawing {
   /**
    * @param {Element} container
-   * @param {FatTree} tree
+   * @param {Clos} tree
    * @param {(name: string) => void} chosen called with the switch, link or host that was clicked or entered
    * @param {(text: string) => void} pointed called with a description of the element under the pointer; "" for none
    */
@@ -23,12 +22,14 @@ export class Drawing {
     this.nodes = new Map();
     this.links = [...tree.links()].map((link) => ({ ...link, line: svg("line", { "data-link": link.name }) }));
     this.numbers = new Map(this.links.map((link, number) => [link.name, number]));
+    this.bands = tree.uneven ? this.links.filter((link) => !link.name.startsWith("h")).map((link) => this.band(link)) : [];
     this.halos = svg("g", { class: "halos" });
     this.marks = svg("g", { class: "marks", "aria-hidden": "true" });
     this.pods = [];
-    for (let pod = 0; pod < tree.k; pod++) this.pods.push(svg("text", { class: "pod" }, tree.k > 8 ? `${pod}` : `pod ${pod}`));
-    this.svg = svg("svg", { class: "tree", role: "group", "aria-label": `Fat-tree of ${tree.k}-port switches` },
+    for (let pod = 0; pod < tree.pods && tree.pods > 1; pod++) this.pods.push(svg("text", { class: "pod" }, tree.pods > 8 ? `${pod}` : `pod ${pod}`));
+    this.svg = svg("svg", { class: tree.uneven ? "tree uneven" : "tree", role: "group", "aria-label": tree.words },
       svg("g", { class: "pods", "aria-hidden": "true" }, ...this.pods),
+      svg("g", { class: "bands", "aria-hidden": "true" }, ...this.bands.map((band) => band.line)),
       this.halos,
       svg("g", { class: "links", "aria-hidden": "true" }, ...this.links.map((link) => link.line)),
       svg("g", { class: "nodes" }, ...this.makeNodes()),
@@ -47,15 +48,24 @@ export class Drawing {
     container.append(this.svg);
   }
 
+  /** Make the band under a link, whose width is its share of the rate of its level's fastest links. */
+  band(link) {
+    const line = svg("line", { "data-band": link.name });
+    line.style.setProperty("--share", this.tree.rateOf(link).share);
+    return { ...link, line };
+  }
+
   makeNodes() {
     const { tree } = this;
     const made = [];
-    this.rows = [[...tree.switches("c")], [...tree.switches("a")], [...tree.switches("e")], [...tree.hosts()]];
+    this.rows = [[...tree.switches("c")], [...tree.switches("a")], [...tree.switches("e")], [...tree.hosts()]].filter((row) => row.length);
     for (const [row, members] of this.rows.entries()) {
       for (const [number, member] of members.entries()) {
-        const shape = member.level === HOST ? svg("circle") : svg("rect", { rx: 3 });
+        const gateway = tree.gateways.has(member.name);
+        const shape = gateway ? svg("path") : member.level === HOST ? svg("circle") : svg("rect", { rx: 3 });
         const label = svg("text");
-        const group = svg("g", { class: `node ${member.level}`, role: "button", tabindex: "-1", "data-node": member.name }, shape, label);
+        const kind = gateway ? " gateway" : tree.noLabel.has(member.name) ? " no-label" : "";
+        const group = svg("g", { class: `node ${member.level}${kind}`, role: "button", tabindex: "-1", "data-node": member.name }, shape, label);
         this.nodes.set(member.name, { ...member, row, number, group, shape, label });
         made.push(group);
       }
@@ -70,13 +80,15 @@ export class Drawing {
     this.svg.setAttribute("width", plan.width);
     this.svg.setAttribute("height", plan.height);
     this.svg.classList.toggle("dense", plan.dense);
-    this.svg.classList.toggle("close", this.tree.k > 4);
+    this.svg.classList.toggle("close", plan.close);
+    this.svg.classList.toggle("crowded", plan.crowded);
     for (const node of this.nodes.values()) {
       const at = plan.at.get(node.name);
       Object.assign(node, at);
       node.group.setAttribute("transform", `translate(${at.x} ${at.y})`);
       if (node.level === HOST) {
-        node.shape.setAttribute("r", at.radius);
+        if (node.shape.tagName === "path") node.shape.setAttribute("d", diamond(1.3 * at.radius));
+        else node.shape.setAttribute("r", at.radius);
         node.label.setAttribute("y", at.radius + 11);
       } else {
         for (const [name, value] of [["x", -at.width / 2], ["y", -at.height / 2], ["width", at.width], ["height", at.height]]) {
@@ -86,9 +98,7 @@ export class Drawing {
       }
       setText(node.label, at.caption);
     }
-    for (const link of this.links) {
-      this.span(link.line, link);
-    }
+    for (const link of [...this.links, ...this.bands]) this.span(link.line, link);
     for (const [pod, text] of this.pods.entries()) {
       text.setAttribute("x", plan.pods[pod]);
       text.setAttribute("y", plan.height - 6);
@@ -149,15 +159,23 @@ export class Drawing {
     });
   }
 
-  /** Highlight candidate and excluded paths, given by the names of their nodes; dim the rest. */
-  light(candidates, excluded = []) {
+  /**
+   * Highlight candidate and excluded paths, given by the names of their nodes; dim the rest.
+   * @param {string[][]} candidates
+   * @param {string[][]} excluded
+   * @param {?Map<string, number>} shares of the widest line that a link's has, by name; null if all are alike
+   */
+  light(candidates, excluded = [], shares = null) {
     const names = new Map();
-    for (const path of excluded) for (const name of linksOn(path)) names.set(name, "excluded");
-    for (const path of candidates) for (const name of linksOn(path)) names.set(name, "candidate");
+    const known = (path) => linksOn(path).filter((name) => this.numbers.has(name));
+    for (const path of excluded) for (const name of known(path)) names.set(name, "excluded");
+    for (const path of candidates) for (const name of known(path)) names.set(name, "candidate");
     const lit = new Set([...candidates, ...excluded].flat());
     this.svg.classList.toggle("lighting", lit.size > 0);
     follow(this.halos, [...names], ([name]) => name, () => svg("line"), (line, [name, kind]) => {
-      setAttribute(line, "class", `halo ${kind}`);
+      const weighted = shares !== null && kind === "candidate";
+      setAttribute(line, "class", `halo ${kind}${weighted ? " weighted" : ""}`);
+      line.style.setProperty("--share", weighted ? shares.get(name) : 1);
       this.span(line, this.links[this.numbers.get(name)]);
     });
     for (const link of this.links) link.line.classList.toggle("lit", names.has(link.name));
@@ -188,13 +206,15 @@ export class Drawing {
     if (!node) {
       const number = this.numbers.get(name);
       const { reason } = state.ofLink(this.links[number]);
-      return `link ${name}: ${reason || STATES.ok}; ${state.trafficInWords(number)}`;
+      const rate = this.tree.rateInWords(this.links[number]);
+      return `link ${name}: ${[reason || STATES.ok, rate, state.trafficInWords(number)].filter(Boolean).join("; ")}`;
     }
     if (node.level === HOST) {
       const agent = state.hasAgent(node.number);
-      return `host ${name}, ${node.address}${agent === null ? "" : agent ? ", with an agent" : ", without an agent"}`;
+      const mute = this.tree.noLabel.has(name) ? ", may not choose paths" : "";
+      return `${this.tree.levelOf(node)} ${name}, ${node.address}${agent === null ? "" : agent ? ", with an agent" : ", without an agent"}${mute}`;
     }
-    return `${node.level} switch ${name}: ${state.ofSwitch(name).reason || "in use"}`;
+    return `${this.tree.levelOf(node)} ${name}: ${state.ofSwitch(name).reason || "in use"}`;
   }
 
   // -- pointer and keyboard -----------------------------------------------------------------------------------------
@@ -249,23 +269,4 @@ function distance(x, y, a, b) {
   const [dx, dy] = [b.x - a.x, b.y - a.y];
   const along = Math.max(0, Math.min(1, ((x - a.x) * dx + (y - a.y) * dy) / (dx * dx + dy * dy || 1)));
   return Math.hypot(x - a.x - along * dx, y - a.y - along * dy);
-}
-
-/** Create the legend of dashes, widths, marks and circles. */
-export function legend(container) {
-  const sample = (attributes) => svg("svg", { class: "tree sample", width: 34, height: 12, "aria-hidden": "true" },
-    svg("line", { x1: 2, y1: 6, x2: 32, y2: 6, ...attributes }));
-  const host = (agent) => svg("svg", { class: "tree sample", width: 12, height: 12, "aria-hidden": "true" },
-    svg("circle", { cx: 6, cy: 6, r: 4.5, "data-agent": agent }));
-  const entry = (line, text) => html("li", {}, line, text);
-  container.replaceChildren(
-    html("ul", { "aria-label": "Links by state" },
-      ...["failed", "drained", "miswired"].map((state) =>
-        entry(sample({ "data-state": state, "data-step": "-1" }), `${MARKS[state]} ${STATES[state]}`))),
-    html("ul", { "aria-label": "Links by utilisation" },
-      entry(sample({ "data-state": "ok", "data-step": "-1" }), "load unknown"),
-      ...STEPS.map(([, text], step) => entry(sample({ "data-state": "ok", "data-step": step }), text))),
-    html("ul", { "aria-label": "Hosts" },
-      entry(host("yes"), "host with an agent"),
-      entry(host("no"), "without")));
 }

@@ -24,6 +24,9 @@ function furnish(element, attributes, children) {
   return element;
 }
 
+/** Return the outline of a diamond around the origin. */
+export const diamond = (r) => `M0 ${-r}L${r} 0L0 ${r}L${-r} 0Z`;
+
 /** Set a text if it differs, so that unchanged text is neither redrawn nor announced again. */
 export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -85,6 +88,9 @@ export const percent = (share) => `${Math.round(100 * share)} %`;
 export function clock(date) {
   return [date.getHours(), date.getMinutes(), date.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
 }
+
+/** Begin a text with a capital letter. */
+export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** Format a number with its noun: `count(1, "link")` is "1 link". */
 export const count = (number, what, several = `${what}s`) => `${number} ${number === 1 ? what : several}`;

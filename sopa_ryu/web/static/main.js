@@ -1,10 +1,11 @@
 // The live page: passes each message of the feed to the parts of the page, and a selection in one part to the others.
 
+import { Clos, HOST } from "./clos.js";
 import { Details } from "./details.js";
-import { Drawing, legend } from "./drawing.js";
+import { Drawing } from "./drawing.js";
 import { byId, clock, count, say, setAttribute, setText } from "./elements.js";
 import { listen } from "./feed.js";
-import { FatTree, HOST } from "./fattree.js";
+import { legend } from "./legend.js";
 import { start } from "./operator.js";
 import { Paths } from "./paths.js";
 import { Pods } from "./pods.js";
@@ -14,6 +15,7 @@ import { FabricState } from "./state.js";
 const HINT = byId("hint").textContent;
 
 let tree = null;
+let plan = ""; // the fabric that is drawn, as text
 let drawing = null;
 let selected = "";
 let lastHeard = null;
@@ -35,14 +37,19 @@ function choose(name) {
   if (tree.parse(name)?.level === HOST) paths.pick(name);
 }
 
-function draw(k, drawn) {
-  tree = new FatTree(k);
+function draw(message, drawn) {
+  tree = new Clos(message.k, message.fabric);
   const container = byId("fabric");
   container.replaceChildren();
-  drawing = drawn ? new Drawing(container, tree, choose, (words) => setText(byId("hint"), words || HINT)) : new Pods(container);
+  drawing = drawn ? new Drawing(container, tree, choose, (words) => setText(byId("hint"), words || HINT)) : new Pods(container, tree, select);
   byId("hint").hidden = byId("legend").hidden = !drawn;
-  setText(byId("size"), `k=${k} fat-tree`);
-  document.title = `SOPA k=${k}`;
+  legend(byId("legend"), tree);
+  setText(byId("size"), tree.numbers);
+  document.title = `SOPA ${tree.title}`;
+  const examples = tree.examples();
+  for (const [id, example] of [["source", examples.source], ["destination", examples.destination], ["name", examples.link]]) {
+    setAttribute(byId(id), "placeholder", example);
+  }
   fit();
   paths.redraw();
 }
@@ -54,13 +61,15 @@ function fit() {
 function received(message) {
   const state = new FabricState(message);
   const drawn = !message.pods;
-  if (!tree || tree.k !== message.k) draw(message.k, drawn);
+  const wanted = JSON.stringify([message.k, message.fabric]);
+  if (wanted !== plan) draw(message, drawn); // another one may come after a restart of the controller
+  plan = wanted;
   drawing.update(state);
   drawing.select(selected);
   details.update(tree, state, drawing.numbers);
   const wrong = problems.update(state);
   facts(message, wrong);
-  paths.update(tree, `${message.epoch} ${message.version}`);
+  paths.update(tree, state, drawing.numbers, `${message.epoch} ${message.version}`);
   lastHeard = new Date();
   say(byId("banner"), "");
   byId("starting").hidden = message.settled;
@@ -71,9 +80,8 @@ function received(message) {
 }
 
 function facts(message, wrong) {
-  const hosts = message.k ** 3 / 4;
   setText(byId("fact-switches"), `${message.connected} of ${message.switches}`);
-  setText(byId("fact-agents"), `${message.agents.connected} of ${hosts}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
+  setText(byId("fact-agents"), `${message.agents.connected} of ${tree.hostCount}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
   const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
@@ -92,7 +100,6 @@ function lost(reason) {
   document.body.classList.add("stale");
 }
 
-legend(byId("legend"));
 start();
 new ResizeObserver(fit).observe(byId("fabric"));
 listen(received, lost);

@@ -11,6 +11,9 @@ export const STATES = {
   missing: "not connected",
 };
 
+/** The marks of links and switches that are not in use, so that colour is not required. */
+export const MARKS = { failed: "×", drained: "D", miswired: "≠", missing: "?" };
+
 /** The steps of utilisation in the drawing: the upper limit of the share, and the text. */
 export const STEPS = [
   [0.01, "idle"],
