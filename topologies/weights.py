@@ -11,12 +11,12 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from topologies.balance import Balance
+from topologies.balance import Balance, Place
 from topologies.failures import Failures
 from topologies.structure import Clos, Host, Switch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 Choices = tuple[tuple[int, ...], ...]
 Weights = tuple[float, ...]
@@ -45,13 +45,18 @@ def weights_from(failures: Failures, edge: Switch, pods: Iterable[int] | None = 
         From each edge switch to the weights, which sum to 1, in the order of `Failures.choices_from`. Racks that nothing
         distinguishes share one tuple.
     """
-    choices_from = failures.choices_from(edge, pods)
+    return weigh(failures, edge, failures.choices_from(edge, pods))
+
+
+def weigh(failures: Failures, edge: Switch, choices_from: Mapping[Switch, Choices]) -> dict[Switch, Weights]:
+    """Return the weights of the candidate paths from one rack to some racks, which `Failures.choices_from` has given."""
     balance = balance_of(failures)
     if balance is None:
         return {rack: _equal(len(choices)) for rack, choices in choices_from.items()}
     weights: dict[Switch, Weights] = {}
-    known: dict[tuple[int, tuple[int, int], bool], Weights] = {}
+    known: dict[tuple[int, Place, bool], Weights] = {}
     for rack, choices in choices_from.items():
+        # by identity: racks that no failure distinguishes share one tuple
         key = id(choices), balance.place(rack), rack.pod == edge.pod
         if key not in known:
             known[key] = _between(balance, edge, rack, choices)

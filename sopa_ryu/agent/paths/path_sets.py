@@ -8,12 +8,14 @@ from flowrules import label
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
 from topologies import Clos, Failures, Host, Switch
 from topologies.structure import FABRIC_NETWORK
-
-Choices = tuple[tuple[int, ...], ...]
+from topologies.weights import Choices, Weights, sequence, weigh
 
 
 class PathSets:
-    """The path sets of a host through the versions of the fabric: only those that a change affects are computed again.
+    """The path sets of a host through the versions of the fabric: only the paths that a change affects are computed again.
+
+    A set has its paths in the order in which packets take them in turn. Where their weights differ, a path occurs in it as often
+    as its weight says, so that every policy that takes each place of a set equally often follows the weights.
 
     Parameters
     ----------
@@ -34,11 +36,12 @@ class PathSets:
     >>> sets.follow(Failures(tree)).candidates(tree.ip(tree.host("h2_1_3")))
     ((0, 0), (1, 0), (0, 1), (1, 1))
 
-    A failed core switch costs one of them; a failed host link elsewhere leaves the table as it is:
+    A failed core switch costs one of them, and the others have different weights then; a failed host link elsewhere leaves the
+    table as it is:
 
     >>> failures = Failures(tree, {"c0_1": "down"})
-    >>> sets.follow(failures).candidates(tree.ip(tree.host("h2_1_3")))
-    ((0, 0), (1, 0), (1, 1))
+    >>> sorted(set(sets.follow(failures).candidates(tree.ip(tree.host("h2_1_3")))))
+    [(0, 0), (1, 0), (1, 1)]
     >>> sets.follow(failures.with_failed("h2_0_2-e2_0")) is None
     True
     """
@@ -51,6 +54,7 @@ class PathSets:
         self.parameter = parameter or PARAMETERS.get(policy, 0)
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
+        self._weights: dict[Switch, Weights] = {}
 
     def follow(self, failures: Failures) -> PathTable | None:
         """Return the table for these failures; None if it is the table before.
@@ -58,7 +62,7 @@ class PathSets:
         Returns
         -------
         PathTable or None
-            For every rack the labels of its candidate paths, in round-robin order. Racks with the same candidates share one
+            For every rack the labels of its candidate paths, in the order of their turns. Racks with the same order share one
             set; a rack that cannot be reached has none (-1), so that its packets go unlabelled.
         """
         edge = self.tree.edge_of(self.host)
@@ -68,15 +72,26 @@ class PathSets:
             fresh = failures.choices_from(edge, failures.pods_affected(edge, changed))
         else:
             fresh = failures.choices_from(edge)
-        same = all(self._choices.get(rack) == choices for rack, choices in fresh.items())
         # no rack is added: the order stays that of the switches
-        self._failures, self._choices = failures, self._choices | fresh
+        choices = self._choices | fresh
+        # what failed far away may shift weights without excluding a path of this host
+        weights = weigh(failures, edge, choices)
+        same = weights == self._weights and all(self._choices.get(rack) == its for rack, its in fresh.items())
+        self._failures, self._choices, self._weights = failures, choices, weights
         return None if same else self._table()
 
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}
-        destinations = [sets.setdefault(choices, len(sets)) if choices else -1 for choices in self._choices.values()]
-        labels = tuple(_labels(choices) for choices in sets)
+        # racks that nothing distinguishes share their tuples, and comparing long ones takes longer than making the table
+        known: dict[tuple[int, int], int] = {}
+        destinations = []
+        for rack, choices in self._choices.items():
+            weights = self._weights[rack]
+            key = id(choices), id(weights)
+            if key not in known:
+                known[key] = sets.setdefault(sequence(choices, weights), len(sets)) if choices else -1
+            destinations.append(known[key])
+        labels = tuple(_labels(order) for order in sets)
         choice = self.seed, self.policy, self.parameter
         return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice)
 

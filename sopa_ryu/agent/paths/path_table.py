@@ -36,7 +36,8 @@ class Policy(IntEnum):
     LEAST_USED = 3
     """The candidate that has carried the fewest bytes of all flows from this host, counted per processor (PLTS-CNT: Dixit et al.,
     SIGCOMM 2011). It compares at most 8 (Mitzenmacher, 2001): those that follow each other in round-robin order from a random
-    place on. One that was excluded for long counts as 64 KB behind the others."""
+    place on. One that was excluded for long counts as 64 KB behind the others. It evens the bytes of all candidates, whose weights
+    decide only how often each is compared."""
     FLOWLET = 4
     """A random candidate after each gap in the flow (LetFlow: Vanini et al., NSDI 2017)."""
     FLOWCELL = 5
@@ -71,7 +72,7 @@ class PathTable(NamedTuple):
     stride : int
         Edge switches per pod, 1 to 255. Destination index = pod octet * stride + edge octet.
     sets : tuple
-        The distinct path sets, each with its labels in round-robin order.
+        The distinct path sets, each with its labels in the order of their turns; one of more weight occurs more often.
     destinations : tuple of int
         By destination index: an index in ``sets``, or -1 where no path is left.
     seed : int

@@ -10,19 +10,47 @@ from flowrules import label
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy
 from tests.helpers.path_tables import decode
-from topologies import Failures, FatTree, Switch
+from topologies import Clos, Failures, FatTree, Switch
+from topologies.weights import weights
 
 
 @pytest.mark.parametrize("k", [2, 4, 6, 8])
 @pytest.mark.parametrize("broken", [(), ("a0_0-c0_0",), ("a0_0", "e1_0-a1_0")])
-def test_the_path_table_has_exactly_the_usable_candidate_paths(k: int, broken: tuple[str, ...]) -> None:
+def test_the_path_table_has_exactly_the_usable_candidate_paths_by_their_weights(
+    k: int, broken: tuple[str, ...]
+) -> None:
     tree = FatTree(k)
     failures = Failures(tree, dict.fromkeys(broken, "down"))
     src = next(tree.hosts())
     table = path_table(tree, src, failures, seed=7, policy=Policy.ROUND_ROBIN)
     for dst in tree.hosts():
         usable = [label.hop_bytes(path.up) for path in failures.split(src, dst)[0]]
-        assert list(table.candidates(tree.ip(dst)) or ()) == usable
+        order = list(table.candidates(tree.ip(dst)) or ())
+        if not broken:
+            assert order == usable
+        elif dst != src:
+            assert set(order) <= set(usable)
+            shares = [order.count(its) / len(order) for its in usable]
+            assert shares == pytest.approx(weights(failures, src, dst))
+
+
+def test_a_failure_elsewhere_that_shifts_weights_swaps_the_table() -> None:
+    tree = FatTree(4)
+    sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
+    before = sets.follow(Failures(tree))
+    assert before is not None
+    # the other rack of the pod loses an uplink: what leaves the pod from here makes room for what it sends
+    after = sets.follow(Failures(tree, {"e0_1-a0_0": "down"}))
+    assert after is not None
+    assert after.candidates(tree.ip(tree.host("h0_1_2"))) == ((1, 0xFF),)
+    assert before.candidates(tree.ip(tree.host("h3_0_2"))) != after.candidates(tree.ip(tree.host("h3_0_2")))
+
+
+def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_there() -> None:
+    tree = Clos(1, 3, 2, 0, 2, mbit={"edge": 10}, links={f"e0_{leaf}-a0_1": 5 for leaf in range(3)})
+    table = path_table(tree, next(tree.hosts()), Failures(tree), seed=7, policy=Policy.ROUND_ROBIN)
+    assert table.candidates(tree.ip(tree.host("h0_2_2"))) == ((0, 0xFF), (1, 0xFF), (0, 0xFF))
+    assert len(table.sets) == 2
 
 
 @pytest.mark.parametrize("k", [4, 48, 128])
