@@ -111,6 +111,9 @@ def paths(
 ) -> None:
     """Show the candidate paths between two hosts, given by name or address, in round-robin order.
 
+    Where links have different rates, or some are absent, failed or drained, paths may have different shares of a flow's packets.
+    Then the column "weight" says which.
+
     \b
     Examples:
       sopa paths h0_0_2 h2_1_3
@@ -138,11 +141,15 @@ def paths(
 
 def _candidates(title: str, body: Body) -> None:
     click.echo(title)
-    table = new_table("path", "up", "label", "switches", right=("path",), wrap=("switches",))
+    weighted = len({path["weight"] for path in body["candidates"]}) > 1
+    columns = ("path", "up", "label", *(("weight",) if weighted else ()), "switches")
+    table = new_table(*columns, right=("path", "weight"), wrap=("switches",))
     for turn, path in enumerate(body["candidates"]):
-        add(table, turn, _up(path), path["option"], " ".join(path["hops"]))
+        weight = (f"{path['weight']:.1%}",) if weighted else ()
+        add(table, turn, _up(path), path["option"], *weight, " ".join(path["hops"]))
     for path in body["excluded"]:
-        add(table, None, _up(path), None, f"excluded: {path['reason']}", style=BAD)
+        reason = f"excluded: {path['reason']}"
+        add(table, None, _up(path), None, *((None,) if weighted else ()), reason, style=BAD)
     show(table)
 
 

@@ -15,8 +15,10 @@ from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.runtime import clock, process_stats
 from topologies import Host, Link, Switch, TopologyError
+from topologies.weights import sequence, weights_of
 
 TCP = 6
+WEIGHT_DIGITS = 9
 
 
 class Resources:
@@ -180,7 +182,10 @@ class Resources:
     ) -> dict[str, Any]:
         """Return the candidate paths between two hosts, and the excluded ones."""
         source, destination = self.host("src", src), self.host("dst", dst)
-        usable, excluded = self.state.failures.split(source, destination)
+        failures = self.state.failures
+        usable, excluded = failures.split(source, destination)
+        choices = tuple(path.up for path in usable)
+        weights = weights_of(failures, source, destination, choices)
         body = {
             "src": str(self.tree.ip(source)),
             "dst": str(self.tree.ip(destination)),
@@ -188,7 +193,13 @@ class Resources:
             "version": self.state.version,
             "total": len(usable) + len(excluded),
             "candidates": [
-                {"up": list(path.up), "option": label.option(path.up), "hops": list(path.hops)} for path in usable
+                {
+                    "up": list(path.up),
+                    "option": label.option(path.up),
+                    "hops": list(path.hops),
+                    "weight": round(weight, WEIGHT_DIGITS),
+                }
+                for path, weight in zip(usable, weights, strict=True)
             ],
             "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
         }
@@ -198,8 +209,9 @@ class Resources:
                 ends = self.tree.ip(source), self.tree.ip(destination)
                 key = FlowKey.of(*ends, protocol, sport or 0, dport or 0)
                 start = flow_hash(key, seed)
-            count = len(usable)
-            body["packets"] = [round_robin(start, n, count) for n in range(packets)] if count else []
+            places = {up: place for place, up in enumerate(choices)}
+            order = [places[up] for up in sequence(choices, weights)]
+            body["packets"] = [order[round_robin(start, n, len(order))] for n in range(packets)] if order else []
         return body
 
     def host(self, name: str, text: str) -> Host:

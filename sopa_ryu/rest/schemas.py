@@ -97,7 +97,17 @@ SCHEMAS: dict[str, Schema] = {
             "total": _INTEGER,
             "candidates": _list(
                 _object(
-                    {"up": _UP, "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"}, "hops": _list(_STRING)}
+                    {
+                        "up": _UP,
+                        "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"},
+                        "hops": _list(_STRING),
+                        "weight": {
+                            "type": "number",
+                            "minimum": 0,
+                            "maximum": 1,
+                            "description": "the path's share of a flow's packets; those of all candidates sum to 1",
+                        },
+                    }
                 ),
                 description="in round-robin order",
             ),

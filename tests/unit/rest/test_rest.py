@@ -102,6 +102,7 @@ def test_paths_has_the_contracts_fields(rest: RestApplication) -> None:
         "up": [0, 1],
         "option": "9e040001",
         "hops": ["e0_0", "a0_0", "c0_1", "a2_0", "e2_0"],
+        "weight": 0.25,
     }
 
 
@@ -111,9 +112,9 @@ def test_paths_has_the_contracts_fields(rest: RestApplication) -> None:
         (
             "10.0.1.2",
             "inter-rack",
-            [{"up": [n], "option": f"9e040{n}ff"[:4] + f"0{n}ff", "hops": ["e0_0", f"a0_{n}", "e0_1"]} for n in (0, 1)],
+            [{"up": [n], "option": f"9e040{n}ff", "hops": ["e0_0", f"a0_{n}", "e0_1"], "weight": 0.5} for n in (0, 1)],
         ),
-        ("10.0.0.3", "intra-rack", [{"up": [], "option": "9e04ffff", "hops": ["e0_0"]}]),
+        ("10.0.0.3", "intra-rack", [{"up": [], "option": "9e04ffff", "hops": ["e0_0"], "weight": 1.0}]),
     ],
 )
 def test_shorter_paths_have_fewer_hops(rest: RestApplication, dst: str, kind: str, candidates: list[Any]) -> None:
@@ -126,6 +127,7 @@ def test_a_failure_excludes_paths_with_its_reason(rest: RestApplication, state: 
     body = get(rest, "/sopa/v1/paths?src=10.0.0.2&dst=10.2.0.3").json
     assert [path["up"] for path in body["candidates"]] == [[0, 0], [1, 0], [1, 1]]
     assert body["excluded"] == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
+    assert sum(path["weight"] for path in body["candidates"]) == pytest.approx(1)
     assert (body["total"], body["version"]) == (4, 2)
 
 
@@ -422,16 +424,21 @@ def test_paths_are_found_by_names_as_by_addresses(rest: RestApplication) -> None
         assert problem(get(rest, f"/sopa/v1/paths?src={wrong}&dst=10.0.0.2"))["status"] == 400
 
 
+@pytest.mark.parametrize("failed", [False, True])
 def test_packets_are_told_the_paths_that_the_agents_program_gives_them(
-    rest: RestApplication, state: FabricState
+    rest: RestApplication, state: FabricState, failed: bool
 ) -> None:
+    if failed:  # weights are uneven then
+        assert state.port_changed(state.tree.switch("a2_0"), 4, Reason.DOWN, 1)
     src, dst = state.tree.host("h0_0_2"), state.tree.host("h2_0_3")
     table = path_table(state.tree, src, state.failures, 7, Policy.ROUND_ROBIN)
     key = FlowKey.of("10.0.0.2", "10.2.0.3", 17, 7001, 9000)
     query = "src=h0_0_2&dst=h2_0_3&packets=11&protocol=17&sport=7001&dport=9000&seed=7"
     body = get(rest, f"/sopa/v1/paths?{query}").json
     assert [tuple(body["candidates"][at]["up"]) for at in body["packets"]] == [table.choose(key, n) for n in range(11)]
-    assert get(rest, "/sopa/v1/paths?src=h0_0_2&dst=h2_0_3&packets=6").json["packets"] == [0, 1, 2, 3, 0, 1]
+    assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
+    if not failed:
+        assert get(rest, "/sopa/v1/paths?src=h0_0_2&dst=h2_0_3&packets=6").json["packets"] == [0, 1, 2, 3, 0, 1]
     assert dst is not None
     for wrong in ("packets=0", "packets=10001", "packets=5&dport=70000&sport=1"):
         assert problem(get(rest, f"/sopa/v1/paths?src=h0_0_2&dst=h2_0_3&{wrong}"))["status"] == 400
