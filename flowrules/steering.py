@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from ipaddress import IPv4Network
 from itertools import groupby
 from typing import NamedTuple
 
 from topologies.failures import Failures
 from topologies.structure import Clos, Level, Switch
+from topologies.weights import balance_of
 
 
 class Steering(NamedTuple):
     """The uplinks that packets for a prefix may take; None is every rack that no other prefix matches.
 
-    ``inherited`` are the uplinks of the next shorter prefix, which would apply without this one: the switch's for None.
+    ``slots`` are the uplinks over which flows without a label are hashed: those of ``uplinks``, each as often as its weight says.
+    ``inherited`` and ``inherited_slots`` are those of the next shorter prefix, which would apply without this one: the switch's for
+    None.
     """
 
     prefix: IPv4Network | None
     uplinks: tuple[int, ...]
     inherited: tuple[int, ...]
+    slots: tuple[int, ...]
+    inherited_slots: tuple[int, ...]
 
 
 def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Steering]:
-    """Compress `allowed_uplinks` by longest prefix: one answer for None, then one for each pod or rack that differs.
+    """Compress `allowed_uplinks` and `hash_slots` by longest prefix: one answer for None, then those of pods and racks that differ.
 
     Parameters
     ----------
@@ -39,21 +45,26 @@ def steering(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[
         A pod before its racks.
     """
     everyone = tree.uplinks(switch)
-    if not failures and not tree.absent:
-        yield Steering(None, everyone, everyone)
+    if not failures and tree.even:
+        yield Steering(None, everyone, everyone, everyone, everyone)
         return
-    allowed = allowed_uplinks(tree, switch, failures or Failures(tree))
+    failures = failures or Failures(tree)
+    allowed = allowed_uplinks(tree, switch, failures)
+    slots = hash_slots(switch, failures, allowed)
     default = _commonest(allowed.values(), everyone)
-    yield Steering(None, default, everyone)
+    default_slots = default if slots is allowed else _commonest(slots.values(), everyone)
+    yield Steering(None, default, everyone, default_slots, everyone)
     for pod, racks in groupby(allowed, key=lambda rack: rack.pod):
         # the own pod's prefix also matches what is below the switch, but such packets do not reach these tables
-        inside = {rack: allowed[rack] for rack in racks}
-        common = _commonest(inside.values(), default)
-        if common != default:
-            yield Steering(tree.prefix(Switch(Level.AGGREGATION, pod, 0)), common, default)
-        for rack, uplinks in inside.items():
-            if uplinks != common:
-                yield Steering(tree.prefix(rack), uplinks, common)
+        inside = {rack: (allowed[rack], slots[rack]) for rack in racks}
+        common = _commonest((uplinks for uplinks, _ in inside.values()), default)
+        common_slots = common if slots is allowed else _commonest((its for _, its in inside.values()), default_slots)
+        if (common, common_slots) != (default, default_slots):
+            prefix = tree.prefix(Switch(Level.AGGREGATION, pod, 0))
+            yield Steering(prefix, common, default, common_slots, default_slots)
+        for rack, both in inside.items():
+            if both != (common, common_slots):
+                yield Steering(tree.prefix(rack), both[0], common, both[1], common_slots)
 
 
 def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -> tuple[int, ...]:
@@ -86,6 +97,59 @@ def allowed_uplinks(tree: Clos, switch: Switch, failures: Failures) -> dict[Swit
         carrying = dict(leading(tree, switch, failures.hard))
         allowed = {rack: uplinks or carrying[rack] for rack, uplinks in allowed.items()}
     return allowed
+
+
+def hash_slots(
+    switch: Switch, failures: Failures, allowed: Mapping[Switch, tuple[int, ...]]
+) -> Mapping[Switch, tuple[int, ...]]:
+    """Return for every rack the uplinks over which flows without a label are hashed, more often the more weight their paths have.
+
+    Every allowed uplink is there at least once, so that flows have another one as soon as their own loses its link.
+
+    Parameters
+    ----------
+    switch : Switch
+    failures : Failures
+    allowed : mapping
+        As of `allowed_uplinks`.
+    """
+    balance = balance_of(failures)
+    if balance is None:
+        return allowed
+    places, pod = balance.places, switch.pod
+    # by identity: racks that nothing distinguishes share their uplinks and their place
+    keys = [(id(uplinks), id(places[rack]), rack.pod == pod) for rack, uplinks in allowed.items()]
+    slots: dict[tuple[int, int, bool], tuple[int, ...]] = {}
+    even = True
+    for key, rack in dict(zip(keys, allowed, strict=True)).items():
+        uplinks = allowed[rack]
+        if switch.level is Level.EDGE:
+            weights = balance.uplink_weights(switch, places[rack], key[2])
+        else:
+            weights = balance.cores_between(switch, rack)[switch.index]
+        slots[key] = _in_slots(uplinks, tuple(weights[index] for index in uplinks))
+        even = even and slots[key] == uplinks
+    return allowed if even else {rack: slots[key] for key, rack in zip(keys, allowed, strict=True)}
+
+
+MAX_SLOTS = 2048
+"""Open vSwitch's limit of the list that it hashes over."""
+EVEN_ENOUGH = 1 / 12
+"""The error of an uplink's part of the flows, as part of the largest: hashing few flows errs more."""
+
+
+@lru_cache(maxsize=1 << 14)
+def _in_slots(uplinks: tuple[int, ...], weights: tuple[float, ...]) -> tuple[int, ...]:
+    most = max(weights, default=0.0)
+    if not most:  # no path without a failure is left: these are of paths over drained elements
+        return uplinks
+    parts = [weight / most for weight in weights]
+    counts = [1] * len(parts)
+    for times in range(1, min(round(1 / EVEN_ENOUGH), MAX_SLOTS // len(parts)) + 1):
+        counts = [max(1, round(times * part)) for part in parts]
+        if all(abs(count / times - part) <= EVEN_ENOUGH for count, part in zip(counts, parts, strict=True)):
+            break
+    return tuple(index for index, count in zip(uplinks, counts, strict=True) for _ in range(count))
 
 
 def _from_edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:

@@ -1,8 +1,9 @@
 """The tables of packets on their way up: *up* follows a packet's label, *unlabelled* hashes its flow.
 
-While nothing has failed, the entries are the same for all destinations. Packets are steered away from an uplink
-(`flowrules.steering`) in both tables: a sender that does not know of a remote failure yet, or whose agent has died, still names
-paths that have failed.
+While nothing has failed and capacities are even, the entries are the same for all destinations. Packets are steered away from an
+uplink (`flowrules.steering`) in both tables: a sender that does not know of a remote failure yet, or whose agent has died, still
+names paths that have failed. Where the paths by some uplinks have more weight than those by others, *unlabelled* has their ports
+more often in the list that it hashes over.
 
 An entry that reads a hop of the label writes `label.UNUSED` over it. So all labelled packets reach their receiver with one and the
 same Ethernet source address, and Linux merges those of a flow before TCP sees them (generic receive offload, which compares the
@@ -29,10 +30,10 @@ def upward(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Fl
     """Yield the entries of `Table.UP` and `Table.UNLABELLED` of an edge or aggregation switch."""
     everyone = tree.uplinks(switch)
     yield from _labels(switch.level, everyone)
-    for prefix, uplinks, inherited in steering(tree, switch, failures):
-        yield _hash(
-            switch.level, prefix, tuple(tree.uplink_port(switch.level, index) for index in uplinks), uplinks == everyone
-        )
+    for prefix, uplinks, inherited, slots, inherited_slots in steering(tree, switch, failures):
+        if prefix is None or slots != inherited_slots:
+            ports = tuple(tree.uplink_port(switch.level, index) for index in slots)
+            yield _hash(switch.level, prefix, ports, uplinks == everyone)
         if uplinks != inherited:
             yield from _steered_labels(switch.level, prefix, uplinks, inherited)
 
@@ -115,4 +116,6 @@ def _hash(level: Level, prefix: IPv4Network | None, ports: tuple[int, ...], ever
     if not ports:
         return Flow(Table.UNLABELLED, priority, match, "no way left: drop")
     purpose = "hash per flow" if every else "hash per flow, around a failure"
+    if len(set(ports)) < len(ports):
+        purpose += ", by weight"
     return Flow(Table.UNLABELLED, priority, match, purpose, apply=(HashOver(ports, basis=level),))

@@ -14,6 +14,7 @@ every machine gets the same bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from math import fsum
 from operator import mul
 from typing import NamedTuple
@@ -24,9 +25,11 @@ from topologies.structure import Host, Level, Link, Switch
 ROUNDS = 16
 BUDGET = 300_000
 """Terms of all rounds together, each some 0.3 microseconds: larger fabrics with many failures have fewer rounds, or none."""
+GOOD = 0.95
+"""The first weights are kept if their least bandwidth is that part of the best round's: they suit other traffic, too."""
 ENOUGH = 0.98
-"""The first round whose least bandwidth is that part of the best one's is taken: later ones are less even."""
-_STEP, _DECAY, _MOMENTUM = 0.6, 0.93, 0.7
+"""Otherwise the first round is taken that reaches that part of the best one: later ones are less even."""
+_STEP, _DECAY, _MOMENTUM = 0.6, 0.93, 0.6
 
 Row = list[float]
 Place = tuple[int, int]
@@ -80,6 +83,7 @@ class Balance:
             above = (Switch(Level.AGGREGATION, pod.first, group.first) for group in self._groups)
             self._capacity.cores.append([self._above(*both) for both in zip(above, self._cores, strict=True)])
         self._factor = _map(lambda capacity: [1.0] * len(capacity), self._capacity)
+        self._uplink_weights: dict[tuple[Place, Place, bool], Row] = {}
         self.least: list[float] = []
         self.rounds = min(rounds, BUDGET // max(1, self.terms))
         if self.rounds:
@@ -121,6 +125,13 @@ class Balance:
         pod = self._pod_of[rack.pod]
         return pod, self._rack_of[pod][rack.index]
 
+    @cached_property
+    def places(self) -> dict[Switch, Place]:
+        """The class of each rack; two racks of a class have one object."""
+        known: dict[Place, Place] = {}
+        places = ((rack, self.place(rack)) for rack in self._tree.switches(Level.EDGE))
+        return {rack: known.setdefault(place, place) for rack, place in places}
+
     def groups_between(self, one: Place, other: Place) -> Row:
         """Return, for each aggregation switch of a pod, the weight of the links of two racks to it."""
         (p, r), (q, s) = one, other
@@ -130,13 +141,27 @@ class Balance:
 
     def cores_between(self, one: Switch, other: Switch) -> list[Row]:
         """Return, for each aggregation switch of a pod, the weights of its core switches' links to the pods of two racks."""
-        p, q = self._pod_of[one.pod], self._pod_of[other.pod]
+        return self._cores_between(self._pod_of[one.pod], self._pod_of[other.pod])
+
+    def _cores_between(self, p: int, q: int) -> list[Row]:
         capacity, factor = self._capacity.cores, self._factor.cores
         by_class = []
         for at, of in enumerate(self._core_of):
             weights = _weights(_both(capacity[p][at], capacity[q][at]), factor[p][at], factor[q][at])
             by_class.append([weights[core] for core in of])
         return [by_class[group] for group in self._group_of]
+
+    def uplink_weights(self, rack: Switch, other: Place, within: bool) -> Row:
+        """Return the weights of a rack's uplinks to a rack of a class, ``within`` its pod or not: those of the paths by each."""
+        one = self.place(rack)
+        key = one, other, within
+        if key not in self._uplink_weights:
+            weights = self.groups_between(one, other)
+            if not within:
+                cores = self._cores_between(one[0], other[0])
+                weights = [weight * fsum(through) for weight, through in zip(weights, cores, strict=True)]
+            self._uplink_weights[key] = weights
+        return self._uplink_weights[key]
 
     # -- rounds ---------------------------------------------------------------------------------------------------------
 
@@ -157,13 +182,14 @@ class Balance:
             # the sum of a switch's loads is the same for all weights, and its links cannot carry more than all their capacity
             if turn == 0:
                 bound = traffic.bound(load)
-            if turn == self.rounds or self.least[-1] >= ENOUGH * bound:
+            if turn == self.rounds or self.least[-1] >= (ENOUGH if turn else GOOD) * bound:
                 break
             push = _map(lambda before, used, most=most: _pushed(before, used, most), push, use)
             factor = _map(lambda before, pushed, step=step: _lowered(before, pushed, step), factor, push)
             step *= _DECAY
-        enough = ENOUGH * max(self.least)
-        self._factor = next(one for one, least in zip(factors, self.least, strict=True) if least >= enough)
+        best = max(self.least)
+        if self.least[0] < GOOD * best:
+            self._factor = next(one for one, least in zip(factors, self.least, strict=True) if least >= ENOUGH * best)
 
 
 class _Traffic:
@@ -292,11 +318,14 @@ def _largest(links: _Links) -> float:
 
 
 def _pushed(before: Row, uses: Row, most: float) -> Row:
-    """Return how strongly factors are lowered: by the sixth power of a link's use, and less by that of the rounds before."""
-    return [
-        _MOMENTUM * push + (use / most) * (use / most) * (use / most) * (use / most) * (use / most) * (use / most)
-        for push, use in zip(before, uses, strict=True)
-    ]
+    """Return how strongly factors are lowered: by the twelfth power of a link's use, and less by that of the rounds before."""
+    pushes = []
+    for push, use in zip(before, uses, strict=True):
+        part = use / most
+        cube = part * part * part
+        sixth = cube * cube
+        pushes.append(_MOMENTUM * push + sixth * sixth)
+    return pushes
 
 
 def _lowered(factors: Row, pushes: Row, step: float) -> Row:

@@ -11,7 +11,7 @@ from functools import lru_cache
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from topologies.balance import Balance, Place
+from topologies.balance import Balance
 from topologies.failures import Failures
 from topologies.structure import Clos, Host, Switch
 
@@ -54,10 +54,11 @@ def weigh(failures: Failures, edge: Switch, choices_from: Mapping[Switch, Choice
     if balance is None:
         return {rack: _equal(len(choices)) for rack, choices in choices_from.items()}
     weights: dict[Switch, Weights] = {}
-    known: dict[tuple[int, Place, bool], Weights] = {}
+    known: dict[tuple[int, int, bool], Weights] = {}
+    places, pod = balance.places, edge.pod
     for rack, choices in choices_from.items():
         # by identity: racks that no failure distinguishes share one tuple
-        key = id(choices), balance.place(rack), rack.pod == edge.pod
+        key = id(choices), id(places[rack]), rack.pod == pod
         if key not in known:
             known[key] = _between(balance, edge, rack, choices)
         weights[rack] = known[key]

@@ -1,6 +1,7 @@
 """Packets around failures: a host with a path left is reached, labelled or not; drained elements carry packets as a last resort."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from itertools import pairwise
@@ -9,12 +10,14 @@ import networkx
 import pytest
 
 from flowrules import label
-from flowrules.model import Flow, Table
+from flowrules.model import Flow, HashOver, Table
+from flowrules.steering import MAX_SLOTS
 from flowrules.switch_rules import fabric_rules, switch_rules
 from tests.helpers.random_fabrics import random_fabric
 from tests.models.flow_table import TableFabric, ipv4_packet
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
 from topologies.failures import Reason
+from topologies.weights import weights
 
 # A port notices that its cable is cut or silent. It does not notice that its cable leads to the wrong place.
 NOTICED = ("down", "silent")
@@ -172,17 +175,18 @@ def cost(k: int, reasons: dict[str, str]) -> dict[str, tuple[int, int]]:
 
 
 # An entry for what a word names, where the hash for all destinations just changes; or one of each for a prefix.
-WORD, BOTH = (1, 0), (1, 1)
+WORD, HASH, BOTH = (1, 0), (0, 1), (1, 1)
 RACKS = [f"e{pod}_{index}" for pod in range(8) for index in range(4)]
 
 
 @pytest.mark.parametrize("reason", ["down", Reason.DRAINED])
 def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason: str) -> None:
     above = [f"a{pod}_0" for pod in range(8)]
-    # a core switch: the switches below it use their other uplinks
-    assert cost(8, {"c0_1": reason}) == dict.fromkeys(above, WORD)
-    # aggregation to core: so does the lower end; its peers keep off that core switch for that pod
-    assert cost(8, {"a0_0-c0_1": reason}) == {"a0_0": WORD} | dict.fromkeys(above[1:], BOTH)
+    # a core switch: the switches below it use their other uplinks; racks hash fewer flows to those, but not within their pod
+    hashed = dict.fromkeys(RACKS, HASH)
+    assert cost(8, {"c0_1": reason}) == dict.fromkeys(above, WORD) | hashed
+    # aggregation to core: so does the lower end; its peers keep off that core switch for that pod, and racks hash to and from it so
+    assert cost(8, {"a0_0-c0_1": reason}) == {"a0_0": WORD} | dict.fromkeys(above[1:], BOTH) | hashed
     # aggregation switch: its racks use their other uplinks; those of other pods do so for that pod
     edges = dict.fromkeys(RACKS[:4], WORD) | dict.fromkeys(RACKS[4:], BOTH)
     # edge to aggregation: the lower end uses its other uplinks; every other rack does so for that rack
@@ -191,6 +195,54 @@ def test_a_failure_costs_the_switches_that_it_concerns_one_or_two_entries(reason
     peers = dict.fromkeys(above[1:], BOTH) if reason == "down" else {}
     assert cost(8, {"a0_0": reason}) == edges | peers
     assert cost(8, {"e0_0-a0_0": reason}) == rack | peers
+
+
+@pytest.mark.parametrize("reason", ["down", Reason.DRAINED])
+def test_of_many_uplinks_one_that_leads_to_fewer_core_switches_is_hashed_to_as_others(reason: str) -> None:
+    tree = FatTree(32)
+    failures = Failures(tree, {"a0_0-c0_1": reason})
+    for name in ("e0_0", "e1_0"):
+        switch = tree.switch(name)
+        assert switch_rules(tree, switch, failures) == switch_rules(tree, switch)
+
+
+def test_flows_without_a_word_are_hashed_in_proportion_to_the_weights() -> None:
+    slower = {f"e0_{leaf}-a0_1": 5000 for leaf in range(4)}
+    fabrics = [
+        Clos(1, 4, 2, 0, 2, mbit={"edge": 10000}, links=slower),
+        Clos(2, 2, 2, 4, 2, links={"a0_0-c0_1": 0.5, "a0_1-c1_0": 0.5, "a0_1-c1_1": 0.5}),
+    ]
+    for tree in fabrics:
+        src, dst = next(tree.hosts()), list(tree.hosts())[-1]
+        its = TableFabric(tree, fabric_rules(tree))
+        ways: Counter[tuple[str, ...]] = Counter()
+        for port in range(4000):
+            way, seen = its.send(src, ipv4_packet(tree, src, dst, None, tcp_src=port, tcp_dst=80))
+            assert seen is not None
+            ways[tuple(way[:-1])] += 1
+        failures = Failures(tree)
+        for path, weight in zip(tree.candidate_paths(src, dst), weights(failures, src, dst), strict=True):
+            assert ways[path.hops] / 4000 == pytest.approx(weight, abs=0.04)
+
+
+def test_every_allowed_uplink_is_hashed_to_however_slow_it_is() -> None:
+    tree = Clos(1, 3, 3, 0, 2, mbit={"edge": 1000}, links={f"e0_{leaf}-a0_2": 1 for leaf in range(3)})
+    (entry,) = (flow for flow in switch_rules(tree, tree.switch("e0_0")).flows if flow.table is Table.UNLABELLED)
+    (action,) = entry.apply
+    assert isinstance(action, HashOver)
+    assert set(action.ports) == {3, 4, 5}
+    assert action.ports.count(5) == 1
+    assert action.ports.count(3) == action.ports.count(4) > 3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_uneven_fabrics_need_few_entries(seed: int) -> None:
+    tree = random_fabric(seed, rates=True)
+    for switch, rules in fabric_rules(tree):
+        if switch.level is not Level.CORE:
+            hashed = [flow for flow in rules.flows if flow.table is Table.UNLABELLED]
+            assert len(hashed) <= 1 + tree.pods + tree.pods * tree.edges
+            assert all(len(action.ports) <= MAX_SLOTS for flow in hashed for action in flow.apply)
 
 
 def test_an_unreachable_rack_costs_two_entries_and_a_drained_one_none() -> None:
