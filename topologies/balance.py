@@ -23,8 +23,8 @@ from topologies.failures import Failures
 from topologies.structure import Host, Level, Link, Switch
 
 ROUNDS = 16
-BUDGET = 300_000
-"""Terms of all rounds together, each some 0.3 microseconds: larger fabrics with many failures have fewer rounds, or none."""
+BUDGET = 200_000
+"""Terms of all rounds together, each less than half a microsecond: larger fabrics with many failures have fewer rounds, or none."""
 GOOD = 0.95
 """The first weights are kept if their least bandwidth is that part of the best round's: they suit other traffic, too."""
 ENOUGH = 0.98

@@ -26,6 +26,7 @@ PRECISION = 0.01
 MAX_SEQUENCE = 1 << 12
 """The longest sequence, in packets, unless there are more paths: weights of more than 80 paths are rounded to what has room."""
 _EXACT = 1e-9
+_GROWTH = 1.03
 
 
 def weights_from(failures: Failures, edge: Switch, pods: Iterable[int] | None = None) -> dict[Switch, Weights]:
@@ -130,8 +131,8 @@ def rounded(raw: Weights) -> Weights:
 def _counts(raw: Sequence[float]) -> list[int]:
     """Return how often each path occurs: the most frequent one as seldom as the precision allows."""
     room = max(1, MAX_SEQUENCE // len(raw))
-    # half a turn of the most frequent path is the error that cannot be avoided
-    return _multiples(raw, room, max(PRECISION, 0.5 / room)) or [1] * len(raw)
+    # a whole turn of the most frequent path is the error that cannot be avoided
+    return _multiples(raw, room, max(PRECISION, 1 / room)) or [1] * len(raw)
 
 
 def _multiples(raw: Sequence[float], room: int, precision: float) -> list[int] | None:
@@ -139,10 +140,16 @@ def _multiples(raw: Sequence[float], room: int, precision: float) -> list[int] |
     most = max(raw)
     parts = {weight: weight / most for weight in raw}
     for times in range(1, room + 1):
-        if all(abs(round(times * part) - times * part) <= times * precision for part in parts.values()):
-            counted = {weight: round(times * part) for weight, part in parts.items()}
+        if all(abs(_whole(times * part) - times * part) <= times * precision for part in parts.values()):
+            counted = {weight: _whole(times * part) for weight, part in parts.items()}
             return [counted[weight] for weight in raw]
     return None
+
+
+def _whole(number: float) -> int:
+    """Round, but down if the number would grow by much: a slow link must not get a multiple of what it can take."""
+    near = round(number)
+    return near if near <= _GROWTH * number else int(number)
 
 
 def sequence(choices: Choices, weights: Weights) -> Choices:

@@ -39,11 +39,12 @@ def test_a_failure_elsewhere_that_shifts_weights_swaps_the_table() -> None:
     sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
     before = sets.follow(Failures(tree))
     assert before is not None
-    # the other rack of the pod loses an uplink: what leaves the pod from here makes room for what it sends
-    after = sets.follow(Failures(tree, {"e0_1-a0_0": "down"}))
+    # what goes to that pod takes the other aggregation switch more often, and what goes elsewhere makes room for it
+    after = sets.follow(Failures(tree, {"a1_0-c0_0": "down"}))
     assert after is not None
-    assert after.candidates(tree.ip(tree.host("h0_1_2"))) == ((1, 0xFF),)
-    assert before.candidates(tree.ip(tree.host("h3_0_2"))) != after.candidates(tree.ip(tree.host("h3_0_2")))
+    elsewhere = tree.ip(tree.host("h3_0_2"))
+    assert set(after.candidates(elsewhere) or ()) == set(before.candidates(elsewhere) or ())
+    assert after.candidates(elsewhere) != before.candidates(elsewhere)
 
 
 def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_there() -> None:
