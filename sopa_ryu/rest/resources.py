@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import AddressValueError
 from typing import Any
@@ -19,6 +20,7 @@ from topologies.weights import sequence, weights_of
 
 TCP = 6
 WEIGHT_DIGITS = 9
+_option = lru_cache(maxsize=1 << 16)(label.option)
 
 
 class Resources:
@@ -186,6 +188,7 @@ class Resources:
         usable, excluded = failures.split(source, destination)
         choices = tuple(path.up for path in usable)
         weights = weights_of(failures, source, destination, choices)
+        rounded = {weight: round(weight, WEIGHT_DIGITS) for weight in set(weights)}
         body = {
             "src": str(self.tree.ip(source)),
             "dst": str(self.tree.ip(destination)),
@@ -195,9 +198,9 @@ class Resources:
             "candidates": [
                 {
                     "up": list(path.up),
-                    "option": label.option(path.up),
+                    "option": _option(path.up),
                     "hops": list(path.hops),
-                    "weight": round(weight, WEIGHT_DIGITS),
+                    "weight": rounded[weight],
                 }
                 for path, weight in zip(usable, weights, strict=True)
             ],
