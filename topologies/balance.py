@@ -22,14 +22,14 @@ from typing import NamedTuple
 from topologies.failures import Failures
 from topologies.structure import Host, Level, Link, Switch
 
-ROUNDS = 16
+ROUNDS = 24
 BUDGET = 200_000
 """Terms of all rounds together, each less than half a microsecond: larger fabrics with many failures have fewer rounds, or none."""
 GOOD = 0.95
 """The first weights are kept if their least bandwidth is that part of the best round's: they suit other traffic, too."""
-ENOUGH = 0.98
+ENOUGH = 0.96
 """Otherwise the first round is taken that reaches that part of the best one: later ones are less even."""
-_STEP, _DECAY, _MOMENTUM = 0.6, 0.93, 0.6
+_FIRST_STEP, _LARGER, _SMALLER, _TOO_FAR, _MOMENTUM = 0.15, 1.2, 0.5, 0.97, 0.4
 
 Row = list[float]
 Place = tuple[int, int]
@@ -169,24 +169,29 @@ class Balance:
         """Find the factors."""
         traffic = _Traffic(self._pods, self._groups, self._cores, self._rack_sizes, self._capacity)
         factor, push = self._factor, _map(lambda row: [0.0] * len(row), self._capacity)
-        factors = []
-        step = _STEP
+        good = factor, push
+        factors, step, best, bound = [], _FIRST_STEP, 0.0, 0.0
         for turn in range(self.rounds + 1):
             load = traffic.load(factor)
             use = _map(_divided, load, self._capacity)
             most = _largest(use)
             if not most:  # no pair of racks has a path
                 return
+            least = 1 / most
             factors.append(factor)
-            self.least.append(1 / most)
+            self.least.append(least)
             # the sum of a switch's loads is the same for all weights, and its links cannot carry more than all their capacity
-            if turn == 0:
-                bound = traffic.bound(load)
-            if turn == self.rounds or self.least[-1] >= (ENOUGH if turn else GOOD) * bound:
+            bound = bound or traffic.bound(load)
+            if least >= (ENOUGH if turn else GOOD) * bound:
                 break
-            push = _map(lambda before, used, most=most: _pushed(before, used, most), push, use)
-            factor = _map(lambda before, pushed, step=step: _lowered(before, pushed, step), factor, push)
-            step *= _DECAY
+            if least < _TOO_FAR * best:
+                step *= _SMALLER
+            else:
+                step *= _LARGER
+                good = factor, _map(lambda before, used, most=most: _pushed(before, used, most), push, use)
+            best = max(best, least)
+            push = good[1]
+            factor = _map(lambda before, pushed, step=step: _lowered(before, pushed, step), *good)
         best = max(self.least)
         if self.least[0] < GOOD * best:
             self._factor = next(one for one, least in zip(factors, self.least, strict=True) if least >= ENOUGH * best)
