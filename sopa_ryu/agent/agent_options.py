@@ -53,6 +53,8 @@ class Options:
         The packets of a TCP burst that share a label; `bursts.AUTO` lets the speed of each interface's link decide.
     min_rtt_window : int
         The seconds over which TCP remembers the shortest round trip.
+    weighted : bool
+        Whether packets use candidate paths in proportion to their weights; if not, all alike.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
     """
@@ -71,6 +73,7 @@ class Options:
     wait: bool = False
     segments: int = DEFAULT_SEGMENTS
     min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
+    weighted: bool = True
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""

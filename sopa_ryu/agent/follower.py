@@ -78,9 +78,10 @@ class Follower:
         seed: int = 0,
         policy: Policy = Policy.ROUND_ROBIN,
         parameter: int = 0,
+        weighted: bool = True,
     ) -> None:
         self.address, self.controller = address, controller
-        self.seed, self.policy, self.parameter = seed, policy, parameter
+        self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self.view: View | None = None
         self.connected = False
         self.swaps = self.refused = self.cut_off = 0
@@ -189,7 +190,8 @@ class Follower:
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree
         if self._sets is None or self._sets.tree != tree:
-            self._sets = PathSets(tree, tree.host_by_ip(self.address), self.seed, self.policy, self.parameter)
+            choice = self.seed, self.policy, self.parameter, self.weighted
+            self._sets = PathSets(tree, tree.host_by_ip(self.address), *choice)
         return self._sets.follow(view.failures)
 
     def _report(self, load: Load) -> None:

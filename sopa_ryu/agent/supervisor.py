@@ -186,7 +186,14 @@ class Supervisor:
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
-        follower = Follower(place.address, its.controller, seed=its.seed, policy=its.policy, parameter=its.parameter)
+        follower = Follower(
+            place.address,
+            its.controller,
+            seed=its.seed,
+            policy=its.policy,
+            parameter=its.parameter,
+            weighted=its.weighted,
+        )
         agent = HostAgent(self.interface, its, follower, labeller, keeper)
         agent.start()
         return agent, labeller

@@ -51,6 +51,8 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
 @click.option("--segments", type=Segments(), default=1, show_default=True, metavar="N|auto",
               help="Packets of a TCP burst that share a label, 1 to 44; more take less processor time, and reorder bursts. "
               "auto: 1 up to 25 Gbit/s, 16 up to 50, 44 on faster links.")  # fmt: skip
+@click.option("--weights/--no-weights", default=True, show_default=True,
+              help="Use candidate paths in proportion to their weights where capacities are uneven, or all alike.")  # fmt: skip
 @click.option("--min-rtt-window", type=click.IntRange(0, MAX_MIN_RTT_WINDOW), default=DEFAULT_MIN_RTT_WINDOW,
               show_default=True, metavar="SECONDS",
               help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
@@ -75,6 +77,7 @@ def agent(
     flowlet_gap: float,
     flowcell: int,
     segments: int,
+    weights: bool,
     min_rtt_window: int,
     wait: bool,
     metrics_port: int | None,
@@ -131,6 +134,7 @@ def agent(
         wait,
         segments,
         min_rtt_window,
+        weights,
     )
     try:
         status = run_agents([Interface.parse(text) for text in interfaces], options)

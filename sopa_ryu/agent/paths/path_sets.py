@@ -27,6 +27,8 @@ class PathSets:
     policy : Policy
     parameter : int
         The policy's, if it has one; 0 for its default.
+    weighted : bool
+        Whether paths occur in proportion to their weights; if not, each once.
 
     Examples
     --------
@@ -46,12 +48,15 @@ class PathSets:
     True
     """
 
-    def __init__(self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0) -> None:
+    def __init__(
+        self, tree: Clos, host: Host, seed: int, policy: Policy, parameter: int = 0, weighted: bool = True
+    ) -> None:
         self.tree = tree
         self.host = host
         self.seed = seed
         self.policy = policy
         self.parameter = parameter or PARAMETERS.get(policy, 0)
+        self.weighted = weighted
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
@@ -75,7 +80,7 @@ class PathSets:
         # no rack is added: the order stays that of the switches
         choices = self._choices | fresh
         # what failed far away may shift weights without excluding a path of this host
-        weights = weigh(failures, edge, choices)
+        weights = weigh(failures, edge, choices) if self.weighted else {}
         same = weights == self._weights and all(self._choices.get(rack) == its for rack, its in fresh.items())
         self._failures, self._choices, self._weights = failures, choices, weights
         return None if same else self._table()
@@ -86,7 +91,7 @@ class PathSets:
         known: dict[tuple[int, int], int] = {}
         destinations = []
         for rack, choices in self._choices.items():
-            weights = self._weights[rack]
+            weights = self._weights.get(rack, ())
             key = id(choices), id(weights)
             if key not in known:
                 known[key] = sets.setdefault(sequence(choices, weights), len(sets)) if choices else -1

@@ -52,6 +52,9 @@ def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_the
     table = path_table(tree, next(tree.hosts()), Failures(tree), seed=7, policy=Policy.ROUND_ROBIN)
     assert table.candidates(tree.ip(tree.host("h0_2_2"))) == ((0, 0xFF), (1, 0xFF), (0, 0xFF))
     assert len(table.sets) == 2
+    alike = PathSets(tree, next(tree.hosts()), 7, Policy.ROUND_ROBIN, weighted=False).follow(Failures(tree))
+    assert alike is not None
+    assert alike.candidates(tree.ip(tree.host("h0_2_2"))) == ((0, 0xFF), (1, 0xFF))
 
 
 @pytest.mark.parametrize("k", [4, 48, 128])
