@@ -126,7 +126,7 @@ def hash_slots(
         if switch.level is Level.EDGE:
             weights = balance.uplink_weights(switch, places[rack], key[2])
         else:
-            weights = balance.cores_between(switch, rack)[switch.index]
+            weights = balance.cores_above(switch, rack)
         slots[key] = _in_slots(uplinks, tuple(weights[index] for index in uplinks))
         even = even and slots[key] == uplinks
     return allowed if even else {rack: slots[key] for key, rack in zip(keys, allowed, strict=True)}

@@ -143,13 +143,19 @@ class Balance:
         """Return, for each aggregation switch of a pod, the weights of its core switches' links to the pods of two racks."""
         return self._cores_between(self._pod_of[one.pod], self._pod_of[other.pod])
 
+    def cores_above(self, switch: Switch, other: Switch) -> Row:
+        """Return the weights of the core switches above an aggregation switch, towards the pod of a rack."""
+        group = self._group_of[switch.index]
+        return self._cores_of_group(self._pod_of[switch.pod], self._pod_of[other.pod], group)
+
     def _cores_between(self, p: int, q: int) -> list[Row]:
-        capacity, factor = self._capacity.cores, self._factor.cores
-        by_class = []
-        for at, of in enumerate(self._core_of):
-            weights = _weights(_both(capacity[p][at], capacity[q][at]), factor[p][at], factor[q][at])
-            by_class.append([weights[core] for core in of])
+        by_class = [self._cores_of_group(p, q, group) for group in range(len(self._groups))]
         return [by_class[group] for group in self._group_of]
+
+    def _cores_of_group(self, p: int, q: int, group: int) -> Row:
+        capacity, factor = self._capacity.cores, self._factor.cores
+        weights = _weights(_both(capacity[p][group], capacity[q][group]), factor[p][group], factor[q][group])
+        return [weights[core] for core in self._core_of[group]]
 
     def uplink_weights(self, rack: Switch, other: Place, within: bool) -> Row:
         """Return the weights of a rack's uplinks to a rack of a class, ``within`` its pod or not: those of the paths by each."""

@@ -100,7 +100,7 @@ def balance_of(failures: Failures) -> Balance | None:
     return _balance(tree, frozenset(failures))
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4)
 def _balance(tree: Clos, failed: frozenset[str]) -> Balance:
     return Balance(Failures(tree, dict.fromkeys(failed, "")))
 
@@ -120,7 +120,7 @@ def _between(balance: Balance, src: Switch, dst: Switch, choices: Choices) -> We
     return rounded(tuple(racks[j] * cores[j][i] for j, i in choices))
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=1 << 9)
 def rounded(raw: Weights) -> Weights:
     """Return weights as shares of a sequence of bounded length, each with an error of at most `PRECISION` of the largest share."""
     counts = _counts(raw)
@@ -185,7 +185,7 @@ def sequence(choices: Choices, weights: Weights) -> Choices:
     return _sequence(choices, weights)
 
 
-@lru_cache(maxsize=1 << 10)
+@lru_cache(maxsize=1 << 8)
 def _sequence(choices: Choices, weights: Weights) -> Choices:
     counts = _multiples(weights, MAX_SEQUENCE, _EXACT) or _counts(weights)
     return tuple(choices[index] for index in _in_turn(counts, [up[:1] for up in choices]))
