@@ -206,9 +206,14 @@ class Results:
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             if (self.directory / SETTINGS).exists():
-                before, now = asdict(self.settings()), asdict(settings)
+                found = self.settings()
+                before, now = asdict(found), asdict(settings)
                 other = [
-                    f"{name} {before[name]!r} instead of {now[name]!r}" for name in now if before[name] != now[name]
+                    f"{name} {before[name]!r} instead of {now[name]!r}"
+                    if name != "fabric"
+                    else f"another fabric, {found.title}"
+                    for name in now
+                    if before[name] != now[name]
                 ]
                 if other:
                     raise ResultsError(

@@ -27,6 +27,7 @@ from tests.faults.oracle import Oracle, without
 from tests.faults.parts import part_count, part_hosts, part_of
 from tests.faults.plan import ALONE, EVERYWHERE, PASSING, Fault, Step
 from tests.faults.probes import Probes, describe
+from tests.faults.shares import Shares
 from tests.helpers.memory import resident_mib
 from tests.helpers.path_tables import table_in_force
 from topologies import Clos, Failures, Host, Level
@@ -286,9 +287,11 @@ class FaultyLab:
     def check(self) -> None:
         """Everything is as the oracle says; `Wrong` with all that is not."""
         oracle = self.oracle()
+        shares = Shares(self.graph)
         problems = [
-            *self._wrong_paths(oracle),
-            *self._wrong_maps(oracle),
+            *self._wrong_paths(oracle, shares),
+            *shares.wrong_weights(),
+            *self._wrong_maps(oracle, shares),
             *self._wrong_rules(),
             *self._wrong_packets(oracle),
         ]
@@ -300,7 +303,7 @@ class FaultyLab:
         if problems:
             raise Wrong("\n".join(problems))
 
-    def _wrong_paths(self, oracle: Oracle) -> list[str]:
+    def _wrong_paths(self, oracle: Oracle, shares: Shares) -> list[str]:
         problems = []
         address = {name: self.tree.ip(self.tree.host(name)) for name in oracle.hosts}
         for src in oracle.hosts:
@@ -309,6 +312,7 @@ class FaultyLab:
                     continue
                 body = self._get(f"/paths?src={address[src]}&dst={address[dst]}")
                 said, right = sorted(path["hops"] for path in body["candidates"]), oracle.candidates(src, dst)
+                shares.take(src, dst, body["candidates"])
                 if said != right:
                     problems.append(f"/paths from {src} to {dst} says {said}, right is {right}")
         return problems
@@ -324,7 +328,7 @@ class FaultyLab:
             self._connection = None  # the controller has been restarted meanwhile
             return self._get(path)
 
-    def _wrong_maps(self, oracle: Oracle) -> list[str]:
+    def _wrong_maps(self, oracle: Oracle, shares: Shares) -> list[str]:
         problems = []
         racks = [self.tree.name(edge) for edge in self.tree.switches(Level.EDGE)]
         for host in self._living():
@@ -335,7 +339,9 @@ class FaultyLab:
                 continue
             for rack in racks:
                 first = next(self.tree.hosts_of(self.tree.switch(rack)))
-                held = sorted(set(table.candidates(self.tree.ip(first)) or ()))
+                turns = table.candidates(self.tree.ip(first)) or ()
+                problems += shares.wrong_turns(name, (self.tree.name(self.tree.edge_of(host)), rack), turns)
+                held = sorted(set(turns))
                 if held != oracle.rack_words(name, rack):
                     problems.append(f"{name} to {rack} takes {held}, right is {oracle.rack_words(name, rack)}")
         return problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import permutations
 from pathlib import Path
 
 import networkx
@@ -11,10 +12,12 @@ import pytest
 from experiments.workloads.checks import fair_share
 from tests.faults.oracle import Oracle, word
 from tests.faults.plan import ALONE, KINDS, KINDS_IN_DECK, MAX_AT_ONCE, PASSING, Fault, Step, plan
+from tests.faults.shares import Shares
 from tests.faults.soak import run
-from topologies import Clos, FatTree, TopologyError
+from topologies import Clos, Failures, FatTree, TopologyError
 from topologies.fabric_file import load
 from topologies.lab.isolation import isolated
+from topologies.weights import weights
 
 FABRICS = {file.stem: load(file) for file in sorted((Path(__file__).parent / "fabrics").glob("*.yaml"))}
 TREES = {"k=4": FatTree(4), **FABRICS}
@@ -118,6 +121,37 @@ def test_the_oracle_knows_what_a_person_sees_in_the_graph() -> None:
     valley = Oracle(graph, ["e0_0-a0_0", "e1_0-a1_1", "c0_0", "c0_1"])
     assert networkx.has_path(valley.working, "h0_0_2", "h1_0_2")
     assert not valley.connected("h0_0_2", "h1_0_2")
+
+
+def said_by(failures: Failures, equal: bool = False) -> Shares:
+    """What a controller says of the paths between all hosts, or would without weights."""
+    tree = failures.tree
+    shares = Shares(tree.graph())
+    for src, dst in permutations(tree.hosts(), 2):
+        usable, _ = failures.split(src, dst)
+        its = [1 / len(usable)] * len(usable) if equal else weights(failures, src, dst)
+        candidates = [{"hops": path.hops, "weight": weight} for path, weight in zip(usable, its, strict=True)]
+        shares.take(tree.name(src), tree.name(dst), candidates)
+    return shares
+
+
+@pytest.mark.parametrize("name", TREES)
+def test_weights_give_all_to_all_traffic_nearly_what_is_possible(name: str) -> None:
+    tree = TREES[name]
+    for failed in ({}, {"a0_1": "down"}, {"e0_1-a0_0": "down"}):
+        assert said_by(Failures(tree, failed)).wrong_weights() == []
+
+
+def test_the_oracle_finds_wrong_weights() -> None:
+    rates = {f"e0_{leaf}-a0_1": 5.0 for leaf in range(3)}
+    tree = Clos(1, 3, 2, 0, 3, mbit={"host": 10, "edge": 20}, links=rates)
+    (problem,) = said_by(Failures(tree), equal=True).wrong_weights()
+    assert "are possible" in problem
+    shares = said_by(Failures(tree))
+    assert shares.wrong_turns("h0_0_2", ("e0_0", "e0_1"), [(0, 255), (0, 255), (1, 255), (0, 255), (0, 255)]) == []
+    assert shares.wrong_turns("h0_0_2", ("e0_0", "e0_1"), [(0, 255), (1, 255)])
+    shares.take("h0_0_2", "h0_1_2", [{"hops": ["e0_0", "a0_0", "e0_1"], "weight": 0.9}])
+    assert any("sum to 0.9" in problem for problem in shares.problems)
 
 
 @pytest.mark.lab

@@ -14,7 +14,7 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import FatTree, Host
+from topologies import Clos, FatTree, Host
 from topologies.lab.isolation import isolated
 
 UDP_PORT = 9000
@@ -25,12 +25,13 @@ def in_lab(
     k: int = 4,
     rate_mbit: float | None = None,
     bfd_ms: int | None = None,
+    fabric: Clos | None = None,
     **options: Any,
 ) -> None:
     """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output."""
 
     def main() -> int:
-        its = SopaLab(FatTree(k), rate_mbit, **options)
+        its = SopaLab(fabric or FatTree(k), rate_mbit, **options)
         its.lab.bfd_ms = bfd_ms or its.lab.bfd_ms
         with its as lab:
             try:
