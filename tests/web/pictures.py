@@ -1,4 +1,4 @@
-"""Screenshots of the live page for docs/: as root, ``.venv/bin/python -m tests.web.pictures [healthy] [failed] [drained]``.
+"""Screenshots of the live page for docs/: as root, ``.venv/bin/python -m tests.web.pictures [NAME]...``, all by default.
 
 Each is the page of a lab with controller, agents and traffic. Look at them before you commit them.
 """
@@ -19,7 +19,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from tests.helpers.browser import Page, chromium
 from tests.helpers.waiting import Containing, eventually
-from topologies import FatTree
+from topologies import Clos, FatTree
 from topologies.lab.faults import set_silent
 from topologies.lab.isolation import isolated
 from topologies.lab.network import default_rate
@@ -30,15 +30,22 @@ PATIENCE = 120.0
 LOADS = (0.9, 0.6, 0.4, 0.2)
 """Rates of the streams between pods, as shares of the rate of a link."""
 PAYLOAD = 1200
+SLOW_SPINE = Clos(
+    *(1, 4, 2, 0, 4),
+    mbit={"host": 10000, "edge": 20000},
+    links={f"e0_{leaf}-a0_1": 10000 for leaf in range(4)},
+    gateways=["h0_3_5"],
+    no_label=["h0_0_3"],
+)
 STEPS = 4
 """Number of different loads of links that a picture shows."""
 
 
 @contextmanager
 def traffic(lab: SopaLab, rate_mbit: float) -> Iterator[None]:
-    """Send streams of several rates from a host of each pod to the next pod."""
+    """Send streams of several rates from a host of each pod, or rack of a single pod, to the next one."""
     hosts = list(lab.tree.hosts())
-    pod = len(hosts) // lab.tree.k
+    pod = len(hosts) // (lab.tree.pods if lab.tree.pods > 1 else lab.tree.edges)
     with ExitStack() as stack:
         for number, load in enumerate(LOADS):
             src, dst = hosts[number * pod], hosts[(number + 1) * pod % len(hosts) + 1]
@@ -81,17 +88,27 @@ def drained(lab: SopaLab, page: Page) -> None:
     eventually(lambda: set(page.names(".links [data-link$='c1_0']", "step")), {"0"}, seconds=PATIENCE)
 
 
-PICTURES: dict[str, tuple[int, Callable[[SopaLab, Page], None]]] = {
-    "healthy": (8, healthy),
-    "failed": (4, failed),
-    "drained": (4, drained),
+def uneven(lab: SopaLab, page: Page) -> None:
+    page.open()
+    page.one("#source").send_keys("h0_0_2")
+    page.one("#destination").send_keys("h0_2_3", Keys.ENTER)
+    eventually(lambda: page.text("#paths-summary"), Containing("2 candidate paths of 2"))
+    page.one("#name").send_keys("a0_1", Keys.ENTER)
+    agents = len(lab.labelling)
+    eventually(lambda: page.text("#fact-agents"), f"{agents} of {lab.tree.host_count}", seconds=PATIENCE)
+
+
+PICTURES: dict[str, tuple[Clos, Callable[[SopaLab, Page], None]]] = {
+    "healthy": (FatTree(8), healthy),
+    "failed": (FatTree(4), failed),
+    "drained": (FatTree(4), drained),
+    "uneven": (SLOW_SPINE, uneven),
 }
 
 
 def take(name: str) -> int:
     """Write ``docs/page-NAME.png``."""
-    k, prepare = PICTURES[name]
-    tree = FatTree(k)
+    tree, prepare = PICTURES[name]
     rate = default_rate(tree)
     with ExitStack() as stack:
         profile = stack.enter_context(tempfile.TemporaryDirectory())

@@ -172,6 +172,10 @@ def test_slower_links_have_narrower_bands_and_words(slow_spine: Page) -> None:
     assert page.run(width, "e0_2-a0_0") > 1.5 * page.run(width, "e0_2-a0_1") > 0
     assert page.text(".legend [aria-label='Links by rate'] li") == "full rate\n50 % of it"
     assert look_up(page, "e0_2-a0_0") == "In use; 40 Gbit/s; 18 Gbit/s up, 1.0 kbit/s down: 45 % of 40 Gbit/s"
+    look_up(page, "e0_2")  # lists its links, where the rate is said once
+    assert (
+        page.text(".links-list li:nth-child(6)") == "e0_2-a0_1in use; 19 Gbit/s up, 1.0 kbit/s down: 95 % of 20 Gbit/s"
+    )
     words = look_up(page, "e0_2-a0_1")
     assert words.startswith("In use; 20 Gbit/s, 50 % of the fastest of its level; 19 Gbit/s up")
 

@@ -83,7 +83,7 @@ export class Details {
     follow(this.links, links, (each) => each.name, (each) => this.item(each), (item, each) => {
       const how = state.ofLink(each);
       item.dataset.state = how.state;
-      const slower = tree.rateOf(each).share < 1 ? tree.rateInWords(each, true) : "";
+      const slower = tree.rateOf(each).share < 1 && !this.capacity(each.name) ? tree.rateInWords(each, true) : "";
       setText(item.lastElementChild, [how.reason || STATES.ok, slower, this.traffic(each.name)].filter(Boolean).join("; "));
     });
   }
@@ -99,6 +99,12 @@ export class Details {
     return html("li", {},
       html("button", { type: "button", class: "name", onclick: () => this.select(link.name) }, link.name),
       html("span"));
+  }
+
+  /** Return the capacity that the words for a link's traffic name; null if they name none. */
+  capacity(name) {
+    const number = this.numbers && this.numbers.get(name);
+    return (number !== undefined && number !== null && this.state.traffic(number)?.capacity) || null;
   }
 
   traffic(name) {
