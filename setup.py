@@ -32,6 +32,7 @@ setup(
         ]
     ),
     package_data={
+        "topologies": ["*.json"],
         "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/static/*", "py.typed"],
         "experiments": ["bench/*.txt", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },

@@ -20,6 +20,7 @@ from ryu.lib import hub
 from sopa_ryu import options
 from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
@@ -65,11 +66,13 @@ class SopaController(app_manager.RyuApp):
             self.tree, time.time_ns() // 1_000_000, HoldDown(settings.hold_down, settings.hold_down_max)
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
+        last_fabric.note(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
             self.state, settings.settle, settings.lldp_interval, settings.no_label, settings.bind_certificates
         )
         self.switches = self.core.switches
+        self.switches.rejections.fabric_file = settings.fabric_file
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)

@@ -25,6 +25,7 @@ class Settings:
     """The checked options of group `sopa` with their defaults; the help texts describe them."""
 
     tree: Clos = field(default_factory=partial(FatTree, DEFAULT_K))
+    fabric_file: Path | None = None
     carrier: Carrier = Carrier.MAC
     settle: float = 10.0
     hold_down: float = 2.0
@@ -230,6 +231,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         raise OptionError(f"hold-down-max ({group.hold_down_max:g}) must not be below hold-down ({group.hold_down:g})")
     return Settings(
         tree=tree,
+        fabric_file=Path(group.fabric) if group.fabric is not None else None,
         carrier=Carrier(carrier),
         settle=group.settle,
         hold_down=group.hold_down,

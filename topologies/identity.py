@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Network
-from typing import NamedTuple, Union
+from typing import TYPE_CHECKING, NamedTuple, Union
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MIN_K = 2
 MAX_K = 128
@@ -92,38 +95,42 @@ class Shape(NamedTuple):
 
     def problem(self) -> tuple[str, str] | None:
         """Return the first number that is out of range, by its name, and what is wrong with it; None if all are right."""
+        return next(self.problems(), None)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield each number that is out of range, by its name, and what is wrong with it; if none is, those that do not fit."""
+        in_range = True
         for name, value in self._asdict().items():
-            least, most = _RANGES[name]
+            least, most = RANGES[name]
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-                return name, f"must be a number from {least} to {most}, not {value!r}"
+                in_range = False
+                yield name, f"must be a number from {least} to {most}, not {value!r}"
+        if not in_range:
+            return
+        most = MAX_UPLINKS * self.aggregations
         if self.cores % self.aggregations:
-            return "cores", f"must be a multiple of aggregations ({self.aggregations}), not {self.cores}"
-        if self.cores > MAX_UPLINKS * self.aggregations:
-            most = MAX_UPLINKS * self.aggregations
-            return (
-                "cores",
-                f"must be at most {most}, {MAX_UPLINKS} for each aggregation switch of a pod, not {self.cores}",
-            )
-        if not self.cores and self.pods > 1:
-            return (
-                "cores",
-                f"must be at least {self.aggregations}, since {self.pods} pods need core switches between them",
-            )
-        return None
+            yield "cores", f"must be a multiple of aggregations ({self.aggregations}), not {self.cores}"
+        elif self.cores > most:
+            each = f"{MAX_UPLINKS} for each aggregation switch of a pod"
+            yield "cores", f"must be at most {most}, {each}, not {self.cores}"
+        elif not self.cores and self.pods > 1:
+            between = f"since {self.pods} pods need core switches between them"
+            yield "cores", f"must be at least {self.aggregations}, {between}"
 
 
 MAX_UPLINKS = 254
 """Uplink indices are one byte, and 255 is that of a hop that is not taken."""
-_RANGES = {
+RANGES = {
     "pods": (1, 255),  # 10.{pods}.0.0/16 is kept for switches
     "edges": (1, 255),
     "aggregations": (1, MAX_UPLINKS),
     "cores": (0, MAX_UPLINKS * MAX_UPLINKS),
     "hosts": (1, 252),  # from .2 to .253
 }
+"""The least and the largest of each number, by the address plan: one octet or byte for each index."""
 
 
-LARGEST = Shape(**{name: most for name, (_, most) in _RANGES.items()})
+LARGEST = Shape(**{name: most for name, (_, most) in RANGES.items()})
 """The largest fabric: all others have some of its names and addresses."""
 
 

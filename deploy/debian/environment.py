@@ -25,6 +25,7 @@ OWN = ("topologies", "flowrules", "sopa_ryu", "experiments")
 PYTHON = Path("/usr/bin/python3.11")
 SITE = Path("lib") / PYTHON.name / "site-packages"
 _FILES = {
+    "topologies": ("*.json",),
     "sopa_ryu.agent": ("bpf/*.[cho]",),
     "sopa_ryu.web": ("static/*",),
     "experiments": ("bench/*.txt", "emulation/**/*.[co]", "**/*.cc", "**/*.h", "**/CMakeLists.txt"),

@@ -15,6 +15,7 @@ _MODULES = {
     "completion": "completion",
     "doctor": "doctor",
     "drain": "maintenance",
+    "fabric": "fabric",
     "failures": "query",
     "parser": "parser",
     "paths": "query",
@@ -68,6 +69,7 @@ def main() -> None:
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
     Maintenance:       sopa drain c0_0 && sopa restore c0_0
     Set-up:            sopa doctor switch|controller|host
+                       sopa fabric check FILE             what a fabric file describes
     Tab completion:    eval "$(sopa completion bash)"
 
     Commands that query a controller exit with 0 if all is well, 1 on an error or without an answer, 2 on wrong usage, and 3 if

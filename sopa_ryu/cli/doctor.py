@@ -12,12 +12,12 @@ import click
 from flowrules.label import Carrier
 from sopa_ryu.cli.agent import TOKEN_FILE
 from sopa_ryu.cli.client import Controller, with_controller
-from sopa_ryu.cli.common import carrier_option, fail, k_option
+from sopa_ryu.cli.common import carrier_option, chosen_fabric, fabric_file_option, fail, k_option
 from sopa_ryu.cli.doctor_host import check_host
 from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of
 from sopa_ryu.southbound import switch_database
-from topologies import Clos, FatTree, Host
+from topologies import Clos, Host
 from topologies.ovsdb import OvsdbError, elements, transact
 
 DATABASE = "unix:/var/run/openvswitch/db.sock"
@@ -37,6 +37,7 @@ def doctor() -> None:
     Examples:
       sopa doctor switch --k 4
       sopa doctor switch --k 4 --carrier option
+      sopa doctor switch --fabric /etc/sopa/fabric.yaml
       sopa doctor controller --config-file /etc/sopa/sopa.conf
       sopa doctor host --iface eth1 --controller http://192.0.2.1:8080
 
@@ -54,14 +55,15 @@ def doctor() -> None:
 
 @doctor.command("switch")
 @k_option
+@fabric_file_option
 @click.option(
     "--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database."
 )
 @click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
 @carrier_option
-def switch_command(k: int, address: str, bridge: tuple[str, ...], carrier: str) -> None:
+def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], carrier: str) -> None:
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
-    tree = FatTree(k)
+    tree = chosen_fabric(k, fabric)
     try:
         found = switch_database.read(address)
         database = _read_database(address)

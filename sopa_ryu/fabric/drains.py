@@ -16,6 +16,7 @@ from topologies import Clos
 LOG = logging.getLogger("sopa")
 
 FILE = "drains.json"
+REFUSED = ".refused"
 
 
 class StateError(RuntimeError):
@@ -87,35 +88,34 @@ class Drains:
 
     def _keep(self, names: frozenset[str]) -> frozenset[str]:
         if names != self.names:
-            text = json.dumps({**_of(self._tree), "drained": sorted(names)})
-            beside = self._file.with_suffix(".new")
-            try:
-                with beside.open("w") as file:
-                    file.write(text + "\n")
-                    file.flush()
-                    os.fsync(file.fileno())
-                beside.replace(self._file)
-                if self._lock is not None:
-                    os.fsync(self._lock)
-            except OSError as error:
-                with contextlib.suppress(OSError):
-                    beside.unlink(missing_ok=True)
-                raise StateError(f"{self._file} cannot be written: {error.strerror}") from error
+            self._write(names)
             self.names = names
         return names
+
+    def _write(self, names: frozenset[str]) -> None:
+        text = json.dumps({**_of(self._tree), "drained": sorted(names)})
+        beside = self._file.with_suffix(".new")
+        try:
+            with beside.open("w") as file:
+                file.write(text + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(self._file)
+            if self._lock is not None:
+                os.fsync(self._lock)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                beside.unlink(missing_ok=True)
+            raise StateError(f"{self._file} cannot be written: {error.strerror}") from error
 
     def _load(self) -> frozenset[str]:
         try:
             kept = json.loads(self._file.read_text())
-            drained = kept.pop("drained")
-            if kept != _of(self._tree):
-                whose = f"a k={kept['k']} fat-tree" if "k" in kept else f"a fabric with {kept['shape']}"
-                raise ValueError(f"they are those of {whose}")
-            names = frozenset(self._drainable(name) for name in drained)
+            gone, names = _sorted_out(kept["drained"], self._drainable)
         except FileNotFoundError:
             return frozenset()
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            aside = self._file.with_suffix(".refused")
+            aside = self._file.with_suffix(REFUSED)
             LOG.error(
                 "%s cannot be used: %s; nothing is drained, the file is now %s: drain the elements again",
                 self._file,
@@ -125,9 +125,35 @@ class Drains:
             with contextlib.suppress(OSError):
                 self._file.replace(aside)
             return frozenset()
+        if gone:
+            self._set_aside({**kept, "drained": gone}, names)
         if names:
             LOG.info("still drained from before the start: %s", ", ".join(sorted(names)))
         return names
+
+    def _set_aside(self, refused: dict[str, Any], names: frozenset[str]) -> None:
+        """Move the drains of elements that the fabric does not have to a file of their own; the others stay."""
+        aside = self._file.with_suffix(REFUSED)
+        LOG.error(
+            "%s: this fabric has no %s, drained before the start: now in %s; drain what has replaced them",
+            self._file,
+            ", ".join(refused["drained"]),
+            aside.name,
+        )
+        with contextlib.suppress(OSError, StateError):  # a full disk: the next start says it again
+            aside.write_text(json.dumps(refused) + "\n")
+            self._write(names)
+
+
+def _sorted_out(drained: list[str], drainable: Callable[[str], str]) -> tuple[list[str], frozenset[str]]:
+    """Return the names that cannot be drained, and those that can."""
+    gone, names = [], set()
+    for name in drained:
+        try:
+            names.add(drainable(name))
+        except ValueError:
+            gone.append(name)
+    return gone, frozenset(names)
 
 
 def _of(tree: Clos) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 from sopa_ryu.fabric.messages import Connection
 from sopa_ryu.fabric.state import FabricState
@@ -25,6 +26,8 @@ class Rejections:
     bind_certificates : bool
     misnamed : int
         Connections that were rejected for their certificates.
+    fabric_file : Path or None
+        The file that describes the fabric, for messages; None for a fat-tree of the option k.
     """
 
     def __init__(self, state: FabricState, bind_certificates: bool) -> None:
@@ -32,6 +35,7 @@ class Rejections:
         self.tree = state.tree
         self.bind_certificates = bind_certificates
         self.misnamed = 0
+        self.fabric_file: Path | None = None
         self._connections: dict[int, Connection] = {}
 
     def is_rejected(self, connection: Connection) -> bool:
@@ -44,7 +48,10 @@ class Rejections:
         try:
             switch = self.tree.switch_by_dpid(connection.dpid)
         except TopologyError as error:
-            self.reject(connection, str(error))
+            file = self.fabric_file
+            self.reject(
+                connection, str(error) if file is None else f"{error} ({file}): correct the file, or the bridge's id"
+            )
             return None
         if self.bind_certificates and (mismatch := self._mismatch(connection, switch)):
             self.misnamed += 1
@@ -52,13 +59,19 @@ class Rejections:
             return None
         planned = self.tree.ports(switch).keys()
         if not planned <= ports.keys() <= set(range(1, self.tree.port_count(switch.level) + 1)):
-            self.reject(
-                connection,
-                f"{self.tree.name(switch)} has ports {_ranges(set(ports))}, "
-                f"but a {self.tree.title}'s switch has {_ranges(set(planned))}",
-            )
+            self.reject(connection, self._misfit(switch, set(ports), set(planned)))
             return None
         return switch
+
+    def _misfit(self, switch: Switch, ports: set[int], planned: set[int]) -> str:
+        """Tell that a switch has other ports than planned."""
+        has = f"{self.tree.name(switch)} has ports {_ranges(ports)}, but"
+        if self.fabric_file is None:
+            return f"{has} a {self.tree.title}'s switch has {_ranges(planned)}"
+        return (
+            f"{has} {self.fabric_file} plans {_ranges(planned)}: sopa doctor switch --fabric {self.fabric_file} there says what "
+            "mends it; or correct the file, an absent link's port may be missing, and restart the controller"
+        )
 
     def _mismatch(self, connection: Connection, switch: Switch) -> str:
         """Tell what is wrong with the certificate of a connection; nothing if it is the switch's."""

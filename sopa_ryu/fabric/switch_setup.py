@@ -180,7 +180,8 @@ def _controllers(name: str, bridge: str, setup: SwitchSetup) -> Iterator[Problem
 def _ports(tree: Clos, switch: Switch, setup: SwitchSetup) -> Iterator[Problem]:
     name, planned = tree.name(switch), tree.ports(switch)
     missing = sorted(planned.keys() - setup.interfaces.keys())
-    more = sorted(setup.interfaces.keys() - planned.keys())
+    # the port of an absent link may be there, too
+    more = sorted(port for port in setup.interfaces if not 1 <= port <= tree.port_count(switch.level))
     if missing:
         numbers = ", ".join(map(str, missing))
         mend = f"ovs-vsctl set interface IF ofport_request={missing[0]}"

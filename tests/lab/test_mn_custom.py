@@ -1,4 +1,4 @@
-"""``mn --custom topologies/fattree.py --topo fattree,K`` as typed: the system's Python, and a private Open vSwitch."""
+"""``mn --custom topologies/fattree.py --topo fattree,K`` and ``clos,FILE`` as typed: system's Python, private Open vSwitch."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.helpers.scripts import Script
+from topologies.fabric_file import parse
 from topologies.structure import FatTree
 
 pytestmark = pytest.mark.lab
@@ -23,6 +24,7 @@ from topologies.lab.private_ovs import PrivateOvs
 
 def main():
     Path("/run/checkout").mkdir()
+    Path("/run/fabric.yaml").write_text(FABRIC)
     subprocess.run(["mount", "--bind", os.getcwd(), "/run/checkout"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=True)
     os.chdir("/run/checkout")
@@ -35,9 +37,9 @@ sys.exit(isolated(main))
 OVS = ["--controller", "remote", "--switch", "ovs,datapath=user"]
 
 
-def mn(start: Start, topo: str, more: list[str], commands: str = "") -> tuple[int, str]:
-    """Run mn; its status and everything that it printed."""
-    header = f"TOPO, MORE, COMMANDS = {topo!r}, {more!r}, {commands!r}\n"
+def mn(start: Start, topo: str, more: list[str], commands: str = "", fabric: str = "") -> tuple[int, str]:
+    """Run mn; its status and everything that it printed. ``fabric`` becomes /run/fabric.yaml."""
+    header = f"TOPO, MORE, COMMANDS, FABRIC = {topo!r}, {more!r}, {commands!r}, {fabric!r}\n"
     status, output, errors = start(header + MN).end(120)
     assert errors == ""
     return status, output
@@ -99,3 +101,43 @@ def test_a_bad_k_is_one_clear_line(script: Start, k: str) -> None:
     assert status == 1
     assert output.count("\n") == 1, output
     assert "even number from 2 to 128" in output
+
+
+LEAF_SPINE = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_0: absent\n"
+
+
+@pytest.mark.parametrize("topo", ["clos,/run/fabric.yaml", "clos,file=/run/fabric.yaml"])
+def test_a_fabric_file_is_built_as_it_says(script: Start, topo: str) -> None:
+    tree = parse(LEAF_SPINE).fabric
+    status, output = mn(script, topo, OVS, "net\nh0_1_2 ip -brief address", LEAF_SPINE)
+    assert status == 0, output
+    assert "Starting 5 switches" in output
+    for link in tree.links():
+        lower, upper = tree.name(link.lower), tree.name(link.upper)
+        assert (
+            f"{lower}-eth{tree.port(link.lower, link.upper)}:{upper}-eth{tree.port(link.upper, link.lower)}" in output
+        )
+    assert "e0_1-eth3:" not in output  # its port of the absent link; the others keep their numbers
+    assert "e0_1-eth4:a0_1-eth2" in output
+    assert re.search(r"h0_1_2-eth0@\S+ +UP +10\.0\.1\.2/24", output)
+
+
+@pytest.mark.parametrize(
+    ("topo", "fabric", "said"),
+    [
+        ("clos", "", ["mn --topo clos,FILE: the only argument is a fabric file"]),
+        ("clos,a,b", "", ["mn --topo clos,FILE: the only argument is a fabric file"]),
+        ("clos,/run/none.yaml", "", ["mn --topo clos,FILE: /run/none.yaml: cannot be read: No such file or directory"]),
+        (
+            "clos,/run/fabric.yaml",
+            LEAF_SPINE.replace("hosts: 2", "hosts: 0").replace("pods", "pod"),
+            ["/run/fabric.yaml:1: pods: is missing", ":1: pod: is no key", ":5: hosts: must be a number from 1 to 252"],
+        ),
+    ],
+)
+def test_a_bad_fabric_file_is_said_without_mns_cleanup(script: Start, topo: str, fabric: str, said: list[str]) -> None:
+    status, output = mn(script, topo, OVS, "", fabric)
+    assert status == 1
+    assert "Caught exception" not in output
+    assert all(text in output for text in said), output
+    assert output.count("\n") <= 3

@@ -1,16 +1,19 @@
-"""The fat-tree as a Mininet topology: Mininet's nodes and links with the names, ports and addresses of `FatTree`.
+"""A fabric as a Mininet topology: Mininet's nodes and links with the names, ports and addresses of `Clos`.
 
-``mn --custom topologies/fattree.py --topo fattree,4`` loads it with the system's Python, so that it must import only Mininet
-and the standard library.
+``mn --custom topologies/fattree.py --topo fattree,4``, or ``clos,FILE``, loads it with the system's Python, so that it must import
+only Mininet and the standard library; a fabric file also needs Debian's python3-yaml.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from mininet.node import Host
 from mininet.topo import Topo
 
+from topologies import fabric_file
 from topologies.lab.isolation import MissingCommandError, require
 from topologies.structure import MAX_K, MIN_K, Clos, FatTree, TopologyError
 
@@ -58,16 +61,37 @@ class ClosTopo(Topo):
 
 
 def topo_from_command_line(*sizes: object, **named: object) -> ClosTopo:
-    """Build the topology for ``mn --topo fattree,K`` or ``fattree,k=K``; K is 4 by default.
+    """Build the topology for ``mn --topo fattree,K`` or ``fattree,k=K``; K is 4 by default."""
+    values: list[Any] = [*sizes, *named.values()]  # FatTree checks them
 
-    An error ends the command with one line: an exception would make ``mn`` run its "cleanup", which kills every
+    def tree() -> Clos:
+        if len(values) > 1 or named.keys() - {"k"}:
+            raise TopologyError(f"the only argument is K, an even number from {MIN_K} to {MAX_K}")
+        return FatTree(*values)
+
+    return _topo("fattree,K", tree)
+
+
+def topo_from_fabric_file(*files: object, **named: object) -> ClosTopo:
+    """Build the topology for ``mn --topo clos,FILE`` or ``clos,file=FILE``, of a fabric file (docs/fabrics.md)."""
+    values = [*files, *named.values()]
+
+    def tree() -> Clos:
+        if len(values) != 1 or named.keys() - {"file"}:
+            raise TopologyError("the only argument is a fabric file, whose name has neither a comma nor an equals sign")
+        return fabric_file.load(Path(str(values[0])))
+
+    return _topo("clos,FILE", tree)
+
+
+def _topo(usage: str, tree: Callable[[], Clos]) -> ClosTopo:
+    """Build a topology.
+
+    An error ends the command with its message only: an exception would make ``mn`` run its "cleanup", which kills every
     Mininet, ping and controller on the machine.
     """
     try:
         require("ethtool")
-        values: list[Any] = [*sizes, *named.values()]  # FatTree checks them
-        if len(values) > 1 or named.keys() - {"k"}:
-            raise TopologyError(f"the only argument is K, an even number from {MIN_K} to {MAX_K}")
-        return ClosTopo(FatTree(*values))
+        return ClosTopo(tree())
     except (TopologyError, MissingCommandError) as error:
-        raise SystemExit(f"mn --topo fattree,K: {error}") from None
+        raise SystemExit(f"mn --topo {usage}: {error}") from None

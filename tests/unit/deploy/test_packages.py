@@ -74,7 +74,7 @@ def test_an_environment_has_what_is_locked_and_no_more(environment: ModuleType, 
 
 def test_an_agents_environment_is_what_an_agent_and_queries_import(environment: ModuleType) -> None:
     own, others = environment.followed(environment.PACKAGES["sopa-agent"])
-    assert others == {"click", "httpx", "prometheus_client", "pyroute2", "rich", "websockets"}
+    assert others == {"click", "httpx", "prometheus_client", "pyroute2", "rich", "websockets", "yaml"}
     assert not any(name.startswith(("experiments", "topologies.lab", "sopa_ryu.web")) for name in own)
 
 
@@ -99,6 +99,7 @@ def test_units_and_configuration_are_in_the_packages() -> None:
     listed = " ".join(file.read_text() for file in DEBIAN.glob("*.install"))
     for file in [*(ROOT / "deploy/systemd").iterdir(), ROOT / "deploy/agent.env", ROOT / "deploy/sopa.conf"]:
         assert str(file.relative_to(ROOT)) in listed
+    assert "deploy/fabrics usr/share/sopa-controller" in listed
 
 
 def test_an_upgrade_does_not_stop_the_controller() -> None:

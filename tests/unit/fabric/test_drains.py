@@ -11,7 +11,7 @@ import pytest
 
 from sopa_ryu.fabric.drains import FILE, Drains, StateError
 from sopa_ryu.fabric.state import FabricState
-from topologies import FatTree, TopologyError
+from topologies import Clos, FatTree, TopologyError
 
 
 def drains(directory: Path, k: int = 4) -> Drains:
@@ -40,7 +40,7 @@ def test_an_unknown_name_changes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": ["x"]}', '{"k": 6, "drained": ["c0_0"]}', "\0"]
+    "content", ["", "{", "[]", "null", '{"k": 4}', '{"k": 4, "drained": [4]}', '{"k": 4, "drained": 4}', "\0"]
 )
 def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
     tmp_path: Path, content: str, caplog: pytest.LogCaptureFixture
@@ -51,6 +51,31 @@ def test_an_unreadable_drain_file_is_reported_kept_and_drains_nothing(
     assert "nothing is drained" in caplog.text
     its.add("c0_1")
     assert (tmp_path / "drains.refused").read_text() == content
+
+
+def test_of_another_fabric_only_what_it_lacks_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = drains(tmp_path, 6)
+    for name in ("c0_0", "a5_0-c0_1", "c2_2"):
+        before.add(name)
+    before.close()
+    its = drains(tmp_path)
+    assert its.names == {"c0_0"}
+    assert "this fabric has no a5_0-c0_1, c2_2, drained before the start: now in drains.refused" in caplog.text
+    assert json.loads((tmp_path / "drains.refused").read_text()) == {"k": 6, "drained": ["a5_0-c0_1", "c2_2"]}
+    assert json.loads((tmp_path / FILE).read_text()) == {"k": 4, "drained": ["c0_0"]}
+    its.close()
+    caplog.clear()
+    assert drains(tmp_path).names == {"c0_0"}
+    assert "refused" not in caplog.text
+
+
+def test_a_cable_that_is_gone_is_no_longer_drained(tmp_path: Path) -> None:
+    before = drains(tmp_path)
+    before.add("a0_0-c0_1")
+    before.add("c1_1")
+    before.close()
+    tree = Clos(4, 2, 2, 4, 2, links={"a0_0-c0_1": "absent"})
+    assert Drains(tmp_path, tree, FabricState(tree, 1).drainable).names == {"c1_1"}
 
 
 def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:

@@ -1,0 +1,226 @@
+"""``sopa fabric``: fabric files, explained and checked without a controller."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sopa_ryu.cli.client import NOT_RIGHT, json_option
+from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.fabric_concerns import concerns
+from sopa_ryu.cli.fabric_drawing import drawing, rate
+from topologies import Clos, FatTree, Host, Level, TopologyError
+from topologies.cabling import LINK_LEVELS
+from topologies.fabric_file import SCHEMA, FabricFileError, read_file
+from topologies.fabric_summary import Fewer, Ratio, Summary
+
+LABEL = 25
+LISTED = 12
+_NAMES = {"inter-rack": "between racks of a pod", "inter-pod": "between pods"}
+
+
+@click.group()
+def fabric() -> None:
+    """Explain and check fabric files, which describe fabrics that are no fat-trees of equal links.
+
+    \b
+    Examples:
+      sopa fabric check leaf-spine.yaml
+      sopa fabric schema > fabric.schema.json     for an editor
+
+    docs/fabrics.md describes every key. The controller takes the file by --sopa-fabric; sopa lab, demo and experiment run, and
+    sopa doctor switch, by --fabric.
+    """
+
+
+@fabric.command()
+def schema() -> None:
+    """Print the JSON Schema of fabric files, for editors that complete and check them."""
+    click.echo(SCHEMA.read_text(), nl=False)
+
+
+@fabric.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path), metavar="FILE")
+@json_option
+def check(file: Path, as_json: bool) -> None:
+    """Say in words and numbers what the fabric file FILE describes, draw it, and say what is wrong, by lines.
+
+    \b
+    Exit status:
+      0   nothing is wrong; there may be warnings
+      1   the file cannot be read
+      2   wrong usage
+      3   the file is wrong, or racks have no path to each other
+    """
+    try:
+        found = read_file(file)
+    except FabricFileError as error:
+        if as_json:
+            click.echo(json.dumps({"file": str(file), "problems": [its._asdict() for its in error.problems]}, indent=1))
+        else:
+            click.echo(str(error), err=True)
+        sys.exit(NOT_RIGHT)
+    except TopologyError as error:
+        fail(str(error))
+    summary = Summary(found.fabric)
+    seen = list(concerns(found, summary))
+    if as_json:
+        its = {"file": str(file), **_numbers(summary)}
+        for name, wrong in (("problems", True), ("warnings", False)):
+            its[name] = [{"line": one.line, "text": one.text, "mend": one.mend} for one in seen if one.wrong is wrong]
+        click.echo(json.dumps(its, indent=1))
+    else:
+        for line in _lines(file, summary):
+            click.echo(line)
+        for one in seen:
+            click.echo(f"{'WRONG' if one.wrong else 'warning'}  {file}:{one.line}: {one.text}: {one.mend}")
+    sys.exit(NOT_RIGHT if any(one.wrong for one in seen) else 0)
+
+
+# -- in numbers -------------------------------------------------------------------------------------------------------
+
+
+def _numbers(summary: Summary) -> dict[str, Any]:
+    """Return the numbers of a fabric, as ``--json`` prints them."""
+    tree = summary.tree
+    bisection, paths = summary.bisection(), summary.paths()
+    return {
+        "title": tree.title,
+        "k": tree.k,
+        **tree.shape._asdict(),
+        "switches": {level.name.lower(): _count(tree, level) for level in Level},
+        "host_count": tree.host_count,
+        "ports": {
+            level.name.lower(): {"down": tree.downlink_count(level), "up": tree.uplink_count(level)}
+            for level in Level
+            if _count(tree, level)
+        },
+        "links": {
+            level: {
+                "count": summary.link_count(level),
+                "mbit": tree.mbit.get(level),
+                "absent": sum(not mbit for mbit in own.values()),
+                "other": {name: mbit for name, mbit in own.items() if mbit},
+            }
+            for level in LINK_LEVELS
+            if summary.link_count(level)
+            for own in [_own(summary, level)]
+        },
+        "oversubscription": {
+            level.name.lower(): {name: _finite(its) for name, its in summary.oversubscription(level)._asdict().items()}
+            for level in _uplinked(tree)
+        },
+        "bisection": bisection and bisection._asdict(),
+        "paths": paths and {kind: [its._asdict() for its in counts] for kind, counts in paths.items()},
+        "addresses": dict(zip(("first", "last"), map(str, _addresses(tree)), strict=True)),
+        "gateways": [tree.name(host) for host in tree.gateways],
+        "no_label": [tree.name(host) for host in sorted(tree.no_label)],
+    }
+
+
+def _finite(value: object) -> object:
+    """Return a value of `Ratio` as JSON has it, which has no infinity."""
+    return None if value == float("inf") else value
+
+
+def _count(tree: Clos, level: Level) -> int:
+    return tree.groups(level) * tree.group_size(level)
+
+
+def _uplinked(tree: Clos) -> list[Level]:
+    return [Level.EDGE, Level.AGGREGATION] if tree.cores else [Level.EDGE]
+
+
+def _own(summary: Summary, level: str) -> dict[str, float]:
+    """Return the links above a level that have a rate of their own, by name; 0 for absent ones."""
+    return {
+        Clos.name(link): mbit
+        for link, mbit in sorted(summary.exceptions.items())
+        if ("host" if isinstance(link.lower, Host) else link.lower.level.name.lower()) == level
+    }
+
+
+def _addresses(tree: Clos) -> tuple[object, object]:
+    first, last = Host(0, 0, 2), Host(tree.pods - 1, tree.edges - 1, tree.hosts_per_edge + 1)
+    return tree.ip(first), tree.ip(last)
+
+
+# -- in words ---------------------------------------------------------------------------------------------------------
+
+
+def _lines(file: Path, summary: Summary) -> Iterator[str]:
+    """Yield what a person reads."""
+    tree = summary.tree
+    names = {Level.EDGE: "edge", Level.AGGREGATION: "aggregation", Level.CORE: "core"}
+    if not tree.cores:
+        names |= {Level.EDGE: "leaf", Level.AGGREGATION: "spine"}
+    levels = [level for level in Level if _count(tree, level)]
+    what = tree.title if tree.k is None or tree == FatTree(tree.k) else f"{tree.title} (a k={tree.k} fat-tree)"
+    yield f"{file}: {what}, {tree.switch_count} switches, {tree.host_count} hosts"
+    yield ""
+    yield from drawing(summary)
+    yield ""
+    yield _row("switches", ", ".join(f"{_count(tree, level)} {names[level]}" for level in levels))
+    yield _row("ports", "; ".join(_ports(tree, level, names[level]) for level in levels))
+    for level in LINK_LEVELS:
+        if summary.link_count(level):
+            yield _row(f"links above {level}", _links(summary, level))
+    ratios = (f"{names[level]} {_ratio(summary.oversubscription(level))}" for level in _uplinked(tree))
+    yield _row("oversubscription", ", ".join(ratios))
+    if bisection := summary.bisection():
+        most = "" if bisection.exact else "at most "
+        carried = rate(bisection.mbit) if tree.mbit else f"{bisection.mbit:g} links"
+        yield _row("bisection", f"{most}{carried}, {bisection.share:.0%} of what half of the hosts send")
+    paths = summary.paths()
+    if paths is None:
+        yield _row("candidate paths", "not counted: too many racks differ")
+    for kind, counts in (paths or {}).items():
+        yield _row("candidate paths", f"{_paths(counts)} {_NAMES[kind] if tree.cores else 'between racks'}")
+        for its in [one for one in counts if one.paths < counts[-1].paths][:LISTED]:
+            yield _row("", f"{its.paths}: {its.pairs} pairs of racks, as {' and '.join(its.example)}")
+    first, last = _addresses(tree)
+    yield _row("addresses", f"{first} to {last}; 10.POD.EDGE.0/24 for each rack, .1 is its gateway")
+    yield _row("gateways", _hosts(tree, list(tree.gateways)))
+    yield _row("without labels", _hosts(tree, sorted(tree.no_label)))
+
+
+def _row(label: str, text: str) -> str:
+    return f"{label:<{LABEL}}{text}"
+
+
+def _ports(tree: Clos, level: Level, name: str) -> str:
+    down, up = tree.downlink_count(level), tree.uplink_count(level)
+    return f"{name} {down + up} ({down} down, {up} up)" if up else f"{name} {down} (down)"
+
+
+def _links(summary: Summary, level: str) -> str:
+    own = _own(summary, level)
+    absent = [name for name, mbit in own.items() if not mbit]
+    mbit = summary.tree.mbit.get(level)
+    text = f"{summary.link_count(level) - len(absent)}{f' of {rate(mbit)}' if mbit else ''}"
+    other = [f"{name} {rate(mbit)}" for name, mbit in own.items() if mbit]
+    text += f", of them {len(other)} with another rate ({_some(other)})" if other else ""
+    return text + (f"; {len(absent)} absent ({_some(absent)})" if absent else "")
+
+
+def _ratio(ratio: Ratio) -> str:
+    most = "1:0" if ratio.most == float("inf") else f"{ratio.most:.4g}:1"
+    return most if ratio.least == ratio.most else f"{ratio.least:.4g}:1 to {most} ({ratio.switch})"
+
+
+def _paths(counts: list[Fewer]) -> str:
+    least, most = counts[0].paths, counts[-1].paths
+    return str(most) if least == most else f"{least} to {most}"
+
+
+def _hosts(tree: Clos, hosts: list[Host]) -> str:
+    return _some([f"{tree.name(host)} ({tree.ip(host)})" for host in hosts]) or "none"
+
+
+def _some(texts: list[str]) -> str:
+    return ", ".join(texts[:LISTED]) + (f" and {len(texts) - LISTED} more" if len(texts) > LISTED else "")
