@@ -65,12 +65,12 @@ class Rejections:
 
     def _misfit(self, switch: Switch, ports: set[int], planned: set[int]) -> str:
         """Tell that a switch has other ports than planned."""
-        has = f"{self.tree.name(switch)} has ports {_ranges(ports)}, but"
+        name, has, plan = self.tree.name(switch), _ranges(ports), _ranges(planned)
         if self.fabric_file is None:
-            return f"{has} a {self.tree.title}'s switch has {_ranges(planned)}"
+            return f"{name} has ports {has}, but a {self.tree.title}'s switch has {plan}"
         return (
-            f"{has} {self.fabric_file} plans {_ranges(planned)}: sopa doctor switch --fabric {self.fabric_file} there says what "
-            "mends it; or correct the file, an absent link's port may be missing, and restart the controller"
+            f"{name} has ports {has}, but {self.fabric_file} plans {plan}: sopa doctor switch --fabric {self.fabric_file} there "
+            "says what mends it; or correct the file, an absent link's port may be missing, and restart the controller"
         )
 
     def _mismatch(self, connection: Connection, switch: Switch) -> str:

@@ -11,6 +11,7 @@ import pytest
 from oslo_config import cfg
 
 from sopa_ryu import options
+from topologies import fabric_file
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -85,15 +86,26 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
     assert {name for name, _ in lines} == {option.dest for option in options._OPTIONS}
     # values given as defaults are the defaults, and values marked as examples are accepted
     file = tmp_path / "all.conf"
-    file.write_text("[sopa]\n" + "\n".join(f"{name} = {value}" for name, value in lines) + "\n")
+    together = [(name, value) for name, value in lines if name != "fabric"]  # which excludes k
+    file.write_text("[sopa]\n" + "\n".join(f"{name} = {value}" for name, value in together) + "\n")
     shown, defaults = options.settings(parsed(file)), options.Settings()
     examples = set(re.findall(r"examples?:\n((?:#\w+ = .*\n)+)", section))
     exemplary = {line.strip("#").partition(" ")[0] for block in examples for line in block.splitlines()}
-    assert exemplary == {"ovsdb", "no_label", "link_mbit", "tls_cert", "tls_key", "proxy", "origin"}
+    assert exemplary == {"ovsdb", "no_label", "link_mbit", "tls_cert", "tls_key", "proxy", "origin", "fabric"}
     for name in {name for name, _ in lines} - exemplary:
         assert getattr(shown, name) == getattr(defaults, name), name
     assert shown.ovsdb == ("tcp:*:6640",)
     assert shown.tls == (Path("/etc/sopa/controller.pem"), Path("/etc/sopa/controller.key"))
+
+
+@pytest.mark.parametrize("example", sorted((DEPLOY / "fabrics").iterdir()), ids=lambda file: file.name)
+def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sopa.conf"
+    file.write_text(
+        (DEPLOY / "sopa.conf").read_text().replace("#fabric = /etc/sopa/fabric.yaml", f"fabric = {example}")
+    )
+    found = options.settings(parsed(file))
+    assert (found.tree, found.fabric_file) == (fabric_file.load(example), example)
 
 
 def test_the_agents_example_names_what_its_unit_and_command_read() -> None:
