@@ -86,7 +86,8 @@ def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> Non
             if words[0] in ("COMMAND", "lab|demo|experiment"):
                 continue
             command, options = options_of(words)
-            known = {"--help", *(name for parameter in command.params for name in parameter.opts)}
+            each = (name for its in command.params for name in (*its.opts, *its.secondary_opts))
+            known = {"--help", *each}
             assert set(options) <= known, line
 
 
