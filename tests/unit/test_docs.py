@@ -86,7 +86,10 @@ def test_commands_of_sopa_have_the_options_that_are_shown(document: Path) -> Non
             if words[0] in ("COMMAND", "lab|demo|experiment"):
                 continue
             command, options = options_of(words)
-            known = {"--help", *(name for parameter in command.params for name in parameter.opts)}
+            known = {
+                "--help",
+                *(name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)),
+            }
             assert set(options) <= known, line
 
 
