@@ -13,12 +13,11 @@ every machine gets the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import cached_property
 from math import fsum
-from operator import mul
-from typing import NamedTuple
 
+from topologies.all_to_all import Class, Links, Row, Traffic, both_carry, divided, largest, link_weights, map_rows
 from topologies.failures import Failures
 from topologies.structure import Host, Level, Link, Switch
 
@@ -31,23 +30,8 @@ ENOUGH = 0.96
 """Otherwise the first round is taken that reaches that part of the best one: later ones are less even."""
 _FIRST_STEP, _LARGER, _SMALLER, _TOO_FAR, _MOMENTUM = 0.15, 1.2, 0.5, 0.97, 0.4
 
-Row = list[float]
 Place = tuple[int, int]
 """The class of a rack: the class of its pod, and its own in that pod."""
-
-
-class Class(NamedTuple):
-    """Members that nothing distinguishes: the first one's index, and how many there are."""
-
-    first: int
-    size: int
-
-
-class _Links(NamedTuple):
-    """A number for each link: of each rack class' links by group class, and of each pod class' by group and core class."""
-
-    racks: list[list[Row]]
-    cores: list[list[Row]]
 
 
 class Balance:
@@ -77,12 +61,12 @@ class Balance:
         self._rack_sizes: list[list[int]] = []
         self._rack_of: list[list[int]] = []
         self._rated = {link.lower for link in tree.rated}
-        self._capacity = _Links([], [])
+        self._capacity = Links([], [])
         for pod in self._pods:
             self._sort_racks(pod.first, pod.first in pods)
             above = (Switch(Level.AGGREGATION, pod.first, group.first) for group in self._groups)
             self._capacity.cores.append([self._above(*both) for both in zip(above, self._cores, strict=True)])
-        self._factor = _map(lambda capacity: [1.0] * len(capacity), self._capacity)
+        self._factor = map_rows(lambda capacity: [1.0] * len(capacity), self._capacity)
         self._uplink_weights: dict[tuple[Place, Place, bool], Row] = {}
         self.least: list[float] = []
         self.rounds = min(rounds, BUDGET // max(1, self.terms))
@@ -136,7 +120,7 @@ class Balance:
         """Return, for each aggregation switch of a pod, the weight of the links of two racks to it."""
         (p, r), (q, s) = one, other
         capacity, factor = self._capacity.racks, self._factor.racks
-        by_class = _weights(_both(capacity[p][r], capacity[q][s]), factor[p][r], factor[q][s])
+        by_class = link_weights(both_carry(capacity[p][r], capacity[q][s]), factor[p][r], factor[q][s])
         return [by_class[group] for group in self._group_of]
 
     def cores_between(self, one: Switch, other: Switch) -> list[Row]:
@@ -154,7 +138,7 @@ class Balance:
 
     def _cores_of_group(self, p: int, q: int, group: int) -> Row:
         capacity, factor = self._capacity.cores, self._factor.cores
-        weights = _weights(_both(capacity[p][group], capacity[q][group]), factor[p][group], factor[q][group])
+        weights = link_weights(both_carry(capacity[p][group], capacity[q][group]), factor[p][group], factor[q][group])
         return [weights[core] for core in self._core_of[group]]
 
     def uplink_weights(self, rack: Switch, other: Place, within: bool) -> Row:
@@ -173,14 +157,14 @@ class Balance:
 
     def _balance(self) -> None:
         """Find the factors."""
-        traffic = _Traffic(self._pods, self._groups, self._cores, self._rack_sizes, self._capacity)
-        factor, push = self._factor, _map(lambda row: [0.0] * len(row), self._capacity)
+        traffic = Traffic(self._pods, self._groups, self._cores, self._rack_sizes, self._capacity)
+        factor, push = self._factor, map_rows(lambda row: [0.0] * len(row), self._capacity)
         good = factor, push
         factors, step, best, bound = [], _FIRST_STEP, 0.0, 0.0
         for turn in range(self.rounds + 1):
             load = traffic.load(factor)
-            use = _map(_divided, load, self._capacity)
-            most = _largest(use)
+            use = map_rows(divided, load, self._capacity)
+            most = largest(use)
             if not most:  # no pair of racks has a path
                 return
             least = 1 / most
@@ -194,138 +178,13 @@ class Balance:
                 step *= _SMALLER
             else:
                 step *= _LARGER
-                good = factor, _map(lambda before, used, most=most: _pushed(before, used, most), push, use)
+                good = factor, map_rows(lambda before, used, most=most: _pushed(before, used, most), push, use)
             best = max(best, least)
             push = good[1]
-            factor = _map(lambda before, pushed, step=step: _lowered(before, pushed, step), *good)
+            factor = map_rows(lambda before, pushed, step=step: _lowered(before, pushed, step), *good)
         best = max(self.least)
         if self.least[0] < GOOD * best:
             self._factor = next(one for one, least in zip(factors, self.least, strict=True) if least >= ENOUGH * best)
-
-
-class _Traffic:
-    """All-to-all traffic of 1 between each pair of racks, routed by weights."""
-
-    def __init__(
-        self,
-        pods: list[Class],
-        groups: list[Class],
-        cores: list[list[Class]],
-        rack_sizes: list[list[int]],
-        capacity: _Links,
-    ) -> None:
-        self._pods = [pod.size for pod in pods]
-        self._groups = [float(group.size) for group in groups]
-        self._cores = [[float(core.size) for core in classes] for classes in cores]
-        self._racks = rack_sizes
-        self._capacity = capacity
-        self._pairs = [(p, q) for p in range(len(pods)) for q in range(p, len(pods))]
-        # what is the same in every round
-        self._between_racks = {
-            (p, q): [[_both(one, other) for other in capacity.racks[q]] for one in capacity.racks[p]]
-            for p, q in self._pairs
-        }
-        self._between_pods = {
-            (p, q): [_both(*rows) for rows in zip(capacity.cores[p], capacity.cores[q], strict=True)]
-            for p, q in self._pairs
-        }
-
-    def load(self, factor: _Links) -> _Links:
-        """Return the load of each link, the same in both directions."""
-        load = _map(lambda row: [0.0] * len(row), self._capacity)
-        for p, q in self._pairs:
-            if p == q:
-                self._within(p, factor, load)
-            if p != q or self._pods[p] > 1:
-                self._between(p, q, factor, load)
-        return load
-
-    def bound(self, load: _Links) -> float:
-        """Return a bandwidth that no weights exceed, from the load that some weights make."""
-        bounds = [
-            fsum(map(mul, self._groups, capacity)) / all_
-            for rows in zip(self._capacity.racks, load.racks, strict=True)
-            for capacity, loads in zip(*rows, strict=True)
-            if (all_ := fsum(map(mul, self._groups, loads)))
-        ]
-        for capacities, loads_of_pod in zip(self._capacity.cores, load.cores, strict=True):
-            if all_ := self._sum(loads_of_pod):
-                bounds.append(self._sum(capacities) / all_)
-        return min(bounds)
-
-    def _sum(self, rows: list[Row]) -> float:
-        """Return the sum of a pod's links to core switches."""
-        inner = (fsum(map(mul, *both)) for both in zip(self._cores, rows, strict=True))
-        return fsum(map(mul, self._groups, inner))
-
-    def _within(self, p: int, factor: _Links, load: _Links) -> None:
-        """Add the traffic between the racks of a pod of a class."""
-        sizes, factors, loads = self._racks[p], factor.racks[p], load.racks[p]
-        for r, capacities in enumerate(self._between_racks[p, p]):
-            for s in range(r, len(sizes)):
-                shares = self._shares(_weights(capacities[s], factors[r], factors[s]))
-                if shares:
-                    loads[r] = _plus(loads[r], shares, sizes[s] - (r == s))
-                    if r != s:
-                        loads[s] = _plus(loads[s], shares, sizes[r])
-
-    def _between(self, p: int, q: int, factor: _Links, load: _Links) -> None:
-        """Add the traffic between the pods of two classes, or of one."""
-        cores = [
-            _weights(*rows) for rows in zip(self._between_pods[p, q], factor.cores[p], factor.cores[q], strict=True)
-        ]
-        through = [fsum(map(mul, *both)) for both in zip(self._cores, cores, strict=True)]
-        # how many pods of the other class there are for one of each; within a class each pair of racks comes twice
-        others_of_p, others_of_q = (self._pods[q], self._pods[p]) if p != q else (self._pods[p] - 1, 0)
-        racks_p, racks_q = load.racks[p], load.racks[q]
-        passing = [0.0] * len(through)
-        for r, capacities in enumerate(self._between_racks[p, q]):
-            for s, capacity in enumerate(capacities):
-                weights = _weights(capacity, factor.racks[p][r], factor.racks[q][s])
-                shares = self._shares(list(map(mul, weights, through)))
-                if shares:
-                    n_r, n_s = self._racks[p][r], self._racks[q][s]
-                    racks_p[r] = _plus(racks_p[r], shares, n_s * others_of_p)
-                    if others_of_q:
-                        racks_q[s] = _plus(racks_q[s], shares, n_r * others_of_q)
-                    passing = _plus(passing, shares, n_r * n_s)
-        for at, (here, whole) in enumerate(zip(passing, through, strict=True)):
-            if whole:
-                load.cores[p][at] = _plus(load.cores[p][at], cores[at], here / whole * others_of_p)
-                if others_of_q:
-                    load.cores[q][at] = _plus(load.cores[q][at], cores[at], here / whole * others_of_q)
-
-    def _shares(self, weights: Row) -> Row | None:
-        whole = fsum(map(mul, weights, self._groups))
-        return [weight / whole for weight in weights] if whole else None
-
-
-def _map(function: Callable[..., Row], *links: _Links) -> _Links:
-    """Apply a function to the rows of links."""
-    return _Links(
-        *([list(map(function, *of)) for of in zip(*parts, strict=True)] for parts in zip(*links, strict=True))
-    )
-
-
-def _both(one: Row, other: Row) -> Row:
-    """Return what two links in a row carry, for each pair."""
-    return list(map(min, one, other))
-
-
-def _weights(capacities: Row, one: Row, other: Row) -> Row:
-    return [c * f * g for c, f, g in zip(capacities, one, other, strict=True)]
-
-
-def _plus(row: Row, more: Row, times: float) -> Row:
-    return [a + times * b for a, b in zip(row, more, strict=True)]
-
-
-def _divided(loads: Row, capacities: Row) -> Row:
-    return [load / capacity if capacity else 0.0 for load, capacity in zip(loads, capacities, strict=True)]
-
-
-def _largest(links: _Links) -> float:
-    return max((number for part in links for rows in part for row in rows for number in row), default=0.0)
 
 
 def _pushed(before: Row, uses: Row, most: float) -> Row:
