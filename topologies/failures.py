@@ -129,15 +129,28 @@ class Failures(Mapping[str, str]):
         TopologyError
             If one of them is no host of the fabric.
         """
+        paths = self.tree.candidate_paths(src, dst)
+        if not self._reasons:
+            return paths, []
+        left = self._left(src, dst)
         usable: list[Path] = []
         excluded: list[Excluded] = []
-        for path in self.tree.candidate_paths(src, dst):
-            reason = self.on_way(src, dst, path.up)
-            if reason is None:
+        for path in paths:
+            if path.up in left:
                 usable.append(path)
             else:
+                reason = self.on_way(src, dst, path.up)
+                assert reason is not None
                 excluded.append(Excluded(path.up, reason))
         return usable, excluded
+
+    def _left(self, src: Host, dst: Host) -> frozenset[tuple[int, ...]]:
+        """Return the uplink indices of the candidate paths between two hosts on which nothing has failed."""
+        tree = self.tree
+        first, last = tree.edge_of(src), tree.edge_of(dst)
+        if not self.alive(Link(src, first), Link(dst, last)):
+            return frozenset()
+        return frozenset(self.choices_from(first, (last.pod,))[last])
 
     def choices_from(
         self, edge: Switch, pods: Iterable[int] | None = None
