@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,12 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["[" * 200_000, "{a: " * 100_000, "- " * 100_000, "a: &a [*a,*a,*a,*a]\n" * 2_000])
 def test_depth_and_aliases_cost_no_more_than_their_length(text: str) -> None:
     assert any("nested too deep" in said or "alias" in said for _, _, said in problems(text))
+
+
+def test_a_python_without_pyyaml_says_which_package_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(TopologyError, match=r"a\.yaml: this Python has no PyYAML .*: apt-get install python3-yaml"):
+        parse(NUMBERS, "a.yaml")
 
 
 @given(st.text(max_size=300))
