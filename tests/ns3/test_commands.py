@@ -108,6 +108,21 @@ def test_other_settings_do_not_go_into_the_same_directory(sopa: Run) -> None:
     assert "results of another experiment" in done.stderr
 
 
+def test_failed_links_are_those_of_the_seed_and_part_of_the_experiment(sopa: Run, tmp_path: Path) -> None:
+    failed = [*SHORT, "--schemes", "sopa,ecmp", "--failed-links", "5"]
+    done = sopa(*failed, "--out", "out")
+    assert done.returncode == 0, done.stderr
+    events = {
+        name: json.loads((tmp_path / f"out/{name}.run.json").read_text())["events"]
+        for name in ("sopa-1", "ecmp-1", "sopa-2")
+    }
+    assert len(events["sopa-1"]) == 2  # of 32 links between switches
+    assert events["sopa-1"] == events["ecmp-1"] != events["sopa-2"]
+    assert sopa(*SHORT, "--schemes", "sopa,ecmp", "--failed-links", "10", "--out", "out").returncode == 1
+    done = sopa("run", "failure", "--backend", "ns3", "--failed-links", "5", "--out", "other")
+    assert "a0_0 fails during the run" in done.stderr
+
+
 @pytest.mark.parametrize("limit", ["2000", "20000"])
 def test_a_full_disk_is_said_and_what_was_kept_goes_on(sopa: Run, tmp_path: Path, limit: str) -> None:
     done = sopa(*SHORT, "--out", "out", before=("prlimit", f"--fsize={limit}"))

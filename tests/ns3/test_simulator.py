@@ -434,12 +434,13 @@ def test_a_transfer_starts_when_the_last_of_those_it_waits_for_has_arrived() -> 
 def test_a_collective_operation_is_complete_when_its_last_transfer_is(name: str) -> None:
     scale = Scale(1000.0, 0.05)
     plan = workload_named(name).build(LEAF_SPINE, 1, scale)
-    _, flows = simulate(Run(LEAF_SPINE, plan, name, named("sopa"), 1, scale))
+    run, flows = simulate(Run(LEAF_SPINE, plan, name, named("sopa"), 1, scale))
     assert len(flows) == len(plan.transfers)
     assert all(flow.completed for flow in flows)
     for flow, transfer in zip(flows, plan.transfers, strict=True):
         ends = [flows[before].start + flows[before].seconds for before in transfer.after]
         assert flow.start == pytest.approx(max(ends, default=0.0), abs=1e-9)
+    assert run.collective["seconds"] == pytest.approx(max(flow.start + flow.seconds for flow in flows))
 
 
 # -- bad input ------------------------------------------------------------------------------------------------------------
