@@ -145,7 +145,7 @@ def test_the_option_carrier_names_the_gateway_too(make_labeller: MakeLabeller) -
 
 
 def test_a_gateway_labels_what_it_brings_in_and_no_other_forwarded_packet(labeller: Labeller) -> None:
-    # BPF_PROG_TEST_RUN has packets with a socket; `tests/lab/test_gateways.py` has forwarded ones
+    # BPF_PROG_TEST_RUN has packets with a socket; test_forwarded.py has forwarded ones
     its = leaving((), leads_out=True)
     labeller.swap(its)
     frame = tcp(src=OUTSIDE)
