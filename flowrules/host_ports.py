@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from functools import lru_cache
 
-from flowrules import label
+from flowrules import gateways, label
 from flowrules.model import (
     ARP,
     DESCENDING,
@@ -64,15 +64,22 @@ def edge_ingress(tree: Clos, edge: Switch, no_label: Collection[Host]) -> Iterat
         announced: tuple[Field, ...] = (ARP, ("arp_op", ARP_REQUEST), ("arp_spa", address), ("arp_tpa", address))
         purpose = "announcement of the host's own address: learn sender, no answer"
         yield Flow(Table.INGRESS, 55, (port, *announced), purpose, apply=(LookUp(Table.LEARN),))
-        source: Field = ("ipv4_src", address)
-        if host in no_label:
-            plain = SetField("eth_src", tree.mac(host))
-            labelled: Field = ("eth_src", label.LABELLED)
-            purpose = "has no right to a label: as unlabelled"
-            yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
-        yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
+        if host in tree.gateways:
+            yield from gateways.ingress(tree, host, port, host in no_label)
+        else:
+            yield from _own_address(tree, host, port, host in no_label)
         yield Flow(Table.INGRESS, 20, (port,), "foreign source or protocol: drop")
     yield from lldp(15)  # below the hosts' ports: only switches take part in link discovery
+
+
+def _own_address(tree: Clos, host: Host, port: Field, no_label: bool) -> Iterator[Flow]:
+    source: Field = ("ipv4_src", str(tree.ip(host)))
+    if no_label:
+        plain = SetField("eth_src", tree.mac(host))
+        labelled: Field = ("eth_src", label.LABELLED)
+        purpose = "has no right to a label: as unlabelled"
+        yield Flow(Table.INGRESS, 35, (port, IPV4, source, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+    yield Flow(Table.INGRESS, 30, (port, IPV4, source), "host's own address", goto=Table.DOWN)
 
 
 @lru_cache(maxsize=1 << 14)

@@ -18,6 +18,7 @@ class Table(IntEnum):
     UNLABELLED = 3
     DELIVER = 4
     LEARN = 5
+    OUTSIDE = 6
 
 
 class Output(NamedTuple):
@@ -36,11 +37,37 @@ class ToController(NamedTuple):
     """Action: send the whole packet to the controller."""
 
 
+class SendStart(NamedTuple):
+    """Action: send so many bytes of the packet, at most, to the controller."""
+
+    bytes: int
+
+
+class SendNoMore(NamedTuple):
+    """Action: drop what else reaches the last entry of `Table.DOWN` for a second, unless the sender's address ends in other bits.
+
+    So a switch sends 2 to the power of ``bits`` such packets a second to the controller, and one host a single one.
+    """
+
+    bits: int
+
+
 class SetField(NamedTuple):
-    """Action: write a header field, named as OXM names it."""
+    """Action: write a header field or a register, named as OXM names it."""
 
     field: str
-    value: str
+    value: Union[int, str]  # noqa: UP007
+
+
+class Choose(NamedTuple):
+    """Action: write a number below ``number`` into the register ``reg1``, selected by a hash of the flow that ``basis`` seeds.
+
+    The flow is the five-tuple, or with ``addresses`` no more of it than source and destination.
+    """
+
+    number: int
+    basis: int
+    addresses: bool
 
 
 class ConsumeHop(NamedTuple):
@@ -89,7 +116,19 @@ class HashOver(NamedTuple):
 
 
 Action = Union[  # noqa: UP007
-    Output, ToGroup, ToController, SetField, ConsumeHop, AnswerArp, LearnSender, LearnNoMore, LookUp, HashOver
+    Output,
+    ToGroup,
+    ToController,
+    SendStart,
+    SendNoMore,
+    SetField,
+    Choose,
+    ConsumeHop,
+    AnswerArp,
+    LearnSender,
+    LearnNoMore,
+    LookUp,
+    HashOver,
 ]
 Field = tuple[str, Union[int, str, tuple[str, str], tuple[int, int]]]  # noqa: UP007
 

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from ipaddress import IPv4Network
 
+from flowrules import gateways
 from flowrules.host_ports import edge_ingress, lldp, not_below
 from flowrules.model import DESCENDING, IPV4, Field, Flow, Output, SetField, SwitchRules, Table, destined, digest
 from flowrules.upward import groups, upward
@@ -55,17 +56,20 @@ def switch_rules(
     """
     if switch.level is Level.CORE or not tree.uplink_count(switch.level):
         down = _pods_below(tree, tree.absent_pods(switch)) if switch.level is Level.CORE else _racks_below(tree, switch)
-        return SwitchRules((*lldp(40), *_from_above(False), *down, _NOWHERE), ())
+        out = gateways.down(tree, switch, failures)
+        return SwitchRules((*lldp(40), *_from_above(False), *down, *out, _NOWHERE), ())
     edge = switch.level is Level.EDGE
     up = tuple(upward(tree, switch, failures))
+    up += tuple(gateways.upward(tree, up))
     flows = (
         _shape(sum(map(digest, up))),
         *(edge_ingress(tree, switch, no_label) if edge else _aggregation_ingress(tree, switch)),
         *_from_above(True),
         *(_edge_down(tree, switch) if edge else _racks_below(tree, switch)),
-        *_down_misses(tree.prefix(switch)),
+        *_down_misses(tree.prefix(switch), bool(tree.gateways)),
         *(not_below(tree.hosts_per_edge) if edge else _NOT_BELOW),
-        _NOWHERE,
+        *gateways.down(tree, switch, failures),
+        gateways.UNREACHABLE if edge else _NOWHERE,
         *up,
         *(_DELIVER if edge else ()),
     )
@@ -148,9 +152,10 @@ def _pods_below(tree: Clos, absent: frozenset[int]) -> tuple[Flow, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def _down_misses(below: IPv4Network) -> tuple[Flow, ...]:
+def _down_misses(below: IPv4Network, gateways: bool) -> tuple[Flow, ...]:
+    within = destined(FABRIC_NETWORK) if gateways else ()  # what leaves by a gateway comes down, too
     return (
-        Flow(Table.DOWN, 30, (("metadata", DESCENDING),), "came down, never goes up again: drop"),
+        Flow(Table.DOWN, 30, (("metadata", DESCENDING), *within), "came down, never goes up again: drop"),
         Flow(Table.DOWN, 20, destined(below), "no such host below: drop"),
     )
 

@@ -25,10 +25,11 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.messages import Heard, InstalledState
+from sopa_ryu.fabric.messages import Heard, InstalledState, SendFrame
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_session import SwitchSession
+from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4, Unreachable
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
@@ -49,6 +50,8 @@ from topologies import Link, Reason, Switch
 LOG = logging.getLogger("sopa")
 
 RESTART_SECONDS = 1.0
+MAX_ANSWERING = 16
+"""Answers to undeliverable packets that wait for a switch to take them; more are dropped."""
 TICK_SECONDS = 0.5
 """How often the clock is looked at, at least, to notice that this process has stood still."""
 
@@ -83,9 +86,11 @@ class SopaController(app_manager.RyuApp):
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
+        self.unreachable = Unreachable(self.tree)
         self.metrics = controller_metrics.ControllerMetrics(
-            self.state, self.switches, self.notifier, self.port_stats, settings.carrier
+            self.state, self.switches, self.notifier, self.port_stats, settings.carrier, self.unreachable
         )
+        self._answering = 0
         self.carrier = settings.carrier
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
@@ -223,6 +228,9 @@ class SopaController(app_manager.RyuApp):
         if connection is None:
             return
         port = message.match["in_port"]
+        if message.data[12:14] == ETHERTYPE_IPV4:
+            self._answer_undeliverable(connection, port, message.data)
+            return
         try:
             probe = Heard(*lldp.parse(message.data))
         except ValueError as error:
@@ -233,6 +241,20 @@ class SopaController(app_manager.RyuApp):
                 )
             return
         self._carry_out(self.core.probe_heard(connection, port, probe, self._now()))
+
+    def _answer_undeliverable(self, connection: Connection, port: int, frame: bytes) -> None:
+        session = self.switches.session(connection)
+        answer = session and self.unreachable.answer(session.switch, port, frame, clock.now())
+        # as from another switch, so that the switch uses the address that it knows of the host; never waiting for the switch
+        if answer and self._answering < MAX_ANSWERING:
+            self._answering += 1
+            hub.spawn(self._send_answer, connection, answer)
+
+    def _send_answer(self, connection: Connection, answer: bytes) -> None:
+        try:
+            connection.send(SendFrame(answer))
+        finally:
+            self._answering -= 1
 
     # -- effects ------------------------------------------------------------------------------------------------------
 

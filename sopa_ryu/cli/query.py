@@ -54,6 +54,9 @@ def _fabric(body: Body) -> None:
     click.echo(f"set-up        {body['setup']['detail']}")
     for problem in body["setup"]["problems"][:SHOWN]:
         click.echo(f"wrong         {problem['switch']}: {problem['problem']}. Mend: {problem['mend']}")
+    for gateway in body.get("gateways", ()):
+        if gateway["away"]:
+            click.echo(f"gateway       {gateway['name']} is away, others have its flows: {gateway['away']}")
     if missing:
         click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
     if body["no_channel"]:

@@ -136,6 +136,12 @@ class SendProbe(NamedTuple):
     port: int
 
 
+class SendFrame(NamedTuple):
+    """Have a switch process a frame by its tables, as if it came from another switch."""
+
+    frame: bytes
+
+
 class Refusal(NamedTuple):
     """An OpenFlow error message: its type in one word (``flow_mod_failed``), and all of it in words."""
 
@@ -153,5 +159,5 @@ class Heard(NamedTuple):
 
 Request = RoleRequest | GenerationRequest | EchoRequest | FlowsRequest | GroupsRequest | BarrierRequest | OtherRequest
 Modification = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
-Message = Request | Modification | SendProbe
+Message = Request | Modification | SendProbe | SendFrame
 Answer = Any

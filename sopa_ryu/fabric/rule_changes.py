@@ -37,8 +37,8 @@ def is_ours(entry: Installed) -> bool:
 
 
 def is_learned(entry: Installed) -> bool:
-    """Tell whether the switch learned a flow entry itself, from a host's ARP."""
-    return entry.table in (Table.DELIVER, Table.LEARN) and entry.cookie == LEARNED_COOKIE
+    """Tell whether the switch learned a flow entry itself, from a host's packet."""
+    return entry.table in (Table.DOWN, Table.DELIVER, Table.LEARN) and entry.cookie == LEARNED_COOKIE
 
 
 def identity(entry: Installed) -> tuple[int, int, int]:

@@ -20,6 +20,7 @@ from sopa_ryu.fabric.management import Management
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, Host, Level, Link, Switch
 from topologies.failures import Reason
+from topologies.way_out import away
 
 KEPT_CHANGES = 256
 
@@ -196,10 +197,11 @@ class FabricState:
         TopologyError
             If there is none of that name.
         ValueError
-            If it is a host's link, which has no replacement.
+            If it is a host's link, which has no replacement. That of a gateway may be drained: others lead out, too.
         """
         element = self.tree.element(name)
-        if isinstance(element, Link) and isinstance(element.lower, Host):
+        host = element.lower if isinstance(element, Link) else None
+        if isinstance(host, Host) and host not in self.tree.gateways:
             raise ValueError(f"{name} is the only link of its host: there is no other path for its packets")
         return name
 
@@ -293,7 +295,19 @@ class FabricState:
             "management": self.management.report(),
             "bfd": self.bfd,
             "setup": self.setup,
+            **({"gateways": self.gateways()} if self.tree.gateways else {}),
         }
+
+    def gateways(self) -> list[dict[str, Any]]:
+        """Return the hosts that lead out of the fabric, and why no packet may go to one."""
+        return [
+            {
+                "name": self.tree.name(gateway),
+                "address": str(self.tree.ip(gateway)),
+                "away": away(self.failures, gateway),
+            }
+            for gateway in self.tree.gateways
+        ]
 
     @property
     def no_channel(self) -> list[Switch]:

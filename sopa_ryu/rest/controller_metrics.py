@@ -24,6 +24,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
+from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.runtime import clock, doors
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -72,6 +73,7 @@ class ControllerMetrics:
     notifier : Notifier
     meter : PortStatsPoller
     carrier : str
+    unreachable : Unreachable, optional
 
     Attributes
     ----------
@@ -80,13 +82,20 @@ class ControllerMetrics:
     """
 
     def __init__(
-        self, state: FabricState, fleet: SwitchManager, notifier: Notifier, meter: PortStatsPoller, carrier: str
+        self,
+        state: FabricState,
+        fleet: SwitchManager,
+        notifier: Notifier,
+        meter: PortStatsPoller,
+        carrier: str,
+        unreachable: Unreachable | None = None,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
         self._state, self._fleet, self._notifier, self._meter = state, fleet, notifier, meter
         self._tree = state.tree
         self._carrier = carrier
+        self._unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
         self._turn = hub.Semaphore()
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
@@ -190,6 +199,17 @@ class ControllerMetrics:
             "Whether another controller is the master of most switches (0 or 1).",
             fleet.mastership.is_deposed,
         )
+        answers = _counter(
+            "undeliverable_packets", "Packets to the outside while nothing leads there.", labels=["outcome"]
+        )
+        for outcome, count in self._unreachable.outcomes.items():
+            answers.add_metric([outcome], count)
+        yield answers
+        if self._tree.gateways:
+            gateways = _gauge("gateway_up", "Whether packets may go to a gateway (0 or 1).", labels=["gateway"])
+            for each in state.gateways():
+                gateways.add_metric([each["name"]], each["away"] is None)
+            yield gateways
         yield _gauge("switches_rejected", "Ignored datapaths: the log and /sopa/v1/fabric have the reason.", ignored)
         up = _gauge("switch_up", "Whether a switch is connected and has confirmed its rules (0 or 1).", labels=_SWITCH)
         flows = _counter("switch_flow_mods", "Flow-mods sent to a switch.", labels=_SWITCH)

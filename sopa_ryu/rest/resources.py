@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 from http import HTTPStatus
-from ipaddress import AddressValueError
+from ipaddress import AddressValueError, IPv4Address
 from typing import Any
 
 from flowrules import label
@@ -13,9 +13,11 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.fabric.drains import StateError
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
+from sopa_ryu.rest.paths_outside import packets_of, paths_outside
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.runtime import clock, process_stats
 from topologies import Host, Link, Switch, TopologyError
+from topologies.way_out import is_outside
 from topologies.weights import sequence, weights_of
 
 TCP = 6
@@ -94,6 +96,7 @@ class Resources:
                 "switch": self.tree.name(edge),
                 "port": self.tree.port(edge, host),
                 "agent": host in self._fabric.notifier.sessions,
+                **({"gateway": True} if host in self.tree.gateways else {}),
             }
 
         return self._listing("hosts", self.tree.host_count, self.tree.hosts(), describe)
@@ -183,6 +186,9 @@ class Resources:
         seed: int = 1,
     ) -> dict[str, Any]:
         """Return the candidate paths between two hosts, and the excluded ones."""
+        leaving = self._outside(dst)
+        if leaving is not None:
+            return self._paths_outside(self.host("src", src), leaving, packets, protocol, sport, dport, seed)
         source, destination = self.host("src", src), self.host("dst", dst)
         failures = self.state.failures
         usable, excluded = failures.split(source, destination)
@@ -215,6 +221,36 @@ class Resources:
             places = {up: place for place, up in enumerate(choices)}
             order = [places[up] for up in sequence(choices, weights)]
             body["packets"] = [order[round_robin(start, n, len(order))] for n in range(packets)] if order else []
+        return body
+
+    def _outside(self, text: str) -> IPv4Address | None:
+        """Return the address outside the fabric that packets leave it for by a gateway; None for any other text."""
+        try:
+            address = IPv4Address(text)
+        except AddressValueError:
+            return None
+        return address if self.tree.gateways and is_outside(address) else None
+
+    def _paths_outside(
+        self,
+        source: Host,
+        destination: IPv4Address,
+        packets: int | None,
+        protocol: int,
+        sport: int | None,
+        dport: int | None,
+        seed: int,
+    ) -> dict[str, Any]:
+        if source in self.tree.gateways:
+            problem = (
+                f"src: {self.tree.name(source)} is a gateway: what it sends to the outside does not enter the fabric"
+            )
+            raise Problem(HTTPStatus.NOT_FOUND, problem)
+        failures, own = self.state.failures, self.tree.name(source)
+        body = paths_outside(failures, source, destination, lambda gateway: self.paths(own, self.tree.name(gateway)))
+        if packets is not None:
+            key = FlowKey.of(self.tree.ip(source), destination, protocol, sport or 0, dport or 0)
+            body["packets"] = packets_of(failures, source, key, seed, packets, body["candidates"])
         return body
 
     def host(self, name: str, text: str) -> Host:

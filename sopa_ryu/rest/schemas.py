@@ -39,6 +39,8 @@ def _page(key: str, items: Schema, **more: Schema) -> Schema:
 
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
 
+_GATEWAY: Schema = {"type": "string", "description": "of a path to the outside: the host that leads out of the fabric"}
+
 SCHEMAS: dict[str, Schema] = {
     "Problem": _object(
         {"type": _STRING, "title": _STRING, "status": {"type": "integer"}, "detail": _STRING},
@@ -86,13 +88,18 @@ SCHEMAS: dict[str, Schema] = {
                     ),
                 }
             ),
-        }
+            "gateways": _list(
+                _object({"name": _STRING, "address": _STRING, "away": _maybe(_STRING)}),
+                description="the hosts that lead out of the fabric, and why no packet may go to one; absent without any",
+            ),
+        },
+        optional=("gateways",),
     ),
     "Paths": _object(
         {
             "src": _STRING,
             "dst": _STRING,
-            "kind": {"enum": ["intra-rack", "inter-rack", "inter-pod"]},
+            "kind": {"enum": ["intra-rack", "inter-rack", "inter-pod", "outside"]},
             "version": _INTEGER,
             "total": _INTEGER,
             "candidates": _list(
@@ -107,11 +114,13 @@ SCHEMAS: dict[str, Schema] = {
                             "maximum": 1,
                             "description": "the path's share of a flow's packets; those of all candidates sum to 1",
                         },
-                    }
+                        "gateway": _GATEWAY,
+                    },
+                    optional=("gateway",),
                 ),
                 description="in round-robin order",
             ),
-            "excluded": _list(_object({"up": _UP, "reason": _STRING})),
+            "excluded": _list(_object({"up": _UP, "reason": _STRING, "gateway": _GATEWAY}, optional=("gateway",))),
             "packets": _list(_INTEGER, description="for each packet, the index of its path in `candidates`"),
         },
         optional=("packets",),
@@ -154,7 +163,12 @@ SCHEMAS: dict[str, Schema] = {
                 "switch": _STRING,
                 "port": _INTEGER,
                 "agent": _BOOLEAN,
-            }
+                "gateway": {
+                    **_BOOLEAN,
+                    "description": "it leads out of the fabric; without gateways nothing has this field",
+                },
+            },
+            optional=("gateway",),
         ),
     ),
     "Failures": _page("failures", _ref("Failure")),

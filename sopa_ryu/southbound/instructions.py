@@ -12,6 +12,7 @@ from flowrules import label
 from flowrules.model import (
     Action,
     AnswerArp,
+    Choose,
     ConsumeHop,
     Does,
     Flow,
@@ -20,6 +21,8 @@ from flowrules.model import (
     LearnSender,
     LookUp,
     Output,
+    SendNoMore,
+    SendStart,
     SetField,
     Table,
     ToController,
@@ -34,8 +37,12 @@ PARSER = ofproto_v1_3_parser
 LEARNED_PRIORITY = 1
 # nx_hash_fields in OVS's nicira-ext.h; Ryu knows only the first three. This one takes in the ports of UDP too.
 NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP = 3
+NX_HASH_FIELDS_SYMMETRIC_L3 = 6
 NX_IN_PORT = 0xFFF8  # OFPP_IN_PORT of OpenFlow 1.0, in Open vSwitch's own actions
+ETH_TYPE_IPV4 = 0x0800
 ETH_TYPE_ARP = 0x0806
+CHOICE_REGISTER = "reg1"
+CHOICE_BITS = 31  # the whole register: first bit << 6 | number of bits - 1
 WHOLE_METADATA = 0xFFFFFFFFFFFFFFFF
 HOP_BITS = (0x0207, 0x0007)  # of up1 and up2 in eth_src, as the action has them: first bit << 6 | number of bits - 1
 
@@ -132,6 +139,35 @@ def _learn_no_more(action: LearnNoMore) -> list[Any]:
     ]
 
 
+def _send_no_more(action: SendNoMore) -> list[Any]:
+    return [
+        PARSER.NXActionLearn(
+            table_id=Table.DOWN,
+            specs=[
+                PARSER.NXFlowSpecMatch(src=ETH_TYPE_IPV4, dst=("eth_type_nxm", 0), n_bits=16),
+                PARSER.NXFlowSpecMatch(src=("ipv4_src_nxm", 0), dst=("ipv4_src_nxm", 0), n_bits=action.bits),
+            ],
+            hard_timeout=1,
+            priority=LEARNED_PRIORITY,
+            cookie=LEARNED_COOKIE,
+        )
+    ]
+
+
+def _choose(action: Choose) -> list[Any]:
+    return [
+        PARSER.NXActionMultipath(
+            fields=NX_HASH_FIELDS_SYMMETRIC_L3 if action.addresses else NX_HASH_FIELDS_SYMMETRIC_L3L4_UDP,
+            basis=action.basis,
+            algorithm=nicira_ext.NX_MP_ALG_MODULO_N,
+            max_link=action.number - 1,
+            arg=0,
+            ofs_nbits=CHOICE_BITS,
+            dst=CHOICE_REGISTER,
+        )
+    ]
+
+
 def _hash_over(action: HashOver) -> list[Any]:
     return [
         PARSER.NXActionBundle(
@@ -151,7 +187,10 @@ _ENCODE: dict[type, Callable[[Any], list[Any]]] = {
     Output: lambda action: [PARSER.OFPActionOutput(action.port)],
     ToGroup: lambda action: [PARSER.OFPActionGroup(action.group)],
     ToController: lambda _action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, OPENFLOW.OFPCML_NO_BUFFER)],
+    SendStart: lambda action: [PARSER.OFPActionOutput(OPENFLOW.OFPP_CONTROLLER, action.bytes)],
+    SendNoMore: _send_no_more,
     SetField: lambda action: [PARSER.OFPActionSetField(**{action.field: action.value})],
+    Choose: _choose,
     ConsumeHop: lambda action: [
         PARSER.NXActionRegLoad(ofs_nbits=HOP_BITS[action.hop], dst="eth_src_nxm", value=label.UNUSED)
     ],
@@ -184,7 +223,9 @@ def _decoded(actions: Sequence[Any]) -> Iterator[Action | None]:
 def _guess(actions: Sequence[Any], here: int) -> Action | None:
     first = actions[here]
     if isinstance(first, PARSER.OFPActionOutput):
-        return ToController() if first.port == OPENFLOW.OFPP_CONTROLLER else Output(first.port)
+        if first.port != OPENFLOW.OFPP_CONTROLLER:
+            return Output(first.port)
+        return ToController() if first.max_len == OPENFLOW.OFPCML_NO_BUFFER else SendStart(first.max_len)
     if isinstance(first, PARSER.OFPActionGroup):
         return ToGroup(first.group_id)
     if isinstance(first, PARSER.OFPActionSetField):
@@ -193,9 +234,13 @@ def _guess(actions: Sequence[Any], here: int) -> Action | None:
         return ConsumeHop(HOP_BITS.index(first.ofs_nbits))
     if isinstance(first, PARSER.NXActionBundle):
         return HashOver(tuple(first.slaves), first.basis)
+    if isinstance(first, PARSER.NXActionMultipath):
+        return Choose(first.max_link + 1, first.basis, first.fields == NX_HASH_FIELDS_SYMMETRIC_L3)
     if isinstance(first, PARSER.NXActionLearn):
         if first.table_id == Table.LEARN and first.specs:
             return LearnNoMore(first.specs[-1].n_bits)
+        if first.table_id == Table.DOWN and first.specs:
+            return SendNoMore(first.specs[-1].n_bits)
         return LearnSender(first.hard_timeout)
     if isinstance(first, PARSER.NXActionResubmitTable) and first.table_id in iter(Table):
         return LookUp(Table(first.table_id))

@@ -28,6 +28,7 @@ from sopa_ryu.fabric.messages import (
     Refusal,
     Request,
     RoleRequest,
+    SendFrame,
     SendProbe,
 )
 from sopa_ryu.fabric.rule_changes import cookie, is_learned
@@ -216,7 +217,7 @@ def reply_kind(request: Any) -> str:
 
 
 def packet_out(datapath: Any, port: int, data: bytes) -> Any:
-    """Return the message that has a switch send a frame out of a port."""
+    """Return the message that has a switch send a frame out of a port, ``OFPP_TABLE`` for where its tables say."""
     return PARSER.OFPPacketOut(
         datapath,
         buffer_id=OPENFLOW.OFP_NO_BUFFER,
@@ -246,6 +247,7 @@ _ENCODE: dict[type, Callable[[Any, Any], Any]] = {
     DeleteGroup: lambda datapath, message: PARSER.OFPGroupMod(
         datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, message.group_id
     ),
+    SendFrame: lambda datapath, message: packet_out(datapath, OPENFLOW.OFPP_TABLE, message.frame),
     SendProbe: lambda datapath, message: packet_out(datapath, message.port, lldp.frame(datapath.id, message.port)),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from flowrules.model import (
     Action,
     AnswerArp,
+    Choose,
     ConsumeHop,
     Does,
     Field,
@@ -17,6 +18,8 @@ from flowrules.model import (
     LearnSender,
     LookUp,
     Output,
+    SendNoMore,
+    SendStart,
     SetField,
     SwitchRules,
     Table,
@@ -31,7 +34,12 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     Output: lambda action: f"output to port {action.port}",
     ToGroup: lambda action: f"hand to group {action.group}",
     ToController: lambda _action: "send to the controller",
+    SendStart: lambda action: f"send {action.bytes} bytes of it to the controller",
+    SendNoMore: lambda action: f"send no more for a second, up to {1 << action.bits}",
     SetField: lambda action: f"set {action.field} to {action.value}",
+    Choose: lambda action: (
+        f"choose one of {action.number} by a hash of the {'addresses' if action.addresses else 'flow'}"
+    ),
     ConsumeHop: lambda action: f"write 'not taken' over up{action.hop + 1}",
     AnswerArp: lambda action: f"answer ARP with {action.mac}",
     LearnSender: lambda action: (
@@ -42,6 +50,7 @@ _WORDS: dict[type, Callable[[Any], str]] = {
     HashOver: lambda action: f"hash over ports {', '.join(map(str, action.ports))}",
 }
 LEARNED = {
+    Table.DOWN: "an undeliverable packet was sent to the controller less than a second ago",
     Table.DELIVER: "a host's Ethernet address, learned from its ARP",
     Table.LEARN: "a sender was learned less than a second ago",
 }

@@ -155,3 +155,20 @@ def test_all_that_the_host_itself_sends_is_labelled(pair: Pair, tmp_path: Path, 
         packets = labeller.counted.by_reason()
         assert packets[Reason.FORWARDED] == 0
         assert packets[Reason.LABELLED] == len(sent) >= 1 + 3 + 4 + 2
+
+
+@CARRIERS
+@pytest.mark.parametrize("container", ["routed"], indirect=True)
+def test_a_gateway_labels_each_packet_that_it_brings_in_from_outside(
+    pair: Pair, container: Container, tmp_path: Path, carrier: Carrier
+) -> None:
+    with (
+        HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=carrier.overhead) as settings,
+        labeller_of(pair, settings, carrier) as labeller,
+    ):
+        labeller.swap(table()._replace(leads_out=True))
+        labeller.attach()
+        assert transfer(pair, DATA, source=container.path, target=container.target) == DATA
+        packets = labeller.counted.by_reason()
+        assert packets[Reason.FORWARDED] == packets[Reason.GSO] == 0
+        assert packets[Reason.LABELLED] > BYTES / 9000

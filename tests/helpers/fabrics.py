@@ -24,11 +24,12 @@ def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
 
 @dataclass
 class Traced:
-    """The effect of a switch on a packet: its ports, the datapath actions as Open vSwitch prints them, the source address then."""
+    """The effect of a switch on a packet: its ports, the datapath actions as Open vSwitch prints them, its addresses then."""
 
     ports: list[int]
     actions: str
     source: str
+    destination: str
 
 
 @dataclass
@@ -56,7 +57,9 @@ class Fabric:
         assert all(name == self.tree.name(switch) for name, _ in found)
         final = said.rpartition("Final flow: ")[2].partition("\n")[0]  # "unchanged" if it is
         sources = re.findall(r"dl_src=([0-9a-f:]+)", f"{flow} {final}")
-        return Traced([port for _, port in found], actions, sources[-1] if sources else "")
+        destinations = re.findall(r"dl_dst=([0-9a-f:]+)", f"{flow} {final}")
+        addresses = [each[-1] if each else "" for each in (sources, destinations)]
+        return Traced([port for _, port in found], actions, *addresses)
 
     def walk(self, src: str, flow: str) -> list[str]:
         """Follow a packet from a host through every switch; the names it passes, the host it reaches last."""
@@ -72,6 +75,7 @@ class Fabric:
             assert len(traced.ports) == 1
             assert len(way) < 8
             flow = re.sub("dl_src=[0-9a-f:]+", f"dl_src={traced.source}", flow)
+            flow = re.sub("dl_dst=[0-9a-f:]+", f"dl_dst={traced.destination}", flow)
             came_from, here = here, self.tree.neighbour(here, traced.ports[0])
         return [*way, self.tree.name(here)]  # type: ignore[arg-type]
 

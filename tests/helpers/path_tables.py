@@ -13,10 +13,10 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey
-from sopa_ryu.agent.paths.path_table import WORD_BYTES, PathTable, Policy
+from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, WORD_BYTES, PathTable, Policy, WayOut
 
 PROGRAMS = ("sopa_egress", "sopa_option")
-HEADER_WORDS = 3
+HEADER_WORDS = 4
 INDEX, FLOW_KEY, FLOW_STATE = struct.Struct("=I"), struct.Struct("=IIII"), struct.Struct("=QQQII")
 
 
@@ -25,6 +25,7 @@ def decode(data: bytes) -> PathTable:
     address, netmask = struct.unpack_from("=II", data)
     seed, count, stride, policy = struct.unpack_from("=IHBB", data, WORD_BYTES)
     (parameter,) = struct.unpack_from("=Q", data, 2 * WORD_BYTES)
+    first_slot, has_slots, leads_out = struct.unpack_from("=IBB", data, 3 * WORD_BYTES)
     places = array("Q", data[HEADER_WORDS * WORD_BYTES :][: count * WORD_BYTES])
     distinct = sorted({struct.unpack("=II", struct.pack("=Q", place)) for place in places if place})
     index = {struct.unpack("=Q", struct.pack("=II", *pair))[0]: at for at, pair in enumerate(distinct)}
@@ -34,7 +35,15 @@ def decode(data: bytes) -> PathTable:
     )
     network = IPv4Network((address, IPv4Address(netmask).exploded))
     destinations = tuple(index.get(place, -1) for place in places)
-    return PathTable(network, stride, sets, destinations, seed, Policy(policy), parameter)
+    exits = sorted(
+        {struct.unpack_from("=II", data, (first_slot + at) * WORD_BYTES) for at in range(GATEWAY_SLOTS * has_slots)}
+    )
+    ways_out = []
+    for first, size in exits:
+        words = [data[at * WORD_BYTES : (at + 1) * WORD_BYTES] for at in range(first, first + size)]
+        ways_out.append(WayOut(words[0][2:], tuple((word[0], word[1]) for word in words)))
+    policy = Policy(policy)
+    return PathTable(network, stride, sets, destinations, seed, policy, parameter, tuple(ways_out), bool(leads_out))
 
 
 def read_table(labeller: Labeller) -> PathTable | None:

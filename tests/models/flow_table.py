@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from flowrules.model import (
     Action,
     AnswerArp,
+    Choose,
     ConsumeHop,
     Flow,
     HashOver,
@@ -19,6 +20,8 @@ from flowrules.model import (
     LearnSender,
     LookUp,
     Output,
+    SendNoMore,
+    SendStart,
     SetField,
     SwitchRules,
     Table,
@@ -29,6 +32,7 @@ from topologies.structure import Clos, Host, Level, Link, Node, Switch
 Packet = Mapping[str, Any]
 """Header fields by their OXM names, valued as in `Flow.match`; ``metadata`` and ``in_port`` are the switch's own."""
 
+_OWN = ("metadata", "in_port", "reg1", "reg2")
 _HASHED = ("ipv4_src", "ipv4_dst", "ip_proto", "tcp_src", "tcp_dst", "udp_src", "udp_dst")
 
 
@@ -52,11 +56,14 @@ class TableSwitch:
     ----------
     hits : Counter of Flow
         How many packets each entry has matched.
+    sent_to_controller : int
+        How many packets were undeliverable.
     """
 
     def __init__(self, rules: SwitchRules, dead: Iterable[int] = ()) -> None:
         self.dead = set(dead)
         self.hits: Counter[Flow] = Counter()
+        self.sent_to_controller = 0
         self._groups = {group.id: group for group in rules.groups}
         self._tables: dict[Table, list[Flow]] = {table: [] for table in Table}
         for flow in sorted(rules.flows, key=lambda flow: -flow.priority):
@@ -64,24 +71,27 @@ class TableSwitch:
 
     def receive(self, packet: Packet, in_port: int) -> list[Departure]:
         """Return the ports by which a packet that enters by ``in_port`` leaves; none if it is dropped or sent to the controller."""
-        state = {"metadata": 0, **packet, "in_port": in_port}
+        state = {"metadata": 0, "reg1": 0, "reg2": 0, **packet, "in_port": in_port}
         departures: list[Departure] = []
         written: list[Action] = []
-        table: Table | None = Table.INGRESS
+        self._process(Table.INGRESS, state, departures, written)
+        for action in written:
+            self._execute(action, state, departures, [])
+        return departures
+
+    def _process(self, first: Table, state: dict[str, Any], departures: list[Departure], written: list[Action]) -> None:
+        table: Table | None = first
         while table is not None:
             flow = self._lookup(table, state)
             if flow is None:
-                return departures
+                return
             self.hits[flow] += 1
             for action in flow.apply:
-                self._execute(action, state, departures)
+                self._execute(action, state, departures, written)
             written.extend(flow.write)
             if flow.metadata is not None:
                 state["metadata"] = flow.metadata
             table = flow.goto
-        for action in written:
-            self._execute(action, state, departures)
-        return departures
 
     def is_output(self, packet: Packet, in_port: int, port: int) -> bool:
         """Return True if the packet leaves by the port."""
@@ -90,7 +100,9 @@ class TableSwitch:
     def _lookup(self, table: Table, state: dict[str, Any]) -> Flow | None:
         return next((flow for flow in self._tables[table] if _matches(flow, state)), None)
 
-    def _execute(self, action: Action, state: dict[str, Any], departures: list[Departure]) -> None:
+    def _execute(
+        self, action: Action, state: dict[str, Any], departures: list[Departure], written: list[Action]
+    ) -> None:
         if isinstance(action, SetField):
             state[action.field] = action.value
         elif isinstance(action, ConsumeHop):
@@ -108,17 +120,19 @@ class TableSwitch:
             if ports:
                 self._send(ports[_hash(state, action.basis) % len(ports)], state, departures)
         elif isinstance(action, AnswerArp):
-            answer = {name: value for name, value in state.items() if name not in ("metadata", "in_port")}
+            answer = {name: value for name, value in state.items() if name not in _OWN}
             answer |= {"eth_dst": state["eth_src"], "eth_src": action.mac, "arp_op": 2}
             answer |= {"arp_tha": state["arp_sha"], "arp_sha": action.mac}
             answer |= {"arp_tpa": state["arp_spa"], "arp_spa": state["arp_tpa"]}
             departures.append(Departure(state["in_port"], answer))
         elif isinstance(action, LookUp):
-            flow = self._lookup(action.table, state)
-            for each in flow.apply if flow is not None else ():
-                self._execute(each, state, departures)
-        elif isinstance(action, LearnNoMore):
+            self._process(action.table, state, departures, written)
+        elif isinstance(action, (LearnNoMore, SendNoMore)):
             pass  # time does not pass here
+        elif isinstance(action, SendStart):
+            self.sent_to_controller += 1
+        elif isinstance(action, Choose):
+            state["reg1"] = _hash(state, action.basis, 2 if action.addresses else None) % action.number
         elif isinstance(action, LearnSender):
             match = (("metadata", state["in_port"]),)
             seen = SetField("eth_dst", state["arp_sha"])
@@ -130,7 +144,7 @@ class TableSwitch:
     def _send(self, port: int, state: dict[str, Any], departures: list[Departure]) -> None:
         # A switch never sends a packet back by the port it entered by, unless an action names IN_PORT (OpenFlow 1.3, section 4.5).
         if port and port != state["in_port"] and port not in self.dead:
-            packet = {name: value for name, value in state.items() if name not in ("metadata", "in_port")}
+            packet = {name: value for name, value in state.items() if name not in _OWN}
             departures.append(Departure(port, packet))
 
 
@@ -233,8 +247,8 @@ def _matches(flow: Flow, state: dict[str, Any]) -> bool:
     return True
 
 
-def _hash(state: dict[str, Any], basis: int) -> int:
-    fields = repr((basis, [state.get(name) for name in _HASHED]))
+def _hash(state: dict[str, Any], basis: int, fields_hashed: int | None = None) -> int:
+    fields = repr((basis, [state.get(name) for name in _HASHED[:fields_hashed]]))
     return int.from_bytes(blake2b(fields.encode(), digest_size=4).digest(), "big")
 
 

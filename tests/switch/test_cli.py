@@ -132,7 +132,7 @@ def test_rules_that_differ_are_marked(fabric: Fabric) -> None:
     assert done.returncode == 3
     assert "2 differ from what is intended" in done.stdout
     assert re.search(r"^ NO +yes +0 +99 +ip ", done.stdout, re.MULTILINE)
-    assert re.search(r"^ yes +NO +1 +0 +any +drop +- +outside the fabric", done.stdout, re.MULTILINE)
+    assert re.search(r"^ yes +NO +1 +0 +ip +.* - +outside the fabric", done.stdout, re.MULTILINE)
     assert done.stdout.count("\n") == 5
     fabric.ovs.vsctl("del-controller", "c0_0")
     eventually(lambda: its.fabric()["connected"], 19)

@@ -127,7 +127,6 @@ DENIED = [
     ),
     "udp,nw_dst=10.1.0.1,udp_dst=4789",
     "udp,nw_dst={core},udp_dst=6081",
-    "tcp,nw_dst=192.0.2.1,tcp_dst=6653",
     "dl_type=0x8902",
     "dl_type=0x88cc,dl_dst=01:80:c2:00:00:0e",
     "dl_type=0x8809,dl_dst=01:80:c2:00:00:02",

@@ -145,6 +145,42 @@ static __always_inline __u32 position(const struct choice *from, __u32 bytes)
 	return round_robin(from->hash, parameter->value ? n / parameter->value : n, from->count);
 }
 
+/*
+ * Finds the candidate paths to the flow's gateway. Later fragments have no ports, so all fragments between two hosts go to one gateway:
+ * it may have to put them together before it can translate their addresses.
+ */
+static __always_inline enum reason find_way_out(const struct flow_key *key, struct choice *found)
+{
+	struct outside_word *outside = word(found->table, OUTSIDE_WORD);
+	struct destination_word *slot;
+	struct flow_key flow = *key;
+
+	if (!outside || !outside->has_slots || key->daddr >> 28 >= 0xe) /* multicast, and what is nobody's address */
+		return OUTSIDE;
+	if (flow.proto & FRAGMENT_KEY) {
+		flow.ports = 0;
+		flow.proto &= ~FRAGMENT_KEY;
+	}
+	slot = word(found->table, outside->first + flow_hash(&flow, GATEWAY_SEED) % GATEWAY_SLOTS);
+	if (!slot || !slot->count)
+		return NO_PATH;
+	found->first = slot->first;
+	found->count = slot->count;
+	return LABELLED;
+}
+
+/*
+ * Returns nonzero for a packet that a gateway brings in from outside. Nobody before it could label it, so that forwarded packets are
+ * labelled, too.
+ */
+static __always_inline int comes_in(const struct flow_key *key, void *table)
+{
+	struct outside_word *outside = word(table, OUTSIDE_WORD);
+	struct fabric_word *fabric = word(table, FABRIC_WORD);
+
+	return outside && fabric && outside->leads_out && (key->saddr & fabric->netmask) != fabric->network;
+}
+
 /* Finds the candidate paths to the flow's destination; returns LABELLED, or the reason why there are none. */
 static __always_inline enum reason find_candidates(const struct flow_key *key, struct choice *found)
 {
@@ -157,8 +193,10 @@ static __always_inline enum reason find_candidates(const struct flow_key *key, s
 	choice = word(found->table, CHOICE_WORD);
 	if (!fabric || !choice)
 		return NO_TABLE;
-	if ((key->daddr & fabric->netmask) != fabric->network)
-		return OUTSIDE;
+	if ((key->daddr & fabric->netmask) != fabric->network) {
+		found->hash = flow_hash(key, choice->seed);
+		return find_way_out(key, found);
+	}
 	pod = key->daddr >> 16 & 0xff;
 	edge = key->daddr >> 8 & 0xff;
 	index = pod * choice->stride + edge;
@@ -185,6 +223,8 @@ static __always_inline enum reason consider(const struct flow_key *key, int forw
 		return NO_TABLE;
 	found->policy = *in_force >> 1 & 7;
 	version = *in_force >> 4;
+	if (forwarded && comes_in(key, found->table))
+		forwarded = 0;
 	if (!forwarded && found->policy != HASH && !(key->proto & FRAGMENT_KEY)) {
 		found->state = bpf_map_lookup_elem(&flows, key);
 		if (found->state && recall(found->state, version, found))

@@ -27,18 +27,28 @@ struct parameter_word { /* word 2 */
 	__u64 value; /* FLOWLET: the gap in nanoseconds; FLOWCELL: the cell in bytes */
 };
 
-struct destination_word { /* words 3 .. 3 + destinations - 1, by pod * stride + edge */
+struct outside_word { /* word 3 */
+	__u32 first; /* word of the first of GATEWAY_SLOTS destination words: a flow to the outside takes the one of its hash */
+	__u8 has_slots; /* 0: no gateway leads out */
+	__u8 leads_out; /* this host is a gateway */
+	__u16 unused;
+};
+
+struct destination_word { /* words 4 .. 4 + destinations - 1, by pod * stride + edge */
 	__u32 first; /* word of the set's first path */
 	__u32 count; /* 0: no path is left */
 };
 
-struct path_word { /* all words after that, set by set */
+struct path_word { /* all words after that but the slots, set by set */
 	__u8 up1;
 	__u8 up2;
-	__u8 unused[6];
+	__u8 gateway[6]; /* Ethernet destination of packets that leave the fabric; 0 of all others */
 };
 
-enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, FIRST_DESTINATION };
+enum table_layout { FABRIC_WORD, CHOICE_WORD, PARAMETER_WORD, OUTSIDE_WORD, FIRST_DESTINATION };
+
+#define GATEWAY_SLOTS 256
+#define GATEWAY_SEED 0x6f757473 /* of all hosts and for ever: a flow stays with its gateway when its agent restarts */
 
 enum policy { ROUND_ROBIN, RANDOM, HASH, LEAST_USED, FLOWLET, FLOWCELL };
 
@@ -138,6 +148,12 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } path_load SEC(".maps");
+
+/* Returns nonzero if the path leads to a gateway; planned addresses begin with 02. */
+static __always_inline int leaves(const struct path_word *path)
+{
+	return path->gateway[0];
+}
 
 static __always_inline __u32 path_place(__u8 up1, __u8 up2)
 {

@@ -38,6 +38,8 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 
 	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
 		return NOT_WRITABLE;
+	if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
+		return NOT_WRITABLE;
 	count_path(path->up1, path->up2);
 	if (skb->gso_segs > 1) /* one label for what will be several packets */
 		count(GSO);

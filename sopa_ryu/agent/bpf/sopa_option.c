@@ -137,6 +137,8 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 		return REASONS;
 	if (reason != LABELLED)
 		return reason;
+	if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
+		return NOT_WRITABLE; /* with an option: the edge switch chooses the gateway */
 	count_path(path->up1, path->up2);
 	if (segments > 1)
 		count(GSO);

@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flowrules import label
-from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy
+from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
 from topologies import Clos, Failures, Host, Switch
 from topologies.structure import FABRIC_NETWORK
+from topologies.way_out import gateways_from
 from topologies.weights import Choices, Weights, sequence, weigh
 
 
@@ -60,6 +61,8 @@ class PathSets:
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
+        self._leads_out = host in tree.gateways
+        self._gateways: tuple[Host, ...] = ()
 
     def follow(self, failures: Failures) -> PathTable | None:
         """Return the table for these failures; None if it is the table before.
@@ -83,7 +86,9 @@ class PathSets:
         weights = weigh(failures, edge, choices) if self.weighted else {}
         same = weights == self._weights and all(self._choices.get(rack) == its for rack, its in fresh.items())
         self._failures, self._choices, self._weights = failures, choices, weights
-        return None if same else self._table()
+        gateways = () if self._leads_out else gateways_from(failures, edge)
+        same, self._gateways = same and gateways == self._gateways, gateways
+        return None if same else self._with_ways_out(self._table())
 
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}
@@ -100,12 +105,22 @@ class PathSets:
         choice = self.seed, self.policy, self.parameter
         return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice)
 
+    def _with_ways_out(self, table: PathTable) -> PathTable:
+        """Return a table with the paths to the gateways, which are those to their racks."""
+        paths = ((gateway, table.candidates(self.tree.ip(gateway))) for gateway in self._gateways)
+        ways_out = tuple(WayOut(_octets(self.tree.mac(gateway)), labels) for gateway, labels in paths if labels)
+        return table._replace(ways_out=ways_out, leads_out=self._leads_out)
+
 
 def path_table(tree: Clos, host: Host, failures: Failures, seed: int, policy: Policy, parameter: int = 0) -> PathTable:
     """Return the path table of a host for these failures."""
     table = PathSets(tree, host, seed, policy, parameter).follow(failures)
     assert table is not None  # the first is always new
     return table
+
+
+def _octets(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
 
 
 @lru_cache(maxsize=64)

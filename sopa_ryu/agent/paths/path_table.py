@@ -6,11 +6,15 @@ Pure. The layout is that of bpf/maps.h, in 8-byte words of the machine's byte or
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from enum import IntEnum
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network
 from typing import NamedTuple
 
-from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, random_choice, round_robin, scaled
+from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey, flow_hash, mix64, random_choice, round_robin, scaled
+
+_FIRST_GROUP = 0xE  # addresses from 224.0.0.0 on are no single host's
 
 Label = tuple[int, int]
 """The two hop bytes of a path, 0xff for a hop that it does not take."""
@@ -20,7 +24,8 @@ _FABRIC = struct.Struct("=II")
 _CHOICE = struct.Struct("=IHBB")
 _DESTINATION = struct.Struct("=II")
 _PARAMETER = struct.Struct("=Q")
-_HEADER_WORDS = 3
+_OUTSIDE = struct.Struct("=IBBxx")
+_HEADER_WORDS = 4
 _MAX_CANDIDATES, _MAX_WORDS = (1 << 13) - 1, 1 << 24  # what a flow's state has room for (bpf/choose.h)
 
 
@@ -62,6 +67,23 @@ PARAMETERS = {Policy.FLOWLET: 500_000, Policy.FLOWCELL: 65_536}
 """The default of a policy's parameter: the gap in nanoseconds, the cell in bytes."""
 
 
+GATEWAY_SLOTS = 256
+GATEWAY_SEED = 0x6F757473
+
+
+class WayOut(NamedTuple):
+    """A gateway that packets to the outside may take: its Ethernet address, and the labels of the candidate paths to it."""
+
+    mac: bytes
+    labels: tuple[Label, ...]
+
+
+@lru_cache(maxsize=1 << 10)
+def _preference(mac: bytes) -> tuple[int, ...]:
+    """Return how much each slot prefers a gateway: each takes the one that it prefers most."""
+    return tuple(mix64(int.from_bytes(mac, "big") << 16 | slot) for slot in range(GATEWAY_SLOTS))
+
+
 class PathTable(NamedTuple):
     """The candidate paths from one host to every destination rack.
 
@@ -80,6 +102,10 @@ class PathTable(NamedTuple):
     policy : Policy
     parameter : int
         `Policy.FLOWLET`: the gap in nanoseconds; `Policy.FLOWCELL`: the cell in bytes.
+    ways_out : tuple of WayOut
+        The gateways to which packets to other addresses go, each flow's to one of them; without any they are not labelled.
+    leads_out : bool
+        This host is a gateway: forwarded packets with a source outside the fabric are labelled, too.
 
     Examples
     --------
@@ -103,6 +129,8 @@ class PathTable(NamedTuple):
     seed: int = 0
     policy: Policy = Policy.ROUND_ROBIN
     parameter: int = 0
+    ways_out: tuple[WayOut, ...] = ()
+    leads_out: bool = False
 
     @property
     def cut_off(self) -> int:
@@ -112,7 +140,12 @@ class PathTable(NamedTuple):
     @property
     def words(self) -> int:
         """The number of 8-byte words of the encoded table."""
-        return _HEADER_WORDS + len(self.destinations) + sum(map(len, self.sets))
+        slots = GATEWAY_SLOTS if self.ways_out else 0
+        return _HEADER_WORDS + len(self.destinations) + sum(map(len, self._every_set())) + slots
+
+    def _every_set(self) -> Iterator[tuple[Label, ...]]:
+        yield from self.sets
+        yield from (way.labels for way in self.ways_out)
 
     def encode(self) -> bytes:
         """Return the table as the kernel's map contains it, 8 bytes a word.
@@ -127,10 +160,10 @@ class PathTable(NamedTuple):
                              "it is the number of edge switches per pod, 1 to 255, for at most 256 pods")  # fmt: skip
         if not 0 <= self.seed < 1 << 32:
             raise ValueError(f"the seed has 32 bits: {self.seed} is not in 0 .. 4294967295")
-        if self.words > _MAX_WORDS or max(map(len, self.sets), default=0) > _MAX_CANDIDATES:
+        if self.words > _MAX_WORDS or max(map(len, self._every_set()), default=0) > _MAX_CANDIDATES:
             raise ValueError(
                 f"the table has room for {_MAX_CANDIDATES} candidates of a rack and {_MAX_WORDS} words, not for "
-                f"{max(map(len, self.sets))} and {self.words}"
+                f"{max(map(len, self._every_set()))} and {self.words}"
             )
         places, labels = [], bytearray()
         first = _HEADER_WORDS + len(self.destinations)
@@ -138,6 +171,12 @@ class PathTable(NamedTuple):
             places.append(_DESTINATION.pack(first + len(labels) // WORD_BYTES, len(candidates)))
             for label in candidates:  # bytes() refuses hop values outside 0..255
                 labels += bytes(label).ljust(WORD_BYTES, b"\0")
+        exits = []
+        for way in self.ways_out:
+            exits.append(_DESTINATION.pack(first + len(labels) // WORD_BYTES, len(way.labels)))
+            labels += b"".join(bytes(label) + way.mac for label in way.labels)
+        first_slot = first + len(labels) // WORD_BYTES
+        labels += b"".join([exits[index] for index in self.slots])
         if any(not -1 <= index < len(places) for index in self.destinations):
             raise ValueError(f"a destination refers to a set outside 0 .. {len(places) - 1} (-1: no path)")
         places.append(_DESTINATION.pack(0, 0))  # reached as index -1
@@ -149,6 +188,7 @@ class PathTable(NamedTuple):
             fabric
             + choice
             + _PARAMETER.pack(self.parameter)
+            + _OUTSIDE.pack(first_slot, bool(self.ways_out), self.leads_out)
             + b"".join([places[index] for index in self.destinations])
             + labels
         )
@@ -162,13 +202,36 @@ class PathTable(NamedTuple):
             return None
         return () if self.destinations[index] < 0 else self.sets[self.destinations[index]]
 
+    @property
+    def slots(self) -> tuple[int, ...]:
+        """The index in `ways_out` that each slot has; none without gateways.
+
+        A gateway that is added or removed changes its own slots only (rendezvous hashing: Thaler, Ravishankar, IEEE/ACM
+        Transactions on Networking 6(1), 1998).
+        """
+        preferences = [_preference(way.mac) for way in self.ways_out]
+        indices = range(len(preferences))
+        return tuple(
+            max(indices, key=lambda index: preferences[index][slot])
+            for slot in (range(GATEWAY_SLOTS) if preferences else ())
+        )
+
+    def way_out(self, key: FlowKey) -> WayOut | None:
+        """Return the gateway of a flow to the outside, whose Ethernet address its packets get; None for any other."""
+        if IPv4Address(key.daddr) in self.network or not self.ways_out or key.daddr >> 28 >= _FIRST_GROUP:
+            return None
+        if key.proto & FRAGMENT_KEY:  # later fragments have no ports
+            key = key._replace(ports=0, proto=key.proto & ~FRAGMENT_KEY)
+        return self.ways_out[self.slots[flow_hash(key, GATEWAY_SEED) % GATEWAY_SLOTS]]
+
     def choose(self, key: FlowKey, n: int) -> Label | None:
         """Return the label that the eBPF program writes into packet ``n`` (from 0) of a flow; None if it writes none.
 
         ``n`` is the number of the flowlet or cell with `Policy.FLOWLET` and `Policy.FLOWCELL`. The choice of `Policy.LEAST_USED`
         depends on the bytes of all flows; here it is that of round-robin.
         """
-        candidates = self.candidates(key.daddr)
+        way = self.way_out(key)
+        candidates = self.candidates(key.daddr) if way is None else way.labels
         if not candidates:
             return None
         hash_, count = flow_hash(key, self.seed), len(candidates)

@@ -73,7 +73,7 @@ def test_what_a_switch_has_learned_stays() -> None:
     learned = Installed(Table.DELIVER, 1, LEARNED_COOKIE, (("metadata", (1, 0xFFFF)),))
     assert is_learned(learned)
     assert reconcile(WANTED, InstalledState([installed(HIGH), installed(GROUPED), learned], {1: (3, 4)}), 3) == []
-    elsewhere = learned._replace(table=Table.DOWN)
+    elsewhere = learned._replace(table=Table.UP)
     assert reconcile(SwitchRules((), ()), InstalledState([learned, elsewhere], {}), 3) == [DeleteFlow(elsewhere)]
 
 

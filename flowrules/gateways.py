@@ -1,0 +1,188 @@
+"""The way out: entries for packets to addresses outside the fabric, which go to hosts that are gateways.
+
+Such an address has no prefix by which switches could send its packets down. The Ethernet destination has: while a packet crosses
+the fabric, it is the planned address of the gateway, ``02:00:0a:pod:edge:number``, and switches match its octets as they match
+those of an IPv4 destination in the fabric. A sending agent writes it. For other packets the first edge switch chooses
+the gateway by a hash of the flow; so it does where a host names anything that is no gateway in use.
+
+The choice is kept: a flow's gateway is the first in use of a sequence that is the flow's own (`Choose` with one basis after the
+other). A gateway that goes away moves its own flows only, and they return with it.
+
+In *down*, everything below the entries for the fabric's addresses is for such packets. A fabric without gateways has none of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from ipaddress import IPv4Network
+from math import ceil, log
+
+from flowrules import label
+from flowrules.model import (
+    DESCENDING,
+    IPV4,
+    Choose,
+    Field,
+    Flow,
+    LookUp,
+    Output,
+    SendNoMore,
+    SendStart,
+    SetField,
+    Table,
+    destined,
+)
+from topologies.failures import Failures
+from topologies.structure import FABRIC_NETWORK, Clos, Host, Level, Switch
+from topologies.way_out import gateways_from
+
+BASIS = 0x100
+"""Of the first choice; those of the hashes over uplinks are levels of switches."""
+MAX_ROUNDS = 16  # Open vSwitch processes a packet by 64 tables at most
+UNLUCKY = 0.01
+"""The share of flows, at most, that find no gateway in use in all rounds while some are away: they go to the first."""
+ANSWER_BYTES = 128
+"""Of a packet that cannot be delivered: its Ethernet and IPv4 headers with all options, and more than 8 bytes after them."""
+ANSWER_BITS = 2
+PLANNED = "02:00:0a"
+
+ANY_FRAGMENT: Field = ("ip_frag", (1, 1))
+CHOICE, ROUND = "reg1", "reg2"
+"""The registers with the number of the chosen gateway, and of the choices before it that led to none in use."""
+
+UNREACHABLE = Flow(
+    Table.DOWN,
+    0,
+    (IPV4,),
+    f"outside the fabric: ICMP unreachable, {1 << ANSWER_BITS} a second",
+    apply=(SendNoMore(ANSWER_BITS), SendStart(ANSWER_BYTES)),
+)
+"""The last entry of an edge switch: the controller answers, and a rack gets so few answers that nobody can flood it by them."""
+
+
+def ingress(tree: Clos, gateway: Host, port: Field, no_label: bool) -> Iterator[Flow]:
+    """Yield the entries for IPv4 from a gateway: its own address and all that are outside, to the fabric only.
+
+    Packets from outside to outside would circle between gateways that take each other for the way out.
+    """
+    inside = (port, *destined(FABRIC_NETWORK))
+    own: Field = ("ipv4_src", str(tree.ip(gateway)))
+    fabric: Field = ("ipv4_src", (str(FABRIC_NETWORK.network_address), str(FABRIC_NETWORK.netmask)))
+    yield Flow(Table.INGRESS, 30, (*inside, own), "gateway's own address", goto=Table.DOWN)
+    yield Flow(Table.INGRESS, 28, (port, IPV4, fabric), "another's address: drop")
+    yield Flow(Table.INGRESS, 25, inside, "from outside by a gateway", goto=Table.DOWN)
+    if no_label:
+        labelled: Field = ("eth_src", label.LABELLED)
+        plain = SetField("eth_src", tree.mac(gateway))
+        purpose = "has no right to a label: as unlabelled"
+        yield Flow(Table.INGRESS, 35, (*inside, own, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+        yield Flow(Table.INGRESS, 26, (*inside, labelled), purpose, apply=(plain,), goto=Table.DOWN)
+
+
+def down(tree: Clos, switch: Switch, failures: Failures | None) -> Iterator[Flow]:
+    """Yield a switch's entries for packets that leave the fabric, except for `Table.UP` and `Table.UNLABELLED`."""
+    if not tree.gateways:
+        return
+    if switch.level is Level.EDGE:
+        yield from _edge(tree, switch, failures or Failures(tree))
+        return
+    if switch.level is Level.CORE:
+        absent = tree.absent_pods(switch)
+        for pod in sorted({gateway.pod for gateway in tree.gateways} - absent):
+            yield _below(_pod(pod), tree.downlink_port(pod))
+    else:
+        racks = {tree.edge_of(gateway) for gateway in tree.gateways}
+        for edge in tree.below(switch):
+            if edge in racks:
+                yield _below(_rack(edge), tree.port(switch, edge))
+    if tree.uplinks(switch):
+        yield Flow(Table.DOWN, 8, (IPV4, ("eth_dst", _pod(switch.pod))), "no such gateway below: drop")
+        yield _CAME_DOWN
+        yield Flow(Table.DOWN, 6, (IPV4,), "leaves by a gateway elsewhere: up", goto=Table.UP)
+    else:
+        yield Flow(Table.DOWN, 10, destined(FABRIC_NETWORK), "no such host: drop")
+
+
+def upward(tree: Clos, flows: Iterable[Flow]) -> Iterator[Flow]:
+    """Yield the twins of entries that steer packets for prefixes with gateways: they steer packets that leave by these.
+
+    A twin's priority is above the entries for all destinations, and below those for prefixes.
+    """
+    if not tree.gateways:
+        return
+    macs = {}
+    for gateway in tree.gateways:
+        edge = tree.edge_of(gateway)
+        macs[tree.prefix(edge)] = _rack(edge)
+        macs[tree.prefix(Switch(Level.AGGREGATION, gateway.pod, 0))] = _pod(gateway.pod)
+    for flow in flows:
+        match = dict(flow.match)
+        destination = match.pop("ipv4_dst", None)
+        if not isinstance(destination, tuple):
+            continue
+        prefix = IPv4Network("/".join(map(str, destination)))
+        if prefix in macs:
+            twin = (*match.items(), ("eth_dst", macs[prefix]))
+            yield flow._replace(priority=flow.priority - prefix.prefixlen // 2, match=twin)
+
+
+def _edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[Flow]:
+    in_use = gateways_from(failures, edge)
+    for gateway in tree.gateways:
+        named: Field = ("eth_dst", tree.mac(gateway))
+        if tree.edge_of(gateway) == edge:
+            port = tree.port(edge, gateway)
+            # of a gateway that is not in use, only what other switches have sent to it before they heard of it
+            came_down: tuple[Field, ...] = () if gateway in in_use else (("metadata", DESCENDING),)
+            write = (Output(port),)
+            match = (*came_down, IPV4, named)
+            yield Flow(Table.DOWN, 9, match, "to a gateway", write=write, metadata=port, goto=Table.DELIVER)
+        elif gateway in in_use:
+            yield Flow(Table.DOWN, 7, (IPV4, named), "leaves by a gateway elsewhere: up", goto=Table.UP)
+    yield _CAME_DOWN
+    if not in_use:
+        return
+    count = len(tree.gateways)
+    # later fragments have no ports: all between two addresses go to one gateway, so that none is lost to a translator of addresses
+    for priority, fragments in ((6, True), (5, False)):
+        match = (IPV4, *((ANY_FRAGMENT,) if fragments else ()))
+        chosen = Choose(count, BASIS, fragments)
+        yield Flow(Table.DOWN, priority, match, "choose a gateway per flow", apply=(chosen, LookUp(Table.OUTSIDE)))
+    yield from _choice(tree.gateways, in_use)
+
+
+@lru_cache(maxsize=1 << 8)
+def _choice(gateways: tuple[Host, ...], in_use: tuple[Host, ...]) -> tuple[Flow, ...]:
+    """Return the entries of `Table.OUTSIDE`, which write the chosen gateway into a packet."""
+
+    def towards(priority: int, match: tuple[Field, ...], gateway: Host) -> Flow:
+        named = SetField("eth_dst", Clos.mac(gateway))
+        return Flow(Table.OUTSIDE, priority, match, "by this gateway", apply=(named, LookUp(Table.DOWN)))
+
+    flows = [towards(10, ((CHOICE, at),), each) for at, each in enumerate(gateways) if each in in_use]
+    if len(in_use) == len(gateways):
+        return tuple(flows)
+    missed = 1 - len(in_use) / len(gateways)
+    rounds = min(MAX_ROUNDS, ceil(log(UNLUCKY) / log(missed))) if len(in_use) > 1 else 0
+    for at in range(rounds):
+        for priority, fragments in ((6, True), (5, False)):
+            match = ((ROUND, at), IPV4, *((ANY_FRAGMENT,) if fragments else ()))
+            again = (Choose(len(gateways), BASIS + at + 1, fragments), SetField(ROUND, at + 1), LookUp(Table.OUTSIDE))
+            flows.append(Flow(Table.OUTSIDE, priority, match, "its gateway is away: choose again", apply=again))
+    return (*flows, towards(0, (), in_use[0]))
+
+
+def _below(mac: tuple[str, str], port: int) -> Flow:
+    return Flow(Table.DOWN, 9, (IPV4, ("eth_dst", mac)), "towards a gateway", apply=(Output(port),))
+
+
+def _pod(pod: int) -> tuple[str, str]:
+    return f"{PLANNED}:{pod:02x}:00:00", "ff:ff:ff:ff:00:00"
+
+
+def _rack(edge: Switch) -> tuple[str, str]:
+    return f"{PLANNED}:{edge.pod:02x}:{edge.index:02x}:00", "ff:ff:ff:ff:ff:00"
+
+
+_CAME_DOWN = Flow(Table.DOWN, 8, (("metadata", DESCENDING),), "came down, never goes up again: drop")

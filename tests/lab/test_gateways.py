@@ -1,0 +1,223 @@
+"""The way out under traffic: a leaf-spine fabric with two gateways, each with an address that is outside of the fabric."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+
+import httpx
+import pytest
+
+from experiments.emulation.sopa_lab import SopaLab
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.sopa_lab import in_lab, run
+from tests.helpers.waiting import eventually
+from topologies import Clos
+
+pytestmark = pytest.mark.lab
+
+OUTSIDE = "198.51.100.7"
+UDP_PORT, TCP_PORT = 9800, 9801
+FLOWS = 20
+MAX_LOST = 50
+"""Of 1,000 datagrams a second, when a gateway dies."""
+LEAVES = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"])
+GATEWAYS = [LEAVES.name(gateway) for gateway in LEAVES.gateways]
+QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
+
+
+def open_socket(lab: SopaLab, host: str, kind: socket.SocketKind) -> socket.socket:
+    with inside(lab.lab.netns(lab.tree.host(host))):
+        return socket.socket(socket.AF_INET, kind)
+
+
+class Outside:
+    """The address outside at each gateway: it takes datagrams, and sends back what it gets by TCP."""
+
+    def __init__(self, lab: SopaLab, stack: ExitStack) -> None:
+        self.got: dict[str, dict[int, int]] = {name: {} for name in GATEWAYS}
+        """By gateway, the flow of each datagram, which is its source port."""
+        self.senders: set[str] = set()
+        for name in GATEWAYS:
+            run(lab, name, "ip", "address", "add", f"{OUTSIDE}/32", "dev", "lo")
+            udp = stack.enter_context(open_socket(lab, name, socket.SOCK_DGRAM))
+            tcp = stack.enter_context(open_socket(lab, name, socket.SOCK_STREAM))
+            udp.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+            udp.bind((OUTSIDE, UDP_PORT))
+            tcp.bind((OUTSIDE, TCP_PORT))
+            tcp.listen()
+            for work, its in ((self._take, udp), (self._echo, tcp)):
+                threading.Thread(target=work, args=(name, its), daemon=True).start()
+
+    def arrived(self) -> set[int]:
+        """Return the numbers of the datagrams that have arrived."""
+        return {number for got in self.got.values() for number in got}
+
+    def _take(self, name: str, its: socket.socket) -> None:
+        while True:
+            try:
+                data, (sender, port) = its.recvfrom(100)
+            except OSError:
+                return
+            self.senders.add(sender)
+            self.got[name][int(data)] = port
+
+    def _echo(self, _name: str, its: socket.socket) -> None:
+        while True:
+            try:
+                connection, _ = its.accept()
+            except OSError:
+                return
+            with connection:
+                while data := connection.recv(1 << 16):
+                    connection.sendall(data)
+
+
+@contextmanager
+def outside(lab: SopaLab) -> Iterator[Outside]:
+    with ExitStack() as stack:
+        yield Outside(lab, stack)
+
+
+class Stream:
+    """1,000 datagrams a second to the outside, of several flows in turn."""
+
+    def __init__(self, lab: SopaLab, host: str) -> None:
+        self.sent: list[int] = []
+        """The source port of each."""
+        self._sockets = [open_socket(lab, host, socket.SOCK_DGRAM) for _ in range(FLOWS)]
+        for at, its in enumerate(self._sockets):
+            its.bind(("", 20000 + at))
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._send)
+
+    def __enter__(self) -> Stream:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        for its in self._sockets:
+            its.close()
+
+    def _send(self) -> None:
+        due = time.monotonic()
+        while not self._ended.is_set():
+            number = len(self.sent)
+            its = self._sockets[number % FLOWS]
+            self.sent.append(20000 + number % FLOWS)
+            its.sendto(b"%d" % number, (OUTSIDE, UDP_PORT))
+            due += 0.001
+            time.sleep(max(0.0, due - time.monotonic()))
+
+
+def wait_for(stream: Stream, more: int) -> None:
+    enough = len(stream.sent) + more
+    eventually(lambda: len(stream.sent) > enough, True)
+
+
+def away(lab: SopaLab, gateway: str) -> str | None:
+    return {each["name"]: each["away"] for each in lab.controller.fabric()["gateways"]}[gateway]
+
+
+def restore(lab: SopaLab, gateway: str) -> None:
+    """Bring a gateway's interface up again, and wait until it is in use."""
+    host = lab.tree.host(gateway)
+    run(lab, gateway, "ip", "link", "set", lab.lab.interface(host, 0), "up")
+    run(lab, gateway, "ip", "route", "replace", "default", "via", str(lab.tree.gateway(host)))
+    eventually(lambda: lab.controller.fabric()["failures"], [])
+    in_force(lab)
+
+
+def in_force(lab: SopaLab) -> None:
+    """Wait until every switch has confirmed the rules of the present version."""
+    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None, True)
+
+
+@pytest.mark.parametrize("agents", [True, False], ids=["labelled", "unlabelled"])
+def test_a_gateway_that_dies_loses_few_datagrams_and_other_gateways_flows_none(agents: bool) -> None:
+    def body(lab: SopaLab) -> None:
+        interface = lab.lab.interface(lab.tree.host(GATEWAYS[0]), 0)
+        with outside(lab) as world:
+            for _ in range(3):
+                for its in world.got.values():
+                    its.clear()
+                with Stream(lab, "h0_0_2") as stream:
+                    wait_for(stream, 400)
+                    cut_at = len(stream.sent)
+                    run(lab, GATEWAYS[0], "ip", "link", "set", interface, "down")
+                    eventually(lambda: away(lab, GATEWAYS[0]) is not None, True)
+                    wait_for(stream, 400)
+                last = set(range(len(stream.sent) - FLOWS, len(stream.sent)))  # one of each flow
+                eventually(lambda last=last: last <= world.arrived(), True)
+                assert world.senders == {str(lab.tree.ip(lab.tree.host("h0_0_2")))}
+                its_flows = set(world.got[GATEWAYS[0]].values())
+                assert 0 < len(its_flows) < FLOWS  # the other gateway has flows of its own
+                arrived = world.arrived()
+                lost = [(number, flow) for number, flow in enumerate(stream.sent) if number not in arrived]
+                print(
+                    f"{len(stream.sent)} sent, cut at {cut_at}, lost {lost}, flows of the gateway {sorted(its_flows)}"
+                )
+                assert {flow for _, flow in lost} <= its_flows
+                assert len(lost) <= MAX_LOST
+                restore(lab, GATEWAYS[0])
+
+    in_lab(body, fabric=LEAVES, agents=agents, controller_options=QUICK)
+
+
+def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left() -> None:
+    def body(lab: SopaLab) -> None:
+        payload = bytes(range(256)) * 4096
+        with outside(lab):
+            for _ in range(6):
+                with open_socket(lab, "h0_0_2", socket.SOCK_STREAM) as its:
+                    its.settimeout(20)
+                    its.connect((OUTSIDE, TCP_PORT))
+                    sender = threading.Thread(target=its.sendall, args=(payload,))
+                    sender.start()
+                    back = bytearray()
+                    while len(back) < len(payload):
+                        back += its.recv(1 << 16)
+                    sender.join()
+                    assert bytes(back) == payload
+            # agents and switches agree on what is in use; a drain is enough
+            link = f"{GATEWAYS[0]}-e0_1"
+            assert lab.controller.change("PUT", f"/drains/{link}").is_success
+            found = lab.controller.get("/paths", src="10.0.0.2", dst=OUTSIDE).json()
+            assert {path["gateway"] for path in found["candidates"]} == {GATEWAYS[1]}
+            assert {(path["gateway"], path["reason"]) for path in found["excluded"]} == {
+                (GATEWAYS[0], f"link {link} drained")
+            }
+        for name in GATEWAYS:
+            run(lab, name, "ip", "link", "set", lab.lab.interface(lab.tree.host(name), 0), "down")
+        eventually(lambda: all("down" in (each["away"] or "") for each in lab.controller.fabric()["gateways"]), True)
+        in_force(lab)
+        said = run(lab, "h0_0_2", "ping", "-c", "3", "-i", "1.5", "-W", "1", OUTSIDE, check=False)
+        assert "From 10.0.0.1" in said
+        assert "Net Unreachable" in said
+        with open_socket(lab, "h0_0_3", socket.SOCK_STREAM) as its:
+            its.settimeout(5)
+            assert its.connect_ex((OUTSIDE, TCP_PORT)) in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+        # a flood reaches the controller as a few packets a second
+        before, began = answers(lab), time.monotonic()
+        with open_socket(lab, "h0_0_2", socket.SOCK_DGRAM) as its:
+            for number in range(3000):
+                with suppress(OSError):  # what an answer makes of the next call
+                    its.sendto(b"", ("203.0.113.9", 1 + number))
+        assert answers(lab) - before <= 2 + (time.monotonic() - began)
+
+    in_lab(body, fabric=LEAVES, controller_options=QUICK)
+
+
+def answers(lab: SopaLab) -> float:
+    """Return how many undeliverable packets have reached the controller."""
+    text = httpx.get(f"{lab.controller.url}/metrics").text
+    return sum(
+        float(value) for value in re.findall(r"^sopa_undeliverable_packets_total\{.*\} (\S+)$", text, re.MULTILINE)
+    )
