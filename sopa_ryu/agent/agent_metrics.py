@@ -145,7 +145,7 @@ def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterat
 
 
 def _hop(hop: int) -> str:
-    return "none" if hop == 0xFF else str(hop)
+    return "none" if hop == 0xFF else "other" if hop < 0 else str(hop)
 
 
 def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from flowrules.label import Carrier
+from sopa_ryu.agent.kernel.counters import OTHERS
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Label
 from tests.helpers.frames import (
@@ -25,7 +26,7 @@ from tests.helpers.frames import (
     table,
     tcp,
 )
-from topologies import FatTree
+from topologies import Clos, FatTree
 
 MakeLabeller = Callable[..., Labeller]
 HALF = 2
@@ -82,6 +83,15 @@ def test_the_largest_fat_trees_words_have_counters_of_their_own(labeller: Labell
     labeller.run(tcp(dst=SAME_RACK))
     assert counted(labeller, half) == dict.fromkeys((*words, (0xFF, 0xFF)), 1)
     assert len(labeller.counted.by_path(FatTree(2 * half))) == half * half + half + 1
+
+
+def test_labels_of_uplinks_above_63_have_one_counter_together(labeller: Labeller) -> None:
+    words = ((0, 36), (0, 64), (64, 0), (100, 200), (253, 253))
+    labeller.swap(table(inter_pod=words))
+    for _ in range(5):
+        labeller.run(tcp())
+    found = labeller.counted.by_path(Clos(pods=2, edges=2, aggregations=254, cores=254 * 254, hosts=2))
+    assert {label: packets for label, packets in found.items() if packets} == {(0, 36): 1, OTHERS: 4}
 
 
 def test_a_new_table_sets_no_counter_back(labeller: Labeller) -> None:

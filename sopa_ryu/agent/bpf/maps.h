@@ -131,12 +131,16 @@ struct {
 	__type(value, __u64);
 } counters SEC(".maps");
 
-/* Labelled packets by label, at (up1 + 1) * HOPS + up2 + 1, in 8 bits each: a hop not taken, 0xff, comes first. */
+/*
+ * Labelled packets by label, at (up1 + 1) * HOPS + up2 + 1, in 8 bits each: a hop not taken, 0xff, comes first. Labels that name an
+ * uplink above 63 share the last place: one of its own for each of them would be 0.5 MB a processor in every host.
+ */
 #define HOPS 65 /* none, and the 64 uplinks of a switch at k=128 */
+#define PLACES (HOPS * HOPS + 1)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, HOPS * HOPS);
+	__uint(max_entries, PLACES);
 	__type(key, __u32);
 	__type(value, __u64);
 } path_packets SEC(".maps");
@@ -144,7 +148,7 @@ struct {
 /* LEAST_USED: bytes carried under each label, as far as a choice looks back; places as above. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, HOPS * HOPS);
+	__uint(max_entries, PLACES);
 	__type(key, __u32);
 	__type(value, __u64);
 } path_load SEC(".maps");
@@ -157,7 +161,9 @@ static __always_inline int leaves(const struct path_word *path)
 
 static __always_inline __u32 path_place(__u8 up1, __u8 up2)
 {
-	return (__u8)(up1 + 1) * HOPS + (__u8)(up2 + 1);
+	__u32 first = (__u8)(up1 + 1), second = (__u8)(up2 + 1);
+
+	return first < HOPS && second < HOPS ? first * HOPS + second : PLACES - 1;
 }
 
 static __always_inline void add_one(void *counter_map, __u32 at)

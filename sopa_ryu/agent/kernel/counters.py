@@ -12,6 +12,8 @@ from sopa_ryu.agent.paths.path_table import Label
 from topologies import Clos
 
 _HOPS = 65
+OTHERS: Label = (-1, -1)
+"""Stands for all labels that name an uplink above 63."""
 
 
 class Reason(IntEnum):
@@ -70,16 +72,20 @@ class Counters:
         Returns
         -------
         dict
-            Every label of the fabric, (k/2)² + k/2 + 1 of a fat-tree's; a hop not taken is 0xff.
+            Every label of the fabric, (k/2)² + k/2 + 1 of a fat-tree's; a hop not taken is 0xff. Labels that name an uplink above
+            63 have one counter together, that of `OTHERS`.
         """
-        return {label: _total(self._paths, _place(label)) for label in _labels(tree)}
+        found = {label: _total(self._paths, _place(label)) for label in _labels(tree)}
+        if max(tree.aggregations, tree.cores_of_group) >= _HOPS:
+            found[OTHERS] = _total(self._paths, _HOPS * _HOPS)
+        return found
 
 
 def _labels(tree: Clos) -> Iterator[Label]:
     yield UNUSED, UNUSED
-    for up1 in range(tree.aggregations):
+    for up1 in range(min(tree.aggregations, _HOPS - 1)):
         yield up1, UNUSED
-        for up2 in range(tree.cores_of_group):
+        for up2 in range(min(tree.cores_of_group, _HOPS - 1)):
             yield up1, up2
 
 
