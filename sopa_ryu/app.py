@@ -45,7 +45,7 @@ from sopa_ryu.southbound.rule_checker import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from topologies import Link, Reason, Switch
+from topologies import Host, Link, Reason, Switch
 
 LOG = logging.getLogger("sopa")
 
@@ -80,7 +80,9 @@ class SopaController(app_manager.RyuApp):
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
-        self.bfd = BfdKeeper(self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls)
+        self.bfd = BfdKeeper(
+            self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
+        )
         self.setup = SetupChecker(
             self.state, self.connections, settings.ovsdb, tls, tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs)
         )
@@ -172,6 +174,9 @@ class SopaController(app_manager.RyuApp):
         if pause := clock.CLOCK.take_pause():
             self._carry_out(self.core.paused(pause, now))
         return now
+
+    def _gateway_answers(self, gateway: Host, does: bool) -> None:
+        self._carry_out(self.core.gateway_answers(gateway, does, self._now()))
 
     # -- events -------------------------------------------------------------------------------------------------------
 

@@ -95,6 +95,11 @@ class Coordinator:
             effects.due[session] = None
         return self._follow(effects, now)
 
+    def gateway_answers(self, gateway: Host, does: bool, now: float) -> Effects:
+        """A gateway's BFD session is up, or the gateway has shut it down."""
+        self.state.gateway_answers(gateway, does, now)
+        return self._follow(Effects(), now)
+
     def answered(self, connection: Connection, request: Request, answer: Answer, now: float) -> Effects:
         """A switch has answered a request."""
         effects = Effects()

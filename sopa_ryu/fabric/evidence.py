@@ -56,6 +56,8 @@ class Evidence:
         self._since: dict[End, float] = {}
         self._lost_at: dict[Switch, float] = {}
         self._confirmed: set[Switch] = set()
+        self._answering: set[End] = set()
+        """Ports to hosts that have answered BFD, and have not shut it down."""
 
     # -- observations -------------------------------------------------------------------------------------------------
 
@@ -75,6 +77,9 @@ class Evidence:
     def port(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> None:
         """Note that a switch's port carries nothing, or with None that it does."""
         ports = self._ports.setdefault(switch, {})
+        if trouble is Reason.SILENT and isinstance(self._tree.neighbour(switch, port), Host):
+            # a host that has never answered BFD is not silent because somebody has enabled it at its port
+            trouble = trouble if (switch, port) in self._answering else None
         if trouble is not None:
             ports[port] = trouble
             self._since.setdefault((switch, port), now)
@@ -87,6 +92,17 @@ class Evidence:
             far = self._tree.port(neighbour, switch)
             self._ports.get(neighbour, {}).pop(far, None)
             self._since.pop((neighbour, far), None)
+
+    def answers(self, host: Host, does: bool, now: float) -> None:
+        """Note that a host's BFD session is up, or that the host has shut it down and is not silent for that."""
+        edge = self._tree.edge_of(host)
+        end = edge, self._tree.port(edge, host)
+        if does:
+            self._answering.add(end)
+        elif end in self._answering:
+            self._answering.discard(end)
+            if self._ports.get(edge, {}).get(end[1]) is Reason.SILENT:
+                self.port(*end, None, now)
 
     def confirmed(self, switch: Switch) -> None:
         """Note that a switch has confirmed its rules."""

@@ -165,6 +165,11 @@ class FabricState:
         self.evidence.port(switch, port, trouble, now)
         return self._update(now)
 
+    def gateway_answers(self, gateway: Host, does: bool, now: float) -> bool:
+        """Note that a gateway's BFD session is up: from now on silence counts; or that the gateway has shut it down."""
+        self.evidence.answers(gateway, does, now)
+        return self._update(now)
+
     def miswired(self, links: Iterable[str], now: float) -> bool:
         """Replace the set of links that lead elsewhere than planned."""
         self._miswired = frozenset(map(self.tree.element, links))

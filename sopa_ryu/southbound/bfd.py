@@ -112,11 +112,11 @@ def enable(
     ends: list[End] = []
     for address in dict.fromkeys(addresses):
         try:
-            rows = _rows(address, timeout, tls)
+            found = rows(address, timeout, tls)
         except OvsdbError as error:
             report.problems[address] = str(error)
             continue
-        for switch, ports in _bridges(rows, tree):
+        for switch, ports in bridges(found, tree):
             if dpids is None or tree.dpid(switch) in dpids:
                 report.switches.add(switch)
                 ends += _ends(address, tree, switch, ports)
@@ -132,7 +132,7 @@ def enable(
         for address in dict.fromkeys(end.address for end, _ in changes):
             its = [(end, settings) for end, settings in changes if end.address == address]
             try:
-                transact(address, [_set(end.uuid, settings) for end, settings in its], timeout, tls)
+                transact(address, [setting(end.uuid, settings) for end, settings in its], timeout, tls)
                 done += [end for end, _ in its]
             except OvsdbError as error:
                 report.problems[address] = str(error)
@@ -172,29 +172,29 @@ def rollout(
         yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls)
 
 
-def _rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
+def rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:
     """Return every bridge, port and interface of a database."""
     columns = {
         "Bridge": ["datapath_id", "ports"],
         "Port": ["_uuid", "interfaces"],
-        "Interface": ["_uuid", "ofport", "bfd"],
+        "Interface": ["_uuid", "ofport", "bfd", "bfd_status"],
     }
     operations = [{"op": "select", "table": name, "where": [], "columns": wanted} for name, wanted in columns.items()]
     return [result["rows"] for result in transact(address, operations, timeout, tls)]
 
 
-def _bridges(rows: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
+def bridges(found: list[list[dict[str, Any]]], tree: Clos) -> Iterator[tuple[Switch, dict[int, dict[str, Any]]]]:
     """Yield the bridges that are switches of the fabric, with their interfaces by OpenFlow port."""
-    bridges, ports, interfaces = rows
+    its, ports, interfaces = found
     of_port = {port["_uuid"][1]: elements(port["interfaces"]) for port in ports}
     by_uuid = {interface["_uuid"][1]: interface for interface in interfaces}
-    for bridge in bridges:
+    for bridge in its:
         try:
             switch = tree.switch_by_dpid(int(elements(bridge["datapath_id"])[0], 16))
         except (IndexError, TopologyError):  # no datapath yet, or a bridge of another network
             continue
-        found = [by_uuid[uuid] for _, port in elements(bridge["ports"]) for _, uuid in of_port[port]]
-        yield switch, {number: interface for interface in found for number in elements(interface["ofport"])}
+        own = [by_uuid[uuid] for _, port in elements(bridge["ports"]) for _, uuid in of_port[port]]
+        yield switch, {number: interface for interface in own for number in elements(interface["ofport"])}
 
 
 def _ends(address: str, tree: Clos, switch: Switch, ports: dict[int, dict[str, Any]]) -> Iterator[End]:
@@ -204,7 +204,7 @@ def _ends(address: str, tree: Clos, switch: Switch, ports: dict[int, dict[str, A
             yield End(address, interface["_uuid"][1], switch, neighbour, entries(interface["bfd"]))
 
 
-def _set(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
+def setting(uuid: str, settings: dict[str, str]) -> dict[str, Any]:
     """Return the operation that sets an interface's settings of BFD and keeps the others."""
     return {
         "op": "mutate",

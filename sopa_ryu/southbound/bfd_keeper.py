@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import ssl
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from ryu.lib import hub
 
 from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.southbound import bfd
+from sopa_ryu.southbound import bfd, gateway_bfd
 from sopa_ryu.southbound.connection import Connection
-from topologies import Reason, Switch
+from topologies import Host, Reason, Switch
 from topologies.structure import BFD_MAC
 
 LOG = logging.getLogger("sopa.bfd")
@@ -20,6 +20,7 @@ LOG = logging.getLogger("sopa.bfd")
 LOOK_SECONDS = 60.0
 # Enabling BFD interrupts a link for about a second; a longer interruption has another cause.
 BACK_SECONDS = 10.0
+ANSWER_SECONDS = 3.0
 OWN_ADDRESS = "*"
 
 OFF = "silent and one-way loss is not found: give Open vSwitch's database by --sopa-ovsdb, as in --sopa-ovsdb 'tcp:*:6640'"
@@ -38,6 +39,8 @@ class BfdKeeper:
     interval_ms : int
     tls : SSLContext, optional
         For ``ssl:`` addresses; by default the system's authorities and no client certificate.
+    answers : callable
+        Receives each gateway whose BFD session is up, with True, or which has shut it down, with False.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class BfdKeeper:
         addresses: Sequence[str],
         interval_ms: int,
         tls: ssl.SSLContext | None = None,
+        answers: Callable[[Host, bool], None] = lambda _gateway, _does: None,
     ) -> None:
         self._tls = tls
+        self._answers = answers
         self._state = state
         self._connections = connections
         self.addresses = addresses
@@ -98,8 +103,24 @@ class BfdKeeper:
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
             detail += f"; not on at {single} ends whose other ends were not found"
+        if tree.gateways:
+            detail += self._gateways(addresses, problems)
         detail += "".join(f"; {problem}" for problem in problems.values())
         self._say(had + enabled > 0, detail)
+
+    def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
+        """Enable BFD at the ports to gateways, and tell who answers."""
+        tree = self._state.tree
+        found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls)
+        if found.enabled:
+            LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, self._interval_ms)
+            hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
+            found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls)
+        problems |= found.problems
+        for gateway, does in found.answers.items():
+            self._answers(gateway, does)
+        up = sum(found.answers.values())
+        return f"; on at {found.on} of {len(tree.gateways)} ports to gateways, of which {up} answer"
 
     def _links_come_back(self) -> bool:
         hub.sleep(1)

@@ -13,10 +13,11 @@ from contextlib import ExitStack, contextmanager, suppress
 import httpx
 import pytest
 
+from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import in_lab, run
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 from topologies import Clos
 
 pytestmark = pytest.mark.lab
@@ -221,3 +222,47 @@ def answers(lab: SopaLab) -> float:
     return sum(
         float(value) for value in re.findall(r"^sopa_undeliverable_packets_total\{.*\} (\S+)$", text, re.MULTILINE)
     )
+
+
+PEER = """
+bfd
+ peer 10.0.1.1 local-address 10.0.1.2 interface {interface}
+  receive-interval 100
+  transmit-interval 100
+"""
+
+
+def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd() -> None:
+    """FRR's BFD daemon runs at one gateway and none at the other: only the silence of the first one tells anything."""
+
+    def body(lab: SopaLab) -> None:
+        speaking, other = LEAVES.gateways
+        link = LEAVES.name(LEAVES.link(speaking, LEAVES.edge_of(speaking)))
+        configuration = {"bfdd": PEER.format(interface=lab.lab.interface(speaking, 0))}
+
+        def to_outside() -> set[str]:
+            body = lab.controller.get("/paths", src="10.0.0.2", dst=OUTSIDE).json()
+            return {candidate["gateway"] for candidate in body["candidates"]}
+
+        def failures() -> dict[str, str]:
+            return {one["name"]: one["reason"] for one in lab.controller.fabric()["failures"]}
+
+        daemons = Daemons(lab.directory / "frr", lambda name: str(lab.lab.netns(LEAVES.host(name))))
+        try:
+            daemons.start(GATEWAYS[0], configuration)
+            answers = Containing("2 of 2 ports to gateways, of which 1")
+            eventually(lambda: lab.controller.fabric()["bfd"]["detail"], answers, seconds=90)
+            assert failures() == {}
+            assert to_outside() == set(GATEWAYS)
+            daemons.freeze(GATEWAYS[0])
+            eventually(failures, {link: "silent"})
+            assert to_outside() == {LEAVES.name(other)}
+            run(lab, "h0_0_2", "ping", "-c", "1", str(LEAVES.ip(speaking)))  # its port is up, and it is still a host
+            daemons.end(GATEWAYS[0])
+            daemons.start(GATEWAYS[0], configuration)
+            eventually(failures, {}, seconds=60)
+            assert to_outside() == set(GATEWAYS)
+        finally:
+            daemons.close()
+
+    in_lab(body, fabric=LEAVES, controller_options=QUICK)

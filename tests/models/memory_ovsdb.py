@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
-from topologies import FatTree, Host, Reason, Switch
+from topologies import Clos, Host, Reason, Switch
 from topologies.ovsdb import OvsdbError, entries, mapping
 
 End = tuple[Switch, int]
@@ -20,7 +20,7 @@ class MemoryOvsdb:
 
     Parameters
     ----------
-    tree : FatTree
+    tree : Clos
     address_of : callable
         Returns the address of a switch's database.
 
@@ -29,6 +29,8 @@ class MemoryOvsdb:
     bfd : dict of (Switch, int) to dict
         The BFD settings of each port, by name.
     enabled_at : dict of (Switch, int) to float
+    status : dict of (Switch, int) to dict
+        The state of BFD at each port that has any.
     refusing : set of str
         Addresses that do not answer.
     broken : set of (Switch, int)
@@ -38,12 +40,13 @@ class MemoryOvsdb:
     now : float
     """
 
-    def __init__(self, tree: FatTree, address_of: Callable[[Switch], str]) -> None:
+    def __init__(self, tree: Clos, address_of: Callable[[Switch], str]) -> None:
         self.tree = tree
         self.bfd: dict[End, dict[str, str]] = {
             (switch, port): {} for switch in tree.switches() for port in tree.ports(switch)
         }
         self.enabled_at: dict[End, float] = {}
+        self.status: dict[End, dict[str, str]] = {}
         self.refusing: set[str] = set()
         self.broken: set[End] = set()
         self.transactions: list[str] = []
@@ -95,7 +98,13 @@ class MemoryOvsdb:
         ends = [end for end in self.bfd if end[0] in switches]
         if table == "Interface":
             return [
-                {"_uuid": ["uuid", self._uuid(end)], "ofport": end[1], "bfd": mapping(self.bfd[end])} for end in ends
+                {
+                    "_uuid": ["uuid", self._uuid(end)],
+                    "ofport": end[1],
+                    "bfd": mapping(self.bfd[end]),
+                    "bfd_status": mapping(self.status.get(end, {})),
+                }
+                for end in ends
             ]
         if table == "Port":
             return [
