@@ -94,6 +94,8 @@ def test_a_switch_that_has_other_ports_than_the_file_says_is_rejected(clos: Fabr
     clos.ovs.vsctl("del-controller", bridge)
     eventually(lambda: bridge in clos.controller.fabric()["missing"])
     clos.ovs.vsctl("set-controller", bridge, clos.controller.openflow)
-    eventually(lambda: any(tree.title in one["reason"] for one in clos.controller.fabric()["rejected"]))
+    eventually(
+        lambda: any("controller.fabric.yaml plans" in one["reason"] for one in clos.controller.fabric()["rejected"])
+    )
     clos.ovs.vsctl("del-port", bridge, "extra")
     eventually(lambda: not clos.controller.fabric()["missing"], seconds=60)
