@@ -250,8 +250,14 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd() -> None:
         daemons = Daemons(lab.directory / "frr", lambda name: str(lab.lab.netns(LEAVES.host(name))))
         try:
             daemons.start(GATEWAYS[0], configuration)
+            edge = LEAVES.edge_of(speaking)
+            port = lab.lab.interface(edge, LEAVES.port(edge, speaking))
+            eventually(
+                lambda: lab.lab.ovs.vsctl("get", "Interface", port, "bfd_status"), Containing("state=up"), seconds=60
+            )
+            lab.lab.ovs.appctl("bridge/reconnect", LEAVES.name(edge))  # the controller looks once a minute, and then
             answers = Containing("2 of 2 ports to gateways, of which 1")
-            eventually(lambda: lab.controller.fabric()["bfd"]["detail"], answers, seconds=90)
+            eventually(lambda: lab.controller.fabric()["bfd"]["detail"], answers, seconds=70)
             assert failures() == {}
             assert to_outside() == set(GATEWAYS)
             daemons.freeze(GATEWAYS[0])
