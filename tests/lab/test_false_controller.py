@@ -75,7 +75,7 @@ def test_a_malicious_controller_never_gets_an_invalid_table_into_force() -> None
             controller.accept()
             table = table_in_force(*interface)
             assert table is not None
-            assert table.candidates(IPv4Address("10.2.0.2")) == ((0, 0), (1, 0), (1, 1))
+            assert set(table.candidates(IPv4Address("10.2.0.2")) or ()) == {(0, 0), (1, 0), (1, 1)}
             snapshot = json.loads(protocol.snapshot(HELD._replace(version=4), ADDRESS))
             bad: list[str | bytes] = [
                 "{",

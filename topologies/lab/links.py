@@ -67,7 +67,8 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
     factor = rate_mbit / tree.mbit.get("host", 1.0)
     rates: dict[str, Rate] = document.get("links", {})
     document["links"] = {name: ABSENT if rate == ABSENT else factor * float(rate) for name, rate in rates.items()}
-    document["mbit"] = {level: factor * tree.mbit.get(level, 1.0) for level in LINK_LEVELS}
+    levels = LINK_LEVELS if tree.cores else LINK_LEVELS[:2]
+    document["mbit"] = {level: factor * tree.mbit.get(level, 1.0) for level in levels}
     return Clos(**document)
 
 
