@@ -78,7 +78,7 @@ class Balance:
         if not self._failures.alive(switch):
             return [0.0] * len(uppers)
         tree, lost = self._tree, self._failures.lost_uplinks(switch)
-        row = [tree.mbit.get(switch.level.name.lower(), 1.0)] * len(uppers)
+        row = [tree.level_rate(switch.level.name.lower())] * len(uppers)
         if lost or switch in self._rated:
             for at, upper in enumerate(uppers):
                 row[at] = 0.0 if upper.first in lost else tree.capacity(Link(switch, tree.uplink(switch, upper.first)))

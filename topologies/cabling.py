@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 ABSENT = "absent"
 LINK_LEVELS = ("host", "edge", "aggregation")
 """The links above hosts, above edge switches and above aggregation switches."""
+# Union, not |: evaluated when the module is loaded, by whichever Python Mininet runs on.
 Rate = Union[float, str]  # noqa: UP007
 """Mbit/s, or `ABSENT`."""
 
@@ -370,8 +371,21 @@ class Cabling(Identities):
         if rate is not None:
             return rate
         self.link(*link)
-        level = "host" if isinstance(link.lower, Host) else link.lower.level.name.lower()
+        return self.level_rate(self.link_level(link))
+
+    def level_rate(self, level: str) -> float:
+        """Return the Mbit/s of the links of one of `LINK_LEVELS`, without exceptions; 1 for a level without a rate."""
         return self.mbit.get(level, 1.0)
+
+    @staticmethod
+    def link_level(link: Link) -> str:
+        """Return the level of a link, one of `LINK_LEVELS`."""
+        return "host" if isinstance(link.lower, Host) else link.lower.level.name.lower()
+
+    @property
+    def link_levels(self) -> tuple[str, ...]:
+        """Those of `LINK_LEVELS` of which the fabric has links: a leaf-spine fabric has none above aggregation switches."""
+        return LINK_LEVELS if self.cores else LINK_LEVELS[:2]
 
     @property
     def rated(self) -> Iterable[Link]:
@@ -381,19 +395,12 @@ class Cabling(Identities):
     @cached_property
     def in_mbit(self) -> bool:
         """Whether capacities are Mbit/s: the fabric has the rates of all levels of links."""
-        levels = LINK_LEVELS if self.cores else LINK_LEVELS[:2]
-        return self.mbit.keys() >= set(levels)
+        return self.mbit.keys() >= set(self.link_levels)
 
     @cached_property
     def even(self) -> bool:
         """Whether no link between switches is absent or has another rate than those of its level."""
         return not self.absent and not any(isinstance(link.lower, Switch) for link in self._rates)
-
-    @cached_property
-    def uneven_pods(self) -> frozenset[int]:
-        """The pods in which a link between switches, or one to a core switch, is absent or has another rate than its level."""
-        links = (*self.absent, *self._rates)
-        return frozenset(link.lower.pod for link in links if isinstance(link.lower, Switch))
 
 
 def _by_name(item: tuple[Link, float]) -> str:

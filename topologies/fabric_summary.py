@@ -12,7 +12,7 @@ from itertools import combinations
 from typing import NamedTuple, TypeVar
 
 from topologies.cabling import ABSENT
-from topologies.identity import Host, Level, Link, Switch
+from topologies.identity import Level, Link, Switch
 from topologies.structure import Clos
 
 MAX_UNEVEN = 6
@@ -77,11 +77,7 @@ class Summary:
 
     def rate(self, link: Link) -> float:
         """Return the capacity of the links of the same level, without exceptions."""
-        return self.level_rate("host" if isinstance(link.lower, Host) else link.lower.level.name.lower())
-
-    def level_rate(self, level: str) -> float:
-        """Return the Mbit/s of the links above a level, 1 without rates."""
-        return float(self.tree.mbit.get(level, 1.0))
+        return self.tree.level_rate(self.tree.link_level(link))
 
     def link_count(self, level: str) -> int:
         """Return the number of links above a level, absent ones included."""
@@ -95,13 +91,13 @@ class Summary:
         if switch in self._below:
             return self._below[switch]
         level = {Level.EDGE: "host", Level.AGGREGATION: "edge", Level.CORE: "aggregation"}[switch.level]
-        return self.tree.downlink_count(switch.level) * self.level_rate(level)
+        return self.tree.downlink_count(switch.level) * self.tree.level_rate(level)
 
     def above(self, switch: Switch) -> float:
         """Return the capacity of a switch's uplinks."""
         if switch in self._above:
             return self._above[switch]
-        return self.tree.uplink_count(switch.level) * self.level_rate(switch.level.name.lower())
+        return self.tree.uplink_count(switch.level) * self.tree.level_rate(switch.level.name.lower())
 
     def oversubscription(self, level: Level) -> Ratio:
         """Return the ratio of the capacity below to that above, over the switches of a level; infinite without uplinks."""
@@ -142,7 +138,7 @@ class Summary:
         if tree.pods > 1 and uneven:
             pods = [Switch(Level.AGGREGATION, pod, j) for pod in uneven for j in range(tree.aggregations)]
             exact = exact and all(self.below(switch) >= self.above(switch) for switch in pods)
-        hosts = tree.host_count * self.level_rate("host") * half / count
+        hosts = tree.host_count * self.tree.level_rate("host") * half / count
         return Bisection(mbit, mbit / hosts, exact)
 
     def _part(self, link: Link) -> int:
@@ -169,7 +165,7 @@ class Summary:
         """Return the capacity between ``half`` of the parts, of whose uneven ones it has ``some``, and the others."""
         tree, total = self.tree, 0.0
         several = tree.pods > 1
-        rate = self.level_rate("aggregation" if several else "edge")
+        rate = self.tree.level_rate("aggregation" if several else "edge")
         size = tree.cores_of_group if several else 1
         special = {self._part(link) for link in self.exceptions if isinstance(link.lower, Switch)} if several else set()
         for j in range(tree.aggregations):
@@ -181,7 +177,7 @@ class Summary:
                 known = sum(part in some for part in column)
                 carried += min((half - known) * rate + first, (count - half - len(column) + known) * rate + second)
             if several:
-                even = min(tree.edges * self.level_rate("edge"), size * rate)
+                even = min(tree.edges * self.tree.level_rate("edge"), size * rate)
                 switches = {pod: Switch(Level.AGGREGATION, pod, j) for pod in special}
                 limit = {pod: min(self.below(its), self.above(its)) for pod, its in switches.items()}
                 first = sum(limit[pod] for pod in limit if pod in some)

@@ -70,7 +70,7 @@ def _permutations(tree: Clos, scheme: str) -> tuple[list[float], list[float], li
     rates: list[float] = []
     shares: list[float] = []
     idle: list[float] = []
-    payload = RATE_MBIT / tree.mbit.get("host", 1.0) * SEGMENT_BYTES / FRAME_BYTES
+    payload = RATE_MBIT / tree.level_rate("host") * SEGMENT_BYTES / FRAME_BYTES
     with EmulatedFabric(tree, named(scheme), RATE_MBIT) as fabric:
         for seed in SEEDS:
             flows, percent = _run(fabric, tree, scheme, "permutation", seed)

@@ -17,13 +17,13 @@ def fabric_lines(run: Run) -> Iterator[str]:
     Links of hosts have the rate of the run, and all others a rate in proportion to it.
     """
     tree = run.tree
-    scale = run.scale.rate_mbit * 1e6 / tree.mbit.get("host", 1.0)
+    scale = run.scale.rate_mbit * 1e6 / tree.level_rate("host")
 
     def rate(mbit: float) -> int:
         return max(1, round(scale * mbit))
 
     yield f"fabric {' '.join(map(str, tree.shape))}"
-    yield f"rates {' '.join(str(rate(tree.mbit.get(level, 1.0))) for level in LINK_LEVELS)}"
+    yield f"rates {' '.join(str(rate(tree.level_rate(level))) for level in LINK_LEVELS)}"
     yield f"core-share {run.plan.core_rate:g}"
     for name, mbit in tree.document().get("links", {}).items():
         yield f"absent {name}" if mbit == ABSENT else f"link {name} {rate(mbit)}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from topologies.cabling import LINK_LEVELS
 from topologies.fabric_file import FabricFile
 from topologies.fabric_summary import Summary
-from topologies.identity import Host, Level, Switch
+from topologies.identity import Level, Switch
 
 SHOWN = 5
 """Switches of one kind of concern that are named."""
@@ -85,9 +86,8 @@ def _uplinks(file: FabricFile, summary: Summary) -> Iterator[Concern]:
 
 def _rates(file: FabricFile, summary: Summary) -> Iterator[Concern]:
     tree = file.fabric
-    own = {"host" if isinstance(link.lower, Host) else link.lower.level.name.lower(): link
-           for link, rate in summary.exceptions.items() if rate}  # fmt: skip
-    for level in ("host", "edge", "aggregation"):
+    own = {tree.link_level(link): link for link, rate in summary.exceptions.items() if rate}
+    for level in LINK_LEVELS:
         there = summary.link_count(level)
         if level in tree.mbit and not there:
             text = f"mbit.{level} has no effect: no link is above {level} switches"

@@ -66,14 +66,14 @@ def _row(label: str, parts: Sequence[str]) -> str:
 
 
 def _links(count: int, where: str, summary: Summary, level: str) -> str:
-    each = f" of {rate(summary.level_rate(level))}" if level in summary.tree.mbit else ""
+    each = f" of {rate(summary.tree.level_rate(level))}" if level in summary.tree.mbit else ""
     plural = "s" if count > 1 else ""
     return f"{'':<{LABEL}}  |  {count} link{plural}{each} {where}"
 
 
 def _matrix(summary: Summary, level: Level) -> Iterator[str]:
     """Yield a table of the uplinks of a level, if any is an exception; switches that are alike, and uplinks, share a place."""
-    tree, usual = summary.tree, summary.level_rate(level.name.lower())
+    tree, usual = summary.tree, summary.tree.level_rate(level.name.lower())
     special: dict[Switch, dict[int, float]] = {}
     for link, mbit in summary.exceptions.items():
         if isinstance(link.lower, Switch) and link.lower.level is level:

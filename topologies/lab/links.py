@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from topologies.cabling import ABSENT, LINK_LEVELS, Rate
+from topologies.cabling import ABSENT, Rate
 from topologies.structure import Clos
 
 HOPS = 5  # switches of a path between pods
@@ -64,11 +64,10 @@ def at_rate(tree: Clos, rate_mbit: float) -> Clos:
     (16.0, 8.0)
     """
     document = tree.document()
-    factor = rate_mbit / tree.mbit.get("host", 1.0)
+    factor = rate_mbit / tree.level_rate("host")
     rates: dict[str, Rate] = document.get("links", {})
     document["links"] = {name: ABSENT if rate == ABSENT else factor * float(rate) for name, rate in rates.items()}
-    levels = LINK_LEVELS if tree.cores else LINK_LEVELS[:2]
-    document["mbit"] = {level: factor * tree.mbit.get(level, 1.0) for level in levels}
+    document["mbit"] = {level: factor * tree.level_rate(level) for level in tree.link_levels}
     return Clos(**document)
 
 

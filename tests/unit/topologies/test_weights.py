@@ -117,8 +117,8 @@ def test_every_window_of_a_sequence_is_even(raw: list[float], switches: int) -> 
     assert len(order) <= max(MAX_SEQUENCE, len(choices))
     for choice, share in zip(choices, shares, strict=True):
         ahead, seen = [0.0], 0
-        for number, taken in enumerate(order, 1):
-            seen += taken == choice
+        for number, path in enumerate(order, start=1):
+            seen += path == choice
             ahead.append(seen - share * number)
         assert abs(ahead[-1]) < 1e-6, "the sequence does not repeat evenly"
         # a window's error is the difference of two of these
