@@ -238,7 +238,7 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd() -> None:
     def body(lab: SopaLab) -> None:
         speaking, other = LEAVES.gateways
         link = LEAVES.name(LEAVES.link(speaking, LEAVES.edge_of(speaking)))
-        configuration = {"bfdd": PEER.format(interface=lab.lab.interface(speaking, 0))}
+        configuration = {GATEWAYS[0]: {"bfdd": PEER.format(interface=lab.lab.interface(speaking, 0))}}
 
         def to_outside() -> set[str]:
             body = lab.controller.get("/paths", src="10.0.0.2", dst=OUTSIDE).json()
@@ -249,7 +249,7 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd() -> None:
 
         daemons = Daemons(lab.directory / "frr", lambda name: str(lab.lab.netns(LEAVES.host(name))))
         try:
-            daemons.start(GATEWAYS[0], configuration)
+            daemons.start(configuration)
             edge = LEAVES.edge_of(speaking)
             port = lab.lab.interface(edge, LEAVES.port(edge, speaking))
             eventually(
@@ -265,7 +265,7 @@ def test_a_gateway_that_falls_silent_is_left_if_it_has_spoken_bfd() -> None:
             assert to_outside() == {LEAVES.name(other)}
             run(lab, "h0_0_2", "ping", "-c", "1", str(LEAVES.ip(speaking)))  # its port is up, and it is still a host
             daemons.end(GATEWAYS[0])
-            daemons.start(GATEWAYS[0], configuration)
+            daemons.start(configuration)
             eventually(failures, {}, seconds=60)
             assert to_outside() == set(GATEWAYS)
         finally:

@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from topologies.lab.batch_net import LabError
 
 FRR = Path("/usr/lib/frr")
 DAEMONS = ("zebra", "bfdd", "bgpd")
+START_SECONDS = 20.0
+_POLL_SECONDS = 0.05
 _SOCKETS = Path("/run/frr")
 _VAR_TMP = "/var/tmp"
 _USER = "frr", "frr"
@@ -50,31 +53,62 @@ class Daemons:
         self.end()
         run_command("umount", "-l", _VAR_TMP)
 
-    def start(self, router: str, configurations: Mapping[str, str]) -> None:
-        """Start the daemons of a router without waiting.
+    def start(self, configurations: Mapping[str, Mapping[str, str]]) -> None:
+        """Start the daemons of some routers, each when the one before it is ready.
+
+        A daemon that does not find zebra waits 10 s before it tries again. What bgpd registers before bfdd is there can be lost.
 
         Parameters
         ----------
-        router : str
         configurations : mapping
-            From the name of a daemon to its configuration; default: empty.
+            Of each router, from the name of a daemon to its configuration; default: empty.
+
+        Raises
+        ------
+        LabError
+            If a daemon ends, or is not ready after `START_SECONDS`.
         """
-        sockets = _SOCKETS / router
-        sockets.mkdir(parents=True, exist_ok=True)
-        shutil.chown(sockets, *_USER)
-        self._processes[router] = []
+        for router in configurations:
+            sockets = _SOCKETS / router
+            shutil.rmtree(sockets, ignore_errors=True)
+            sockets.mkdir(parents=True)
+            shutil.chown(sockets, *_USER)
+            self._processes[router] = []
         for daemon in DAEMONS:
-            file = self.directory / f"{router}.{daemon}.conf"
-            file.write_text(configurations.get(daemon, ""))
-            command = ["nsenter", f"--net={self._netns(router)}", str(FRR / daemon), "-N", router, "-f", str(file)]
-            command += ["--log", f"file:{self.directory / f'{router}.{daemon}.log'}"]
-            if daemon == "bgpd":
-                command += ["-p", "179"]
-            with self._output(router, daemon).open("wb") as out:
-                process = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            for router, texts in configurations.items():
+                self._start(router, daemon, texts.get(daemon, ""))
+            self._await_ready(daemon, list(configurations))
+
+    def _start(self, router: str, daemon: str, configuration: str) -> None:
+        file = self.directory / f"{router}.{daemon}.conf"
+        file.write_text(configuration)
+        command = ["nsenter", f"--net={self._netns(router)}", str(FRR / daemon), "-N", router, "-f", str(file)]
+        command += ["--log", f"file:{self.directory / f'{router}.{daemon}.log'}"]
+        if daemon == "bgpd":
+            command += ["-p", "179"]
+        with self._output(router, daemon).open("wb") as out:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            )
+        self._processes[router].append(process)
+
+    def _await_ready(self, daemon: str, routers: list[str]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while routers := [router for router in routers if not self._is_ready(daemon, router)]:
+            self.check()
+            if time.monotonic() > deadline:
+                raise LabError(
+                    f"FRR's {daemon} is not ready after {START_SECONDS:g} s: {', '.join(routers[:8])}; "
+                    f"logs are in {self.directory}"
                 )
-            self._processes[router].append(process)
+            time.sleep(_POLL_SECONDS)
+
+    def _is_ready(self, daemon: str, router: str) -> bool:
+        """Return True if zebra accepts clients, or if zebra knows the daemon as one of them."""
+        sockets = _SOCKETS / router
+        if daemon == "zebra":
+            return (sockets / "zserv.api").exists() and (sockets / "zebra.vty").exists()
+        return daemon.removesuffix("d") in run_command("vtysh", "-N", router, "-c", "show zebra client summary").split()
 
     def freeze(self, router: str) -> None:
         """Stop the daemons of a router without closing connections, as if its processor had died."""
@@ -97,7 +131,7 @@ class Daemons:
     def check(self) -> None:
         """Raise `LabError` with its output if a daemon has ended by itself."""
         for router, processes in self._processes.items():
-            for daemon, process in zip(DAEMONS, processes, strict=True):
+            for daemon, process in zip(DAEMONS, processes, strict=False):
                 if process.poll() is not None:
                     said = self._output(router, daemon).read_text(errors="replace").strip()
                     raise LabError(f"FRR's {daemon} of {router} ended with status {process.returncode}: {said[-500:]}")

@@ -24,7 +24,6 @@ from topologies.lab.links import at_rate, control_first, shaper
 
 NAMESPACES = Path("/run/netns")
 READY_SECONDS = 20.0
-START_ATTEMPTS = 3
 _POLL_SECONDS = 0.1
 _SYSCTLS = {
     "net/ipv4/ip_forward": "1",
@@ -86,27 +85,14 @@ class RouterLab:
             stack.callback(subprocess.run, ["ip", "-all", "netns", "delete"], check=False, capture_output=True)
             self._say(f"making {self.tree.host_count} hosts and {self.tree.switch_count} routers")
             self._make_nodes()
-            self._start_routers()
+            self._say(f"starting FRR on {self.tree.switch_count} routers, and waiting for BFD and routes")
+            self._start(self.tree.switches())
+            self.await_settled()
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_exception: object) -> None:
         self._stack.close()
-
-    def _start_routers(self) -> None:
-        """Start FRR on all routers. Restart it if a BFD session stays down, as sometimes with FRR 8.4."""
-        for left in reversed(range(START_ATTEMPTS)):
-            self._say(f"starting FRR on {self.tree.switch_count} routers, and waiting for BFD and routes")
-            for router in self.tree.switches():
-                self._start_router(router)
-            try:
-                self._await_settled()
-                return
-            except LabError as error:
-                if not left:
-                    raise
-                self._say(f"{error}; restarting FRR")
-                self._daemons.end()
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
@@ -136,7 +122,7 @@ class RouterLab:
         router = self.tree.switch(name)
         if alive:
             self._daemons.end(name)
-            self._start_router(router)
+            self._start([router])
         else:
             self._daemons.freeze(name)
         self._write(router, "net/ipv4/ip_forward", "1" if alive else "0")
@@ -223,18 +209,19 @@ class RouterLab:
 
     # -- routers ------------------------------------------------------------------------------------------------------
 
-    def _start_router(self, router: Switch) -> None:
-        for sysctl, value in self._sysctls.items():
-            self._write(router, sysctl, value)
-        if _SEED.exists():  # without it, the second level repeats the choice of the first
-            self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
-        its = self._sessions[router]
-        texts = {
-            "zebra": zebra_configuration(),
-            "bfdd": bfd_configuration(),
-            "bgpd": bgp_configuration(self.tree, router, self._numbers[router], its),
-        }
-        self._daemons.start(self.tree.name(router), texts)
+    def _start(self, routers: Iterable[Switch]) -> None:
+        configurations = {}
+        for router in routers:
+            for sysctl, value in self._sysctls.items():
+                self._write(router, sysctl, value)
+            if _SEED.exists():  # without it, the second level repeats the choice of the first
+                self._write(router, str(_SEED.relative_to("/proc/sys")), str(self._numbers[router]))
+            configurations[self.tree.name(router)] = {
+                "zebra": zebra_configuration(),
+                "bfdd": bfd_configuration(),
+                "bgpd": bgp_configuration(self.tree, router, self._numbers[router], self._sessions[router]),
+            }
+        self._daemons.start(configurations)
 
     def await_settled(self) -> None:
         """Wait until BFD is up on exactly the working links, and edge routers have exactly the remaining routes.
@@ -244,16 +231,6 @@ class RouterLab:
         LabError
             After `READY_SECONDS`.
         """
-        try:
-            self._await_settled()
-        except LabError as error:
-            if self._failed:
-                raise
-            self._say(f"{error}; restarting FRR")
-            self._daemons.end()
-            self._start_routers()
-
-    def _await_settled(self) -> None:
         deadline = time.monotonic() + READY_SECONDS
         alive = [router for router in self.tree.switches() if self._failed.alive(router)]
         edges = [router for router in alive if router.level is Level.EDGE]
