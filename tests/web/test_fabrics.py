@@ -281,12 +281,12 @@ def test_the_page_of_a_running_controller(driver: Chrome, tmp_path: Path, fabric
         page.scheme("light")
         page.open()
         total = fabric.switch_count
-        assert page.text("#fact-switches") == f"{total} of {total}"
+        eventually(lambda: page.text("#fact-switches"), f"{total} of {total}")
         assert page.names(".links [data-link]", "link") == [fabric.name(link) for link in fabric.links()]
-        assert page.one("#healthy").is_displayed()
+        eventually(lambda: page.one("#healthy").is_displayed())
         its.dummy.set_port(fabric.switch("e0_0"), fabric.uplink_port(Level.EDGE, 0), False)
         eventually(lambda: page.state("e0_0-a0_0"), "failed")
-        assert page.text("#problem-lists li") == "e0_0-a0_0down"
+        eventually(lambda: page.text("#problem-lists li"), "e0_0-a0_0down")
         for absent in sorted(fabric.name(each) for each in fabric.absent):
             look_up(page, absent)
             assert page.text("#find-error") == f"{absent} is absent: the fabric has no cable there."
@@ -296,8 +296,7 @@ def test_the_page_of_a_running_controller(driver: Chrome, tmp_path: Path, fabric
         words = show_paths(page, source, destination)
         told = its.controller.get("/paths", src=source, dst=destination).json()
         assert f"{len(told['candidates'])} candidate path" in words
-        assert page.text("[aria-label='Candidate paths'] .path span").split("\n") == [
-            " → ".join(path["hops"]) for path in told["candidates"]
-        ]
+        hops = "\n".join(" → ".join(path["hops"]) for path in told["candidates"])
+        eventually(lambda: page.text("[aria-label='Candidate paths'] .path span"), hops)
         assert page.errors() == []
         driver.get("about:blank")
