@@ -12,8 +12,9 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "bpf"
 EGRESS, OPTION, PARSER = SOURCES / "sopa_egress.o", SOURCES / "sopa_option.o", SOURCES / "sopa_parser.o"
+MCS = SOURCES / "sopa_mcs.o"
 EMPTY = SOURCES / "empty.o"
-OBJECTS = (EGRESS, OPTION, PARSER, EMPTY)
+OBJECTS = (EGRESS, OPTION, MCS, PARSER, EMPTY)
 # v3 has 32-bit registers and atomics that return a value: Linux 5.12
 FLAGS = ("-O2", "-g", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror")
 
