@@ -30,11 +30,14 @@ struct mco {
 
 enum channel_kind { BY_PATHS, BY_PORTS };
 
+/* What of MCS is left out, for comparison. */
+enum mcs_without { WITHOUT_WINDOW = 1, WITHOUT_FILTER = 2 };
+
 struct mcs_settings {
 	__u64 netns_cookie;
 	__u8 channels;
 	__u8 kind;
-	__u16 unused;
+	__u16 without;
 	__u32 unused2;
 };
 
@@ -267,9 +270,9 @@ static __always_inline void receive_data(struct mcs_connection *its, const struc
 enum verdict { SEND, SEND_WITHOUT_SACK, DROP };
 
 /* Algorithm 1, onSendACK. Only ACKs that SACK makes look like a loss are dropped: others may be window updates, or answers to probes. */
-static __always_inline enum verdict send_ack(struct mcs_connection *its, const struct segment *sent)
+static __always_inline enum verdict send_ack(struct mcs_connection *its, const struct segment *sent, int filter)
 {
-	int without = sent->pure && sent->sack;
+	int without = filter && sent->pure && sent->sack;
 
 	if (!sent->has_ack)
 		return SEND;

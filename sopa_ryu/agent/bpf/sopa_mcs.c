@@ -325,15 +325,16 @@ struct written {
 };
 
 static __always_inline void advance(
-	struct mcs_connection *its, const struct parsed *of, __u32 channels, int room, struct written *out)
+	struct mcs_connection *its, const struct parsed *of, const struct mcs_settings *set, int room, struct written *out)
 {
+	int filter = !(set->without & WITHOUT_FILTER);
 	const struct segment *sent = &of->segment;
+	__u32 channels = set->channels, lsn;
 	__u64 now = bpf_ktime_get_ns();
-	__u32 lsn;
 
 	bpf_spin_lock(&its->lock);
 	its->seen = now;
-	out->verdict = send_ack(its, sent);
+	out->verdict = send_ack(its, sent, filter);
 	/* with two blocks of SACK that have to stay, there is none */
 	if (out->verdict != DROP && (room || out->verdict == SEND_WITHOUT_SACK || of->blocks > 2)) {
 		lsn = send_on_channel(its, sent, channels);
@@ -389,7 +390,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	its = room ? connection(&of, channels, of.segment.seq) : bpf_map_lookup_elem(&mcs_connections, &of.key);
 	if (!its)
 		return UNSCATTERED;
-	advance(its, &of, channels, room, &out);
+	advance(its, &of, set, room, &out);
 	if (out.ends)
 		bpf_map_delete_elem(&mcs_connections, &of.key);
 	if (out.verdict == DROP)
@@ -524,7 +525,7 @@ static __always_inline enum reason take(struct __sk_buff *skb)
 
 	if (ends)
 		bpf_map_delete_elem(&mcs_connections, &of.key);
-	if (of.segment.has_ack)
+	if (of.segment.has_ack && !(set->without & WITHOUT_WINDOW))
 		lower_window(skb, allowed);
 	return MCO_TAKEN;
 }
