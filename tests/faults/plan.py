@@ -102,10 +102,12 @@ class _Deck:
         return None
 
 
-def plan(tree: Clos, seed: int, faults: int, without: Collection[str] = ()) -> Iterator[Step]:
+def plan(
+    tree: Clos, seed: int, faults: int, without: Collection[str] = (), kinds: Mapping[str, int] = KINDS
+) -> Iterator[Step]:
     """Yield a number of faults, up to `MAX_AT_ONCE` of them at a time, all healed in random order at the end.
 
-    Every `KINDS_IN_DECK` faults have each kind as often as its weight; kinds to do without are not among them.
+    As many faults as the sum of the weights of ``kinds`` have each kind as often as its weight. Kinds to do without are left out.
 
     Raises
     ------
@@ -115,7 +117,7 @@ def plan(tree: Clos, seed: int, faults: int, without: Collection[str] = ()) -> I
     if "cables" not in without and not _forks(tree):
         raise TopologyError(f"no switch of a {tree.title} has two uplinks: leave out the kind cables")
     draw = random.Random(f"{seed} faults")
-    deck = _Deck(tree, draw, {kind: weight for kind, weight in KINDS.items() if kind not in without})
+    deck = _Deck(tree, draw, {kind: weight for kind, weight in kinds.items() if kind not in without})
     active: list[Fault] = []
     begun = 0
     while begun < faults or active:
