@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable
-from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoSuchConnection, Room, Segment, Verdict
+from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoRoom, NoSuchConnection, Room, Segment, Verdict
 
-LINK, TAG, IP_BASE, TCP_BASE, TCP = 14, 4, 20, 20, 6
-IPV4, VLAN = b"\x08\x00", b"\x81\x00"
+LINK, IP_BASE, TCP_BASE, TCP = 14, 20, 20, 6
+L4 = LINK + IP_BASE
+IPV4 = b"\x08\x00"
 FRAGMENT_BITS = 0x3FFF
 FIN, SYN, RST, ACK = 1, 2, 4, 0x10
 RESERVED = 0x08  # of the TCP header's byte 12
-END, NOP, SCALE, SACK = 0, 1, 3, 5
-BLOCK = 8
+MAX_OPTIONS = 40
+END, NOP, SCALE = 0, 1, 3
+SACK_BEGINS, TIMESTAMPS, BLOCK = bytes([NOP, NOP, 5]), bytes([NOP, NOP, 8, 10]), 8
 KIND, MCO_BYTES, VERSION = 253, 16, 1
 PLACEHOLDER = bytes([KIND, MCO_BYTES]).ljust(MCO_BYTES, b"\0")
 OPTION = struct.Struct("!BBHHBBII")
@@ -42,77 +45,92 @@ def mco_of(header: bytes) -> tuple[Mco, int] | None:
     return Mco(rcb, rb, rp, channel & 15, gsn, lsn), channel >> 4
 
 
-def find_option(header: bytes, kind: int, end: int) -> slice | None:
-    """Return the place of the first option of a kind that is complete before byte ``end`` of a TCP header."""
+def window_scale(header: bytes) -> int:
+    """Return the shift count that a SYN's TCP header announces, -1 if none."""
     at = TCP_BASE
-    while at < end and header[at] != END:
+    while at + 3 <= len(header) and header[at] != END:
         if header[at] == NOP:
             at += 1
             continue
-        if at + 1 == end or header[at + 1] < 2 or at + header[at + 1] > end:
-            return None
-        if header[at] == kind:
-            return slice(at, at + header[at + 1])
+        if header[at : at + 2] == bytes([SCALE, 3]):
+            return header[at + 2]
+        if header[at + 1] < 2:
+            break
         at += header[at + 1]
-    return None
+    return -1
+
+
+def sack_in(header: bytes) -> slice | None:
+    """Return the place of a SACK option and the two NOPs before it, where Linux writes it: first, or behind the timestamps."""
+    at = TCP_BASE
+    if header[at : at + 4] == TIMESTAMPS:
+        at += 12
+    place = slice(at, at + 2 + header[at + 3] if len(header) > at + 3 else at)
+    if header[at : at + 3] != SACK_BEGINS or place.stop > len(header):
+        return None
+    return place if place.stop - place.start in (12, 20, 28, 36) else None
 
 
 def blocks_of(header: bytes, place: slice | None) -> tuple[Block, ...]:
     """Return the blocks of a SACK option (RFC 2018)."""
-    if place is None or (place.stop - place.start) % BLOCK != 2 or place.stop - place.start < 2 + BLOCK:
-        return ()
-    return tuple(struct.iter_unpack("!II", header[place.start + 2 : place.stop]))
+    return () if place is None else tuple(struct.iter_unpack("!II", header[place.start + 4 : place.stop]))
 
 
-def adjusted(frame: bytearray, check: int, at: int, value: int) -> None:
-    """Write a 16-bit word, and change a checksum accordingly (RFC 1624); neither has to be at an even place."""
-    (old,), (was,) = struct.unpack_from("!H", frame, at), struct.unpack_from("!H", frame, check)
-    total = (0xFFFF - was) + (0xFFFF - old) + value
+def changed_word(frame: bytearray, check: int, at: int, value: int) -> None:
+    """Write a 16-bit word, and change the checksum at ``check`` accordingly (RFC 1624)."""
+    (old,) = struct.unpack_from("!H", frame, at)
     struct.pack_into("!H", frame, at, value)
-    struct.pack_into("!H", frame, check, 0xFFFF - (total % 0xFFFF or 0xFFFF))
+    changed_sum(frame, check, 0xFFFF - old + value)
+
+
+def changed_sum(frame: bytearray, check: int, difference: int) -> None:
+    """Change a checksum after what it covers has changed by a sum; it is never left as 0xffff, the other form of 0."""
+    (was,) = struct.unpack_from("!H", frame, check)
+    struct.pack_into("!H", frame, check, 0xFFFF - ((0xFFFF - was + difference) % 0xFFFF or 0xFFFF))
+
+
+def summed(data: bytes) -> int:
+    return sum(struct.unpack(f"!{len(data) // 2}H", data))
 
 
 @dataclass
 class Parsed:
-    """The places of an unfragmented TCP segment's headers in its frame."""
+    """An unfragmented TCP segment behind an IPv4 header without options, in a frame without a VLAN tag."""
 
-    l3: int
-    l4: int
-    payload: int  # where it begins
     src: int
     dst: int
     sport: int
     dport: int
     header: bytes
+    scattered: bool
+    """The reserved bit is set."""
     sack: slice | None
     segment: Segment
 
+    @property
+    def end(self) -> int:
+        """Where the payload begins."""
+        return L4 + len(self.header)
+
 
 def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | None:
-    """Return what a frame carries if that is a whole TCP segment over IPv4."""
-    l3 = LINK + TAG * (frame[12:14] == VLAN)
-    packet = frame[l3:]
-    if frame[l3 - 2 : l3] != IPV4 or len(packet) < IP_BASE:
+    """Return what a frame carries; None for what MCS has nothing to do with."""
+    packet = frame[LINK:]
+    if frame[LINK - 2 : LINK] != IPV4 or len(packet) < IP_BASE + TCP_BASE:
         return None
-    version_and_length, tos, total, fragment, protocol, src, dst = struct.unpack_from("!BBHxxHxBxxII", packet)
-    words = version_and_length & 15
-    if version_and_length >> 4 != 4 or words < 5 or protocol != TCP or fragment & FRAGMENT_BITS:
+    version, tos, total, fragment, protocol, src, dst = struct.unpack_from("!BBHxxHxBxxII", packet)
+    if version != 0x45 or protocol != TCP or fragment & FRAGMENT_BITS:
         return None
-    if total > len(packet) or total < words * 4 + TCP_BASE:
+    if not total and gso_size:  # a burst above 64 KB
+        total = len(packet)
+    tcp = packet[IP_BASE:total]
+    if total > len(packet) or len(tcp) < TCP_BASE:
         return None
-    tcp = packet[words * 4 : total]
     sport, dport, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", tcp)
     length = (offset >> 4) * 4
     if not TCP_BASE <= length <= len(tcp):
         return None
-    header = tcp[:length]
-    found = mco_of(header)
-    sack = find_option(header, SACK, length - MCO_BYTES * (found is not None))
-    blocks = blocks_of(header, sack)
-    scale = find_option(header, SCALE, length)
-    room = Room.NONE
-    if found is not None and not found[1]:
-        room = Room.PLACEHOLDER
+    header, option_room = tcp[:length], mco_of(tcp[:length])
     segment = Segment(
         seq=seq,
         ack=ack if flags & ACK else None,
@@ -120,21 +138,25 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
         syn=bool(flags & SYN),
         fin=bool(flags & FIN),
         rst=bool(flags & RST),
-        sack=blocks,
         window=window,
-        scale=header[scale.start + 2] if scale is not None and scale.stop - scale.start == 3 else None,
+        scale=window_scale(header),
         ect=bool(tos & ECN),
         ce=tos & ECN == CE,
-        mco=found[0] if found is not None and found[1] == VERSION and offset & RESERVED else None,
         gso_size=gso_size,
         segments=max(1, gso_segments),
     )
-    full = length > TCP_BASE + 40 - MCO_BYTES
-    if found is None and full and segment.pure_ack and len(blocks) > 1 and sack is not None and sack.stop == length:
-        room = Room.IN_SACK
-    segment.room = room
-    l4 = l3 + words * 4
-    return Parsed(l3, l4, l4 + length, src, dst, sport, dport, header, sack if blocks else None, segment)
+    sack = sack_in(header)
+    segment.sack = blocks_of(header, sack)
+    if option_room is not None and option_room[1] == VERSION and offset & RESERVED:
+        segment.mco = option_room[0]
+    segment.room = Room.NONE
+    if sack is not None and sack.stop > length - MCO_BYTES:
+        full = length > TCP_BASE + MAX_OPTIONS - MCO_BYTES
+        if full and sack.stop == length and segment.pure_ack and len(segment.sack) > 1:
+            segment.room = Room.IN_SACK
+    elif option_room is not None and not option_room[1]:
+        segment.room = Room.PLACEHOLDER
+    return Parsed(src, dst, sport, dport, header, bool(offset & RESERVED), sack, segment)
 
 
 @dataclass
@@ -148,73 +170,100 @@ class Wire:
         Addresses of hosts that run MCS.
     kind : Kind
     table : PathTable, optional
-        In force; `Kind.PATHS` needs it.
+        In force, for `Kind.PATHS`.
+    counters : Counter
+        By the names of `kernel.counters.Reason`.
     """
 
     host: Host
     peers: set[int]
     kind: Kind = Kind.PATHS
     table: PathTable | None = None
-    labels: list[bytes] = field(default_factory=list)
+    counters: Counter[str] = field(default_factory=Counter)
 
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
         """Return what becomes of a frame of this host's own, and the frame afterwards."""
         its = parse(frame, gso_size, gso_segments)
         if its is None or its.dst not in self.peers:
-            return Verdict.PASS, frame
+            return self._passed("unscattered", frame)
         segment = its.segment
         segment.mco = None
         try:
             verdict = self.host.send(Key(its.src, its.dst, its.sport, its.dport), segment)
-        except NoSuchConnection:
-            return Verdict.PASS, frame
-        if verdict is Verdict.DROP or segment.mco is None:
+        except NoSuchConnection as reason:
+            self.counters["no_connection"] += isinstance(reason, NoRoom)
+            return self._passed("unscattered", frame)
+        if verdict is Verdict.DROP:
+            self.counters["ack_filtered"] += 1
             return verdict, frame
+        if segment.mco is None:
+            return self._passed("unscattered", frame)
         out = bytearray(frame)
-        if its.sack is not None:
-            self._write_sack(out, its)
-        out[its.payload - MCO_BYTES : its.payload] = option(segment.mco)
-        out[its.l4 + 12] |= RESERVED
-        if segment.ect and not out[its.l3 + 1] & ECN:
-            adjusted(out, its.l3 + 10, its.l3, out[its.l3] << 8 | out[its.l3 + 1] | ECT_0)
-        if self.kind is Kind.PORTS:
-            struct.pack_into("!H", out, its.l4, (its.sport - segment.mco.channel) & 0xFFFF)
-        elif (label := self.label(its, segment.mco.channel)) is not None:
-            out[6:12] = CARRIER + label
-        return Verdict.PASS, bytes(out)
+        self._write_header(out, its)
+        if segment.ect and not out[LINK + 1] & ECN:
+            changed_word(out, LINK + 10, LINK, out[LINK] << 8 | out[LINK + 1] | ECT_0)
+        if self.kind is Kind.PATHS:
+            self._write_label(out, its, gso_segments)
+        return self._passed("scattered", bytes(out))
 
-    def ingress(self, frame: bytes, gso_segments: int = 0) -> bytes:
+    def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
         """Return what the host's TCP gets of a frame."""
-        its = parse(frame, gso_segments=gso_segments)
-        if its is None or its.src not in self.peers:
+        its = parse(frame, gso_size, gso_segments)
+        if its is None:
+            return frame
+        if its.src not in self.peers:
+            self.counters["mco_unknown"] += its.scattered and not its.segment.syn
             return frame
         out, segment = bytearray(frame), its.segment
-        if segment.mco is not None and self.kind is Kind.PORTS:
-            its.sport = (its.sport + segment.mco.channel) & 0xFFFF
-            adjusted(out, its.l4 + 16, its.l4, its.sport)
+        if its.scattered and not segment.syn:
+            self.counters["mco_taken" if segment.mco else "mco_malformed"] += 1
+            if segment.mco is None:
+                return frame
+            if self.kind is Kind.PORTS and segment.mco.channel:
+                its.sport = (its.sport + segment.mco.channel) & 0xFFFF
+                changed_word(out, L4 + 16, L4, its.sport)
         window = segment.window
         try:
             self.host.receive(Key(its.dst, its.src, its.dport, its.sport), segment)
-        except NoSuchConnection:
+        except NoSuchConnection as reason:
+            self.counters["no_connection"] += isinstance(reason, NoRoom)
             return bytes(out)
         if segment.window != window:
-            adjusted(out, its.l4 + 16, its.l4 + 14, segment.window)
+            changed_word(out, L4 + 16, L4 + 14, segment.window)
+            self.counters["window_lowered"] += 1
         return bytes(out)
 
-    def label(self, its: Parsed, channel: int) -> bytes | None:
-        """Return the hop bytes of a channel's path."""
-        candidates = self.table.candidates(its.dst) if self.table else None
-        if not self.table or not candidates:
-            return None
+    def _passed(self, reason: str, frame: bytes) -> tuple[Verdict, bytes]:
+        self.counters[reason] += 1
+        return Verdict.PASS, frame
+
+    def _write_header(self, out: bytearray, its: Parsed) -> None:
+        assert its.segment.mco is not None
+        if its.sack is not None:
+            first, end = L4 + its.sack.start, L4 + its.sack.stop
+            if its.segment.pure_ack and not its.segment.sack:
+                out[first:end] = bytes([NOP]) * (end - first)
+            else:
+                out[first + 3] = 2 + BLOCK * len(its.segment.sack)
+        out[its.end - MCO_BYTES : its.end] = option(its.segment.mco)
+        out[L4 + 12] |= RESERVED
+        if self.kind is Kind.PORTS:
+            struct.pack_into("!H", out, L4, (its.sport - its.segment.mco.channel) & 0xFFFF)
+        without = (0xFFFF - word for word in struct.unpack(f"!{len(its.header) // 2}H", its.header))
+        changed_sum(out, L4 + 16, sum(without) + summed(bytes(out[L4 : its.end])))
+
+    def _write_label(self, out: bytearray, its: Parsed, gso_segments: int) -> None:
+        assert its.segment.mco is not None
+        if self.table is None:
+            self.counters["no_table"] += 1
+            return
+        candidates = self.table.candidates(its.dst)
+        if not candidates:
+            self.counters["outside" if candidates is None else "no_path"] += 1
+            return
         flow = FlowKey(its.src, its.dst, its.sport << 16 | its.dport, TCP)
         start = scaled(flow_hash(flow, self.table.seed), len(candidates))
-        return bytes(candidates[(start + channel * len(candidates) // self.host.channels) % len(candidates)])
-
-    @staticmethod
-    def _write_sack(out: bytearray, its: Parsed) -> None:
-        assert its.sack is not None
-        place = slice(its.l4 + its.sack.start, its.l4 + its.sack.stop)
-        if not its.segment.sack:
-            out[place] = bytes([NOP]) * (place.stop - place.start)
-        else:
-            out[place.start + 1] = 2 + BLOCK * len(its.segment.sack)
+        hops = candidates[(start + its.segment.mco.channel) % len(candidates)]
+        out[6:12] = CARRIER + bytes(hops)
+        self.counters["labelled"] += 1
+        self.counters["gso"] += gso_segments > 1

@@ -16,8 +16,9 @@ FRESH = 3  # N of algorithm 5
 MAX_WEIGHT = 3
 ONE = 1024  # ALPHA's unit
 GAIN = 16  # 1/g of algorithm 4
-MIN_MSS = 536  # RFC 1122; what a connection starts from that has sent no data
-INITIAL_WINDOW, MIN_WINDOW = 10, 2  # segments
+MIN_MSS = 536  # RFC 9293, until a packet shows it
+INITIAL_WINDOW = 14_600  # bytes: 10 segments (RFC 6928)
+MIN_WINDOW = 2  # segments
 MAX_WINDOW = 1 << 30  # bytes: no TCP has a larger one (RFC 7323)
 MAX_RECEIVED = 255
 MAX_SCALE = 14
@@ -75,7 +76,7 @@ class Segment:
     rst: bool = False
     sack: tuple[Block, ...] = ()
     window: int = 65535
-    scale: int | None = None  # window scale option of a SYN
+    scale: int = -1  # window scale option of a SYN
     ect: bool = False  # anything but Not-ECT
     ce: bool = False
     mco: Mco | None = None
@@ -93,13 +94,31 @@ class Segment:
         return self.ack is not None and bool(self.sack) and not before(self.sack[0][0], self.ack)
 
 
+class Scale(NamedTuple):
+    """The window scale options of both SYNs as far as they were seen; -1 is a SYN without one."""
+
+    remote: int | None = None
+    local: int | None = None
+
+    @property
+    def of_remote_window(self) -> int | None:
+        """RFC 7323, section 2.2: windows are scaled only if both SYNs have the option."""
+        if self.remote is None or self.local is None:
+            return None
+        return 0 if self.remote < 0 or self.local < 0 else min(MAX_SCALE, self.remote)
+
+
 class Verdict(Enum):
     PASS = "pass"
     DROP = "drop"
 
 
 class NoSuchConnection(LookupError):
-    """A segment neither belongs to a connection nor begins one; or there is no room for another connection."""
+    """A segment neither belongs to a connection nor begins one."""
+
+
+class NoRoom(NoSuchConnection):
+    """There is no room for another connection."""
 
 
 def every(value: int) -> list[int]:
@@ -115,7 +134,7 @@ class Connection:
     nlsn: list[int] = field(default_factory=lambda: every(0))
     nsn: int = 0
     msn: int = 0
-    ws: int = INITIAL_WINDOW * MIN_MSS
+    ws: int = INITIAL_WINDOW
     fv: list[int] = field(default_factory=lambda: every(FRESH))
     skv: list[int] = field(default_factory=lambda: every(0))
     wv: list[int] = field(default_factory=lambda: every(0))
@@ -168,11 +187,11 @@ class Connection:
         else:
             self.rp = min(MAX_RECEIVED, self.rp + its.segments)
 
-    def on_send_ack(self, its: Segment) -> Verdict:
+    def on_send_ack(self, its: Segment, filtering: bool = True) -> Verdict:
         if its.ack is None:
             return Verdict.PASS
         if its.ack == self.lan:
-            if not self.loss and its.pure_ack and its.reports_loss_or_reordering:
+            if filtering and not self.loss and its.pure_ack and its.reports_loss_or_reordering:
                 return Verdict.DROP
         elif self.lan is None or before(self.lan, its.ack):
             self.lan = its.ack
@@ -203,7 +222,7 @@ class Connection:
 
     def on_send_data(self, its: Segment) -> Mco:
         channel = self.choose_channel()
-        size = its.payload + its.syn + its.fin
+        size = its.payload + its.fin
         local = self.nlsn[channel]
         self.nlsn[channel] = plus(local, size)
         if before(self.nsn, plus(its.seq, size)):
@@ -276,12 +295,22 @@ class Host:
         Of the flows that it sends.
     capacity : int
         The number of connections that it has room for.
+    filtering, regulating : bool
+        False leaves duplicate ACKs and SACK, or windows, as they are.
     """
 
-    def __init__(self, channels: int = DEFAULT_CHANNELS, capacity: int = 1 << 16) -> None:
+    def __init__(
+        self,
+        channels: int = DEFAULT_CHANNELS,
+        capacity: int = 1 << 16,
+        *,
+        filtering: bool = True,
+        regulating: bool = True,
+    ) -> None:
         self.channels, self.capacity = channels, capacity
+        self.filtering, self.regulating = filtering, regulating
         self.connections: dict[Key, Connection] = {}
-        self.scales: dict[Key, int] = {}
+        self.scales: dict[Key, Scale] = {}
 
     def send(self, key: Key, its: Segment) -> Verdict:
         """Put a segment on a channel: its MCO is set, or stays None if it goes out as it is.
@@ -290,24 +319,26 @@ class Host:
         ------
         NoSuchConnection
         """
-        if its.room is Room.NONE or (its.room is Room.IN_SACK and key not in self.connections):
+        if its.syn:
+            self.scales[key] = self.scales.get(key, Scale())._replace(local=its.scale)
             return Verdict.PASS
         if its.rst:
             self.connections.pop(key, None)
             return Verdict.PASS
-        connection = self._connection(key, its, sent=True)
-        if connection.on_send_ack(its) is Verdict.DROP:
+        if its.room is Room.NONE or (its.room is Room.IN_SACK and key not in self.connections):
+            return Verdict.PASS
+        connection = self._connection(key, its, its.seq)
+        if connection.on_send_ack(its, self.filtering) is Verdict.DROP:
             return Verdict.DROP
-        if its.pure_ack:
-            hidden = not connection.loss and its.reports_loss_or_reordering
+        hidden = self.filtering and its.pure_ack and its.reports_loss_or_reordering and not connection.loss
+        # of two blocks none would be left
+        if its.room is Room.PLACEHOLDER or hidden or len(its.sack) > 2:
             if its.room is Room.IN_SACK:
-                if not hidden and len(its.sack) == 2:
-                    return Verdict.PASS  # one block would be left of two
                 its.sack = its.sack[:-2]
             if hidden:
                 its.sack = ()
-        its.mco = connection.on_send_data(its)
-        its.ect |= bool(its.payload or its.syn or its.fin)
+            its.mco = connection.on_send_data(its)
+            its.ect |= bool(its.payload or its.fin)
         connection.closed_out |= its.fin
         self._forget_closed(key, its)
         return Verdict.PASS
@@ -319,31 +350,33 @@ class Host:
         ------
         NoSuchConnection
         """
-        if its.mco is None:
-            if its.syn:
-                self.scales[key] = min(MAX_SCALE, its.scale or 0)
+        if its.syn:
+            self.scales[key] = self.scales.get(key, Scale())._replace(remote=its.scale)
             return
         if its.rst:
             self.connections.pop(key, None)
             return
-        connection = self._connection(key, its, sent=False)
+        if its.mco is None:
+            return
+        connection = self._connection(key, its, its.ack or 0)  # what is acknowledged is what this host sends next
         if its.payload or its.fin:
             connection.on_receive_data(its, its.mco)
         connection.on_receive(its, its.mco)
-        its.window = connection.clamped(its.window)
+        if its.ack is not None and self.regulating:
+            its.window = connection.clamped(its.window)
         connection.closed_in |= its.fin
         self._forget_closed(key, its)
 
-    def _connection(self, key: Key, its: Segment, sent: bool) -> Connection:
+    def _connection(self, key: Key, its: Segment, next_seq: int) -> Connection:
         if key not in self.connections:
-            if its.fin or len(self.connections) >= self.capacity:
+            if its.fin:
                 raise NoSuchConnection(key)
-            made = Connection(self.channels, scale=self.scales.get(key))
-            if sent:
-                made.nlsn = every(its.seq)
-            # what the other side acknowledges is what this side sends next
-            made.nsn = made.msn = its.seq if sent else its.ack or 0
-            self.connections[key] = made
+            if len(self.connections) >= self.capacity:
+                raise NoRoom(key)
+            scale = self.scales.get(key, Scale()).of_remote_window
+            self.connections[key] = Connection(
+                self.channels, nlsn=every(next_seq), nsn=next_seq, msn=next_seq, scale=scale
+            )
         return self.connections[key]
 
     def _forget_closed(self, key: Key, its: Segment) -> None:

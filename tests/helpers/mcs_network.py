@@ -75,6 +75,7 @@ class Transfer:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self.client, self.server = Host(channels), Host(channels)
         for host, key in ((self.client, CLIENT), (self.server, SERVER)):
+            host.send(key, Segment(syn=True, scale=SCALE))
             host.receive(key, Segment(syn=True, scale=SCALE))
         self.trace: list[Callable[[], None]] = []
         # sender, in segments

@@ -326,7 +326,7 @@ def test_a_packet_without_a_mark_is_counted_once_and_a_super_packet_by_its_segme
     host.receive(KEY, data(200, 3, 0, ce=True))
     answer = Segment(ack=300)
     host.send(KEY, answer)
-    assert answer.mco == Mco(0b1000, 0b1110, 41, 0, 0, 0)
+    assert answer.mco == Mco(0b1000, 0b1110, 41, 0, 0, 1)
     host.send(KEY, again := Segment(ack=300))
     assert again.mco is not None
     assert (again.mco.rcb, again.mco.rb, again.mco.rp) == (0, 0, 0)
