@@ -550,11 +550,31 @@ static __always_inline int wanted(struct bpf_sock_ops *its)
 	return set && bpf_get_netns_cookie(its) == set->netns_cookie && runs_mcs(bpf_ntohl(its->remote_ip4));
 }
 
+#define MD5_KIND 19 /* RFC 2385 */
+#define AO_KIND 29 /* RFC 5925 */
+#define ENOSPC 28
+
+static __always_inline int has_option(struct bpf_sock_ops *its, __u8 kind)
+{
+	__u8 option[4] = { kind };
+	long found = bpf_load_hdr_opt(its, option, sizeof(option), 0);
+
+	return found > 0 || found == -ENOSPC; /* longer than what is asked for */
+}
+
+/* The last packet of the handshake that came is signed, and so are all that follow: nothing may change in their headers. */
+static __always_inline int is_signed(struct bpf_sock_ops *its)
+{
+	return has_option(its, MD5_KIND) || has_option(its, AO_KIND);
+}
+
 SEC("sockops")
 int sopa_mcs_ops(struct bpf_sock_ops *its)
 {
 	struct mco placeholder = { MCO_KIND, MCO_BYTES };
 
+	if ((its->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || its->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) && is_signed(its))
+		return 1;
 	switch (its->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
