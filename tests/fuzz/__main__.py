@@ -41,7 +41,8 @@ KINDS: dict[str, Callable[[Target, random.Random], Kind]] = {
     "rest": Rest,
     "lldp": Lldp,
 }
-PROGRAMS = "programs"
+PROGRAMS = {"programs": "tests.bpf.fuzz", "mcs": "tests.bpf.mcs_fuzz"}
+"""Modules that fuzz eBPF programs, which need no controller."""
 
 
 def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str], None] = click.echo) -> int:
@@ -74,7 +75,7 @@ def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str],
 
 
 @click.command()
-@click.argument("kinds", nargs=-1, type=click.Choice([*KINDS, PROGRAMS]))
+@click.argument("kinds", nargs=-1, type=click.Choice([*KINDS, *PROGRAMS]))
 @click.option("--seconds", type=click.FloatRange(1), default=60.0, show_default=True, help="Time for each kind.")
 @click.option("--seed", type=int, help="Seed of the input; a random one by default.")
 @click.option("--packets", type=click.IntRange(1), default=100_000, show_default=True, help="Packets for the programs.")
@@ -85,14 +86,15 @@ def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int)
     openflow   messages of a switch       agents    messages and frames of agents
     rest       requests                   lldp      frames at switch ports
     programs   packets through the eBPF programs, each compared with a reference
+    mcs        packets of a few connections through those of MCS, in the same way
     """
     seed = random.randrange(1 << 31) if seed is None else seed
     click.echo(f"seed {seed}")
-    wanted = kinds or (*KINDS, PROGRAMS)
+    wanted = kinds or (*KINDS, *PROGRAMS)
     try:
         for kind in wanted:
-            if kind == PROGRAMS:
-                command = [sys.executable, "-m", "tests.bpf.fuzz", f"--packets={packets}", f"--seed={seed}"]
+            if kind in PROGRAMS:
+                command = [sys.executable, "-m", PROGRAMS[kind], f"--packets={packets}", f"--seed={seed}"]
                 subprocess.run(command, check=True)
                 continue
             with tempfile.TemporaryDirectory() as directory, target(Path(directory) / "fabric") as its:

@@ -350,7 +350,7 @@ static __always_inline void advance(
 	}
 	if (sent->fin)
 		its->flags |= CLOSED_OUT;
-	out->ends = is_over(its, sent);
+	out->ends = out->verdict != DROP && is_over(its, sent);
 	bpf_spin_unlock(&its->lock);
 }
 
@@ -359,7 +359,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	struct written out = { { MCO_KIND, MCO_BYTES } };
 	struct mcs_settings *set = settings();
 	struct mcs_connection *its;
-	__u32 channels, c, mco_at, full;
+	__u32 channels, c, mco_at, sack_end, full;
 	struct parsed of;
 	struct mco *mco;
 	int room;
@@ -374,19 +374,19 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 			note_scale(skb, &of, 1);
 		return UNSCATTERED;
 	}
-	if (of.segment.pure)
-		read_sack(skb, &of);
-	mco_at = L4 + of.header - MCO_BYTES;
-	mco = start(skb) + mco_at;
-	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && (void *)(mco + 1) <= end(skb) && mco->kind == MCO_KIND &&
-	       mco->length == MCO_BYTES && !(mco->channel >> 4);
-	full = !room && of.blocks > 1 && of.sack_at + 4 + 8 * of.blocks == of.header;
-	if ((!room && !full) || !runs_mcs(of.key.remote))
-		return UNSCATTERED;
-	if (of.rst) {
+	if (of.rst) { /* most have no placeholder */
 		bpf_map_delete_elem(&mcs_connections, &of.key);
 		return UNSCATTERED;
 	}
+	read_sack(skb, &of);
+	sack_end = of.blocks ? of.sack_at + 4 + 8 * of.blocks : 0; /* numbers in it may look like an option */
+	mco_at = L4 + of.header - MCO_BYTES;
+	mco = start(skb) + mco_at;
+	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && (void *)(mco + 1) <= end(skb) && mco->kind == MCO_KIND &&
+	       mco->length == MCO_BYTES && !(mco->channel >> 4) && sack_end <= of.header - MCO_BYTES;
+	full = of.segment.pure && of.blocks > 1 && sack_end == of.header && of.header > MAX_TCP_HEADER - MCO_BYTES;
+	if ((!room && !full) || !runs_mcs(of.key.remote))
+		return UNSCATTERED;
 	its = room ? connection(&of, channels, of.segment.seq) : bpf_map_lookup_elem(&mcs_connections, &of.key);
 	if (!its)
 		return UNSCATTERED;
@@ -550,11 +550,31 @@ static __always_inline int wanted(struct bpf_sock_ops *its)
 	return set && bpf_get_netns_cookie(its) == set->netns_cookie && runs_mcs(bpf_ntohl(its->remote_ip4));
 }
 
+#define MD5_KIND 19 /* RFC 2385 */
+#define AO_KIND 29 /* RFC 5925 */
+#define ENOSPC 28
+
+static __always_inline int has_option(struct bpf_sock_ops *its, __u8 kind)
+{
+	__u8 option[4] = { kind };
+	long found = bpf_load_hdr_opt(its, option, sizeof(option), 0);
+
+	return found > 0 || found == -ENOSPC; /* longer than what is asked for */
+}
+
+/* The last packet of the handshake that came is signed, and so are all that follow: nothing may change in their headers. */
+static __always_inline int is_signed(struct bpf_sock_ops *its)
+{
+	return has_option(its, MD5_KIND) || has_option(its, AO_KIND);
+}
+
 SEC("sockops")
 int sopa_mcs_ops(struct bpf_sock_ops *its)
 {
 	struct mco placeholder = { MCO_KIND, MCO_BYTES };
 
+	if ((its->op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || its->op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB) && is_signed(its))
+		return 1;
 	switch (its->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:

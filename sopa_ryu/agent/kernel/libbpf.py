@@ -20,14 +20,14 @@ import struct
 import threading
 from array import array
 from collections.abc import Iterator
-from ctypes import Structure, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
+from ctypes import Structure, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 ANY, NOEXIST, EXIST = 0, 1, 2
 _ARRAY, _F_INNER_MAP = 2, 1 << 12
-_SKB_BYTES, _SKB_GSO_SEGS = 192, 164  # struct __sk_buff
+_SKB_BYTES, _SKB_GSO_SEGS, _SKB_GSO_SIZE = 192, 164, 176  # struct __sk_buff
 _LOG_LINES = 20
 _MAX_MAPS = 16
 
@@ -63,7 +63,7 @@ class _BatchOpts(Structure):
 
 class _TestRunOpts(Structure):
     _fields_ = [("sz", c_size_t), ("data_in", c_char_p), ("data_out", c_void_p), ("data_size_in", c_uint32),
-                ("data_size_out", c_uint32), ("ctx_in", c_char_p), ("ctx_out", c_void_p), ("ctx_size_in", c_uint32),
+                ("data_size_out", c_uint32), ("ctx_in", c_void_p), ("ctx_out", c_void_p), ("ctx_size_in", c_uint32),
                 ("ctx_size_out", c_uint32), ("retval", c_uint32), ("repeat", c_int), ("duration", c_uint32),
                 ("flags", c_uint32), ("cpu", c_uint32), ("batch_size", c_uint32)]  # fmt: skip
 
@@ -214,17 +214,27 @@ class Object:
         return found
 
 
-def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> Outcome:
-    """Run a program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything."""
+def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0, gso_size: int = 0) -> Outcome:
+    """Run a program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything.
+
+    With a number of segments, or a size of each, the frame is a super-packet.
+    """
     out = ctypes.create_string_buffer(len(frame) + 256)
     opts = _TestRunOpts(sz=sizeof(_TestRunOpts), data_in=frame, data_size_in=len(frame), repeat=repeat,
                         data_out=ctypes.addressof(out), data_size_out=len(out))  # fmt: skip
-    if gso_segments:
-        context = bytearray(_SKB_BYTES)
+    if gso_segments or gso_size:
+        context = ctypes.create_string_buffer(_SKB_BYTES)
         struct.pack_into("=I", context, _SKB_GSO_SEGS, gso_segments)
-        opts.ctx_in, opts.ctx_size_in = bytes(context), len(context)
+        struct.pack_into("=I", context, _SKB_GSO_SIZE, gso_size)
+        opts.ctx_in, opts.ctx_size_in = ctypes.addressof(context), len(context)
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
     return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration)
+
+
+def run_syscall(program: int, context: ctypes.Array[c_char]) -> None:
+    """Run a program of the type ``syscall`` on a context, into which it writes."""
+    opts = _TestRunOpts(sz=sizeof(_TestRunOpts), ctx_in=ctypes.addressof(context), ctx_size_in=len(context))
+    check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on its context", BpfError)
 
 
 # -- maps -----------------------------------------------------------------------------------------------------------

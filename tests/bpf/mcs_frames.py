@@ -1,0 +1,269 @@
+"""MCS on frames, byte by byte: what tc egress and tc ingress make of a frame, by `mcs_reference.Host`."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from dataclasses import dataclass, field
+from enum import Enum
+
+from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
+from sopa_ryu.agent.paths.path_table import PathTable
+from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoRoom, NoSuchConnection, Room, Segment, Verdict
+
+LINK, IP_BASE, TCP_BASE, TCP = 14, 20, 20, 6
+L4 = LINK + IP_BASE
+IPV4 = b"\x08\x00"
+FRAGMENT_BITS = 0x3FFF
+FIN, SYN, RST, ACK = 1, 2, 4, 0x10
+RESERVED = 0x08  # of the TCP header's byte 12
+MAX_OPTIONS = 40
+END, NOP, SCALE = 0, 1, 3
+SACK_BEGINS, TIMESTAMPS, BLOCK = bytes([NOP, NOP, 5]), bytes([NOP, NOP, 8, 10]), 8
+KIND, MCO_BYTES, VERSION = 253, 16, 1
+PLACEHOLDER = bytes([KIND, MCO_BYTES]).ljust(MCO_BYTES, b"\0")
+OPTION = struct.Struct("!BBHHBBII")
+ECN, ECT_0, CE = 3, 2, 3
+CARRIER = bytes.fromhex("02539e04")
+
+
+class Kind(Enum):
+    PATHS = 0
+    PORTS = 1
+
+
+def option(its: Mco, version: int = VERSION) -> bytes:
+    """Return an MCO as it stands in a header."""
+    return OPTION.pack(KIND, MCO_BYTES, its.rcb, its.rb, its.rp, version << 4 | its.channel, its.gsn, its.lsn)
+
+
+def mco_of(header: bytes) -> tuple[Mco, int] | None:
+    """Return the MCO and the version at the end of a TCP header; None if there is none."""
+    if len(header) < TCP_BASE + MCO_BYTES or header[-MCO_BYTES:][:2] != PLACEHOLDER[:2]:
+        return None
+    _, _, rcb, rb, rp, channel, gsn, lsn = OPTION.unpack(header[-MCO_BYTES:])
+    return Mco(rcb, rb, rp, channel & 15, gsn, lsn), channel >> 4
+
+
+def window_scale(header: bytes) -> int:
+    """Return the shift count that a SYN's TCP header announces, -1 if none."""
+    at = TCP_BASE
+    while at + 3 <= len(header) and header[at] != END:
+        if header[at] == NOP:
+            at += 1
+            continue
+        if header[at : at + 2] == bytes([SCALE, 3]):
+            return header[at + 2]
+        if header[at + 1] < 2:
+            break
+        at += header[at + 1]
+    return -1
+
+
+def sack_in(header: bytes) -> slice | None:
+    """Return the place of a SACK option and the two NOPs before it, where Linux writes it: first, or behind the timestamps."""
+    at = TCP_BASE
+    if header[at : at + 4] == TIMESTAMPS:
+        at += 12
+    place = slice(at, at + 2 + header[at + 3] if len(header) > at + 3 else at)
+    if header[at : at + 3] != SACK_BEGINS or place.stop > len(header):
+        return None
+    return place if place.stop - place.start in (12, 20, 28, 36) else None
+
+
+def blocks_of(header: bytes, place: slice | None) -> tuple[Block, ...]:
+    """Return the blocks of a SACK option (RFC 2018)."""
+    return () if place is None else tuple(struct.iter_unpack("!II", header[place.start + 4 : place.stop]))
+
+
+def changed_word(frame: bytearray, check: int, at: int, value: int) -> None:
+    """Write a 16-bit word, and change the checksum at ``check`` accordingly (RFC 1624)."""
+    (old,) = struct.unpack_from("!H", frame, at)
+    struct.pack_into("!H", frame, at, value)
+    changed_sum(frame, check, 0xFFFF - old + value)
+
+
+def changed_sum(frame: bytearray, check: int, difference: int) -> None:
+    """Change a checksum after what it covers has changed by a sum; it is never left as 0xffff, the other form of 0."""
+    (was,) = struct.unpack_from("!H", frame, check)
+    struct.pack_into("!H", frame, check, 0xFFFF - ((0xFFFF - was + difference) % 0xFFFF or 0xFFFF))
+
+
+def summed(data: bytes) -> int:
+    return sum(struct.unpack(f"!{len(data) // 2}H", data))
+
+
+@dataclass
+class Parsed:
+    """An unfragmented TCP segment behind an IPv4 header without options, in a frame without a VLAN tag."""
+
+    src: int
+    dst: int
+    sport: int
+    dport: int
+    header: bytes
+    scattered: bool
+    """The reserved bit is set."""
+    sack: slice | None
+    segment: Segment
+
+    @property
+    def end(self) -> int:
+        """Where the payload begins."""
+        return L4 + len(self.header)
+
+
+def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | None:
+    """Return what a frame carries; None for what MCS has nothing to do with."""
+    packet = frame[LINK:]
+    if frame[LINK - 2 : LINK] != IPV4 or len(packet) < IP_BASE + TCP_BASE:
+        return None
+    version, tos, total, fragment, protocol, src, dst = struct.unpack_from("!BBHxxHxBxxII", packet)
+    if version != 0x45 or protocol != TCP or fragment & FRAGMENT_BITS:
+        return None
+    if not total and gso_size:  # a burst above 64 KB
+        total = len(packet)
+    tcp = packet[IP_BASE:total]
+    if total > len(packet) or len(tcp) < TCP_BASE:
+        return None
+    sport, dport, seq, ack, offset, flags, window = struct.unpack_from("!HHIIBBH", tcp)
+    length = (offset >> 4) * 4
+    if not TCP_BASE <= length <= len(tcp):
+        return None
+    header, option_room = tcp[:length], mco_of(tcp[:length])
+    segment = Segment(
+        seq=seq,
+        ack=ack if flags & ACK else None,
+        payload=len(tcp) - length,
+        syn=bool(flags & SYN),
+        fin=bool(flags & FIN),
+        rst=bool(flags & RST),
+        window=window,
+        scale=window_scale(header),
+        ect=bool(tos & ECN),
+        ce=tos & ECN == CE,
+        gso_size=gso_size,
+        segments=max(1, gso_segments),
+    )
+    sack = sack_in(header)
+    segment.sack = blocks_of(header, sack)
+    if option_room is not None and option_room[1] == VERSION and offset & RESERVED:
+        segment.mco = option_room[0]
+    segment.room = Room.NONE
+    if sack is not None and sack.stop > length - MCO_BYTES:
+        full = length > TCP_BASE + MAX_OPTIONS - MCO_BYTES
+        if full and sack.stop == length and segment.pure_ack and len(segment.sack) > 1:
+            segment.room = Room.IN_SACK
+    elif option_room is not None and not option_room[1]:
+        segment.room = Room.PLACEHOLDER
+    return Parsed(src, dst, sport, dport, header, bool(offset & RESERVED), sack, segment)
+
+
+@dataclass
+class Wire:
+    """Both tc programs of a host.
+
+    Attributes
+    ----------
+    host : Host
+    peers : set of int
+        Addresses of hosts that run MCS.
+    kind : Kind
+    table : PathTable, optional
+        In force, for `Kind.PATHS`.
+    counters : Counter
+        By the names of `kernel.counters.Reason`.
+    """
+
+    host: Host
+    peers: set[int]
+    kind: Kind = Kind.PATHS
+    table: PathTable | None = None
+    counters: Counter[str] = field(default_factory=Counter)
+
+    def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
+        """Return what becomes of a frame of this host's own, and the frame afterwards."""
+        its = parse(frame, gso_size, gso_segments)
+        if its is None or its.dst not in self.peers:
+            return self._passed("unscattered", frame)
+        segment = its.segment
+        segment.mco = None
+        try:
+            verdict = self.host.send(Key(its.src, its.dst, its.sport, its.dport), segment)
+        except NoSuchConnection as reason:
+            self.counters["no_connection"] += isinstance(reason, NoRoom)
+            return self._passed("unscattered", frame)
+        if verdict is Verdict.DROP:
+            self.counters["ack_filtered"] += 1
+            return verdict, frame
+        if segment.mco is None:
+            return self._passed("unscattered", frame)
+        out = bytearray(frame)
+        self._write_header(out, its)
+        if segment.ect and not out[LINK + 1] & ECN:
+            changed_word(out, LINK + 10, LINK, out[LINK] << 8 | out[LINK + 1] | ECT_0)
+        if self.kind is Kind.PATHS:
+            self._write_label(out, its, gso_segments)
+        return self._passed("scattered", bytes(out))
+
+    def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
+        """Return what the host's TCP gets of a frame."""
+        its = parse(frame, gso_size, gso_segments)
+        if its is None:
+            return frame
+        if its.src not in self.peers:
+            self.counters["mco_unknown"] += its.scattered and not its.segment.syn
+            return frame
+        out, segment = bytearray(frame), its.segment
+        if its.scattered and not segment.syn:
+            self.counters["mco_taken" if segment.mco else "mco_malformed"] += 1
+            if segment.mco is None:
+                return frame
+            if self.kind is Kind.PORTS and segment.mco.channel:
+                its.sport = (its.sport + segment.mco.channel) & 0xFFFF
+                changed_word(out, L4 + 16, L4, its.sport)
+        window = segment.window
+        try:
+            self.host.receive(Key(its.dst, its.src, its.dport, its.sport), segment)
+        except NoSuchConnection as reason:
+            self.counters["no_connection"] += isinstance(reason, NoRoom)
+            return bytes(out)
+        if segment.window != window:
+            changed_word(out, L4 + 16, L4 + 14, segment.window)
+            self.counters["window_lowered"] += 1
+        return bytes(out)
+
+    def _passed(self, reason: str, frame: bytes) -> tuple[Verdict, bytes]:
+        self.counters[reason] += 1
+        return Verdict.PASS, frame
+
+    def _write_header(self, out: bytearray, its: Parsed) -> None:
+        assert its.segment.mco is not None
+        if its.sack is not None:
+            first, end = L4 + its.sack.start, L4 + its.sack.stop
+            if its.segment.pure_ack and not its.segment.sack:
+                out[first:end] = bytes([NOP]) * (end - first)
+            else:
+                out[first + 3] = 2 + BLOCK * len(its.segment.sack)
+        out[its.end - MCO_BYTES : its.end] = option(its.segment.mco)
+        out[L4 + 12] |= RESERVED
+        if self.kind is Kind.PORTS:
+            struct.pack_into("!H", out, L4, (its.sport - its.segment.mco.channel) & 0xFFFF)
+        without = (0xFFFF - word for word in struct.unpack(f"!{len(its.header) // 2}H", its.header))
+        changed_sum(out, L4 + 16, sum(without) + summed(bytes(out[L4 : its.end])))
+
+    def _write_label(self, out: bytearray, its: Parsed, gso_segments: int) -> None:
+        assert its.segment.mco is not None
+        if self.table is None:
+            self.counters["no_table"] += 1
+            return
+        candidates = self.table.candidates(its.dst)
+        if not candidates:
+            self.counters["outside" if candidates is None else "no_path"] += 1
+            return
+        flow = FlowKey(its.src, its.dst, its.sport << 16 | its.dport, TCP)
+        start = scaled(flow_hash(flow, self.table.seed), len(candidates))
+        hops = candidates[(start + its.segment.mco.channel) % len(candidates)]
+        out[6:12] = CARRIER + bytes(hops)
+        self.counters["labelled"] += 1
+        self.counters["gso"] += gso_segments > 1

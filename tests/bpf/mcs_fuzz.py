@@ -1,0 +1,309 @@
+"""Random packets of a few connections for the programs of MCS, each compared with the reference: ``make fuzz ARGS=mcs``.
+
+Compared are the verdict, the frame byte for byte, the connection's state after each packet, and the counters at the end. A run
+prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import struct
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+
+from sopa_ryu.agent.kernel.build import build
+from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Packets
+from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
+from tests.bpf.mcs_programs import Programs, pack, unpack
+from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
+from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
+
+MSS = 1448
+CAPACITY = 14
+PACKETS_ALIKE = 2000  # with the same settings and tables
+UNREACHABLE, ELSEWHERE, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.2.0.2"
+PEERS = (FAR, NEAR, SAME_RACK, UNREACHABLE, ELSEWHERE)
+LARGE = tuple((up1, up2) for up2 in range(4) for up1 in range(6))
+TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(range(8))
+OTHER_OPTIONS = (b"", b"", b"", b"\x01" * 4, b"\x02\x04\x05\xb4", b"\x01\x01\x13\x12" + bytes(16), b"\x00" * 4)
+
+
+class Flow:
+    """A connection as its packets are drawn: where both hosts are in their sequences, and the remote's channels."""
+
+    def __init__(self, draw: random.Random, remote: str) -> None:
+        self.remote = remote
+        self.ports = draw.randrange(40_000, 40_004), draw.choice((5001, 80, 3))
+        self.sent, self.received = (
+            draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"
+        )
+        self.told = self.received
+        self.local = [draw.getrandbits(32)] * MAX_CHANNELS
+        self.channels = draw.randrange(2, MAX_CHANNELS + 1)
+        self.channel = 0
+        self.timestamps = draw.random() < 0.7
+        # channels whose packets are said to have arrived, and how often a mark is: none and never, all and always, in between
+        self.alive = draw.choice((0, 0, 0xFFFF, draw.getrandbits(16)))
+        self.marking = draw.choice((0.0, 0.05, 0.5))
+
+    @property
+    def key(self) -> Key:
+        return Key(int(IPv4Address(HERE)), int(IPv4Address(self.remote)), *self.ports)
+
+
+@dataclass
+class Packet:
+    """A frame, and as what the kernel is to see it."""
+
+    flow: Flow
+    outwards: bool
+    frame: bytes
+    gso_size: int = 0
+    gso_segments: int = 0
+
+
+class Connections(Packets):
+    """An endless stream of packets of few connections, both directions: most are as TCP sends them, some have something wrong."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.kind = Kind.PATHS
+        self.flows = [self._new_flow() for _ in range(16)]
+
+    def _new_flow(self) -> Flow:
+        return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, WITHOUT_MCS)))
+
+    def packet(self, its: Flow | None = None) -> Packet:
+        """Return the next packet."""
+        draw = self.draw
+        at = draw.randrange(len(self.flows))
+        if draw.random() < 0.003:
+            self.flows[at] = self._new_flow()
+        flow = its or self.flows[at]
+        outwards = draw.random() < 0.5
+        flags = self._flags()
+        payload = b"" if draw.random() < 0.4 else bytes(draw.choice((1, 100, MSS, 2 * MSS, draw.randrange(MSS))))
+        header = self._sent(flow, flags, payload) if outwards else self._received(flow, flags, payload)
+        frame = bytearray(self._in_frame(flow, outwards, header + payload))
+        for _ in range(draw.choice((0,) * 12 + (1, 2))):
+            self._mutate(frame)
+        out = Packet(flow, outwards, bytes(frame).ljust(14, b"\0"))
+        if draw.random() < 0.3:
+            out.gso_segments = draw.choice((1, 2, 3, 44, 300))
+            out.gso_size = draw.choice((MSS, 536, 1000, 9000, 0))
+        return out
+
+    def _flags(self) -> int:
+        chance = self.draw.random()
+        if chance < 0.9:
+            return ACK
+        return self.draw.choice(
+            (0, SYN, SYN | ACK, FIN | ACK, FIN | ACK, FIN | ACK, FIN, RST, RST | ACK, SYN | FIN, 0x18, 0xFF)
+        )
+
+    def _in_frame(self, flow: Flow, outwards: bool, segment: bytes) -> bytes:
+        draw = self.draw
+        addresses = (HERE, flow.remote) if outwards else (flow.remote, HERE)
+        frame = bytearray(
+            ip(
+                segment,
+                src=addresses[0],
+                dst=addresses[1],
+                options=draw.choice((b"",) * 30 + (b"\x94\x04\0\0", b"\x01" * 40)),
+                fragment=draw.choice((0x4000,) * 40 + (0, 0x2000, 0x0010, 0x2010)),
+                vlan=draw.choice((None,) * 60 + (5,)),
+            )
+        )
+        frame[15] = draw.choice((0, 0, 2, 1, 3, 0xB8, 0xBB))
+        frame[24:26] = draw.choice((draw.randbytes(2), b"\0\0", b"\xff\xff"))
+        return bytes(frame) + bytes(draw.choice((0,) * 9 + (6,)))
+
+    def _near(self, number: int) -> int:
+        draw = self.draw
+        if draw.random() < 0.02:
+            return draw.getrandbits(32)
+        return plus(number, draw.choice((0, 0, 0, 0, 1, -1, MSS, -MSS, 3 * MSS, -5 * MSS, draw.randrange(-9999, 9999))))
+
+    def _header(self, ports: tuple[int, int], seq: int, ack: int, flags: int, options: bytes, reserved: int) -> bytes:
+        draw = self.draw
+        options = options[:40].ljust((len(options[:40]) + 3) // 4 * 4, b"\0")
+        check = draw.choice((draw.getrandbits(16), 0, 0xFFFF))
+        window = draw.choice((65535, 0, 1, 500, draw.getrandbits(16)))
+        offset = (5 + len(options) // 4) << 4 | reserved
+        return struct.pack("!HHIIBBHHH", *ports, seq, ack, offset, flags, window, check, 0) + options
+
+    def _sent(self, flow: Flow, flags: int, payload: bytes) -> bytes:
+        draw = self.draw
+        seq = self._near(flow.sent) if draw.random() < 0.2 else flow.sent
+        flow.sent = plus(seq, len(payload) + bool(flags & FIN)) if draw.random() < 0.9 else flow.sent
+        chance = draw.random()
+        if chance < 0.3:
+            flow.told = flow.received
+        ack = self._near(flow.told) if chance > 0.9 else flow.told
+        if flags & SYN:
+            return self._header(flow.ports, seq, ack, flags, self._scale(), 0)
+        options = TIMESTAMPS * flow.timestamps or draw.choice(OTHER_OPTIONS)
+        if draw.random() < 0.4:
+            options += self._sack(ack)
+        if len(options) + MCO_BYTES <= 40 and draw.random() < 0.95:
+            room = PLACEHOLDER if draw.random() < 0.97 else draw.randbytes(MCO_BYTES)
+            options = options.ljust((len(options) + 3) // 4 * 4, b"\x01") + room
+        return self._header(flow.ports, seq, ack, flags, options, 0)
+
+    def _scale(self) -> bytes:
+        return self.draw.choice(
+            (b"\x03\x03\x07\0", b"\x01\x03\x03\x0a", b"\x02\x04\x05\xb4", b"", b"\x03\x03\x0f", self.draw.randbytes(8))
+        )
+
+    def _sack(self, ack: int) -> bytes:
+        """Return blocks behind the acknowledged number, most of the time; one before it reports a packet that came twice."""
+        draw = self.draw
+        blocks = b""
+        for _ in range(draw.choice((1, 1, 2, 2, 3, 3, 4))):
+            first = plus(ack, draw.choice((MSS, 2 * MSS, 1, 0, 7 * MSS, -MSS if draw.random() < 0.3 else MSS)))
+            blocks += struct.pack("!II", first, plus(first, MSS))
+        return b"\x01\x01\x05" + bytes([2 + len(blocks)]) + blocks
+
+    def _received(self, flow: Flow, flags: int, payload: bytes) -> bytes:
+        draw = self.draw
+        seq = self._near(flow.received) if draw.random() < 0.2 else flow.received
+        size = len(payload) + bool(flags & FIN)
+        flow.received = plus(seq, size) if draw.random() < 0.9 else flow.received
+        ack = self._near(flow.sent)
+        ports = flow.ports[::-1]
+        if flags & SYN:
+            return self._header(ports, seq, ack, flags, self._scale(), 0)
+        flow.channel = channel = (flow.channel + 1) % flow.channels
+        if draw.random() < 0.05:  # one is lost
+            flow.local[channel] = plus(flow.local[channel], MSS)
+        into = draw.choice((0, 0, 0, MSS))  # a segment of a super-packet
+        mco = Mco(
+            draw.choice((1 << draw.randrange(16), draw.getrandbits(16))) if draw.random() < flow.marking else 0,
+            flow.alive & draw.getrandbits(16),
+            draw.choice((0, 1, 2, 44, draw.randrange(256))),
+            channel,
+            plus(seq, -into),
+            plus(flow.local[channel], -into),
+        )
+        flow.local[channel] = plus(flow.local[channel], size)
+        options = TIMESTAMPS * flow.timestamps + self._sack(ack) * (draw.random() < 0.1)
+        options = options[: 40 - MCO_BYTES] + option(mco, draw.choice((1,) * 60 + (0, 2, 15)))
+        if draw.random() < 0.03:
+            options = options[: draw.randrange(len(options))]
+        if self.kind is Kind.PORTS:
+            ports = (ports[0] - channel) & 0xFFFF, ports[1]
+        return self._header(ports, seq, ack, flags, options, draw.choice((8,) * 30 + (0, 15)))
+
+
+@dataclass
+class Done:
+    """Counts of a run."""
+
+    packets: int = 0
+    counted: Counter[str] = field(default_factory=Counter)
+
+
+def fuzz(packets: int, seed: int, say: bool = False) -> Done:
+    """Give packets to the programs and compare with the reference what comes out and what is remembered.
+
+    Raises
+    ------
+    Difference
+        At the first packet of which a program makes something else.
+    """
+    stream, started = Connections(seed), time.monotonic()
+    said, done = started, Done()
+    wire = Wire(Host(capacity=CAPACITY), {int(IPv4Address(peer)) for peer in PEERS})
+    with Programs(CAPACITY) as programs:
+        for peer in PEERS:
+            programs.add_peer(peer)
+        while done.packets < packets:
+            if done.packets % PACKETS_ALIKE == 0:
+                _compare_all(programs, wire, seed)
+                _set(programs, wire, stream.draw, first=not done.packets)
+                stream.kind = wire.kind
+            packet = stream.packet()
+            if len(packet.frame) >= MIN_OF_IP.get(packet.frame[12:14], 0):
+                _compare(programs, wire, packet, f"seed {seed}, packet {done.packets}")
+            done.packets += 1
+            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
+        _compare_all(programs, wire, seed)
+        done.counted = +wire.counters
+        if done.counted != programs.counters():
+            raise Difference(f"the programs have counted {programs.counters()}, the reference {done.counted}")
+    return done
+
+
+def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> None:
+    """Begin anew with other settings, without a connection."""
+    programs.clear()
+    host = wire.host
+    host.connections.clear()
+    host.channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
+    host.filtering, host.regulating = draw.random() < 0.9, draw.random() < 0.9
+    wire.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
+    programs.set(host.channels, wire.kind, filtering=host.filtering, regulating=host.regulating)
+    if first:
+        return  # nor with a path table
+    sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
+    wire.table = sets._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
+    programs.swap(wire.table)
+
+
+def _compare(programs: Programs, wire: Wire, packet: Packet, which: str) -> None:
+    frame, key = packet.frame, packet.flow.key
+    if packet.outwards:
+        wanted = wire.egress(frame, packet.gso_size, packet.gso_segments)
+        got = programs.egress(frame, packet.gso_size, packet.gso_segments)
+    else:
+        wanted = Verdict.PASS, wire.ingress(frame, packet.gso_size, packet.gso_segments)
+        got = Verdict.PASS, programs.ingress(frame, packet.gso_size, packet.gso_segments)
+    remembered = wire.host.connections.get(key)
+    state = programs.state(key)
+    if got == wanted and state == (pack(remembered) if remembered else None):
+        return
+    raise Difference(
+        f"{'egress' if packet.outwards else 'ingress'}, {which}, gso_size {packet.gso_size}, segments {packet.gso_segments}\n"
+        f"frame     {frame.hex()}\nreference {wanted[1].hex()} {wanted[0]}\nprogram   {got[1].hex()} {got[0]}\n"
+        + _differences(remembered, unpack(state, programs.channels) if state else None)
+    )
+
+
+def _compare_all(programs: Programs, wire: Wire, seed: int) -> None:
+    known = {key: programs.state(key) for key in programs.known_keys()}
+    if known != {key: pack(its) for key, its in wire.host.connections.items()}:
+        raise Difference(f"seed {seed}: other connections than those of a packet's own have changed")
+
+
+def _differences(reference: Connection | None, program: Connection | None) -> str:
+    if reference is None or program is None:
+        return f"reference {reference}\nprogram   {program}"
+    pairs = ((name, value, vars(program)[name]) for name, value in vars(reference).items())
+    return "\n".join(f"{name}: reference {value}, program {its}" for name, value, its in pairs if value != its)
+
+
+def main() -> int:
+    """The command line of ``make fuzz ARGS=mcs``."""
+    options = argparse.ArgumentParser(prog="make fuzz", description=__doc__.split("\n\n")[0])
+    options.add_argument("--packets", type=int, default=1_000_000, help="how many (default %(default)s)")
+    options.add_argument("--seed", type=int, default=1, help="decides every packet (default %(default)s)")
+    its = options.parse_args()
+    build()
+    try:
+        done = fuzz(its.packets, its.seed, say=True)
+    except Difference as difference:
+        print(difference, file=sys.stderr)
+        return 1
+    print(f"{done.packets} packets, seed {its.seed}: no difference")
+    print(", ".join(f"{name} {count}" for name, count in sorted(done.counted.items())))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

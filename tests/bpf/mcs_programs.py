@@ -1,0 +1,219 @@
+"""The eBPF programs of MCS, loaded and attached to nothing, and the state of their connections."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import struct
+from collections import Counter
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.build import MCS, SOURCES
+from sopa_ryu.agent.kernel.libbpf import Object
+from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.paths.path_table import PathTable
+from tests.bpf.mcs_frames import Kind
+from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Scale, Verdict
+
+VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
+ONLY = struct.pack("=I", 0)
+SETTINGS, KEY = struct.Struct("=QBBHI"), struct.Struct("=IIHH")
+WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
+STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHH6xQ16I16I")
+SEEN = slice(64, 72)
+SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN = 1, 2, 4, 8, 16
+UNKNOWN_SCALE = 0xFF
+SCALE = struct.Struct("=BBxx")
+REMOTE_SEEN, REMOTE_HAS, LOCAL_SEEN, LOCAL_HAS = 1, 2, 4, 8
+SWEEP = struct.Struct("=QII")
+
+
+def vector(values: list[int], bits: int) -> int:
+    return sum(value << bits * channel for channel, value in enumerate(values))
+
+
+def elements(packed: int, bits: int) -> list[int]:
+    return [packed >> bits * channel & (1 << bits) - 1 for channel in range(MAX_CHANNELS)]
+
+
+def pack(its: Connection) -> bytes:
+    """Return the bytes of ``struct mcs_connection`` (bpf/mcs.h), without the time of the last packet."""
+    flags = (
+        SLOW_START * its.slow_start
+        | LOSS * its.loss
+        | LAN_KNOWN * (its.lan is not None)
+        | CLOSED_OUT * its.closed_out
+        | CLOSED_IN * its.closed_in
+    )
+    initialised = vector([each is not None for each in its.expected], 1)
+    return STATE.pack(
+        0, its.nsn, its.msn, its.ws,
+        vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
+        its.cb, its.ab, its.alpha, its.mss,
+        its.cc, UNKNOWN_SCALE if its.scale is None else its.scale, flags, its.rp,
+        its.lan or 0, its.rsn, its.rb, its.rcb, initialised, 0,
+        *its.nlsn, *(each or 0 for each in its.expected),
+    )  # fmt: skip
+
+
+def unpack(state: bytes, channels: int) -> Connection:
+    """Return the connection of ``struct mcs_connection``."""
+    (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, _,
+     *numbers) = STATE.unpack(state)  # fmt: skip
+    expected = [number if initialised >> channel & 1 else None for channel, number in enumerate(numbers[MAX_CHANNELS:])]
+    return Connection(
+        channels,
+        numbers[:MAX_CHANNELS], nsn, msn, ws,
+        elements(fv, 2)[:channels] + [FRESH] * (MAX_CHANNELS - channels), elements(skv, 4), elements(wv, 2),
+        cb, ab, cc, alpha, bool(flags & SLOW_START), mss, None if scale == UNKNOWN_SCALE else scale,
+        expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS),
+        bool(flags & CLOSED_OUT), bool(flags & CLOSED_IN),
+    )  # fmt: skip
+
+
+class Programs:
+    """The programs of one host.
+
+    Parameters
+    ----------
+    capacity : int
+        The number of connections that there is room for.
+    """
+
+    def __init__(self, capacity: int = 1024) -> None:
+        self._object = Object(MCS, {"mcs_connections": capacity})
+        self._closing = ExitStack()
+        self._counted = Counter[str]()
+        self.channels = DEFAULT_CHANNELS
+
+    def __enter__(self) -> Programs:
+        self._closing.enter_context(self._object)
+        self._out, self._in, self._sweep = (
+            self._object.program_fd(name) for name in ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep")
+        )
+        self._connections, self._scales = (self._object.map_fd(name) for name in ("mcs_connections", "mcs_scales"))
+        self._counters = self._object.map_fd("counters")
+        self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
+        self._closing.callback(self._tables.close)
+        self.set()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._closing.close()
+
+    def set(
+        self,
+        channels: int = DEFAULT_CHANNELS,
+        kind: Kind = Kind.PATHS,
+        *,
+        filtering: bool = True,
+        regulating: bool = True,
+    ) -> None:
+        """Write the settings; connections stay as they are."""
+        self.channels = channels
+        without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
+        settings = SETTINGS.pack(0, channels, kind.value, without, 0)
+        libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
+
+    def add_peer(self, address: str) -> None:
+        """Add a host that runs MCS."""
+        key = struct.pack("=I", int(IPv4Address(address)))
+        libbpf.update(self._object.map_fd("mcs_hosts"), key, struct.pack("=I", 1))
+
+    def swap(self, table: PathTable) -> None:
+        """Put a path table in force."""
+        self._tables.swap(table)
+
+    def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> tuple[Verdict, bytes]:
+        """Return what becomes of a frame of this host's own, and the frame afterwards."""
+        out = libbpf.run_program(self._out, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
+        return VERDICTS[out.retval], out.data
+
+    def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> bytes:
+        """Return what the host's TCP gets of a frame."""
+        out = libbpf.run_program(self._in, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
+        assert VERDICTS[out.retval] is Verdict.PASS
+        return out.data
+
+    def state(self, key: Key) -> bytes | None:
+        """Return a connection's state, without the time of its last packet; None if there is no such connection."""
+        found = libbpf.lookup(self._connections, self._packed(key), STATE.size)
+        return None if found is None else found[: SEEN.start] + bytes(8) + found[SEEN.stop :]
+
+    def connection(self, key: Key) -> Connection:
+        """Return a connection's state.
+
+        Raises
+        ------
+        KeyError
+        """
+        found = self.state(key)
+        if found is None:
+            raise KeyError(key)
+        return unpack(found, self.channels)
+
+    def set_connection(self, key: Key, its: Connection, seen_ns: int = 0) -> None:
+        """Write a connection's state."""
+        state = pack(its)
+        state = state[: SEEN.start] + struct.pack("=Q", seen_ns) + state[SEEN.stop :]
+        libbpf.update(self._connections, self._packed(key), state)
+
+    def seen_ns(self, key: Key) -> int:
+        """Return the time of a connection's last packet, of the kernel's monotonic clock."""
+        found = libbpf.lookup(self._connections, self._packed(key), STATE.size)
+        assert found is not None
+        return int(struct.unpack("=Q", found[SEEN])[0])
+
+    def known_keys(self) -> list[Key]:
+        """Return the keys of all connections."""
+        return [Key(*KEY.unpack(self._swapped(key))) for key in libbpf.keys(self._connections, KEY.size)]
+
+    def scale(self, key: Key) -> Scale:
+        """Return what is known of a connection's window scales."""
+        shift, known = SCALE.unpack(libbpf.lookup(self._scales, self._packed(key), SCALE.size) or bytes(SCALE.size))
+        remote = (shift if known & REMOTE_HAS else -1) if known & REMOTE_SEEN else None
+        return Scale(remote, (0 if known & LOCAL_HAS else -1) if known & LOCAL_SEEN else None)
+
+    def clear(self) -> None:
+        """Forget all connections."""
+        self.sweep(1 << 63)
+
+    def reset(self) -> None:
+        """Forget everything but hosts and path table."""
+        self.clear()
+        for key in libbpf.keys(self._scales, KEY.size):
+            libbpf.update(self._scales, key, SCALE.pack(0, 0))
+        self.set()
+        self._counted = self._read_counters()
+
+    def sweep(self, before_ns: int) -> tuple[int, int]:
+        """Run the clean-up; return how many connections it has removed, and how many are left."""
+        context = ctypes.create_string_buffer(SWEEP.pack(before_ns, 0, 0), SWEEP.size)
+        libbpf.run_syscall(self._sweep, context)
+        _, removed, left = SWEEP.unpack(context)
+        return removed, left
+
+    def counters(self) -> Counter[str]:
+        """Return what has been counted since the last `reset`, by the counters' names in bpf/maps.h."""
+        return self._read_counters() - self._counted
+
+    def _read_counters(self) -> Counter[str]:
+        text = (SOURCES / "maps.h").read_text()
+        found = re.search(r"enum reason \{([^}]*)\}", text)
+        assert found
+        counted = Counter[str]()
+        for number, name in enumerate(re.findall(r"\w+", found[1])[:-1]):
+            values = libbpf.lookup(self._counters, struct.pack("=I", number), 8 * libbpf.possible_cpus())
+            counted[name.lower()] = sum(struct.unpack(f"={libbpf.possible_cpus()}Q", values or b""))
+        return +counted
+
+    @staticmethod
+    def _packed(key: Key) -> bytes:
+        return struct.pack("=III", key.local, key.remote, key.local_port << 16 | key.remote_port)
+
+    @staticmethod
+    def _swapped(key: bytes) -> bytes:
+        local, remote, ports = struct.unpack("=III", key)
+        return KEY.pack(local, remote, ports >> 16, ports & 0xFFFF)

@@ -1,0 +1,485 @@
+"""MCS as the paper describes it: two hosts of the reference that the eBPF programs are compared with, over a simulated network."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.bpf.mcs_reference import (
+    FRESH,
+    MAX_CHANNELS,
+    MAX_WEIGHT,
+    ONE,
+    Connection,
+    Host,
+    Key,
+    Mco,
+    NoSuchConnection,
+    Room,
+    Segment,
+    Verdict,
+    before,
+    every,
+    plus,
+)
+from tests.helpers.mcs_network import CLIENT, MSS, SERVER, Network, Transfer
+
+LAST = 0xFFFFFFFF
+KEY = Key(1, 2, 40000, 80)
+MARKED, RECEIVED = 1 << 3, 0
+
+delays = st.lists(st.integers(1, 60), min_size=MAX_CHANNELS, max_size=MAX_CHANNELS)
+sequence_numbers = st.one_of(st.integers(0, LAST), st.integers(LAST - 300 * MSS, LAST))
+channel_numbers = st.integers(2, MAX_CHANNELS)
+
+
+def feedback(rcb: int = 0, rb: int = 0, rp: int = 0, channel: int = 0) -> Mco:
+    return Mco(rcb, rb, rp, channel, 0, 0)
+
+
+def data(seq: int, channel: int, local: int, size: int = 100, **its: object) -> Segment:
+    """A segment that came by a channel."""
+    return Segment(seq=seq, ack=1, payload=size, mco=Mco(0, 0, 0, channel, seq, local), **its)  # type: ignore[arg-type]
+
+
+# -- order ------------------------------------------------------------------------------------------------------------
+
+
+@given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
+def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
+    there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
+) -> None:
+    done = Transfer(Network((there, back), marking=marking), channels=channels, isn=isn, cwnd=cwnd).run()
+    assert (done.seen_blocks, done.retransmitted, done.timeouts) == (0, 0, 0)
+    assert done.duplicates <= 1  # the first of all: the host does not know yet what has been acknowledged
+    assert not done.receiving.loss
+
+
+def test_the_network_reorders_so_that_without_mcs_each_such_transfer_would_be_repaired() -> None:
+    there = [1 + 7 * channel for channel in range(MAX_CHANNELS)]
+    transfer = Transfer(Network((there, there)))
+    reordered = []
+    transfer.trace.append(lambda: reordered.append(len(transfer.received) > transfer.rcv_next))
+    transfer.run()
+    assert sum(reordered) > 50
+
+
+@given(st.integers(0, 150), channel_numbers, sequence_numbers)
+def test_after_a_loss_duplicate_acks_pass_until_it_is_repaired(number: int, channels: int, isn: int) -> None:
+    # one after the first of its channel: a receiver has to know what it is to expect there
+    transfer = Transfer(Network(lost=({number + channels}, set())), channels=channels, isn=isn)
+    known: list[tuple[bool, int]] = []
+    transfer.trace.append(lambda: known.append((transfer.receiving.loss, transfer.server_passed)))
+    done = transfer.run()
+    assert (done.retransmitted, done.timeouts) == (1, 0)
+    assert done.duplicates >= 3
+    assert before(done.receiving.rsn, done.receiving.lan or 0)
+    flags = [loss for loss, _ in known]
+    first, last = flags.index(True), len(flags) - flags[::-1].index(True)
+    assert all(flags[first:last])
+    assert known[first - 1][1] == 0
+    assert known[last][1] == known[-1][1]
+
+
+def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
+    done = Transfer(Network(lost=({5}, set()))).run()
+    assert (done.retransmitted > 0, done.timeouts, done.duplicates) == (True, 1, 0)
+
+
+@given(
+    delays,
+    delays,
+    channel_numbers,
+    sequence_numbers,
+    st.sets(st.integers(0, 300), max_size=15),
+    st.sets(st.integers(0, 300), max_size=15),
+    st.booleans(),
+)
+@settings(max_examples=200)
+def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
+    there: list[int],
+    back: list[int],
+    channels: int,
+    isn: int,
+    lost: set[int],
+    lost_acks: set[int],
+    dsack: bool,
+) -> None:
+    network = Network((there, back), (lost, lost_acks))
+    done = Transfer(network, channels=channels, isn=isn, dsack=dsack).run()
+    assert done.timeouts <= len(lost) + len(lost_acks)
+    assert done.retransmitted <= (done.timeouts + len(lost)) * done.full_cwnd
+
+
+def test_an_ack_that_was_lost_is_sent_again_when_its_data_is_retransmitted() -> None:
+    host, seq = Host(), 5000
+    host.receive(KEY, data(seq, 0, 0))
+    assert host.send(KEY, Segment(ack=seq + 100)) is Verdict.PASS  # and is lost
+    host.receive(KEY, data(seq + 200, 1, 0))
+
+    def duplicate() -> Segment:
+        return Segment(ack=seq + 100, sack=((seq + 200, seq + 300),))
+
+    assert host.send(KEY, duplicate()) is Verdict.DROP
+    host.receive(KEY, data(seq, 2, 0))
+    assert host.send(KEY, duplicate()) is Verdict.PASS
+    assert host.send(KEY, duplicate()) is Verdict.DROP
+
+
+@pytest.mark.parametrize(
+    "its",
+    [
+        Segment(ack=100),
+        Segment(ack=100, sack=((90, 95), (200, 300))),
+        Segment(ack=100, sack=((200, 300),), payload=1),
+        Segment(ack=100, sack=((200, 300),), fin=True),
+        Segment(ack=99, sack=((200, 300),)),
+        Segment(ack=101, sack=((200, 300),)),
+        Segment(ack=None, sack=((200, 300),)),
+    ],
+    ids=["window-update", "d-sack", "data", "fin", "old", "new", "no-ack"],
+)
+def test_only_a_pure_duplicate_ack_that_reports_reordering_is_dropped(its: Segment) -> None:
+    host = Host()
+    host.send(KEY, Segment(ack=100))
+    assert host.send(KEY, Segment(ack=100, sack=((200, 300),))) is Verdict.DROP
+    assert host.send(KEY, its) is Verdict.PASS
+    assert its.mco is not None
+
+
+@pytest.mark.parametrize("wrap", [0, LAST - 250])
+def test_a_gap_in_a_channel_is_a_loss_and_a_gap_between_channels_is_none(wrap: int) -> None:
+    host, its = Host(), None
+    for number, channel in enumerate((2, 0, 1, 2, 1, 0)):
+        local = number * 10  # each channel has numbers of its own
+        its = data(plus(wrap, 100 * (5 - number)), channel, plus(wrap, local), size=10 * {2: 3, 0: 4, 1: 2}[channel])
+        host.receive(KEY, its)
+        assert not host.connections[KEY].loss
+    host.receive(KEY, data(plus(wrap, 800), 2, plus(wrap, 61)))
+    assert (host.connections[KEY].loss, host.connections[KEY].rsn) == (True, plus(wrap, 800))
+
+
+def test_the_segments_of_a_super_packet_have_local_numbers_of_their_own() -> None:
+    host = Host()
+    mco = Mco(0, 0, 0, 3, 1000, 70)
+    for seq in (1000, 1100, 1200):
+        host.receive(KEY, Segment(seq=seq, payload=100, mco=mco))
+    assert host.connections[KEY].expected[3] == 370
+    assert not host.connections[KEY].loss
+    host.receive(KEY, Segment(seq=1400, payload=100, mco=mco))
+    assert host.connections[KEY].loss
+
+
+def test_sack_blocks_are_hidden_unless_there_is_a_loss() -> None:
+    blocks = ((300, 400), (500, 600), (700, 800))
+    host = Host()
+    fresh = Segment(ack=100, sack=blocks)
+    host.send(KEY, fresh)
+    assert fresh.sack == ()
+    told = Segment(ack=110, sack=((50, 60), *blocks))
+    host.send(KEY, told)
+    assert len(told.sack) == 4
+    host.connections[KEY].loss, host.connections[KEY].rsn = True, 1000
+    lost = Segment(ack=120, sack=blocks)
+    host.send(KEY, lost)
+    assert lost.sack == blocks
+
+
+@pytest.mark.parametrize(
+    ("blocks", "loss", "left", "filled"),
+    [(3, True, 1, True), (3, False, 0, True), (2, True, 2, False), (2, False, 0, True)],
+)
+def test_where_sack_left_no_room_its_last_blocks_make_it(blocks: int, loss: bool, left: int, filled: bool) -> None:
+    host = Host()
+    host.send(KEY, Segment(ack=50))
+    host.connections[KEY].loss, host.connections[KEY].rsn = loss, 1000
+    its = Segment(ack=100, sack=((300, 400), (500, 600), (700, 800))[:blocks], room=Room.IN_SACK)
+    before_it = host.connections[KEY].cc
+    assert host.send(KEY, its) is Verdict.PASS
+    assert (len(its.sack), its.mco is not None) == (left, filled)
+    assert host.connections[KEY].cc == (before_it + filled) % 8
+    assert host.connections[KEY].lan == 100
+
+
+# -- channels ---------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, MAX_WEIGHT), min_size=2, max_size=MAX_CHANNELS))
+def test_a_channel_of_weight_w_gets_a_share_of_2_to_the_minus_w(weights: list[int]) -> None:
+    weights[0] = 0
+    its = Connection(len(weights))
+    its.wv[: len(weights)] = weights
+    rounds = 64
+    taken = Counter(its.choose_channel() for _ in range(sum(rounds >> weight for weight in weights)))
+    for channel, weight in enumerate(weights):
+        assert abs(taken[channel] - (rounds >> weight)) <= 1
+
+
+@given(st.lists(st.tuples(st.integers(0, MAX_WEIGHT), st.booleans()), min_size=2, max_size=MAX_CHANNELS))
+def test_only_active_channels_are_chosen_whatever_the_weights_are(channels: list[tuple[int, bool]]) -> None:
+    its = Connection(len(channels))
+    its.ab = sum(active << channel for channel, (_, active) in enumerate(channels))
+    its.wv[: len(channels)] = [weight for weight, _ in channels]
+    none = its.ab == 0
+    taken = {its.choose_channel() for _ in range(200)}
+    wanted = {channel for channel, (_, active) in enumerate(channels) if active or none}
+    assert taken == wanted
+
+
+def test_new_connections_take_channels_in_turn_from_0_on() -> None:
+    its = Connection(5)
+    assert [its.choose_channel() for _ in range(11)] == [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0]
+
+
+# -- weights ----------------------------------------------------------------------------------------------------------
+
+
+@given(channel_numbers, st.lists(st.integers(0, 0xFFFF), max_size=80))
+def test_weights_stay_normalised(channels: int, marks: list[int]) -> None:
+    its = Connection(channels)
+    for marked in marks:
+        its.cb, earlier = marked & its.every_channel, its.wv[:channels]
+        its.on_new_rtt()
+        now = its.wv[:channels]
+        assert all(0 <= weight <= MAX_WEIGHT for weight in now)
+        assert min(now) == 0
+        assert sum(abs(a - b) for a, b in zip(earlier, now, strict=True)) <= channels
+        assert its.cb == 0
+
+
+@given(channel_numbers, st.lists(st.tuples(st.integers(0, 0xFFFF), st.integers(1, 0xFFFF)), min_size=1, max_size=60))
+def test_weights_are_normalised_again_when_channels_die(channels: int, rounds: list[tuple[int, int]]) -> None:
+    its = Connection(channels)
+    for marked, active in rounds:
+        its.cb, its.ab = marked & its.every_channel, active & its.every_channel or 1
+        its.on_new_rtt()
+        assert all(0 <= weight <= MAX_WEIGHT for weight in its.wv)
+    for _ in range(MAX_WEIGHT):
+        its.on_new_rtt()
+    assert min(its.wv[channel] for channel in range(channels) if its.active(channel)) == 0
+
+
+def test_one_channel_a_round_trip_changes_its_weight_and_all_marked_leaves_them_even() -> None:
+    its = Connection(4)
+    seen = []
+    for _ in range(5):
+        its.cb = 0b1111
+        its.on_new_rtt()
+        seen.append(its.wv[:4])
+    assert seen[:3] == [[1, 0, 0, 0], [2, 0, 0, 0], [3, 0, 0, 0]]
+    assert seen[3:] == [[3, 1, 0, 0], [3, 2, 0, 0]]
+
+
+@given(delays, channel_numbers)
+def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None:
+    transfer = Transfer(Network((there, there), marking={0}), count=600, channels=channels)
+    taken: Counter[int] = Counter()
+    transfer.trace.append(lambda: taken.update([transfer.sending.cc]))
+    transfer.run()
+    assert transfer.sending.wv[0] == MAX_WEIGHT
+    assert all(not weight for weight in transfer.sending.wv[1:channels])
+
+
+# -- windows ----------------------------------------------------------------------------------------------------------
+
+
+def test_windows_are_left_alone_until_a_mark_and_then_follow_dctcp() -> None:
+    its = Connection(scale=0)
+    its.mss = 1000
+    its.ws = 10_000
+    its.enlarge_window(5)
+    assert (its.ws, its.clamped(65535)) == (12_500, 65535)
+    its.cb = 1
+    its.on_new_rtt()
+    assert (its.ws, its.alpha, its.clamped(65535), its.clamped(100)) == (6250, ONE, 6250, 100)
+    its.enlarge_window(4)
+    assert its.ws == 6250 + 4 * 1000 * 1000 // 6250
+    its.on_new_rtt()
+    assert its.alpha == ONE - ONE // 16
+
+
+@given(st.lists(st.booleans(), max_size=300), st.integers(536, 9000), st.integers(0, 14))
+def test_a_window_has_two_segments_at_least_and_is_never_zero(marks: list[bool], mss: int, scale: int) -> None:
+    its = Connection(scale=scale)
+    its.mss = mss
+    for marked in marks:
+        its.cb = marked
+        its.on_new_rtt()
+        assert 0 <= its.alpha <= ONE
+        if not its.slow_start:
+            assert its.ws >= 2 * mss
+            assert 1 <= its.clamped(65535) <= 65535
+
+
+def test_without_the_scale_of_the_remote_window_it_is_left_alone() -> None:
+    its = Connection(scale=None, slow_start=False, ws=2000)
+    assert its.clamped(30_000) == 30_000
+
+
+def test_a_packet_without_a_mark_is_counted_once_and_a_super_packet_by_its_segments() -> None:
+    host = Host()
+    host.receive(KEY, data(0, 1, 0))
+    host.receive(KEY, data(100, 2, 0, segments=40))
+    host.receive(KEY, data(200, 3, 0, ce=True))
+    answer = Segment(ack=300)
+    host.send(KEY, answer)
+    assert answer.mco == Mco(0b1000, 0b1110, 41, 0, 0, 1)
+    host.send(KEY, again := Segment(ack=300))
+    assert again.mco is not None
+    assert (again.mco.rcb, again.mco.rb, again.mco.rp) == (0, 0, 0)
+
+
+def test_pure_acks_are_no_feedback() -> None:
+    host = Host()
+    host.receive(KEY, Segment(ack=1, ce=True, mco=feedback(channel=4)))
+    its = host.connections[KEY]
+    assert (its.rb, its.rcb, its.rp, its.expected[4]) == (0, 0, 0, None)
+
+
+def test_of_a_super_packet_received_packets_count_once() -> None:
+    host = Host()
+    its = Mco(0, 0, 8, 0, 1000, 0)
+    host.receive(KEY, Segment(seq=1000, payload=100, mco=its))
+    once = host.connections[KEY].ws
+    host.receive(KEY, Segment(seq=1100, payload=100, mco=its))
+    assert host.connections[KEY].ws == once
+
+
+# -- failures ---------------------------------------------------------------------------------------------------------
+
+
+@given(channel_numbers, delays, st.data())
+def test_a_dead_channel_is_inactive_after_three_round_trips_at_most(
+    channels: int, there: list[int], draw: st.DataObject
+) -> None:
+    dead = draw.draw(st.sets(st.integers(0, channels - 1), min_size=1, max_size=channels - 1))
+    since = draw.draw(st.integers(0, 2000))
+    network = Network((there, there), dead=dict.fromkeys(dead, (since, 10**9)))
+    transfer = Transfer(network, count=600, channels=channels)
+    rounds: Counter[int] = Counter()
+
+    class Watched(Connection):
+        """Counts a channel's round trips since data went out on it that is not known to have arrived."""
+
+        def on_receive(self, its: Segment, mco: Mco) -> None:
+            for channel in range(channels):
+                if mco.rb >> channel & 1:
+                    rounds[channel] = 0
+            super().on_receive(its, mco)
+
+        def on_new_rtt(self) -> None:
+            rounds.update(channel for channel in range(channels) if self.fv[channel] < FRESH)
+            super().on_new_rtt()
+            for channel in range(channels):
+                assert self.active(channel) == (rounds[channel] < FRESH)
+
+    transfer.client.connections[CLIENT] = Watched(channels, scale=7)
+    transfer.run(until=10**7)
+    assert not any(transfer.sending.active(channel) for channel in dead if rounds[channel] >= FRESH)
+
+
+def test_a_transfer_goes_on_without_the_dead_channel() -> None:
+    done = Transfer(Network(dead={3: (300, 10**9)}), count=2000).run()
+    assert not done.sending.active(3)
+    assert done.timeouts <= FRESH + 1
+
+
+def test_an_inactive_channel_of_which_a_packet_arrived_is_active_again() -> None:
+    host = Host(4)
+    host.send(KEY, Segment(payload=10))
+    its = host.connections[KEY]
+    its.ab, its.fv = 0b1011, [3, 3, 0, 3, *every(3)[4:]]
+    host.receive(KEY, Segment(mco=feedback(rb=0b0100)))
+    assert (its.ab, its.fv[2]) == (0b1111, FRESH)
+
+
+@given(channel_numbers, st.integers(0, 3000), st.integers(1, 6000))
+def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
+    dead = dict.fromkeys(range(channels), (since, since + lasting))
+    Transfer(Network(dead=dead), count=600, channels=channels).run()
+
+
+# -- connections ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("its", [Segment(fin=True), Segment(fin=True, ack=7)])
+def test_a_fin_begins_no_connection(its: Segment) -> None:
+    host = Host()
+    with pytest.raises(NoSuchConnection):
+        host.send(KEY, its)
+    its.mco = feedback()
+    with pytest.raises(NoSuchConnection):
+        host.receive(KEY, its)
+    assert host.connections == {}
+
+
+def test_a_reset_ends_a_connection_and_begins_none() -> None:
+    host = Host()
+    for _ in range(2):
+        host.send(KEY, Segment(rst=True))
+        host.receive(KEY, Segment(rst=True, mco=feedback()))
+        assert host.connections == {}
+        host.send(KEY, Segment(ack=1))
+
+
+@pytest.mark.parametrize("first", ["out", "in"])
+def test_a_connection_is_forgotten_with_the_acknowledgement_of_the_second_fin(first: str) -> None:
+    host = Host()
+    host.send(KEY, Segment(ack=1))
+    for direction in ("out", "in") if first == "out" else ("in", "out"):
+        if direction == "out":
+            host.send(KEY, Segment(fin=True, ack=1))
+        else:
+            host.receive(KEY, Segment(fin=True, ack=1, mco=feedback()))
+        assert KEY in host.connections
+    if first == "out":
+        last = Segment(ack=2)
+        host.send(KEY, last)
+        assert last.mco is not None
+    else:
+        host.receive(KEY, Segment(ack=2, mco=feedback()))
+    assert host.connections == {}
+
+
+def test_without_room_for_another_connection_it_is_not_scattered() -> None:
+    host = Host(capacity=1)
+    host.send(KEY, Segment(ack=1))
+    with pytest.raises(NoSuchConnection):
+        host.send(KEY._replace(local_port=1), Segment(ack=1))
+    assert host.send(KEY, Segment(ack=1)) is Verdict.PASS
+
+
+@given(sequence_numbers, st.booleans())
+def test_a_connection_that_was_forgotten_begins_anew_in_the_middle(isn: int, at_sender: bool) -> None:
+    transfer = Transfer(Network(), count=400, isn=isn)
+    gone = []
+
+    def forget() -> None:
+        if len(transfer.received) >= 150 and not gone:
+            host, key = (transfer.client, CLIENT) if at_sender else (transfer.server, SERVER)
+            gone.append(host.connections.pop(key))
+
+    transfer.trace.append(forget)
+    transfer.run()
+    assert gone
+    assert transfer.timeouts <= 1
+
+
+@given(st.integers(0, LAST), st.booleans())
+def test_round_trips_are_seen_wherever_sequence_numbers_begin(isn: int, received_first: bool) -> None:
+    host = Host()
+    if received_first:
+        host.receive(KEY, Segment(ack=isn, mco=feedback()))
+    for number in range(5):
+        host.send(KEY, Segment(seq=plus(isn, number * 100), payload=100))
+        its = host.connections[KEY]
+        its.alpha = ONE
+        host.receive(KEY, Segment(ack=plus(isn, (number + 1) * 100), mco=feedback()))
+        assert its.alpha < ONE
+
+
+def test_both_hosts_of_a_connection_know_it_by_their_own_addresses() -> None:
+    assert (CLIENT.local, CLIENT.local_port) == (SERVER.remote, SERVER.remote_port)
