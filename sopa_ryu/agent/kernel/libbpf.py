@@ -273,6 +273,13 @@ def update(fd: int, key: bytes, value: bytes) -> None:
     check(call("bpf_map_update_elem", fd, key, value, c_uint64(ANY)), "cannot write a map element")
 
 
+def delete(fd: int, key: bytes) -> None:
+    """Remove one element; one that is gone is no error."""
+    result = call("bpf_map_delete_elem", fd, key)
+    if result != -errno.ENOENT:
+        check(result, "cannot remove a map element")
+
+
 def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:
     """Return one element, or None if there is none; of a per-CPU map all values, each padded to 8 bytes."""
     value = ctypes.create_string_buffer(value_bytes)
