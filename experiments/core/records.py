@@ -142,6 +142,8 @@ class RunRecord:
         Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``, ``TCPDSACKRecv``, ...
     core_packets : mapping
         From each core switch to the number of packets that it received.
+    marked : mapping
+        From each switch port that set the ECN mark of packets to their number.
     queue_ms : float
         Milliseconds between samples of `queues`.
     queues : mapping
@@ -173,6 +175,7 @@ class RunRecord:
     options: Mapping[str, Any]
     counters: Mapping[str, int]
     core_packets: Mapping[str, int]
+    marked: Mapping[str, int] = field(default_factory=dict)
     queue_ms: float = 0.0
     queues: Mapping[str, Sequence[int]] = field(default_factory=dict)
     cwnd: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)

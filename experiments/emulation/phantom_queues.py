@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
@@ -17,11 +17,12 @@ from typing import NamedTuple
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
+from topologies import Clos, Switch
 from topologies.lab.links import FRAME_BYTES, tbf_burst
 
 OBJECT = Path(__file__).parent / "bpf" / "phantom_queue.o"
 DCTCP_PACKETS = 20
-"""DCTCP's threshold up to 1 Gbit/s (section 3.5): above bursts of 10 packets, and far above the packets on a lab's links."""
+"""DCTCP's threshold at 1 Gbit/s (section 4). A lab's round-trip times allow less (section 3.4), bursts of 10 packets do not."""
 
 _PRIORITY, _HANDLE = 10, 1  # behind the filters that drop, or take past the queue: topologies.lab.links
 _KEY = struct.Struct("=I")
@@ -57,6 +58,18 @@ class PortCounts(NamedTuple):
 def default_threshold(queue_packets: int) -> int:
     """Return the threshold in packets for queues of a capacity: DCTCP's, or half of a queue that is shorter than twice that."""
     return max(1, min(DCTCP_PACKETS, queue_packets // 2))
+
+
+def port_rates(
+    rated: Clos, interface: Callable[[Switch, int], str], netns: Callable[[Switch], str | None]
+) -> dict[str | None, dict[str, float]]:
+    """Return the interfaces of all switches with their rates, by network namespace. ``rated`` is as of `links.at_rate`."""
+    found: dict[str | None, dict[str, float]] = {}
+    for switch in rated.switches():
+        its = found.setdefault(netns(switch), {})
+        for port, neighbour in rated.ports(switch).items():
+            its[interface(switch, port)] = rated.capacity(rated.link(switch, neighbour))
+    return found
 
 
 def port_value(rate_mbit: float, queue_packets: int, threshold: int) -> bytes:
