@@ -139,6 +139,8 @@ def run(
                 ns3.check(scheme)
             elif scheme.fabric is Fabric.SIMULATOR:
                 raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
+            elif scheme.channels and Carrier(carrier) is not Carrier.MAC:
+                raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
             elif scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue:
                 raise SchemeError(
                     f"{scheme.name}: no queue of {queue} packets gets so long: give a lower +ecn or a longer --queue"

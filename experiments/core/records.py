@@ -140,6 +140,7 @@ class RunRecord:
         Policy, threshold and other settings of the scheme, as in force during the run.
     counters : mapping
         Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``, ``TCPDSACKRecv``, ...
+        With MCS, also what agents counted, from their start on: ``McsScattered``, ``McsAckFiltered``, ...
     core_packets : mapping
         From each core switch to the number of packets that it received.
     marked : mapping

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from experiments.emulation.host_agents import agent_options, agent_process, lone_controller
+from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller
 from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
-from experiments.emulation.processes import ControllerProcess
+from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
@@ -94,6 +96,7 @@ class EmulatedFabric:
         self.controller: ControllerProcess | None = None
         self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._phantom: PhantomQueues | None = None
+        self._mcs: McsMetrics | None = None
         self._say = say
         self._stack = ExitStack()
         self._run = ExitStack()
@@ -236,6 +239,10 @@ class EmulatedFabric:
         """Return the packets that each port of a switch has marked so far; nothing if none marks."""
         return {} if self._phantom is None else {name: each.marked for name, each in self._phantom.counts().items()}
 
+    def mcs_packets(self) -> Counter[str]:
+        """Return the packets of all agents of the run by what MCS has done with them; nothing without MCS."""
+        return Counter() if self._mcs is None else self._mcs.packets()
+
     def version(self) -> int:
         """Return the version of the fabric; 0 without a controller."""
         return int(self.sopa.controller.fabric()["version"]) if self.sopa is not None else 0
@@ -289,12 +296,20 @@ class EmulatedFabric:
         }
 
     def _start_agents(self, controller: ControllerProcess, seed: int) -> None:
-        options = [f"--carrier={self.carrier}", *agent_options(self.scheme, seed)]
+        its = self.scheme
+        options = [f"--carrier={self.carrier}", *agent_options(its, seed)]
         count = len(self._labelling)
         # the agents of the next run must not be confused with these
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
+        if its.channels:
+            [port] = free_ports(1)
+            options.append(f"--metrics-port={port}")
+            self._mcs = McsMetrics(port)
         agents = self._run.enter_context(agent_process(self.lab, self._labelling, controller, RUN / "agents", options))
         agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
+        if self._mcs is not None:
+            scattering = partial(self._mcs.all_scatter, count)
+            agents.wait_until(scattering, f"all {count} agents scattered to one another", 60.0)
 
     def _shape_core(self, share: float) -> None:
         lines: dict[str | None, list[str]] = {}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.schemes import Scheme
@@ -35,16 +40,51 @@ def agent_process(
 
 def agent_options(scheme: Scheme, seed: int) -> list[str]:
     """Return the options of ``sopa agent`` for a scheme whose hosts have agents. ``seed`` decides the first path of each flow."""
-    return [
-        f"--policy={scheme.policy}",
-        *([f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}"] if scheme.channels else []),
-        *scheme.policy_options,
+    of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}"]
+    of_tcp = [
         f"--segments={scheme.segments}",
-        *([] if scheme.weights else ["--no-weights"]),
         f"--fr-threshold={scheme.fr_threshold}",
         f"--min-rtt-window={scheme.min_rtt_window}",
+    ]
+    return [
+        f"--policy={scheme.policy}",
+        *scheme.policy_options,
+        *(of_mcs if scheme.channels else of_tcp),  # with MCS agents leave TCP's settings to host_sysctls.py
+        *([] if scheme.weights else ["--no-weights"]),
         f"--seed={seed}",
     ]
+
+
+class McsMetrics:
+    """What agents with the policy ``mcs`` say of themselves.
+
+    Parameters
+    ----------
+    port : int
+        Port of ``--metrics-port`` of their process.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    def all_scatter(self, count: int) -> bool:
+        """Return True if each of ``count`` agents scatters to all others."""
+        return self._values("sopa_agent_mcs_hosts") == count * [count - 1]
+
+    def packets(self) -> Counter[str]:
+        """Return the packets of all agents by what was done with them, named as counters of a run: ``McsAckFiltered``."""
+        sums: Counter[str] = Counter()
+        for sample in self._samples("sopa_agent_mcs_packets_total"):
+            sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
+        return sums
+
+    def _values(self, name: str) -> list[int]:
+        return [int(sample.value) for sample in self._samples(name)]
+
+    def _samples(self, name: str) -> Iterator[Sample]:
+        text = httpx.get(self._url).raise_for_status().text
+        families = text_string_to_metric_families(text)
+        return (sample for family in families for sample in family.samples if sample.name == name)
 
 
 def lone_controller(

@@ -87,6 +87,7 @@ class _LabRun:
             percent = idle.percent()
             counters = tcp_counters(hosts)
             counters.subtract(before)
+            counters.update(its.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
             marked = {name: count - marked_before[name] for name, count in its.marked().items()}
             capture.stop()

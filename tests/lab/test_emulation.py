@@ -289,6 +289,7 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
         (["permutation", "--backend", "ns2"], "ns2"),
         (["permutation", "--set", "spread=1ms"], "add --backend ns3"),
         (["permutation", "--schemes", "mcs+ecn=50", "--queue", "50"], "no queue of 50 packets gets so long"),
+        (["permutation", "--schemes", "mcs", "--carrier", "option"], "leave out --carrier"),
         (["permutation", "--backend", "ns3", "--set", "spraed=1ms"], "did you mean spread"),
         (["production", "--k", "8", "--rate", "1000", "--seconds", "6"], "ports of the lab"),
     ],
