@@ -180,6 +180,22 @@ def test_a_plans_oversubscription_is_the_core_links_rate() -> None:
     performed("ecmp", Plan((Transfer(a, b),), 4.0, core_rate=0.25), check)
 
 
+@pytest.mark.parametrize("scheme", ["mcs", "mcs-ports-ovs", pytest.param("mcs-ports", marks=NEEDS_FRR)])
+def test_mcs_scatters_one_connection_over_all_core_switches(scheme: str) -> None:
+    transfer = Transfer(TREE.host("h0_0_2"), TREE.host("h2_1_3"))
+
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        [flow] = flows
+        assert min(run.core_packets.values()) > 0.05 * sum(run.core_packets.values())
+        assert run.counters["McsScattered"] > flow.packets > 300
+        assert run.counters["McsMcoTaken"] > flow.packets
+        assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
+        assert flow.retransmits < 0.02 * flow.packets
+        assert flow.mbit > 0.85 * RATE
+
+    performed(scheme, Plan((transfer,), 2.0), check)
+
+
 @pytest.mark.parametrize("base", ["ecmp", pytest.param("bgp", marks=NEEDS_FRR)])
 def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
     tree = FatTree(2)
