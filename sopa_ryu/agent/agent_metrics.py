@@ -30,6 +30,17 @@ UNLABELLED = (
     Reason.NO_ROOM,
     Reason.TOO_BIG,
 )
+OF_MCS = (
+    Reason.SCATTERED,
+    Reason.UNSCATTERED,
+    Reason.ACK_FILTERED,
+    Reason.MCO_TAKEN,
+    Reason.MCO_UNKNOWN,
+    Reason.MCO_MALFORMED,
+    Reason.WINDOW_LOWERED,
+    Reason.NO_CONNECTION,
+)
+"""The last two count packets again."""
 
 
 class AgentMetrics:
@@ -64,6 +75,9 @@ class AgentMetrics:
         untracked = _counter("untracked_packets", "Packets whose path was hashed: no room for their flow's position.")
         options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
                            "result")  # fmt: skip
+        of_mcs = _counter("mcs_packets", "With --policy mcs: packets by what was done with them.", "outcome")
+        connections = _gauge("mcs_connections", "With --policy mcs: TCP connections whose state is kept.")
+        hosts = _gauge("mcs_hosts", "With --policy mcs: hosts that packets are scattered to.")
         swaps = _counter("swaps", "Path tables put in force.")
         refused = _counter("refused_messages", "Messages of the controller that were refused.")
         version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
@@ -92,7 +106,7 @@ class AgentMetrics:
                     {
                         "address": str(its.address),
                         "carrier": str(agent.options.carrier),
-                        "policy": its.policy.option_name,
+                        "policy": its.policy_name,
                     },
                 )
                 version.add_metric(labels, its.view.version if its.view else 0)
@@ -106,13 +120,18 @@ class AgentMetrics:
                 trains.add_metric(labels, packets[Reason.GSO])
                 cut.add_metric(labels, packets[Reason.CUT])
                 untracked.add_metric(labels, packets[Reason.NO_FLOW_STATE])
+                if labeller.mcs is not None:
+                    connections.add_metric(labels, labeller.mcs.connections)
+                    hosts.add_metric(labels, labeller.mcs.hosts)
+                    for outcome in OF_MCS:
+                        of_mcs.add_metric([*labels, outcome.name.lower()], packets[outcome])
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:
                     for label, count in counted.by_path(its.view.failures.tree).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
         return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
-                in_force, mended, wrong]  # fmt: skip
+                of_mcs, connections, hosts, in_force, mended, wrong]  # fmt: skip
 
 
 @contextmanager

@@ -11,8 +11,10 @@ from urllib.parse import urlsplit, urlunsplit
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
+from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
+from sopa_ryu.channel import mcs
 from sopa_ryu.channel.host_tokens import token_of
 
 CHANNEL = "/sopa/v1/agents/"
@@ -57,6 +59,8 @@ class Options:
         Whether packets use candidate paths in proportion to their weights; if not, all alike.
     metrics : (str, int), optional
         The address and port where ``/metrics`` is served; nowhere by default.
+    mcs : McsOptions, optional
+        Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they are then.
     """
 
     controller: str
@@ -74,6 +78,26 @@ class Options:
     segments: int = DEFAULT_SEGMENTS
     min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
     weighted: bool = True
+    mcs: McsOptions | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `AgentError` for options that contradict each other."""
+        if self.mcs is None:
+            return
+        if self.carrier is not Carrier.MAC:
+            raise AgentError(
+                f"MCS needs carrier mac, not {self.carrier}, since it does not make packets longer: start the controller and all "
+                "agents with carrier mac, or use another policy"
+            )
+        if self.segments != DEFAULT_SEGMENTS:
+            raise AgentError("MCS does not limit bursts: the packets that a network card makes of one share a label")
+        if not mcs.MIN_CHANNELS <= self.mcs.channels <= mcs.MAX_CHANNELS:
+            raise AgentError(f"MCS has {mcs.MIN_CHANNELS} to {mcs.MAX_CHANNELS} channels, not {self.mcs.channels}")
+
+    @property
+    def policy_name(self) -> str:
+        """The policy as on the command line."""
+        return self.policy.option_name if self.mcs is None else mcs.POLICY
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""
@@ -105,6 +129,5 @@ class Options:
         scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
         if scheme is None or not parts.hostname:
             raise AgentError(what)
-        return urlunsplit(
-            (scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), f"carrier={self.carrier}", "")
-        )
+        query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
+        return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), query, ""))

@@ -11,9 +11,11 @@ import random
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
 
@@ -41,6 +43,14 @@ class Load(NamedTuple):
     table: PathTable
     attach: bool
     """Attach the program afterwards: until now that of a killed agent has labelled, or none."""
+    hosts: bool = False
+    """Put the hosts that run MCS in force before that."""
+
+
+class Hosts(NamedTuple):
+    """A change of the hosts that run MCS, to put in force before the answer is sent."""
+
+    answer: Answer
 
 
 class Follower:
@@ -57,6 +67,10 @@ class Follower:
     policy : Policy
     parameter : int
         The policy's (`PathTable.parameter`); 0 for its default.
+    weighted : bool
+        Whether packets use candidate paths in proportion to their weights.
+    peers : McsPeers, optional
+        The hosts that run MCS, if this one does.
 
     Attributes
     ----------
@@ -79,8 +93,9 @@ class Follower:
         policy: Policy = Policy.ROUND_ROBIN,
         parameter: int = 0,
         weighted: bool = True,
+        peers: McsPeers | None = None,
     ) -> None:
-        self.address, self.controller = address, controller
+        self.address, self.controller, self.peers = address, controller, peers
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self.view: View | None = None
         self.connected = False
@@ -90,6 +105,11 @@ class Follower:
         self._retry_seconds = MIN_RETRY_SECONDS
         self._reported: set[str] = set()
         self._jitter = random.Random(f"{seed} {address}")
+
+    @property
+    def policy_name(self) -> str:
+        """The policy as on the command line."""
+        return self.policy.option_name if self.peers is None else POLICY
 
     def start(self, inherited: bool) -> bool:
         """Return True if the program is to be attached now.
@@ -108,6 +128,8 @@ class Follower:
         """Note that the channel is open."""
         LOG.info("%s: connected to controller %s", self.address, self.controller)
         self.connected = True
+        if self.peers is not None:
+            self.peers.connected()
         self._reported.clear()
         self._retry_seconds = MIN_RETRY_SECONDS
 
@@ -143,10 +165,11 @@ class Follower:
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load:
-        """Return what to answer to a message of the controller, or the path table that it leads to."""
+    def receive(self, text: str | bytes) -> Answer | Load | Hosts:
+        """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             view = protocol.receive(text, self.view, self.address)
+            change = protocol.hosts_named(text) if self.peers is not None else None
         except GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Answer(protocol.RESYNC)
@@ -160,11 +183,13 @@ class Follower:
                 error,
             )
             return self._ack()
+        if change is not None and self.peers is not None:
+            self.peers.follow(change)
         table = None if view is None or view is self.view else self._follow(view)
         if view is None or table is None:
             self.view = view
-            return self._ack()
-        return Load(view, table, attach=not self._attached)
+            return Hosts(self._ack()) if change is not None else self._ack()
+        return Load(view, table, attach=not self._attached, hosts=change is not None)
 
     def loaded(self, load: Load) -> Answer:
         """Return the answer after a path table is in force, and the program attached."""
@@ -184,8 +209,20 @@ class Follower:
         )
         return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
 
+    def not_noted(self, error: Exception) -> Answer:
+        """Return the answer after the hosts that run MCS could not be written for the programs."""
+        assert self.peers is not None
+        self.peers.number = 0
+        LOG.error(
+            "%s: the hosts that run MCS cannot be noted: %s; those noted before stay so for another %g s; check dmesg, free",
+            self.address,
+            error,
+            LOAD_RETRY_SECONDS,
+        )
+        return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+
     def _ack(self) -> Answer:
-        return Answer(protocol.ack(self.view, self.refused))
+        return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
 
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree
@@ -201,7 +238,7 @@ class Follower:
             load.view.version,
             len(load.table.sets),
             len(load.table.destinations),
-            self.policy.option_name,
+            self.policy_name,
         )
         cut_off = load.table.cut_off
         if cut_off:

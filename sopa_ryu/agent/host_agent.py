@@ -6,16 +6,19 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
-from sopa_ryu.agent.follower import Answer, Follower, Load
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load
 from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.libbpf import BpfMapError
+from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import protocol
@@ -23,6 +26,7 @@ from sopa_ryu.channel import protocol
 LOG = logging.getLogger("sopa.agent")
 
 OPEN_SECONDS = 10.0
+SWEEP_SECONDS = 1.0
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -40,8 +44,22 @@ class Tables(Protocol):
         """Make room for the next table."""
 
 
+class Scattering(Protocol):
+    """What MCS needs besides: `McsPrograms`."""
+
+    def note(self, uses: Mapping[IPv4Address, Use]) -> None:
+        """Note what may be done with which host."""
+
+    def sweep(self) -> None:
+        """Remove the state of idle connections."""
+
+
 class LoadedPrograms(Protocol):
     """What labels, and by what: `Labeller`."""
+
+    @property
+    def mcs(self) -> Scattering | None:
+        """What MCS needs besides; None with another policy."""
 
     @property
     def tables(self) -> Tables:
@@ -74,6 +92,8 @@ class HostAgent:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper = follower, labeller, keeper
         self._settling: asyncio.Task[None] | None = None
+        self._heard_at = float("-inf")
+        self._sweep_problem = ""
 
     def start(self) -> None:
         """Attach the program, unless a killed agent's labels there until this one has a table.
@@ -95,6 +115,8 @@ class HostAgent:
             If the interface is not there any more. Nothing that was taken is in use any more then.
         """
         tasks = [asyncio.create_task(self.keeper.run()), asyncio.create_task(self._follow())]
+        if self.labeller.mcs is not None:
+            tasks.append(asyncio.create_task(self._sweep(self.labeller.mcs)))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -110,6 +132,7 @@ class HostAgent:
         while True:
             await self.keeper.found.wait()
             problem = await self._follow_once()
+            await self._look_at_lease()
             if self.keeper.found.is_set():
                 await asyncio.sleep(self.follower.disconnect(problem))
             else:
@@ -129,7 +152,10 @@ class HostAgent:
                 proxy=None,
             ) as channel:
                 self.follower.connect()
-                await self.follow(channel)
+                try:
+                    await self.follow(channel)
+                finally:
+                    self._heard_at = asyncio.get_running_loop().time()
             return "the controller closed the connection"
         except websockets.InvalidStatus as error:
             return _refusal(error)
@@ -145,7 +171,7 @@ class HostAgent:
         try:
             async for text in channel:
                 todo = self.follower.receive(text)
-                answer = await self._load(todo) if isinstance(todo, Load) else todo
+                answer = await self._carry_out(todo)
                 if answer.settle:
                     self._settling = asyncio.create_task(self._settle())
                 if answer.delay:
@@ -162,6 +188,55 @@ class HostAgent:
     async def _leave(self, channel: ClientConnection) -> None:
         await self.keeper.lost.wait()
         await channel.close(NOT_IN_FORCE, "the labelling program is not on the interface")
+
+    async def _carry_out(self, todo: Answer | Load | Hosts) -> Answer:
+        """Put in force what a message leads to; return the answer."""
+        if isinstance(todo, Answer):
+            return todo
+        if isinstance(todo, Hosts) or todo.hosts:
+            try:
+                await self._note_hosts()  # before the programs are attached: what hosts scatter already is understood
+            except BpfMapError as error:
+                return self.follower.not_noted(error)
+        return await self._load(todo) if isinstance(todo, Load) else todo.answer
+
+    async def _note_hosts(self) -> None:
+        if self.labeller.mcs is not None and self.follower.peers is not None:
+            await in_thread(self.labeller.mcs.note, self.follower.peers.uses())
+
+    async def _look_at_lease(self) -> None:
+        """Stop scattering to hosts of which nothing has been heard for too long."""
+        silent = asyncio.get_running_loop().time() - self._heard_at
+        peers = self.follower.peers
+        if peers is None or silent < LEASE_SECONDS or not peers.forget_permission():
+            return
+        LOG.warning(
+            "%s: no controller for %.0f s: nothing is scattered until it answers, since a host that ends MCS could not be noticed; "
+            "check the controller and the network to it",
+            self.follower.address,
+            silent,
+        )
+        try:
+            await self._note_hosts()
+        except BpfMapError as error:
+            LOG.error("%s: it is scattered nevertheless: %s; check dmesg, free", self.follower.address, error)
+
+    async def _sweep(self, scattering: Scattering) -> NoReturn:
+        """Remove the state of idle connections once a second; a refusal is logged once."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                await in_thread(scattering.sweep)
+                self._sweep_problem = ""
+            except BpfError as error:
+                if self._sweep_problem != str(error):
+                    self._sweep_problem = str(error)
+                    LOG.error(
+                        "%s: idle connections cannot be removed: %s; once --flows of them are kept, new ones are not scattered; "
+                        "check dmesg, free",
+                        self.follower.address,
+                        error,
+                    )
 
     async def _load(self, load: Load) -> Answer:
         """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""

@@ -7,6 +7,8 @@
   TCP hands over no longer bursts. Connections that are open already keep their burst size until they look up their
   route again.
 
+With `HostSettings.changes` false, for MCS, none of it is changed, and what a killed agent of another policy has left is put back.
+
 The saved settings are in one state file per network namespace, ``netns-<cookie>.json``, since the TCP settings are
 the namespace's and several agents may work in it: the last one to leave puts them back. Each has a lock on its interface; an
 entry whose lock is free was left by a killed agent, and its saved values are kept, never replaced by what that agent
@@ -64,6 +66,8 @@ class HostSettings:
         Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
     segments : int
         The packets of a burst that share a label.
+    changes : bool
+        False to change none of the settings: only the lock is taken, and what is known of clsact is kept.
 
     Attributes
     ----------
@@ -83,8 +87,10 @@ class HostSettings:
         state_dir: Path = STATE_DIR,
         netns: str | None = None,
         segments: int = DEFAULT_SEGMENTS,
+        changes: bool = True,
     ) -> None:
         self.ifname, self.fr_threshold, self.segments = ifname, fr_threshold, segments
+        self.changes = changes
         self._tcp = TcpSettings(fr_threshold, min_rtt_window)
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
@@ -121,7 +127,7 @@ class HostSettings:
                     f"no interface {self.ifname} in {self.netns or 'this network namespace'}"
                 ) from error
             limit = tcp_settings.maximum_threshold()
-            if not 1 <= self.fr_threshold <= limit:
+            if self.changes and not 1 <= self.fr_threshold <= limit:
                 raise SettingsError(
                     f"the fast-retransmit threshold must be 1 to {limit} (300, and net.ipv4.tcp_max_reordering), "
                     f"not {self.fr_threshold}"
@@ -130,6 +136,8 @@ class HostSettings:
             try:
                 with saved.state() as state:
                     saved.take()
+                    if not self.changes:
+                        self._put_back_left(saved, state)
                     wanted_mtus = self._save(state)
             except OSError as error:
                 saved.release()
@@ -159,6 +167,8 @@ class HostSettings:
             If the interface or the saved settings cannot be read.
         """
         found: dict[Part, str] = {}
+        if not self.changes:
+            return found
         try:
             with inside(self.netns):
                 different, segments = self._tcp.different(), link_attributes.segments(self._ifindex)
@@ -201,7 +211,14 @@ class HostSettings:
         except (OSError, NetlinkError) as error:
             raise SettingsError(f"cannot change the settings of {self.ifname}: {error}") from error
 
+    def _restore_tcp(self, saved: SavedSettings, state: State) -> None:
+        """Put the namespace's TCP settings back, unless another agent is at work there."""
+        if not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
+            tcp_settings.restore(state)
+
     def _write(self, wanted_mtus: dict[int, int]) -> None:
+        if not self.changes:
+            return
         self._tcp.write()
         self._limit_bursts()
         for index, mtu in wanted_mtus.items():
@@ -250,11 +267,8 @@ class HostSettings:
                     segmentation.remove(mine["ifindex"])  # it stays when its interface goes to another namespace
                 if mine and link_attributes.alive(mine["ifindex"]):
                     del state["interfaces"][self.ifname]
-                    if link_attributes.segments(mine["ifindex"]) == _gso_written(mine):
-                        link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
-                    mtus.restore(mine["ifindex"], mine)
-                if not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
-                    tcp_settings.restore(state)
+                    _put_back(mine)
+                self._restore_tcp(saved, state)
         finally:
             saved.release()
             self._saved = None
@@ -275,9 +289,19 @@ class HostSettings:
             raise SettingsError(f"the settings of {self.ifname} have not been saved")
         return self._saved.state()
 
+    def _put_back_left(self, saved: SavedSettings, state: State) -> None:
+        """Put back what a killed agent has left, but for its knowledge of clsact."""
+        left = self._left(state, link_attributes.mac(self._ifindex))
+        if left is not None:
+            segmentation.remove(self._ifindex)
+            _put_back({**left, "ifindex": self._ifindex})
+            state["interfaces"][self.ifname] = {**left, "ifindex": self._ifindex, "gso_written": None, "mtus": {}}
+        self._restore_tcp(saved, state)
+
     def _save(self, state: State) -> dict[int, int]:
         """Save the settings; return the MTUs to be set, by interface index."""
-        self._tcp.save(state)
+        if self.changes:
+            self._tcp.save(state)
         now, mac = link_attributes.segments(self._ifindex), link_attributes.mac(self._ifindex)
         mine = self._left(state, mac) or {"gso_max_segs": now, "clsact_added": False, "gso_written": None}
         if now != _gso_written(mine):
@@ -311,6 +335,13 @@ class HostSettings:
             return None
         own = left.get("mtus", {}).get(str(left["ifindex"]))
         return {**left, "clsact_added": False, "mtus": {str(self._ifindex): own} if own else {}}
+
+
+def _put_back(mine: State) -> None:
+    """Put the settings of an interface back, but for those that another program has changed since."""
+    if link_attributes.segments(mine["ifindex"]) == _gso_written(mine):
+        link_attributes.write_segments(mine["ifindex"], mine["gso_max_segs"])
+    mtus.restore(mine["ifindex"], mine)
 
 
 def _gso_written(mine: State) -> int | None:

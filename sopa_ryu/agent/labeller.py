@@ -11,12 +11,13 @@ from pyroute2 import IPRoute
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, link_attributes, tc
-from sopa_ryu.agent.kernel.build import EGRESS, OPTION
+from sopa_ryu.agent.kernel.build import EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.kernel.tc import Point
+from sopa_ryu.agent.mcs import McsOptions, McsPrograms
 from sopa_ryu.agent.paths.path_table import PathTable
 
 DEFAULT_FLOWS = 65536
@@ -24,7 +25,8 @@ ETHERNET_MTU = 1500
 _OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
 _LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
 _STRIPS = "sopa_strip"
-_OURS = {Point.EGRESS: tuple(_LABELS.values()), Point.INGRESS: (_STRIPS,)}
+_SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
+_OURS = {Point.EGRESS: (*_LABELS.values(), _SCATTERS), Point.INGRESS: (_STRIPS, _GATHERS)}
 # Fixed: a successor finds a killed agent's filters by them. Below the usual 49152, as a filter before ours may end the list.
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
@@ -78,6 +80,8 @@ class Labeller:
         For `Carrier.OPTION`: the largest IPv4 packet, in bytes, that fits through the fabric; larger ones go unlabelled.
     cut_by : int
         The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
+    mcs : McsOptions, optional
+        Scatter TCP connections instead of labelling each packet in turn.
 
     Raises
     ------
@@ -90,10 +94,13 @@ class Labeller:
         While it is loaded: the two path tables, of which one is in force.
     counted : Counters
         While it is loaded: what the program has counted.
+    mcs : McsPrograms or None
+        While it is loaded: what MCS needs besides.
     """
 
     tables: PathTables
     counted: Counters
+    mcs: McsPrograms | None = None
 
     def __init__(
         self,
@@ -107,6 +114,7 @@ class Labeller:
         carrier: Carrier = Carrier.MAC,
         fabric_mtu: int = ETHERNET_MTU,
         cut_by: int = 0,
+        mcs: McsOptions | None = None,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
@@ -116,7 +124,11 @@ class Labeller:
         self._on_clsact = on_clsact or (lambda added: None)
         self._ifindex = 0
         self._attached: dict[Point, int] = {}
-        self._object = libbpf.Object(object_file or _OBJECTS[carrier], {"flows": flows})
+        self._mcs_options = mcs
+        # MCS keeps connections instead of flows
+        sizes = {"flows": flows} if mcs is None else {"flows": 1, "mcs_connections": flows, "mcs_scales": flows}
+        self._egress = _LABELS[carrier] if mcs is None else _SCATTERS
+        self._object = libbpf.Object(object_file or (_OBJECTS[carrier] if mcs is None else MCS), sizes)
 
     def __enter__(self) -> Labeller:
         self.load()
@@ -149,12 +161,16 @@ class Labeller:
             self.tables = PathTables(its.map_fd(_TABLES_MAP), its.map_fd(_ACTIVE_MAP))
             self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
             self.follow(self.fabric_mtu, self.cut_by)
+            if self._mcs_options is not None:
+                self.mcs = McsPrograms(its, self._mcs_options, self.netns)
         except BaseException:
             self._object.close()
             raise
 
     def close(self) -> None:
         """Close the program's descriptors; if it is attached it goes on working. May be repeated."""
+        if self.mcs is not None:
+            self.mcs.detach()
         if self._object.loaded:
             self.tables.close()
             self._object.close()
@@ -162,11 +178,13 @@ class Labeller:
     @property
     def program_fd(self) -> int:
         """The descriptor of the program at tc egress, which writes labels."""
-        return self._object.program_fd(_LABELS[self.carrier])
+        return self._object.program_fd(self._egress)
 
     @property
     def strip_fd(self) -> int | None:
-        """The descriptor of the program at tc ingress, which takes options out; None for `Carrier.MAC`."""
+        """The descriptor of the program at tc ingress, which takes options out, or what MCS has done; None if there is none."""
+        if self._mcs_options is not None:
+            return self._object.program_fd(_GATHERS)
         return self._object.program_fd(_STRIPS) if self.carrier is Carrier.OPTION else None
 
     def inherits(self) -> bool:
@@ -198,8 +216,10 @@ class Labeller:
                         self._ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
                     )
                     self._attached[point] = _there(self._ifindex, point)[0] or 0
-                elif there[point]:  # of a predecessor with the other carrier
+                elif there[point]:  # of a predecessor with other options
                     tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+        if self.mcs is not None:
+            self.mcs.attach()  # TCP leaves room once there is what fills it
 
     def is_attached(self) -> bool:
         """Return True if what `attach` has attached is still there, and False if another program has removed or replaced it.
@@ -211,6 +231,16 @@ class Labeller:
         """
         with inside(self.netns):
             return all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
+
+    def stop_scattering(self) -> None:
+        """With MCS: send packets as TCP makes them, and go on taking in what others scatter."""
+        if self.mcs is None:
+            return
+        self.mcs.detach()
+        self._attached.pop(Point.EGRESS, None)
+        with inside(self.netns):
+            if link_attributes.alive(self._ifindex) and _there(self._ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]:
+                tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=Point.EGRESS)
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         """Note another MTU of the fabric, in bytes (`Carrier.OPTION`), and another segmentation device."""
@@ -235,6 +265,8 @@ class Labeller:
     def detach(self) -> None:
         """Stop labelling: remove our filters, and clsact if an agent added it and no other filter uses it. May be repeated."""
         self._attached.clear()
+        if self.mcs is not None:
+            self.mcs.detach()
         with inside(self.netns):
             if not link_attributes.alive(self._ifindex):
                 return  # its filters went with it
@@ -255,9 +287,9 @@ class Labeller:
         return {reason.name.lower(): packets for reason, packets in self.counted.by_reason().items()}
 
     def strip(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
-        """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` only."""
+        """Run the ingress program on a frame (BPF_PROG_TEST_RUN), with `Carrier.OPTION` or MCS only."""
         if self.strip_fd is None:
-            raise ValueError("only the option carrier has an ingress program")
+            raise ValueError("only the option carrier and MCS have an ingress program")
         return libbpf.run_program(self.strip_fd, frame, repeat=repeat)
 
     def run(self, frame: bytes, *, repeat: int = 1, gso_segments: int = 0) -> libbpf.Outcome:

@@ -100,9 +100,11 @@ async def _run_all(agents: Sequence[Supervisor]) -> int:
                 task.result()  # an agent runs until cancelled: this raises the error that ended it
         return ended.result()
     finally:
+        await asyncio.gather(*(agent.stop_scattering() for agent in agents))
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(agent.until_quiet() for agent in agents))
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

@@ -16,19 +16,25 @@ from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Changes, Namespace
+from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.place import Place
 from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.agent.threads import in_thread
+from sopa_ryu.channel.mcs import ChannelKind
 
 LOG = logging.getLogger("sopa.agent")
 
 AWAY_SECONDS = 1.0
 """The interval of looking for an interface that is away; a notification of its namespace is faster."""
+QUIET_SECONDS = 1.0
+"""A host that got no scattered packet for so long is not scattered to any more."""
+MAX_QUIET_SECONDS = 5.0
 REFUSED_SECONDS = 10.0
 """The interval of trying again to take an interface that is there."""
 
@@ -108,6 +114,46 @@ class Supervisor:
                 self._note_away(str(away))
                 await in_thread(self._release_what_is_left)
 
+    async def stop_scattering(self) -> None:
+        """With MCS by ports: send packets as TCP makes them from now on, before the controller says so to other hosts."""
+        if self.labeller is not None and self._scatters_by_ports:
+            try:
+                await in_thread(self.labeller.stop_scattering)
+            except (BpfError, NetnsError) as error:
+                LOG.error("%s: it is scattered until the agent has ended: %s", self.interface, error)
+
+    async def until_quiet(self) -> None:
+        """With MCS by ports, after the controller was left: wait until other hosts do not scatter to this one any more.
+
+        Their packets on other ports would be of no connection without the program that translates them back.
+        """
+        if self.labeller is None or not self._scatters_by_ports or not self.labeller.mcs or not self.labeller.mcs.hosts:
+            return
+        loop = asyncio.get_running_loop()
+        begin = since = loop.time()
+        taken = self._taken_packets(self.labeller)
+        while loop.time() - since < QUIET_SECONDS:
+            if loop.time() - begin >= MAX_QUIET_SECONDS:
+                LOG.warning(
+                    "%s: other hosts still scatter to it %g s after the agent has left the controller: their connections wait "
+                    "until they hear of it; check the controller and the network to it",
+                    self.interface,
+                    MAX_QUIET_SECONDS,
+                )
+                return
+            await asyncio.sleep(QUIET_SECONDS / 10)
+            before, taken = taken, self._taken_packets(self.labeller)
+            if taken != before:
+                since = loop.time()
+
+    @property
+    def _scatters_by_ports(self) -> bool:
+        return self.options.mcs is not None and self.options.mcs.kind is ChannelKind.PORTS
+
+    @staticmethod
+    def _taken_packets(labeller: Labeller) -> int:
+        return labeller.counted.of(Reason.MCO_TAKEN)
+
     async def _take_again(self) -> None:
         try:
             await in_thread(self.take)
@@ -171,6 +217,7 @@ class Supervisor:
                 netns=namespace.path,
                 overhead=its.carrier.overhead,
                 segments=segments,
+                changes=its.mcs is None,
             )
         )
         labeller = taken.enter_context(
@@ -183,6 +230,7 @@ class Supervisor:
                 carrier=its.carrier,
                 fabric_mtu=settings.fabric_mtu,
                 cut_by=settings.cut_by,
+                mcs=its.mcs,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
@@ -193,6 +241,7 @@ class Supervisor:
             policy=its.policy,
             parameter=its.parameter,
             weighted=its.weighted,
+            peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
         )
         agent = HostAgent(self.interface, its, follower, labeller, keeper)
         agent.start()

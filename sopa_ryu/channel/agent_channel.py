@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import eventlet
 from eventlet.event import Event
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
@@ -91,8 +91,7 @@ class AgentChannel:
         peer = environ.get("REMOTE_ADDR", "")
         self._claim(host, peer)
         handshake = Handshake(environ, protocol.MAX_ANSWER_BYTES, PACE)
-        carrier = parse_qs(environ.get("QUERY_STRING", "")).get("carrier", [None])[0]
-        self._read(host, peer, carrier, handshake.accept())
+        self._read(host, peer, parse_qs(environ.get("QUERY_STRING", "")), handshake.accept())
         return served()
 
     def _claim(self, host: Host, peer: str) -> None:
@@ -103,8 +102,10 @@ class AgentChannel:
             self._carry_out(self.notifier.tick(clock.now()))
         decision.wait()
 
-    def _read(self, host: Host, peer: str, carrier: str | None, socket: WebSocket) -> None:
-        session, effects = self.notifier.connected(host, peer, carrier, socket, clock.now())
+    def _read(self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket) -> None:
+        carrier = query.get("carrier", [None])[0]
+        policy, variant = mcs.requested(query)
+        session, effects = self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant)
         self._carry_out(effects)
         try:
             while (text := socket.receive()) is not None:
@@ -112,4 +113,4 @@ class AgentChannel:
                 if session.phase is Phase.CLOSED:
                     break
         finally:
-            self._carry_out(self.notifier.closed(session))
+            self._carry_out(self.notifier.closed(session, left=socket.left))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from sopa_ryu.channel.mcs import HostList, Variant
 from sopa_ryu.fabric.view import View
 from topologies import Host
 
@@ -37,6 +38,10 @@ class AgentSession:
         The address that it connected from.
     carrier : str or None
         Where it writes the label, by its own account; None if it does not say.
+    policy : str or None
+        Its policy, by its own account; None if it does not say.
+    variant : Variant or None
+        The MCS that it runs; None if it does not.
     connection : object
         What its messages are written to; opaque here.
     heard, pinged : float
@@ -52,6 +57,12 @@ class AgentSession:
         How long after it was sent that version was acknowledged.
     refused, refuses : int
         Messages of the agent that were rejected here, and messages that it says it has rejected.
+    mcs_sent : HostList or None
+        The list of hosts that run MCS that was sent last.
+    mcs_sent_at : float
+        When that was.
+    mcs_acknowledged : int
+        The number of the list that it acknowledged last.
     """
 
     host: Host
@@ -68,6 +79,11 @@ class AgentSession:
     acknowledged_ms: float | None = None
     refused: int = 0
     refuses: int = 0
+    policy: str | None = None
+    variant: Variant | None = None
+    mcs_sent: HostList | None = None
+    mcs_sent_at: float = 0.0
+    mcs_acknowledged: int = 0
     _sent_at: dict[int, float] = field(default_factory=dict)
 
     def note_sent(self, view: View, now: float) -> None:

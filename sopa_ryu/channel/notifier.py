@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.mcs import Variant
+from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.protocol import Ack, ProtocolError
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
@@ -129,6 +131,7 @@ class Notifier:
         self._deltas: dict[tuple[int, int], str] = {}
         self._claims: list[_Claim] = []
         self._unchecked: deque[AgentSession] = deque()
+        self._mcs_hosts = McsHosts()
         self._effects: list[Effect] = []
         self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
 
@@ -160,8 +163,11 @@ class Notifier:
             before = session.sent
             session.note_sent(view, now)
             if before is None or view.version - before.version >= MAX_DELTA_VERSIONS:
-                return protocol.snapshot(view, self.tree.ip(session.host))
+                return protocol.snapshot(view, self.tree.ip(session.host), self._mcs_hosts.list_for(session, now))
             return self._delta(before, view)
+        change = self._mcs_hosts.due(session, now)
+        if change is not None:
+            return change
         if session.ping_due:
             session.ping_due = False
             return protocol.PING
@@ -210,7 +216,14 @@ class Notifier:
         return self._take_effects()
 
     def connected(
-        self, host: Host, peer: str, carrier: str | None, connection: Any, now: float
+        self,
+        host: Host,
+        peer: str,
+        carrier: str | None,
+        connection: Any,
+        now: float,
+        policy: str | None = None,
+        variant: Variant | None = None,
     ) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
@@ -218,7 +231,9 @@ class Notifier:
             LOG.warning("agent of %s connected twice: the connection from %s is cut", former.name, former.peer)
             self._close(former)
         session = AgentSession(host, self.tree.name(host), peer, carrier, connection, now, now)
+        session.policy, session.variant = policy, variant
         self.sessions[host] = session
+        self._mcs_hosts.connected(session)
         LOG.info("agent of %s connected from %s (%d connected)", session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
@@ -256,12 +271,13 @@ class Notifier:
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
             session.note_acknowledged(ack.version, now)
+            self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
             self._tracker.reached(session, ack.version)
 
-    def closed(self, session: AgentSession) -> list[Effect]:
-        """End the session of an agent whose connection is gone, unless it has ended already."""
+    def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
+        """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
         if session.phase is not Phase.CLOSED:
-            self._close(session)
+            self._close(session, left=left)
             text = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
             LOG.info(text, session.name, len(self.sessions))
         return self._take_effects()
@@ -296,6 +312,8 @@ class Notifier:
                 text = "agent of %s at %s does not answer: cut off, another that connects takes its place"
                 LOG.warning(text, holder.name, holder.peer)
                 self._close(holder)
+        for session in self._mcs_hosts.tick(now, self.sessions.values()):
+            self._wake(session)
         if now >= self.next_tick:
             self._check_silent(now)
             self.next_tick = now + (PINGS_AT_ONCE / PINGS_A_SECOND if self._unchecked else ROUND_SECONDS)
@@ -324,9 +342,10 @@ class Notifier:
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
-    def _close(self, session: AgentSession) -> None:
+    def _close(self, session: AgentSession, *, left: bool = False) -> None:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
+        self._mcs_hosts.closed(session, left)
         self._effects.append(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)
@@ -371,6 +390,7 @@ class Notifier:
             "address": str(self.tree.ip(session.host)),
             "peer": session.peer,
             "carrier": session.carrier,
+            "policy": session.policy,
             "version": session.acknowledged,
             "lag": version - session.acknowledged,
             "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,

@@ -3,7 +3,7 @@
 The controller sends a ``snapshot`` first and then ``delta``s, each of one version or of several. The agent answers each message
 with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta names the version that it changes
 (``base``); an agent that has another one in force has found a gap and asks for a snapshot (``resync``). A ``ping`` asks for an
-``ack``.
+``ack``. Agents that run MCS are also sent which hosts do (`mcs`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import json
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
+from sopa_ryu.channel import mcs
+from sopa_ryu.channel.mcs import HostChange, HostList
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, FatTree, TopologyError
 
@@ -32,18 +34,31 @@ class GapError(ProtocolError):
 
 
 class Ack(NamedTuple):
-    """An agent's acknowledgement: the version it has in force, and how many messages it has rejected since it started."""
+    """An agent's acknowledgement: the version it has in force, and how many messages it has rejected since it started.
+
+    ``mcs`` is the number of the list of hosts that run MCS that it has in force, 0 if it runs none.
+    """
 
     epoch: int
     version: int
     refused: int
+    mcs: int = 0
 
 
 # -- the controller's side ----------------------------------------------------------------------------------------------
 
 
-def snapshot(view: View, address: IPv4Address) -> str:
-    """Return the message that brings the agent of one host to a version from any other or from none."""
+def snapshot(view: View, address: IPv4Address, hosts: HostList | None = None) -> str:
+    """Return the message that brings the agent of one host to a version from any other or from none.
+
+    Parameters
+    ----------
+    view : View
+    address : IPv4Address
+        The host's.
+    hosts : HostList, optional
+        The hosts that run the same MCS.
+    """
     return json.dumps(
         {
             "type": "snapshot",
@@ -52,6 +67,7 @@ def snapshot(view: View, address: IPv4Address) -> str:
             "host": str(address),
             **_described(view.failures.tree),
             "failures": dict(view.failures),
+            **(mcs.fields(hosts) if hosts is not None else {}),
         }
     )
 
@@ -105,7 +121,8 @@ def answer(text: str | bytes, now: View) -> Ack | None:
         return None
     if kind != "ack":
         raise ProtocolError(f"it is no ack or resync: type {_shown(kind)}")
-    ack = Ack(_number(message, "epoch"), _number(message, "version"), _number({"refused": 0, **message}, "refused"))
+    optional = {"refused": 0, "mcs": 0, **message}
+    ack = Ack(*(_number(optional, name) for name in Ack._fields))
     if ack.epoch == now.epoch and ack.version > now.version:
         raise ProtocolError(f"it acknowledges version {ack.version}, but the fabric is at {now.version}")
     return ack
@@ -114,10 +131,11 @@ def answer(text: str | bytes, now: View) -> Ack | None:
 # -- the agent's side ---------------------------------------------------------------------------------------------------
 
 
-def ack(view: View | None, refused: int) -> str:
-    """Return the agent's acknowledgement of the version that it has in force, or of none."""
+def ack(view: View | None, refused: int, hosts: int | None = None) -> str:
+    """Return the agent's acknowledgement of the version that it has in force, or of none, and of the list of that number."""
     epoch, version = (view.epoch, view.version) if view else (0, 0)
-    return json.dumps({"type": "ack", "epoch": epoch, "version": version, "refused": refused})
+    more = {} if hosts is None else {"mcs": hosts}
+    return json.dumps({"type": "ack", "epoch": epoch, "version": version, "refused": refused, **more})
 
 
 RESYNC = json.dumps({"type": "resync"})
@@ -158,13 +176,23 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address) -> View 
     """
     message = _read(text)
     kind = message.get("type")
-    if kind == "ping":
+    if kind in ("ping", "mcs"):
         return view
     if kind == "snapshot":
         return _take_snapshot(message, view, address)
     if kind == "delta":
         return _take_delta(message, view)
     raise GapError(f"type {_shown(kind)} is unknown")
+
+
+def hosts_named(text: str | bytes) -> HostChange | None:
+    """Return what a message of the controller says about the hosts that run MCS; None if nothing, `ProtocolError` if malformed."""
+    try:
+        return mcs.read(_read(text))
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
 
 
 def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Address) -> View:

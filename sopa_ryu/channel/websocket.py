@@ -28,6 +28,8 @@ from websockets.server import ServerProtocol
 SOCKET = "sopa.socket"
 """Key of the WSGI environment: a function that returns the socket, and the bytes that were read from it behind the request."""
 READ_BYTES = 4096
+LEAVES = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, 4000)
+"""The close codes of a peer that means to go; others say that something is wrong (RFC 6455, section 7.4)."""
 PARSE_BYTES = 512
 """So much is parsed without a turn for others: 85 frames, the shortest that there are, take a millisecond."""
 CLOSE_SECONDS = 2.0
@@ -160,6 +162,12 @@ class WebSocket:
         self._raw = early
         with contextlib.suppress(OSError):  # reading then finds that the peer has gone
             self._write(answer)
+
+    @property
+    def left(self) -> bool:
+        """True if the peer has said that it leaves; a connection that breaks off has said nothing."""
+        said = self._protocol.close_rcvd
+        return said is not None and said.code in LEAVES
 
     # -- to the peer --------------------------------------------------------------------------------------------------
 

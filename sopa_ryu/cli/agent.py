@@ -7,11 +7,16 @@ import sys
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
+from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
-from sopa_ryu.cli.common import Segments, carrier_option, fail, labelling_options, need_root, seed_option
+from sopa_ryu.channel.mcs import DEFAULT_CHANNELS, MAX_CHANNELS, MIN_CHANNELS, POLICY, ChannelKind
+from sopa_ryu.cli.common import Segments, carrier_option, fail, need_root, policy_option, seed_option, threshold_option
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
+NOT_WITH_MCS = ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell")
+ONLY_WITH_MCS = ("channels", "channel_kind")
 
 
 @click.command()
@@ -25,7 +30,18 @@ TOKEN_FILE = Path("/etc/sopa/agent-token")
 )
 @click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
 @carrier_option
-@labelling_options
+@policy_option(
+    [policy.option_name for policy in Policy] + [POLICY],
+    " mcs scatters each TCP connection over channels and follows congestion on them (docs/mcs.md); TCP settings and bursts stay as "
+    "they are then: no --segments, no --fr-threshold, no --carrier option.",
+)
+@threshold_option
+@click.option("--channels", type=click.IntRange(MIN_CHANNELS, MAX_CHANNELS), default=DEFAULT_CHANNELS, show_default=True,
+              help="With --policy mcs: the channels of a connection.")  # fmt: skip
+@click.option("--channel-kind", type=click.Choice([str(kind) for kind in ChannelKind]), default=str(ChannelKind.PATHS),
+              show_default=True,
+              help="With --policy mcs: a channel is a candidate path of the fabric, or a source port of its own, by which any "
+              "network that hashes spreads them. Hosts of the same kind scatter to one another.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -69,6 +85,8 @@ def agent(
     carrier: str,
     policy: str,
     fr_threshold: int,
+    channels: int,
+    channel_kind: str,
     seed: int,
     flows: int,
     state_dir: Path,
@@ -97,6 +115,10 @@ def agent(
     keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
     flow; so do packets that the host passes on for containers and virtual machines.
 
+    With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
+    headers, and neither TCP settings nor bursts are changed: a burst that the network card cuts takes one path. Everything else
+    passes as it is, without a label. The controller says which hosts run it.
+
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
 
@@ -110,37 +132,55 @@ def agent(
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
-    from sopa_ryu.agent.paths.path_table import Policy
+    from sopa_ryu.agent.mcs import McsOptions
     from sopa_ryu.agent.runner import run_agents
 
+    scatters = policy == POLICY
+    _reject_contradictions(scatters)
     log_to_stderr()
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
-    chosen = Policy.named(policy)
+    chosen = Policy.ROUND_ROBIN if scatters else Policy.named(policy)
     parameters = {Policy.FLOWLET: round(1000 * flowlet_gap), Policy.FLOWCELL: flowcell}
-    options = Options(
-        controller,
-        chosen,
-        fr_threshold,
-        seed,
-        flows,
-        state_dir,
-        Carrier(carrier),
-        token_file,
-        ca_file,
-        (metrics_host, metrics_port) if metrics_port is not None else None,
-        parameters.get(chosen, 0),
-        wait,
-        segments,
-        min_rtt_window,
-        weights,
-    )
     try:
+        options = Options(
+            controller,
+            chosen,
+            fr_threshold,
+            seed,
+            flows,
+            state_dir,
+            Carrier(carrier),
+            token_file,
+            ca_file,
+            (metrics_host, metrics_port) if metrics_port is not None else None,
+            parameters.get(chosen, 0),
+            wait,
+            segments,
+            min_rtt_window,
+            weights,
+            McsOptions(channels, ChannelKind(channel_kind)) if scatters else None,
+        )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
         fail(str(error))
     sys.exit(status)
+
+
+def _reject_contradictions(scatters: bool) -> None:
+    """End with a usage error if an option was given that the policy has no use for; its default says nothing."""
+    context = click.get_current_context()
+    defaults = {param.name: param.get_default(context) for param in context.command.params}
+    for name in NOT_WITH_MCS if scatters else ONLY_WITH_MCS:
+        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        if given and context.params[name] != defaults[name]:
+            option = "--" + name.replace("_", "-")
+            raise click.UsageError(
+                f"{option} has no meaning with --policy {POLICY}, which changes neither TCP's settings nor its bursts: leave it out"
+                if scatters
+                else f"{option} needs --policy {POLICY}"
+            )
 
 
 def log_to_stderr() -> None:

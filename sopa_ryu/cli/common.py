@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -88,14 +88,6 @@ fabric_file_option = click.option(
     help="Fabric file, instead of --k: leaf-spine, oversubscribed, with absent or slower links, with gateways; "
     "sopa fabric check FILE explains it.",
 )
-policy_option = click.option(
-    "--policy",
-    type=click.Choice([policy.option_name for policy in Policy]),
-    default="round-robin",
-    show_default=True,
-    help="Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or the "
-    "next path after a gap in the flow (flowlet) or after a number of bytes (flowcell).",
-)
 threshold_option = click.option(
     "--fr-threshold",
     type=click.IntRange(1, 300),
@@ -114,6 +106,18 @@ seed_option = click.option(
 )
 
 
+def policy_option(names: Sequence[str], more: str = "") -> Callable[[Command], Command]:
+    """Return the option that chooses one of these policies; ``more`` is added to its help."""
+    return click.option(
+        "--policy",
+        type=click.Choice(names),
+        default="round-robin",
+        show_default=True,
+        help="Selects each packet's path: in turn, at random, by a hash of the flow, the path that carried the fewest bytes, or "
+        "the next path after a gap in the flow (flowlet) or after a number of bytes (flowcell)." + more,
+    )
+
+
 def fabric_options(command: Command) -> Command:
     """Add the options of a lab's fabric."""
     return k_option(fabric_file_option(carrier_option(rate_option(command))))
@@ -130,7 +134,7 @@ def chosen_fabric(k: int, fabric: Clos | None) -> Clos:
 
 def labelling_options(command: Command) -> Command:
     """Add the options that decide the labels of packets, and how TCP bears reordering."""
-    return policy_option(threshold_option(command))
+    return policy_option([policy.option_name for policy in Policy])(threshold_option(command))
 
 
 def fabric_of(body: dict[str, Any]) -> Clos:

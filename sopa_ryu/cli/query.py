@@ -277,7 +277,7 @@ def _agents(fabric: Body, body: Body) -> None:
 
 def _agent_table(body: Body, carrier: str) -> Any:
     numbers = ("version", "behind by", "acknowledged after", "last contact")
-    table = new_table("host", "address", "from", "carrier", *numbers, "", right=numbers)
+    table = new_table("host", "address", "from", "carrier", "policy", *numbers, "", right=numbers)
     for agent in body["agents"]:
         took = agent["acknowledged_ms"]
         wrong = agent["carrier"] not in (None, carrier)
@@ -285,7 +285,7 @@ def _agent_table(body: Body, carrier: str) -> Any:
         notes = [f"the fabric's carrier is {carrier}"] if wrong else []
         notes += [f"{agent['refused']} of its messages were rejected"] if agent["refused"] else []
         notes += [f"it has rejected {agent['refuses']} messages"] if agent["refuses"] else []
-        add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent["version"], behind,
+        add(table, agent["host"], agent["address"], agent["peer"], agent["carrier"], agent.get("policy"), agent["version"], behind,
             None if took is None else f"{took:.1f} ms", f"{_seconds(agent['last_contact_seconds'])} ago", "; ".join(notes),
             style=BAD if wrong or agent["lag"] else None)  # fmt: skip
     return table

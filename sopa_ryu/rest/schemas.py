@@ -205,6 +205,7 @@ SCHEMAS: dict[str, Schema] = {
                 "address": _STRING,
                 "peer": _STRING,
                 "carrier": _maybe(_STRING),
+                "policy": _maybe(_STRING),
                 "version": _INTEGER,
                 "lag": {"type": "integer"},
                 "lag_seconds": _NUMBER,

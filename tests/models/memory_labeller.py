@@ -107,6 +107,8 @@ class MemoryTables:
 class MemoryLabeller:
     """The labelling program of an interface, as `Labeller` has it."""
 
+    mcs = None
+
     def __init__(self, interface: MemoryInterface) -> None:
         self.tables = MemoryTables(interface)
         self.refusals = 0

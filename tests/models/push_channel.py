@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.notifier import (
     CLAIM_SECONDS,
@@ -30,6 +31,8 @@ from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree, Host
 
 TREE = FatTree(4)
+LOOK_SECONDS = 1.0
+"""As often as the real channel looks at the clock."""
 
 
 @dataclass(eq=False)
@@ -72,6 +75,8 @@ class Agent:
     failed : bool
         Whether it could not load a message since the last snapshot: only then it may meet a gap.
     connection : Connection or None
+    peers : McsPeers or None
+        The hosts that run MCS, if it does.
     """
 
     host: Host
@@ -80,6 +85,11 @@ class Agent:
     kinds: list[str] = field(default_factory=list)
     failed: bool = False
     connection: Connection | None = None
+    peers: McsPeers | None = None
+
+    @property
+    def variant(self) -> mcs.Variant | None:
+        return self.peers and mcs.Variant(mcs.VERSION, self.peers.kind)
 
     def read(self, loads: bool = True) -> bool:
         """Read one message and answer it, as the host agent does; return whether there was one.
@@ -98,6 +108,7 @@ class Agent:
             self.kinds.append(kind)
         try:
             view = protocol.receive(text, self.view, TREE.ip(self.host))
+            change = protocol.hosts_named(text) if self.peers is not None else None
         except GapError:
             assert self.failed, "a delta follows what was sent before"
             its.to_controller.append(protocol.RESYNC)
@@ -109,9 +120,11 @@ class Agent:
                 self.failed = True
                 its.to_controller.append(protocol.RESYNC)
                 return True
+            if self.peers is not None and change is not None:
+                self.peers.follow(change)
             self.view = view
             self.failed = self.failed and kind != "snapshot"
-        its.to_controller.append(protocol.ack(self.view, self.refused))
+        its.to_controller.append(protocol.ack(self.view, self.refused, self.peers and self.peers.number))
         return True
 
 
@@ -200,20 +213,21 @@ class PushChannel:
         self.carry_out(self.notifier.received(session, text, self.now))
         return True
 
-    def leave(self, agent: Agent) -> None:
-        """Let an agent close its connection."""
+    def leave(self, agent: Agent, *, says_so: bool = True) -> None:
+        """Let an agent close its connection, or lose it."""
         session = self.session(agent)
         assert session is not None
         agent.connection = None
         session.connection.open = False
-        self.carry_out(self.notifier.closed(session))
+        self.carry_out(self.notifier.closed(session, left=says_so))
 
     def advance(self, seconds: float) -> None:
         """Let time pass; ticks come when the notifier and the claims want them."""
         until = self.now + seconds
         while self.now < until:
             moments = [claim.deadline for claim in self.claims if not claim.decided and claim.deadline > self.now]
-            self.now = min([until, max(self.now, self.notifier.next_tick), *moments])
+            moments.append(max(self.now, self.notifier.next_tick))
+            self.now = min([until, self.now + LOOK_SECONDS, *moments])
             self.carry_out(self.notifier.tick(self.now))
 
     # -- what follows -------------------------------------------------------------------------------------------------
@@ -263,7 +277,12 @@ class PushChannel:
     def _connect(self, claim: Claim) -> None:
         agent = claim.agent
         agent.connection = Connection()
-        session, effects = self.notifier.connected(agent.host, claim.peer, None, agent.connection, self.now)
+        if agent.peers is not None:
+            agent.peers.connected()
+        policy = None if agent.variant is None else mcs.POLICY
+        session, effects = self.notifier.connected(
+            agent.host, claim.peer, None, agent.connection, self.now, policy, agent.variant
+        )
         self.sessions[session] = agent
         self.carry_out(effects)
 

@@ -53,6 +53,8 @@ class Reports:
         If the link carries packets, a report against it by a switch that has lost its channel since counts no longer: the same
         trouble reported again by that switch is a new one.
         """
+        if trouble is Reason.SILENT and isinstance(self._tree.neighbour(*end), Host):
+            trouble = None  # no host of the model has ever answered BFD
         before = self._last.get(end)
         goes_on = before is not None and before.trouble is not None
         self._last[end] = Report(trouble, before.since if before and goes_on else now)

@@ -97,7 +97,9 @@ struct {
 	__type(value, struct mcs_settings);
 } mcs_settings SEC(".maps");
 
-/* Hosts that run MCS, by IPv4 address in host order. */
+/* Hosts that run MCS, by IPv4 address in host order; `Use` in mcs_peers.py. One that has left may not have heard of a change yet. */
+enum host_use { SCATTERS = 1, ACCEPTS };
+
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 65536);

@@ -211,6 +211,13 @@ static __always_inline int runs_mcs(__u32 host)
 	return bpf_map_lookup_elem(&mcs_hosts, &host) != (void *)0;
 }
 
+static __always_inline int is_scattered_to(__u32 host)
+{
+	__u32 *use = bpf_map_lookup_elem(&mcs_hosts, &host);
+
+	return use && *use == SCATTERS;
+}
+
 /* Returns the connection's state; null if there is no room, or if a packet that ends it is the first that is seen. */
 static __always_inline struct mcs_connection *connection(const struct parsed *of, __u32 channels, __u32 seq)
 {
@@ -381,7 +388,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && (void *)(mco + 1) <= end(skb) && mco->kind == MCO_KIND &&
 	       mco->length == MCO_BYTES && !(mco->channel >> 4);
 	full = !room && of.blocks > 1 && of.sack_at + 4 + 8 * of.blocks == of.header;
-	if ((!room && !full) || !runs_mcs(of.key.remote))
+	if ((!room && !full) || !is_scattered_to(of.key.remote))
 		return UNSCATTERED;
 	if (of.rst) {
 		bpf_map_delete_elem(&mcs_connections, &of.key);
@@ -543,11 +550,11 @@ int sopa_mcs_in(struct __sk_buff *skb)
 /* -- the stack ------------------------------------------------------------------------------------------------------------------ */
 
 /* An IPv6 socket may have an IPv4 connection, and its address; connections of IPv6 have one of the loopback's there. */
-static __always_inline int wanted(struct bpf_sock_ops *its)
+static __always_inline int is_ours(struct bpf_sock_ops *its)
 {
 	struct mcs_settings *set = settings();
 
-	return set && bpf_get_netns_cookie(its) == set->netns_cookie && runs_mcs(bpf_ntohl(its->remote_ip4));
+	return set && bpf_get_netns_cookie(its) == set->netns_cookie;
 }
 
 SEC("sockops")
@@ -558,11 +565,11 @@ int sopa_mcs_ops(struct bpf_sock_ops *its)
 	switch (its->op) {
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		if (wanted(its))
+		if (is_ours(its) && runs_mcs(bpf_ntohl(its->remote_ip4)))
 			bpf_sock_ops_cb_flags_set(its, its->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		if (wanted(its))
+		if (is_ours(its) && is_scattered_to(bpf_ntohl(its->remote_ip4)))
 			bpf_reserve_hdr_opt(its, sizeof(placeholder), 0);
 		break;
 	case BPF_SOCK_OPS_WRITE_HDR_OPT_CB:

@@ -44,6 +44,22 @@ class Reason(IntEnum):
     """Passed on for a container or a virtual machine behind the host: the switches hash its flow."""
     CUT = 14
     """A burst that was sent to the segmentation device, which returns its packets one by one; they are counted on their return."""
+    SCATTERED = 15
+    """Sent on a channel of its connection, with an MCO."""
+    UNSCATTERED = 16
+    """Sent as it was: TCP had left no room for an MCO, or the destination does not run MCS."""
+    MCO_TAKEN = 17
+    """Received with an MCO."""
+    ACK_FILTERED = 18
+    """A duplicate ACK that only showed that packets overtook each other, and was not sent."""
+    WINDOW_LOWERED = 19
+    """Received with a larger window than congestion allows (counted as received, too)."""
+    NO_CONNECTION = 20
+    """No room for the connection's state (counted as sent as it was, or as received, too)."""
+    MCO_UNKNOWN = 21
+    """Received with an MCO from a host that has never been known to run MCS, and passed on as it was."""
+    MCO_MALFORMED = 22
+    """Received with the mark of an MCO but without one of this version, and passed on as it was."""
 
 
 class Counters:
@@ -60,7 +76,11 @@ class Counters:
 
     def by_reason(self) -> dict[Reason, int]:
         """Return the packets since the program was loaded, by outcome."""
-        return {reason: _total(self._reasons, reason) for reason in Reason}
+        return {reason: self.of(reason) for reason in Reason}
+
+    def of(self, reason: Reason) -> int:
+        """Return the packets of one outcome."""
+        return _total(self._reasons, reason)
 
     def by_path(self, tree: Clos) -> dict[Label, int]:
         """Return the labelled packets since the program was loaded, by the label that they carry.

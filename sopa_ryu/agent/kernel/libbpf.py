@@ -20,7 +20,7 @@ import struct
 import threading
 from array import array
 from collections.abc import Iterator
-from ctypes import Structure, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
+from ctypes import Structure, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -63,7 +63,7 @@ class _BatchOpts(Structure):
 
 class _TestRunOpts(Structure):
     _fields_ = [("sz", c_size_t), ("data_in", c_char_p), ("data_out", c_void_p), ("data_size_in", c_uint32),
-                ("data_size_out", c_uint32), ("ctx_in", c_char_p), ("ctx_out", c_void_p), ("ctx_size_in", c_uint32),
+                ("data_size_out", c_uint32), ("ctx_in", c_void_p), ("ctx_out", c_void_p), ("ctx_size_in", c_uint32),
                 ("ctx_size_out", c_uint32), ("retval", c_uint32), ("repeat", c_int), ("duration", c_uint32),
                 ("flags", c_uint32), ("cpu", c_uint32), ("batch_size", c_uint32)]  # fmt: skip
 
@@ -220,11 +220,17 @@ def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: in
     opts = _TestRunOpts(sz=sizeof(_TestRunOpts), data_in=frame, data_size_in=len(frame), repeat=repeat,
                         data_out=ctypes.addressof(out), data_size_out=len(out))  # fmt: skip
     if gso_segments:
-        context = bytearray(_SKB_BYTES)
+        context = ctypes.create_string_buffer(_SKB_BYTES)
         struct.pack_into("=I", context, _SKB_GSO_SEGS, gso_segments)
-        opts.ctx_in, opts.ctx_size_in = bytes(context), len(context)
+        opts.ctx_in, opts.ctx_size_in = ctypes.addressof(context), len(context)
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
     return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration)
+
+
+def run_syscall(program: int, context: ctypes.Array[c_char]) -> None:
+    """Run a program of the type ``syscall`` on a context, into which it writes."""
+    opts = _TestRunOpts(sz=sizeof(_TestRunOpts), ctx_in=ctypes.addressof(context), ctx_size_in=len(context))
+    check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on its context", BpfError)
 
 
 # -- maps -----------------------------------------------------------------------------------------------------------
@@ -261,6 +267,13 @@ def fill_array(fd: int, values: bytes, value_bytes: int) -> None:
 def update(fd: int, key: bytes, value: bytes) -> None:
     """Write one element."""
     check(call("bpf_map_update_elem", fd, key, value, c_uint64(ANY)), "cannot write a map element")
+
+
+def delete(fd: int, key: bytes) -> None:
+    """Remove one element; one that is gone is no error."""
+    result = call("bpf_map_delete_elem", fd, key)
+    if result != -errno.ENOENT:
+        check(result, "cannot remove a map element")
 
 
 def lookup(fd: int, key: bytes, value_bytes: int) -> bytes | None:

@@ -1,0 +1,110 @@
+"""What MCS needs besides its programs at tc: their settings, the hosts to scatter to, room in TCP's headers, the clean-up."""
+
+from __future__ import annotations
+
+import os
+import struct
+import time
+from collections.abc import Mapping
+from ctypes import create_string_buffer
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from sopa_ryu.agent.kernel import cgroup, libbpf
+from sopa_ryu.agent.kernel.netns import cookie, inside
+from sopa_ryu.agent.mcs_peers import Use
+from sopa_ryu.channel import mcs
+from sopa_ryu.channel.mcs import ChannelKind, Variant
+
+IDLE_NS = 1_000_000_000
+"""A connection's state is removed after so long without a packet (paper, section IV.G)."""
+_SETTINGS = struct.Struct("=QBBHI")  # struct mcs_settings of bpf/mcs.h
+_SWEEP = struct.Struct("=QII")
+_KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
+
+
+class McsOptions(NamedTuple):
+    """The options of the policy ``mcs``: the number of channels, and what is different between them."""
+
+    channels: int = mcs.DEFAULT_CHANNELS
+    kind: ChannelKind = ChannelKind.PATHS
+
+    @property
+    def variant(self) -> Variant:
+        """The hosts that name the same are scattered to."""
+        return Variant(mcs.VERSION, self.kind)
+
+
+class McsPrograms:
+    """The programs of an object that is loaded, apart from those at tc.
+
+    Parameters
+    ----------
+    loaded : Object
+        Its descriptors stay the caller's.
+    options : McsOptions
+    netns : str, optional
+        Path of the interface's network namespace, whose sockets alone get room for the option.
+
+    Attributes
+    ----------
+    connections : int
+        The connections that had a state at the last clean-up.
+    """
+
+    def __init__(self, loaded: libbpf.Object, options: McsOptions, netns: str | None) -> None:
+        self.connections = 0
+        self._object, self._link = loaded, -1
+        self._noted: dict[IPv4Address, Use] = {}
+        with inside(netns):
+            its = _SETTINGS.pack(cookie(), options.channels, _KINDS.index(options.kind), 0, 0)
+        libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
+
+    def attach(self) -> None:
+        """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated."""
+        if self._link < 0:
+            self._link = cgroup.attach_sock_ops(self._object.program_fd("sopa_mcs_ops"))
+
+    def detach(self) -> None:
+        """End that: TCP writes headers as ever. May be repeated."""
+        if self._link >= 0:
+            os.close(self._link)
+            self._link = -1
+
+    def note(self, uses: Mapping[IPv4Address, Use]) -> None:
+        """Write what may be done with which host; those that are not named are unknown.
+
+        Raises
+        ------
+        BpfMapError
+            If the kernel has no room.
+        """
+        hosts = self._object.map_fd("mcs_hosts")
+        for host in self._noted.keys() - uses.keys():
+            libbpf.delete(hosts, _key(host))
+            del self._noted[host]
+        for host, use in uses.items():
+            if self._noted.get(host) is not use:
+                libbpf.update(hosts, _key(host), struct.pack("=I", use))
+                self._noted[host] = use
+
+    @property
+    def hosts(self) -> int:
+        """The number of hosts that packets are scattered to."""
+        return sum(use is Use.SCATTERS for use in list(self._noted.values()))
+
+    def sweep(self) -> None:
+        """Remove the state of connections that have been idle.
+
+        Raises
+        ------
+        BpfError
+            If the kernel refuses.
+        """
+        context = create_string_buffer(_SWEEP.pack(max(0, time.monotonic_ns() - IDLE_NS), 0, 0), _SWEEP.size)
+        libbpf.run_syscall(self._object.program_fd("sopa_mcs_sweep"), context)
+        _, _, self.connections = _SWEEP.unpack(context.raw)
+
+
+def _key(host: IPv4Address) -> bytes:
+    return struct.pack("=I", int(host))

@@ -1,0 +1,258 @@
+"""Agents with the policy ``mcs`` at both ends of a veth pair: connections before, while and after they are there, or are killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from experiments.emulation.processes import AgentProcess, free_ports
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.channel_server import ChannelServer, channel_server
+from tests.helpers.frames import INTER_POD, word_of
+from tests.helpers.veth import IPV4, PEER_ADDRESS, Pair, frames, raw_socket, transfer
+from tests.helpers.waiting import eventually
+
+HOST_ADDRESS = "10.0.0.2"
+SCATTERED, KIND = 0x08, 253
+
+
+class Mco(NamedTuple):
+    """What a captured packet has of MCS."""
+
+    channel: int
+    source_port: int
+    label: tuple[int, int] | None
+
+
+def option_of(frame: bytes) -> bytes | None:
+    """The last 16 bytes of a TCP header, if they are an MCO or room for one."""
+    header = 14 + 20 + (frame[46] >> 4) * 4
+    last = frame[header - 16 : header]
+    return last if last[:2] == bytes([KIND, 16]) else None
+
+
+def mcos(captured: list[bytes], source: str) -> list[Mco]:
+    """What the packets from a host have that carry an MCO."""
+    found = []
+    for frame in captured:
+        option = option_of(frame)
+        if frame[26:30] == socket.inet_aton(source) and frame[46] & SCATTERED and option:
+            assert option[7] >> 4 == 1
+            found.append(Mco(option[7] & 15, int.from_bytes(frame[34:36], "big"), word_of(frame)))
+    return found
+
+
+class Ends:
+    """Both ends of the pair, whose addresses are hosts of a k=4 fabric, and their agents."""
+
+    def __init__(self, pair: Pair, controller: ChannelServer, directory: Path) -> None:
+        self.pair, self.controller, self._directory = pair, controller, directory
+        self.ports = dict(zip(("host", "peer"), free_ports(2), strict=True))
+
+    def agent(self, end: str, *options: str, policy: str = "mcs") -> AgentProcess:
+        netns = {"host": self.pair.host, "peer": self.pair.peer}[end]
+        every = [f"--state-dir={self._directory / end}", f"--policy={policy}", f"--metrics-port={self.ports[end]}"]
+        log = self._directory / f"{end}.log"
+        log.touch()
+        return AgentProcess([f"{end}0@{netns}"], self.controller.url, log, [*every, *options])
+
+    def metric(self, end: str, name: str) -> float:
+        text = httpx.get(f"http://127.0.0.1:{self.ports[end]}/metrics").text
+        found = re.findall(rf"^sopa_agent_{re.escape(name)}[,}}]?.*? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, found))
+
+    def packets(self, end: str, outcome: str) -> int:
+        text = httpx.get(f"http://127.0.0.1:{self.ports[end]}/metrics").text
+        found = re.search(rf'^sopa_agent_mcs_packets_total{{.*outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
+        return int(float(found[1])) if found else 0
+
+    @contextmanager
+    def at_work(self, *options: str) -> Iterator[tuple[AgentProcess, AgentProcess]]:
+        """Both agents, scattering to each other."""
+        with self.agent("host", *options) as one, self.agent("peer", *options) as other:
+            for end in self.ports:
+                self.wait_for_hosts(end, 1)
+            yield one, other
+
+    def wait_for_hosts(self, end: str, count: int) -> None:
+        eventually(lambda: self.metric(end, "mcs_hosts"), count)
+
+    def state(self, end: str = "host") -> list[str]:
+        """Everything that an agent changes."""
+        run = {"host": self.pair.on_host, "peer": self.pair.on_peer}[end]
+        [link] = json.loads(run(f"ip -d -j link show {end}0"))
+        return [
+            str(link["gso_max_segs"]),
+            run("sysctl net.ipv4.tcp_reordering net.ipv4.tcp_min_rtt_wlen"),
+            run(f"tc qdisc show dev {end}0"),
+            run("ip -o link"),
+        ]
+
+    def filters(self, end: str) -> list[str]:
+        run = {"host": self.pair.on_host, "peer": self.pair.on_peer}[end]
+        shown = "".join(run(f"tc filter show dev {end}0 {side}") for side in ("ingress", "egress"))
+        return re.findall(r"(sopa_\w+):\[", shown)
+
+    def sent(self, size: int = 200_000) -> list[bytes]:
+        """Transfer data over a connection of its own; return what was on the wire, as the peer's end saw it."""
+        data = os.urandom(size)
+        with raw_socket(self.pair.peer, "peer0", IPV4) as capture:
+            assert transfer(self.pair, data, pieces=20) == data
+            return [frame for frame in frames(capture) if frame[23] == 6]
+
+
+@pytest.fixture
+def ends(pair: Pair, tmp_path: Path) -> Iterator[Ends]:
+    with channel_server() as controller:
+        yield Ends(pair, controller, tmp_path)
+
+
+class Stream:
+    """A connection on which data flows from the host until it is closed, and what arrives at the peer."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._sent = self.received = 0
+        self._done = threading.Event()
+        with inside(pair.peer):
+            self._server = socket.create_server((PEER_ADDRESS, 5002))
+        with inside(pair.host):
+            self._client = socket.create_connection((PEER_ADDRESS, 5002), 10)
+        self._accepted, _ = self._server.accept()
+        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        piece = bytes(8000)
+        while not self._done.is_set():
+            self._client.sendall(piece)
+            self._sent += len(piece)
+            self._done.wait(0.002)
+        self._client.shutdown(socket.SHUT_WR)
+
+    def _receive(self) -> None:
+        while piece := self._accepted.recv(1 << 20):
+            self.received += len(piece)
+
+    def flows(self) -> None:
+        """Wait until data arrives that is sent from now on."""
+        target = self._sent + 100_000
+        eventually(lambda: self.received >= target)
+
+    def close(self) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+        for each in (self._client, self._accepted, self._server):
+            each.close()
+        assert self.received == self._sent
+
+
+@contextmanager
+def stream(pair: Pair) -> Iterator[Stream]:
+    its = Stream(pair)
+    try:
+        yield its
+    finally:
+        its.close()
+
+
+def test_a_connection_is_scattered_over_paths_and_the_host_stays_as_it_is(ends: Ends) -> None:
+    before = ends.state()
+    with ends.at_work() as (one, other):
+        assert [agent["policy"] for agent in ends.controller.agents()] == ["mcs", "mcs"]
+        assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+        seen = mcos(ends.sent(), HOST_ADDRESS)
+        assert {mco.channel for mco in seen} == set(range(8))
+        assert {mco.label for mco in seen} == set(INTER_POD)
+        assert len({mco.source_port for mco in seen}) == 1
+        for end in ends.ports:
+            for outcome in ("scattered", "mco_taken"):
+                assert ends.packets(end, outcome) > 0
+            for outcome in ("mco_unknown", "mco_malformed", "no_connection"):
+                assert ends.packets(end, outcome) == 0
+            eventually(lambda end=end: ends.metric(end, "mcs_connections"), 0.0)
+        for agent in (one, other):
+            assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert ends.state() == before
+    assert not any(map(option_of, ends.sent()))
+
+
+def test_a_connection_is_scattered_over_ports_and_arrives_at_one(ends: Ends) -> None:
+    with ends.at_work("--channel-kind=ports", "--channels=4"):
+        seen = mcos(ends.sent(), HOST_ADDRESS)
+        first = max(mco.source_port for mco in seen)
+        assert {(mco.channel, mco.source_port) for mco in seen} == {(c, first - c) for c in range(4)}
+        assert {mco.label for mco in seen} == {None}
+
+
+def test_a_host_whose_peer_does_not_run_mcs_sends_as_without_an_agent(ends: Ends) -> None:
+    with ends.agent("host"), ends.agent("peer", policy="round-robin"):
+        eventually(ends.controller.acknowledged, 2)
+        assert not any(map(option_of, ends.sent()))
+        assert ends.packets("host", "scattered") == 0
+        assert ends.packets("host", "unscattered") > 0
+
+
+@pytest.mark.parametrize("kind", ["paths", "ports"])
+def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(ends: Ends, kind: str) -> None:
+    before = ends.state()
+    options = f"--channel-kind={kind}"
+    with ends.at_work(options) as (one, _), stream(ends.pair) as flow:
+        flow.flows()
+        one.stop(signal.SIGKILL)
+        flow.flows()
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+        scattered = ends.packets("peer", "mco_taken")
+        flow.flows()
+        assert ends.packets("peer", "mco_taken") == scattered  # nothing leaves room any more
+        with ends.agent("host", options) as successor:
+            ends.wait_for_hosts("host", 1)
+            ends.wait_for_hosts("peer", 1)
+            eventually(lambda: ends.packets("host", "scattered") > 100)
+            eventually(lambda: ends.packets("peer", "mco_taken") > scattered)
+            flow.flows()
+            assert successor.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        flow.flows()
+        assert ends.state() == before
+
+
+@pytest.mark.parametrize("end", ["host", "peer"])
+def test_connections_over_ports_survive_the_end_of_either_agent(ends: Ends, end: str) -> None:
+    with ends.at_work("--channel-kind=ports") as agents, stream(ends.pair) as flow:
+        flow.flows()
+        eventually(lambda: ends.packets("peer", "mco_taken") > 100)
+        assert agents[end == "peer"].stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert ends.filters(end) == []
+        flow.flows()
+        with inside(ends.pair.host):
+            retransmitted = ends.pair.on_host("ss -tinH dst 10.2.1.3")
+        assert "lost:" not in retransmitted, retransmitted
+
+
+def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_settings_back(ends: Ends) -> None:
+    before = ends.state()
+    with ends.agent("host", policy="round-robin") as killed:
+        eventually(ends.controller.acknowledged, 1)
+        killed.stop(signal.SIGKILL)
+    assert ends.filters("host") == ["sopa_egress"]
+    with ends.agent("host") as agent:
+        eventually(lambda: sorted(ends.filters("host")), ["sopa_mcs", "sopa_mcs_in"])
+        assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
+        agent.stop(signal.SIGKILL)
+    with ends.agent("host", policy="round-robin") as last:
+        eventually(lambda: ends.filters("host"), ["sopa_egress"])
+        last.stop(signal.SIGTERM)
+    assert ends.state() == before
