@@ -67,7 +67,8 @@ def list_all() -> None:
     out.print(
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
-        "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike."
+        "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike. "
+        "mcs+channels=4 has fewer channels, mcs+ecn=10 switches that mark packets in queues above 10, mcs+ecn=off none that mark."
     )
 
 
@@ -138,6 +139,12 @@ def run(
                 ns3.check(scheme)
             elif scheme.fabric is Fabric.SIMULATOR:
                 raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
+            elif scheme.channels and Carrier(carrier) is not Carrier.MAC:
+                raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
+            elif scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue:
+                raise SchemeError(
+                    f"{scheme.name}: no queue of {queue} packets gets so long: give a lower +ecn or a longer --queue"
+                )
         tree = chosen_fabric(k, fabric)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)

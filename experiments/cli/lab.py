@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
@@ -12,6 +13,8 @@ from rich.console import Console
 from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
 from sopa_ryu.cli.common import chosen_fabric, fabric_options, labelling_options, need_root, seed_option
 from topologies import Clos
+
+QUEUE_PACKETS = 100
 
 
 @click.command()
@@ -22,6 +25,13 @@ from topologies import Clos
 @seed_option
 @click.option(
     "--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow."
+)
+@click.option(
+    "--ecn",
+    type=click.IntRange(1, QUEUE_PACKETS - 1),
+    metavar="PACKETS",
+    help=f"Let switch ports mark ECN-capable packets that find more than so many in the queue, which has room for {QUEUE_PACKETS}. "
+    "Without this option no port marks.",
 )
 @click.option(
     "--script",
@@ -40,6 +50,7 @@ def lab(
     fr_threshold: int,
     seed: int,
     no_agents: bool,
+    ecn: int | None,
     script: Path | None,
 ) -> None:
     """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
@@ -62,10 +73,14 @@ def lab(
     from mininet.cli import CLI
 
     from experiments.cli.lab_rate import given_rate, measured_rate
+    from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.sopa_lab import SopaLab
     from flowrules.label import Carrier
+    from topologies.lab.links import at_rate
 
     need_root("sopa lab")
+    if no_limit and ecn is not None:
+        raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
     tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
     options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
@@ -79,6 +94,7 @@ def lab(
         its = SopaLab(
             tree,
             mbit,
+            QUEUE_PACKETS,
             say=console.print,
             agents=not no_agents,
             agent_options=options,
@@ -91,7 +107,10 @@ def lab(
         os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
         # where this command is, if `make install` has not linked it
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
-        with its:
+        with its, ExitStack() as marking:
+            if mbit is not None and ecn is not None:
+                ports = port_rates(at_rate(tree, mbit), its.lab.interface, lambda _switch: None)
+                marking.enter_context(PhantomQueues(ports, QUEUE_PACKETS, ecn))
             console.print(
                 f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "

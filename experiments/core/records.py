@@ -140,8 +140,11 @@ class RunRecord:
         Policy, threshold and other settings of the scheme, as in force during the run.
     counters : mapping
         Kernel counters (nstat's names) over the run, summed over hosts: ``TCPFastRetrans``, ``TCPTimeouts``, ``TCPDSACKRecv``, ...
+        With MCS, also what agents counted, from their start on: ``McsScattered``, ``McsAckFiltered``, ...
     core_packets : mapping
         From each core switch to the number of packets that it received.
+    marked : mapping
+        From each switch port that set the ECN mark of packets to their number.
     queue_ms : float
         Milliseconds between samples of `queues`.
     queues : mapping
@@ -173,6 +176,7 @@ class RunRecord:
     options: Mapping[str, Any]
     counters: Mapping[str, int]
     core_packets: Mapping[str, int]
+    marked: Mapping[str, int] = field(default_factory=dict)
     queue_ms: float = 0.0
     queues: Mapping[str, Sequence[int]] = field(default_factory=dict)
     cwnd: Mapping[str, Sequence[Sequence[float]]] = field(default_factory=dict)

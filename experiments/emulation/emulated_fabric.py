@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller
 from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.measurement.fast_recoveries import FastRecoveries
+from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
+from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
-from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
 from topologies import Clos, Host, Level, Link, Switch
@@ -21,7 +26,8 @@ from topologies.lab.batch_net import run_batch
 from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import at_rate, shaper
 
-ROUTERS = Path("/run/sopa/routers")
+RUN = Path("/run/sopa")
+ROUTERS = RUN / "routers"
 _LOGGED = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): (.*)")
 HEAL_SECONDS = 150.0
 """More than twice the longest hold-down."""
@@ -67,6 +73,8 @@ class EmulatedFabric:
     ----------
     lab : Forwarding
         Available after entering.
+    controller : ControllerProcess or None
+        Available after entering, if switches or agents have one.
     recoveries : FastRecoveries
         Available after `prepare`, for that run.
     """
@@ -85,6 +93,10 @@ class EmulatedFabric:
         self.carrier = carrier
         self._rated = at_rate(tree, rate_mbit)
         self.sopa: SopaLab | None = None
+        self.controller: ControllerProcess | None = None
+        self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
+        self._phantom: PhantomQueues | None = None
+        self._mcs: McsMetrics | None = None
         self._say = say
         self._stack = ExitStack()
         self._run = ExitStack()
@@ -112,7 +124,20 @@ class EmulatedFabric:
                         carrier=self.carrier,
                     )
                 )
-                self.lab = self.sopa.lab
+                self.lab, self.controller = self.sopa.lab, self.sopa.controller
+            if self.controller is None and self.scheme.policy is not None:
+                self.controller = stack.enter_context(
+                    lone_controller(
+                        self.tree,
+                        RUN / "controller.log",
+                        OPENFLOW_PORT,
+                        REST_PORT,
+                        [f"--sopa-carrier={self.carrier}", *self.scheme.controller_options],
+                    )
+                )
+            if self.ecn_threshold is not None:
+                ports = port_rates(self._rated, self.lab.interface, self._switch_netns)
+                self._phantom = stack.enter_context(PhantomQueues(ports, self.queue_packets, self.ecn_threshold))
             self._stack = stack.pop_all()
         return self
 
@@ -140,8 +165,8 @@ class EmulatedFabric:
             self._shape_core(core_rate)
             self._run.callback(self._shape_core, 1.0)
         if self.scheme.policy is not None:
-            assert self.sopa is not None
-            self._start_agents(self.sopa, seed)
+            assert self.controller is not None
+            self._start_agents(self.controller, seed)
 
     def finish(self) -> None:
         """End the agents of the run, restore the settings of hosts, and wait until the network is empty."""
@@ -174,7 +199,7 @@ class EmulatedFabric:
             self.lab.await_settled()
         elif self.sopa is not None:
             controller = self.sopa.controller
-            agents = len(self.sopa.labelling) if self.scheme.policy is not None else 0
+            agents = len(self._labelling) if self.scheme.policy is not None else 0
 
             def settled() -> bool:
                 known = {failure["name"] for failure in controller.fabric()["failures"]}
@@ -201,6 +226,22 @@ class EmulatedFabric:
 
     def _switch_netns(self, switch: Switch) -> str | None:
         return self.lab.netns(switch) if isinstance(self.lab, RouterLab) else None
+
+    @property
+    def ecn_threshold(self) -> int | None:
+        """The length of a queue in packets above which its port marks; None if no port marks."""
+        if not self.scheme.ecn:
+            return None
+        its = self.scheme.ecn_threshold
+        return default_threshold(self.queue_packets) if its is None else its
+
+    def marked(self) -> dict[str, int]:
+        """Return the packets that each port of a switch has marked so far; nothing if none marks."""
+        return {} if self._phantom is None else {name: each.marked for name, each in self._phantom.counts().items()}
+
+    def mcs_packets(self) -> Counter[str]:
+        """Return the packets of all agents of the run by what MCS has done with them; nothing without MCS."""
+        return Counter() if self._mcs is None else self._mcs.packets()
 
     def version(self) -> int:
         """Return the version of the fabric; 0 without a controller."""
@@ -244,6 +285,9 @@ class EmulatedFabric:
             "tcp_recovery": its.recovery,
             "min_rtt_window": its.min_rtt_window,
             "subflows": its.subflows,
+            "channels": its.channels,
+            "channel_kind": its.channel_kind if its.channels else None,
+            "ecn_threshold": self.ecn_threshold,
             "fabric": its.fabric.name.lower(),
             "applications": list(its.applications),
             "controller_options": list(its.controller_options),
@@ -251,24 +295,21 @@ class EmulatedFabric:
             "queue_packets": self.queue_packets,
         }
 
-    def _start_agents(self, sopa: SopaLab, seed: int) -> None:
+    def _start_agents(self, controller: ControllerProcess, seed: int) -> None:
         its = self.scheme
-        options = (
-            f"--policy={its.policy}",
-            *its.policy_options,
-            f"--segments={its.segments}",
-            *(() if its.weights else ("--no-weights",)),
-            f"--fr-threshold={its.fr_threshold}",
-            f"--min-rtt-window={its.min_rtt_window}",
-            f"--seed={seed}",
-        )
-        count = len(sopa.labelling)
+        options = [f"--carrier={self.carrier}", *agent_options(its, seed)]
+        count = len(self._labelling)
         # the agents of the next run must not be confused with these
-        self._run.callback(
-            sopa.controller.wait_until, lambda: sopa.controller.agents_know(0), "its agents had disconnected"
-        )
-        agents = self._run.enter_context(sopa.agent_of(sopa.labelling, options=options))
-        agents.wait_until(lambda: sopa.controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
+        self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
+        if its.channels:
+            [port] = free_ports(1)
+            options.append(f"--metrics-port={port}")
+            self._mcs = McsMetrics(port)
+        agents = self._run.enter_context(agent_process(self.lab, self._labelling, controller, RUN / "agents", options))
+        agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
+        if self._mcs is not None:
+            scattering = partial(self._mcs.all_scatter, count)
+            agents.wait_until(scattering, f"all {count} agents scattered to one another", 60.0)
 
     def _shape_core(self, share: float) -> None:
         lines: dict[str | None, list[str]] = {}
@@ -276,7 +317,10 @@ class EmulatedFabric:
             if isinstance(link.lower, Switch) and link.upper.level is Level.CORE:
                 for node, towards in ((link.lower, link.upper), (link.upper, link.lower)):
                     interface = self.lab.interface(node, self.tree.port(node, towards))
-                    line = shaper(interface, share * self._rated.capacity(link), self.queue_packets)
+                    rate = share * self._rated.capacity(link)
+                    line = shaper(interface, rate, self.queue_packets)
+                    if self._phantom is not None:
+                        self._phantom.set_rate(interface, rate)
                     lines.setdefault(self._switch_netns(node), []).append(line)
         for where, its in lines.items():
             enter = [] if where is None else ["nsenter", f"--net={where}"]

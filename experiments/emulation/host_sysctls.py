@@ -20,10 +20,10 @@ def sysctls(scheme: Scheme) -> dict[str, str]:
     """Return the settings of the hosts of a scheme under ``/proc/sys/net``.
 
     ``tcp_no_metrics_save`` keeps a run independent of metrics that TCP stored during the last one. Agents set the
-    threshold and the window of the shortest round trip themselves.
+    threshold and the window of the shortest round trip themselves, except with MCS.
     """
     wanted = {"ipv4/tcp_no_metrics_save": "1", "ipv4/tcp_recovery": str(scheme.recovery), **scheme.sysctls}
-    if scheme.policy is None:
+    if scheme.policy is None or scheme.channels:
         wanted |= {
             "ipv4/tcp_reordering": str(scheme.fr_threshold),
             "ipv4/tcp_min_rtt_wlen": str(scheme.min_rtt_window),

@@ -78,7 +78,7 @@ class _LabRun:
             if failing:
                 its.await_settled(failing)
             hosts = [lab.netns(host) for host in self.tree.hosts()]
-            version = its.version()
+            version, marked_before = its.version(), its.marked()
             before, core_before = tcp_counters(hosts), lab.port_packets(Level.CORE)
             idle = CpuIdle()
             capture.start()
@@ -87,7 +87,9 @@ class _LabRun:
             percent = idle.percent()
             counters = tcp_counters(hosts)
             counters.subtract(before)
+            counters.update(its.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
+            marked = {name: count - marked_before[name] for name, count in its.marked().items()}
             capture.stop()
             self._events += its.changes_since(version, self._begin)
         finally:
@@ -114,6 +116,7 @@ class _LabRun:
             options={**self.fabric.options(), "subflows_seen": subflows},
             counters={name: count for name, count in sorted(counters.items()) if count},
             core_packets=core,
+            marked={name: count for name, count in marked.items() if count},
             queue_ms=1000 * QUEUE_SECONDS,
             queues={name: lengths for name, lengths in queues.series.items() if any(lengths)},
             cwnd={str(one.number): one.cwnd for one in transfers.results if one.cwnd},

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from experiments.emulation.host_agents import agent_process
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
@@ -18,8 +19,6 @@ from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
-# Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
-FLOWS = 4096
 AGENTS_SECONDS = 300.0
 
 
@@ -133,7 +132,4 @@ class SopaLab:
 
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""
-        interfaces = [f"{self.lab.interface(host, 0)}@{self.lab.netns(host)}" for host in hosts]
-        every = [f"--flows={FLOWS}", f"--state-dir={self.directory / name}", *self._agent_options]
-        every.append(f"--token-file={self.controller.agent_token_file}")
-        return AgentProcess(interfaces, self.controller.url, self.directory / f"{name}.log", [*every, *options])
+        return agent_process(self.lab, hosts, self.controller, self.directory / name, [*self._agent_options, *options])

@@ -8,12 +8,12 @@ the same here.
 
 from experiments.schemes.scheme import Fabric, Scheme
 
-_OWN_HASH = {"ipv4/fib_multipath_hash_policy": "3", "ipv4/fib_multipath_hash_fields": "55"}
+OWN_HASH = {"ipv4/fib_multipath_hash_policy": "3", "ipv4/fib_multipath_hash_fields": "55"}
 _HANDED_ON = {"ipv4/fib_multipath_hash_policy": "1"}
 
 SCHEMES = (
     Scheme("bgp", "Linux routers with FRR: eBGP multipath, one path per flow by L4 hash",
-           fabric=Fabric.ROUTERS, router_sysctls=_OWN_HASH),
+           fabric=Fabric.ROUTERS, router_sysctls=OWN_HASH),
     Scheme("bgp-polarised", "bgp with one hash that all routers share (polarised)",
            fabric=Fabric.ROUTERS, router_sysctls=_HANDED_ON),
 )  # fmt: skip

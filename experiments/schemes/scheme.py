@@ -12,6 +12,8 @@ from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
+MIN_CHANNELS, MAX_CHANNELS = 2, 16
+MAX_ECN_THRESHOLD = 10_000
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -53,6 +55,14 @@ class Scheme:
         ``net.ipv4.tcp_recovery``: 1 with RACK (loss detection by time, RFC 8985), 0 without.
     subflows : int
         0: TCP. Otherwise the number of subflows of multipath TCP.
+    channels : int
+        0: TCP. Otherwise the number of channels over which MCS at the hosts scatters a connection.
+    channel_kind : str
+        ``sopa agent --channel-kind``: a channel is a candidate path (``paths``), or a source port that switches hash (``ports``).
+    ecn : bool
+        Switch ports mark ECN-capable packets that find a long queue.
+    ecn_threshold : int or None
+        Length in packets above which a queue is long; None for the default, which depends on the queue's capacity.
     fabric : Fabric
     applications : tuple of str
         Ryu applications that run with the SOPA controller.
@@ -74,6 +84,10 @@ class Scheme:
     min_rtt_window: int = LINUX_MIN_RTT_WINDOW
     recovery: int = 1
     subflows: int = 0
+    channels: int = 0
+    channel_kind: str = "paths"
+    ecn: bool = False
+    ecn_threshold: int | None = None
     fabric: Fabric = Fabric.OPENFLOW
     applications: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
@@ -87,7 +101,9 @@ class Scheme:
         ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
-        losses by duplicate acknowledgements only. The name of the variant lists them in this order:
+        losses by duplicate acknowledgements only. With MCS ``channels`` is their number, and ``ecn`` is ``off`` for switches that
+        mark nothing, or the threshold in packets. The name of the variant lists them in this order:
+        ``mcs+channels=4+ecn=10``,
         ``sopa+segments=4+weights=off+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
 
         Raises
@@ -100,11 +116,26 @@ class Scheme:
             if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
                 changed = replace(changed, fr_threshold=int(value))
             elif (
-                name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
+                name == "segments"
+                and self.policy is not None
+                and not self.channels
+                and value.isdecimal()
+                and 1 <= int(value) <= MAX_SEGMENTS
             ):
                 changed = replace(changed, segments=int(value))
             elif name == "weights" and self.policy is not None and value in ("on", "off"):
                 changed = replace(changed, weights=value == "on")
+            elif (
+                name == "channels"
+                and self.channels
+                and value.isdecimal()
+                and MIN_CHANNELS <= int(value) <= MAX_CHANNELS
+            ):
+                changed = replace(changed, channels=int(value))
+            elif name == "ecn" and self.channels and value in ("on", "off"):
+                changed = replace(changed, ecn=value == "on")
+            elif name == "ecn" and self.channels and value.isdecimal() and 1 <= int(value) <= MAX_ECN_THRESHOLD:
+                changed = replace(changed, ecn=True, ecn_threshold=int(value))
             elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
                 changed = replace(changed, min_rtt_window=int(value))
             elif name == "rack" and value in ("on", "off"):
@@ -114,6 +145,7 @@ class Scheme:
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
                     f"+segments=N (1 to {MAX_SEGMENTS}) and +weights=on or +weights=off where senders write labels, "
+                    f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
@@ -123,7 +155,7 @@ class Scheme:
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
         tail = "".join(
             f"+{name}={settings[name]}"
-            for name in ("segments", "weights", "fr", "minrtt", *_SWITCHES)
+            for name in ("channels", "ecn", "segments", "weights", "fr", "minrtt", *_SWITCHES)
             if name in settings
         )
         return replace(changed, name=self.name + tail)

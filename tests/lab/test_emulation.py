@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.lab
 TREE = FatTree(4)
 RATE = 4.0
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
+NEEDS_FRR = pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
 Check = Callable[[RunRecord, list[FlowRecord]], None]
 
 
@@ -135,7 +137,7 @@ def test_multipath_tcp_has_its_eight_subflows() -> None:
     performed("mptcp", all_hosts(6.0), check)
 
 
-@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
+@NEEDS_FRR
 def test_routers_use_every_core_and_go_around_one_that_dies() -> None:
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         assert min(run.core_packets.values()) > 0.1 * max(run.core_packets.values())
@@ -145,7 +147,7 @@ def test_routers_use_every_core_and_go_around_one_that_dies() -> None:
     performed("bgp", Plan(all_hosts(7.0).transfers, 7.0, failed=("a0_0",), fail_after=3.0), check)
 
 
-@pytest.mark.skipif(not (FRR / "bgpd").exists(), reason="FRR is missing: make install-peers")
+@NEEDS_FRR
 def test_routers_use_a_link_again_that_was_down() -> None:
     def main() -> int:
         with EmulatedFabric(TREE, named("bgp"), RATE) as fabric:
@@ -176,6 +178,43 @@ def test_a_plans_oversubscription_is_the_core_links_rate() -> None:
 
     # one path for one flow: a quarter of the link's rate is all that there is
     performed("ecmp", Plan((Transfer(a, b),), 4.0, core_rate=0.25), check)
+
+
+@pytest.mark.parametrize("scheme", ["mcs", "mcs-ports-ovs", pytest.param("mcs-ports", marks=NEEDS_FRR)])
+def test_mcs_scatters_one_connection_over_all_core_switches(scheme: str) -> None:
+    transfer = Transfer(TREE.host("h0_0_2"), TREE.host("h2_1_3"))
+
+    def check(run: RunRecord, flows: list[FlowRecord]) -> None:
+        [flow] = flows
+        assert min(run.core_packets.values()) > 0.05 * sum(run.core_packets.values())
+        assert run.counters["McsScattered"] > flow.packets > 300
+        assert run.counters["McsMcoTaken"] > flow.packets
+        assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
+        assert flow.retransmits < 0.02 * flow.packets
+        assert flow.mbit > 0.85 * RATE
+
+    performed(scheme, Plan((transfer,), 2.0), check)
+
+
+@pytest.mark.parametrize("base", ["ecmp", pytest.param("bgp", marks=NEEDS_FRR)])
+def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
+    tree = FatTree(2)
+    a, b = tree.hosts()
+    scheme = replace(named(base), ecn=True, ecn_threshold=5, sysctls={"ipv4/tcp_ecn": "1"})
+    plan = Plan((Transfer(a, b),), 3.0, core_rate=0.5)
+
+    def main() -> int:
+        with EmulatedFabric(tree, scheme, RATE) as fabric:
+            run, [flow] = perform(fabric, Run(tree, plan, "test", scheme, 1, Scale(RATE, plan.seconds)))
+        # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
+        assert list(run.marked) == ["a0_0-eth2"]
+        assert run.marked["a0_0-eth2"] == run.counters["IpExtInCEPkts"] > 10
+        assert run.options["ecn_threshold"] == 5
+        assert flow.retransmits == 0
+        assert flow.mbit == pytest.approx(0.95 * RATE / 2, rel=0.1)
+        return 0
+
+    assert isolated(main) == 0
 
 
 def test_a_queues_length_is_what_the_kernel_says() -> None:
@@ -265,6 +304,8 @@ def test_an_interrupted_experiment_goes_on_where_it_ended(tmp_path: Path) -> Non
         (["permutation", "--backend", "ns3", "--schemes", "bgp"], "bgp"),
         (["permutation", "--backend", "ns2"], "ns2"),
         (["permutation", "--set", "spread=1ms"], "add --backend ns3"),
+        (["permutation", "--schemes", "mcs+ecn=50", "--queue", "50"], "no queue of 50 packets gets so long"),
+        (["permutation", "--schemes", "mcs", "--carrier", "option"], "leave out --carrier"),
         (["permutation", "--backend", "ns3", "--set", "spraed=1ms"], "did you mean spread"),
         (["production", "--k", "8", "--rate", "1000", "--seconds", "6"], "ports of the lab"),
     ],

@@ -1,4 +1,4 @@
-"""TCP counters of the kernel per network namespace, named as by nstat (/proc/net/netstat and /proc/net/snmp)."""
+"""The kernel's counters of TCP and of ECN per network namespace, named as by nstat (/proc/net/netstat and /proc/net/snmp)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ KEPT = {
         "TCPDSACKRecv", "TCPDSACKOldSent", "TCPDSACKOfoSent", "TCPOFOQueue", "TCPSACKReorder", "TCPTSReorder", "TCPDSACKUndo",
         "TCPFullUndo", "TCPPartialUndo", "TCPLossUndo", "TCPSlowStartRetrans", "TCPLostRetransmit", "TCPSpuriousRTOs",
     ),
+    "IpExt": ("InECT0Pkts", "InECT1Pkts", "InCEPkts"),
     "MPTcpExt": ("MPJoinSynRx", "MPJoinAckRx", "MPJoinSynAckRx", "DSSNotMatching", "DuplicateData", "OFOQueue"),
 }  # fmt: skip
 

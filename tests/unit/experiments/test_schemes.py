@@ -57,9 +57,30 @@ def test_sack_is_a_setting_of_its_own() -> None:
     assert named("rps+sack=on").sysctls == {}
 
 
+def test_mcs_has_channels_and_marks_and_each_is_a_setting() -> None:
+    by_paths, by_ports, over_ovs = (schemes()[name] for name in ("mcs", "mcs-ports", "mcs-ports-ovs"))
+    assert {(its.policy, its.channels, its.ecn) for its in (by_paths, by_ports, over_ovs)} == {("mcs", 8, True)}
+    assert [its.channel_kind for its in (by_paths, by_ports, over_ovs)] == ["paths", "ports", "ports"]
+    assert (by_ports.fabric, by_ports.router_sysctls) == (schemes()["bgp"].fabric, schemes()["bgp"].router_sysctls)
+    variant = named("mcs+ecn=10+channels=16")
+    assert (variant.name, variant.channels, variant.ecn, variant.ecn_threshold) == (
+        "mcs+channels=16+ecn=10",
+        16,
+        True,
+        10,
+    )
+    assert (named("mcs-ports+ecn=off").ecn, named("mcs-ports+ecn=on").ecn) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        ("mcs+channels=1", "channels=N \\(2 to 16\\)"),
+        ("mcs+channels=17", "2 to 16"),
+        ("sopa+channels=8", "with MCS"),
+        ("mcs+ecn=0", "ecn=PACKETS"),
+        ("mcs+segments=4", "segments=N"),
+        ("ecmp+ecn=20", "with MCS"),
         ("sopp", "did you mean sopa"),
         ("nonsense-of-all-kinds", "expected one of bgp, bgp-polarised"),
         ("sopa+fr=0", "write \\+fr=N"),

@@ -1,0 +1,94 @@
+"""The agents of a lab's hosts, and the controller that they follow where no switch has one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.schemes import Scheme
+from topologies import Clos, Host, Switch
+
+# Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
+FLOWS = 4096
+
+
+class Hosts(Protocol):
+    """The hosts of a lab, on this machine."""
+
+    def netns(self, host: Host, /) -> str:
+        """Return the path of the network namespace of a host."""
+
+    def interface(self, node: Host | Switch, port: int) -> str:
+        """Return the name of an interface."""
+
+
+def agent_process(
+    lab: Hosts, hosts: Iterable[Host], controller: ControllerProcess, directory: Path, options: Sequence[str]
+) -> AgentProcess:
+    """Return an agent process, not started, for some hosts. ``directory`` is that of its state; its log is beside it."""
+    interfaces = [f"{lab.interface(host, 0)}@{lab.netns(host)}" for host in hosts]
+    every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={controller.agent_token_file}", *options]
+    return AgentProcess(interfaces, controller.url, directory.with_name(f"{directory.name}.log"), every)
+
+
+def agent_options(scheme: Scheme, seed: int) -> list[str]:
+    """Return the options of ``sopa agent`` for a scheme whose hosts have agents. ``seed`` decides the first path of each flow."""
+    of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}"]
+    of_tcp = [
+        f"--segments={scheme.segments}",
+        f"--fr-threshold={scheme.fr_threshold}",
+        f"--min-rtt-window={scheme.min_rtt_window}",
+    ]
+    return [
+        f"--policy={scheme.policy}",
+        *scheme.policy_options,
+        *(of_mcs if scheme.channels else of_tcp),  # with MCS agents leave TCP's settings to host_sysctls.py
+        *([] if scheme.weights else ["--no-weights"]),
+        f"--seed={seed}",
+    ]
+
+
+class McsMetrics:
+    """What agents with the policy ``mcs`` say of themselves.
+
+    Parameters
+    ----------
+    port : int
+        Port of ``--metrics-port`` of their process.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/metrics"
+
+    def all_scatter(self, count: int) -> bool:
+        """Return True if each of ``count`` agents scatters to all others."""
+        return self._values("sopa_agent_mcs_hosts") == count * [count - 1]
+
+    def packets(self) -> Counter[str]:
+        """Return the packets of all agents by what was done with them, named as counters of a run: ``McsAckFiltered``."""
+        sums: Counter[str] = Counter()
+        for sample in self._samples("sopa_agent_mcs_packets_total"):
+            sums["Mcs" + sample.labels["outcome"].title().replace("_", "")] += int(sample.value)
+        return sums
+
+    def _values(self, name: str) -> list[int]:
+        return [int(sample.value) for sample in self._samples(name)]
+
+    def _samples(self, name: str) -> Iterator[Sample]:
+        text = httpx.get(self._url).raise_for_status().text
+        families = text_string_to_metric_families(text)
+        return (sample for family in families for sample in family.samples if sample.name == name)
+
+
+def lone_controller(
+    tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]
+) -> ControllerProcess:
+    """Return a controller, not started, that no switch connects to: agents learn from it which hosts run one."""
+    return ControllerProcess(tree, log, openflow_port, rest_port, options=["--sopa-settle=0", *options])

@@ -1,0 +1,268 @@
+"""ECN marks of a lab's switch ports: packet by packet (BPF_PROG_TEST_RUN) against a model, and beside a real queue."""
+
+from __future__ import annotations
+
+import random
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from experiments.emulation.measurement.queue_lengths import QueueLengths
+from experiments.emulation.phantom_queues import (
+    OBJECT,
+    PhantomQueues,
+    PortCounts,
+    default_threshold,
+    port_value,
+)
+from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.build import build
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.frames import ETHERNET, ip, tcp
+from tests.helpers.veth import PEER_ADDRESS, Pair
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from topologies.lab.links import FRAME_BYTES, shaper, tbf_burst
+
+NOT_ECT, ECT1, ECT0, CE = range(4)
+LOOPBACK = struct.pack("=I", 1)  # the interface of a test run
+SLOW_MBIT = 8e-6  # a byte a second: time stands still during a test
+MSEC, NSEC = 10**6, 10**9
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
+UNSPEC = 2**32 - 1  # the next filter decides
+
+
+def checksum(header: bytes) -> int:
+    """RFC 1071's sum over an IPv4 header; 0 if its checksum is correct."""
+    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return int(total ^ 0xFFFF)
+
+
+def sealed(frame: bytes, ecn: int, dscp: int = 0) -> bytes:
+    """The frame of an IPv4 packet with this DSCP and ECN, and a correct header checksum."""
+    header = bytearray(frame[14 : 14 + (frame[14] & 15) * 4])
+    header[1] = dscp << 2 | ecn
+    header[10:12] = b"\0\0"
+    header[10:12] = checksum(bytes(header)).to_bytes(2)
+    return frame[:14] + bytes(header) + frame[14 + len(header) :]
+
+
+class Port:
+    """The program with one port, the loopback interface's, without attaching it."""
+
+    def __init__(self, program: libbpf.Object) -> None:
+        self._program = program.program_fd("phantom_queue")
+        self._ports, self._queues = program.map_fd("ports"), program.map_fd("queues")
+
+    def configure(self, rate_mbit: float, queue_packets: int, threshold: int) -> None:
+        libbpf.update(self._ports, LOOPBACK, port_value(rate_mbit, queue_packets, threshold))
+
+    def begin(self, empty_ns: int = 0) -> None:
+        libbpf.update(self._queues, LOOPBACK, struct.pack("=8xQ", empty_ns) + bytes(40))
+
+    def send(self, frame: bytes) -> bytes:
+        """Return a frame as it goes on."""
+        outcome = libbpf.run_program(self._program, frame, gso_segments=1)
+        assert outcome.retval == UNSPEC
+        return outcome.data
+
+    @property
+    def empty_ns(self) -> int:
+        return self._values()[0]
+
+    @property
+    def counts(self) -> PortCounts:
+        return PortCounts(*self._values()[1:])
+
+    def _values(self) -> tuple[int, ...]:
+        found = libbpf.lookup(self._queues, LOOPBACK, 56)
+        assert found is not None
+        return struct.unpack("=8xQQQQQQ", found)
+
+
+@pytest.fixture
+def port() -> Iterator[Port]:
+    build([OBJECT])
+    with libbpf.Object(OBJECT) as program:
+        yield Port(program)
+
+
+@dataclass
+class Model:
+    """A queue in which time stands still, in bytes: below 0 while there are tokens."""
+
+    bucket: int
+    limit: int
+    threshold: int
+    length: int = field(init=False)
+    counts: list[int] = field(default_factory=lambda: [0] * 5)
+
+    def __post_init__(self) -> None:
+        self.length = -self.bucket
+
+    def send(self, size: int, ecn: int | None) -> bool:
+        """Return True if a packet is marked."""
+        long, fits = self.length > self.threshold, self.length + size <= self.limit
+        self.length += size if fits else 0
+        self.counts[0] += 1
+        self.counts[1] += not fits
+        marked = long and ecn in (ECT0, ECT1)
+        self.counts[2] += marked
+        self.counts[3] += long and ecn == CE
+        self.counts[4] += long and ecn in (None, NOT_ECT)
+        return marked
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_marks_are_those_of_the_model(port: Port, seed: int) -> None:
+    choose = random.Random(seed)
+    queue, threshold = choose.choice([(100, 20), (10, 1), (50, 49), (5, 10)])
+    port.configure(SLOW_MBIT, queue, threshold)
+    port.begin()
+    model = Model(tbf_burst(SLOW_MBIT), queue * FRAME_BYTES, threshold * FRAME_BYTES)
+    for number in range(300):
+        size = choose.choice([40, 1460, choose.randrange(8, 1460)])
+        ecn = choose.choice([None, NOT_ECT, ECT0, ECT0, ECT0, ECT1, CE])
+        if ecn is None:
+            frame = ETHERNET + choose.choice([b"\x08\x06", b"\x88\xcc"]) + bytes(size + 20)
+        else:
+            options = choose.choice([b"", b"\x9e\x04\x00\x01"])
+            frame = sealed(ip(bytes(size), options=options), ecn, dscp=choose.randrange(64))
+        marked = model.send(len(frame), ecn)
+        expected = sealed(frame, CE, dscp=frame[15] >> 2) if marked else frame
+        assert port.send(frame) == expected, number
+    assert port.counts == PortCounts(*model.counts)
+    assert model.counts[1]
+    assert (model.counts[2] > 0) == (threshold < queue)
+
+
+def test_a_threshold_is_a_length_found_on_arrival(port: Port) -> None:
+    full_frame = sealed(tcp()[:34] + bytes(FRAME_BYTES - 34), ECT0)
+    port.configure(SLOW_MBIT, 100, 20)
+    port.begin(time.monotonic_ns())  # no tokens, nothing in the queue
+    marked = [port.send(full_frame) != full_frame for _ in range(23)]
+    assert marked == [False] * 21 + [True] * 2  # the 22nd is the first that finds more than 20
+
+
+def test_the_queue_gets_empty_at_the_links_rate_and_the_bucket_full_not_fuller(port: Port) -> None:
+    frame = sealed(tcp(), ECT0)
+    mbit = 0.008  # a byte in a millisecond
+    port.configure(mbit, 1000, 20)
+    rate, bucket_ns, limit_ns, threshold_ns = struct.unpack("=QQQQ", port_value(mbit, 1000, 20))
+    assert rate == 1000
+    sizes = tbf_burst(mbit), 1000 * FRAME_BYTES, 20 * FRAME_BYTES
+    assert (bucket_ns, limit_ns, threshold_ns) == tuple(MSEC * size for size in sizes)
+    idle = 2 * bucket_ns
+    for queued_ns, expected in ((-idle, frame), (limit_ns + NSEC, sealed(frame, CE)), (threshold_ns - NSEC, frame)):
+        before = time.monotonic_ns()
+        port.begin(before + queued_ns)
+        assert port.send(frame) == expected
+        after = time.monotonic_ns()
+        if expected == frame and queued_ns < 0:  # a bucket is never fuller than its size
+            assert before - bucket_ns <= port.empty_ns - MSEC * len(frame) <= after - bucket_ns
+        elif expected == frame:
+            assert port.empty_ns == before + queued_ns + MSEC * len(frame)
+        else:  # beyond its capacity nothing is added
+            assert (port.empty_ns, port.counts.full) == (before + queued_ns, 1)
+
+
+def test_a_port_without_a_rate_marks_nothing(port: Port) -> None:
+    frame = sealed(tcp(), ECT0)
+    assert [port.send(frame) for _ in range(200)] == [frame] * 200
+    port.begin()
+    assert [port.send(frame) for _ in range(200)] == [frame] * 200
+    assert port.counts.packets == 0
+
+
+def test_the_default_is_dctcps_or_half_of_a_short_queue() -> None:
+    assert [default_threshold(packets) for packets in (1, 2, 10, 40, 100, 1000)] == [1, 1, 5, 20, 20, 20]
+
+
+# -- with a real queue ------------------------------------------------------------------------------------------------
+
+
+class Receiver(threading.Thread):
+    """Counts UDP packets by their ECN bits until an empty one comes."""
+
+    def __init__(self, pair: Pair) -> None:
+        super().__init__(daemon=True)
+        with inside(pair.peer):
+            self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            self._socket.bind((PEER_ADDRESS, 9))
+        self._socket.settimeout(PATIENCE_SECONDS)
+        self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_RECVTOS, 1)
+        self.seen = [0, 0, 0, 0]
+
+    def run(self) -> None:
+        with self._socket:
+            while True:
+                data, ancillary, _, _ = self._socket.recvmsg(65536, 64)
+                if not data:
+                    return
+                [(_, _, tos)] = ancillary
+                self.seen[tos[0] & CE] += 1
+
+
+def test_marks_seen_are_marks_made_and_lengths_those_of_the_real_queue(pair: Pair) -> None:
+    mbit, queue_packets, threshold = 20.0, 100, 20
+    pair.on_host("ip link set host0 mtu 1500")
+    pair.on_host(f"tc {shaper('host0', mbit, queue_packets)}")
+    receiver = Receiver(pair)
+    receiver.start()
+    choose = random.Random(1)
+    apart: list[float] = []
+    same_side = 0
+    with PhantomQueues({pair.host: {"host0": mbit}}, queue_packets, threshold) as phantom:
+        real = QueueLengths({pair.host: ["host0"]})
+        with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+            sent = refill = 0
+            for _ in range(150):
+                # up to 60 packets at a time, so that the queue is long, short and empty by turns, and never full
+                if phantom.length("host0") < refill * FRAME_BYTES:
+                    refill = choose.randrange(30)
+                    for _ in range(choose.randrange(60)):
+                        sender.sendto(bytes(1472), (PEER_ADDRESS, 9))
+                        sent += 1
+                real.sample()
+                queued = real.series["host0"][-1] * FRAME_BYTES
+                computed = phantom.length("host0")
+                apart.append(computed - queued if queued else max(0.0, computed))
+                same_side += (queued > threshold * FRAME_BYTES) == (computed > threshold * FRAME_BYTES)
+                time.sleep(0.01)  # the link sends meanwhile: 16 packets
+            eventually(lambda: phantom.length("host0") < 0)
+            sender.sendto(b"", (PEER_ADDRESS, 9))
+        receiver.join()
+        real.close()
+        counts = phantom.counts()["host0"]
+    assert sum(receiver.seen) == sent  # nothing was lost
+    assert receiver.seen == [0, 0, sent - counts.marked, counts.marked]
+    assert counts.full == counts.marked_before == counts.incapable == 0
+    assert 0.1 * sent < counts.marked < 0.9 * sent
+    # a packet that is being sent is one in the real queue, and partly sent in the phantom one
+    assert sum(abs(one) < 2 * FRAME_BYTES for one in apart) > 0.9 * len(apart), apart
+    assert same_side > 0.9 * len(apart)
+
+
+def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair) -> None:
+    with PhantomQueues({pair.host: {"host0": 1.0}, pair.peer: {"peer0": 1.0}}, 100, 20) as phantom:
+        assert phantom.length("host0") < 0
+        phantom.set_rate("host0", 0.001)
+        with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+            sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
+            for _ in range(30):
+                sender.sendto(bytes(1472), (PEER_ADDRESS, 9))
+        host, peer = phantom.counts()["host0"], phantom.counts()["peer0"]
+        assert (host.packets >= 30, peer.marked) == (True, 0)
+        assert 0 < host.marked <= 30 - 20
+        assert "phantom_queue" in pair.on_host("tc filter show dev host0 egress")
+    for show in (pair.on_host("tc filter show dev host0 egress"), pair.on_peer("tc filter show dev peer0 egress")):
+        assert "phantom_queue" not in show
