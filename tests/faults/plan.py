@@ -161,7 +161,7 @@ def _draw(tree: Clos, draw: random.Random, kind: str) -> Fault:
     if kind in ("impostor", "rules"):
         return Fault(kind, tree.name(draw.choice(list(tree.switches()))))
     if kind == "filter":
-        return Fault(kind, tree.name(draw.choice(list(tree.hosts()))))
+        return Fault(kind, tree.name(draw.choice([host for host in tree.hosts() if host not in tree.no_label])))
     if kind == "pause":
         return Fault(kind, str(draw.randint(1, MAX_PAUSE_SECONDS)))
     if kind == "partition":
