@@ -16,6 +16,7 @@ MEASUREMENTS = {
     "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), with an empty program as baseline",
     "option": "the programs of the option carrier, ns per golden packet, with empty programs as baseline",
     "host": "throughput, processor time, datagrams and requests of a host with an agent, and without one as baseline",
+    "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
     "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
     "megaflows": "what Open vSwitch caches at a switch for 100 labelled flows, at k=8 and 48 (dummy datapath)",

@@ -9,10 +9,8 @@ would be the same.
 from __future__ import annotations
 
 import contextlib
-import json
 import multiprocessing
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run
 from experiments.bench.measuring import measured_in_lab
 from experiments.bench.switched import switched
 from experiments.core.machine import busy_seconds
@@ -31,15 +30,11 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from topologies import Failures, FatTree
+from topologies import Failures
 
 ROUNDS = 5
-SECONDS = 2
 FLOWS = 16
-TREE = FatTree(4)
-HOST, PEER = TREE.host("h0_0_2"), TREE.host("h2_1_3")
-PEER_NETNS = "/run/netns/peer"
-IPERF_PORT, REQUEST_PORT = "5201", 5300
+REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
 
@@ -80,7 +75,7 @@ def measure() -> dict[str, Any]:
 
 
 def _measure() -> dict[str, Any]:
-    _join()
+    join()
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in SETUPS}
     for number in range(ROUNDS):
         for name, setup in SETUPS.items():
@@ -101,24 +96,11 @@ def _medians(rounds: list[dict[str, float]]) -> dict[str, float]:
     return {figure: round(median(one[figure] for one in rounds), 3) for figure in rounds[0]}
 
 
-def _join() -> None:
-    """Make the peer's namespace and the veth pair."""
-    _run("ip netns add peer")
-    _run("ip link add host0 type veth peer name peer0 netns peer")
-    for words, name, host in (("ip", "host0", HOST), ("ip -n peer", "peer0", PEER)):
-        _run(f"{words} addr add {TREE.ip(host)}/8 dev {name}")
-        _run(f"{words} link set {name} up")
-        _run(f"{words} route replace 10.0.0.0/8 dev {name} congctl cubic")
-    _run("ip -n peer link set lo up")
-    _run("ethtool -K host0 gro on")
-    _run("ip netns exec peer ethtool -K peer0 gro on")
-
-
 @contextmanager
 def _set_up(setup: Setup) -> Iterator[None]:
     packets = setup.offloads == "off" or (setup.carrier is not None and setup.segments == 1)
-    _run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
-    _run("ip tcp_metrics flush")
+    run(f"ethtool -K host0 tso {'off' if packets else 'on'} gso {setup.offloads}")
+    run("ip tcp_metrics flush")
     with ExitStack() as stack:
         if setup.carrier is not None:
             state = Path("/run/sopa-bench")
@@ -139,33 +121,10 @@ def _figures() -> dict[str, float]:
     figures: dict[str, float] = {}
     for flows in (1, FLOWS):
         busy = busy_seconds()
-        bits = _iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
+        bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
         figures |= {f"tcp_{flows}_gbit": bits / SECONDS / 1e9, f"cpu_{flows}": (busy_seconds() - busy) / (bits / 1e9)}
-    sent = _iperf("-u", "-b", "0", "-l", SMALL_BYTES)["end"]["sum"]
+    sent = iperf("-u", "-b", "0", "-l", SMALL_BYTES)["end"]["sum"]
     return figures | {"udp_kpps": sent["packets"] / sent["seconds"] / 1000, "requests": _requests()}
-
-
-def _iperf(*options: str) -> Any:
-    """Return what one run of iperf3 reports, which has to go without an error."""
-    server = subprocess.Popen(
-        ["ip", "netns", "exec", "peer", "iperf3", "-s", "-1", "-p", IPERF_PORT, "--forceflush"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert server.stdout is not None
-        for line in server.stdout:
-            if "listening" in line:
-                break
-        client = ["iperf3", "-c", str(TREE.ip(PEER)), "-p", IPERF_PORT, "-t", str(SECONDS), "-J", *options]
-        done = subprocess.run(client, capture_output=True, text=True, check=False)
-        report = json.loads(done.stdout)
-        if "error" in report:
-            raise RuntimeError(f"iperf3: {report['error']}")
-        return report
-    finally:
-        server.terminate()
-        server.communicate()
 
 
 def _requests() -> float:
@@ -193,7 +152,3 @@ def _answer(listener: socket.socket) -> None:
     with connection, contextlib.suppress(ConnectionError):
         while connection.recv(1):
             connection.send(b"!")
-
-
-def _run(command: str) -> None:
-    subprocess.run(command.split(), check=True)

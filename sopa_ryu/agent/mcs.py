@@ -60,10 +60,15 @@ class McsPrograms:
             its = _SETTINGS.pack(cookie(), options.channels, _KINDS.index(options.kind), 0, 0)
         libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
 
+    @property
+    def program_fd(self) -> int:
+        """The descriptor of the program that has TCP leave room."""
+        return self._object.program_fd("sopa_mcs_ops")
+
     def attach(self) -> None:
         """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated."""
         if self._link < 0:
-            self._link = cgroup.attach_sock_ops(self._object.program_fd("sopa_mcs_ops"))
+            self._link = cgroup.attach_sock_ops(self.program_fd)
 
     def detach(self) -> None:
         """End that: TCP writes headers as ever. May be repeated."""

@@ -20,6 +20,7 @@ import struct
 import threading
 from array import array
 from collections.abc import Iterator
+from contextlib import contextmanager
 from ctypes import Structure, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
@@ -235,6 +236,16 @@ def run_syscall(program: int, context: ctypes.Array[c_char]) -> None:
     """Run a program of the type ``syscall`` on a context, into which it writes."""
     opts = _TestRunOpts(sz=sizeof(_TestRunOpts), ctx_in=ctypes.addressof(context), ctx_size_in=len(context))
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on its context", BpfError)
+
+
+@contextmanager
+def enable_statistics() -> Iterator[None]:
+    """Have the kernel count runs and run time of all programs, for as long as the context lasts (proc(5), fdinfo)."""
+    fd = check(call("bpf_enable_stats", 0), "cannot enable statistics of BPF programs", BpfError)  # BPF_STATS_RUN_TIME
+    try:
+        yield
+    finally:
+        os.close(fd)
 
 
 # -- maps -----------------------------------------------------------------------------------------------------------

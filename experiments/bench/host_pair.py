@@ -1,0 +1,56 @@
+"""Two network namespaces connected by a veth pair, whose ends are hosts of a k=4 fat-tree, and TCP between them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+from topologies import FatTree
+
+TREE = FatTree(4)
+HOST, PEER = TREE.host("h0_0_2"), TREE.host("h2_1_3")
+PEER_NETNS = "/run/netns/peer"
+SECONDS = 2
+_PORT = "5201"
+
+
+def join() -> None:
+    """Make the peer's namespace and the veth pair."""
+    run("ip netns add peer")
+    run("ip link add host0 type veth peer name peer0 netns peer")
+    for words, name, host in (("ip", "host0", HOST), ("ip -n peer", "peer0", PEER)):
+        run(f"{words} addr add {TREE.ip(host)}/8 dev {name}")
+        run(f"{words} link set {name} up")
+        run(f"{words} route replace 10.0.0.0/8 dev {name} congctl cubic")
+    run("ip -n peer link set lo up")
+    run("ethtool -K host0 gro on")
+    run("ip netns exec peer ethtool -K peer0 gro on")
+
+
+def iperf(*options: str) -> Any:
+    """Return what one run of iperf3 reports, which has to go without an error."""
+    server = subprocess.Popen(
+        ["ip", "netns", "exec", "peer", "iperf3", "-s", "-1", "-p", _PORT, "--forceflush"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        for line in server.stdout:
+            if "listening" in line:
+                break
+        client = ["iperf3", "-c", str(TREE.ip(PEER)), "-p", _PORT, "-t", str(SECONDS), "-J", *options]
+        done = subprocess.run(client, capture_output=True, text=True, check=False)
+        report = json.loads(done.stdout)
+        if "error" in report:
+            raise RuntimeError(f"iperf3: {report['error']}")
+        return report
+    finally:
+        server.terminate()
+        server.communicate()
+
+
+def run(command: str) -> None:
+    """Run a command, which has to succeed."""
+    subprocess.run(command.split(), check=True)
