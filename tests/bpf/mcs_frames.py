@@ -152,7 +152,7 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
     segment.room = Room.NONE
     if sack is not None and sack.stop > length - MCO_BYTES:
         full = length > TCP_BASE + MAX_OPTIONS - MCO_BYTES
-        if full and sack.stop == length and segment.pure_ack and len(segment.sack) > 1:
+        if full and sack.stop == length and segment.ack is not None and len(segment.sack) > 1:
             segment.room = Room.IN_SACK
     elif option_room is not None and not option_room[1]:
         segment.room = Room.PLACEHOLDER
@@ -241,7 +241,7 @@ class Wire:
         assert its.segment.mco is not None
         if its.sack is not None:
             first, end = L4 + its.sack.start, L4 + its.sack.stop
-            if its.segment.pure_ack and not its.segment.sack:
+            if not its.segment.sack:
                 out[first:end] = bytes([NOP]) * (end - first)
             else:
                 out[first + 3] = 2 + BLOCK * len(its.segment.sack)
