@@ -32,7 +32,7 @@ from tests.bpf.mcs_frames import (
     summed,
 )
 from tests.bpf.mcs_fuzz import fuzz
-from tests.bpf.mcs_programs import Programs, pack
+from tests.bpf.mcs_programs import ACCEPTS, Programs, pack
 from tests.bpf.mcs_reference import (
     FRESH,
     MAX_CHANNELS,
@@ -260,6 +260,18 @@ def test_all_else_leaves_byte_for_byte(both: Both, frame: bytes) -> None:
 def test_what_is_no_mco_of_a_known_host_passes_as_it_is(both: Both, frame: bytes, reason: str | None) -> None:
     assert both.into(frame) == frame
     assert both.programs.counters() == ({} if reason is None else {reason: 1})
+
+
+def test_to_a_host_that_is_leaving_nothing_is_scattered_and_what_it_scatters_is_taken(both: Both) -> None:
+    far = int(IPv4Address(FAR))
+    both.sent(sent(payload=10))
+    both.programs.add_peer(FAR, ACCEPTS)
+    both.wire.peers, both.wire.leaving = set(), {far}
+    assert both.sent(sent(payload=10)) == sent(payload=10)
+    both.into(received(payload=10, mco=Mco(0, 1, 0, 3, 4000, 0)))
+    assert (both.its.rb, both.its.fv[0]) == (1 << 3, FRESH)
+    both.sent(sent(flags=RST))
+    assert both.programs.known_keys() == []
 
 
 @pytest.mark.parametrize("channels", [0, 1, 17, 255])
