@@ -152,7 +152,7 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
     segment.room = Room.NONE
     if sack is not None and sack.stop > length - MCO_BYTES:
         full = length > TCP_BASE + MAX_OPTIONS - MCO_BYTES
-        if full and sack.stop == length and segment.pure_ack and len(segment.sack) > 1:
+        if full and sack.stop == length and segment.ack is not None and len(segment.sack) > 1:
             segment.room = Room.IN_SACK
     elif option_room is not None and not option_room[1]:
         segment.room = Room.PLACEHOLDER
@@ -167,7 +167,9 @@ class Wire:
     ----------
     host : Host
     peers : set of int
-        Addresses of hosts that run MCS.
+        Addresses of hosts that are scattered to.
+    leaving : set of int
+        Addresses of hosts that are not, any more, but may not know it yet.
     kind : Kind
     table : PathTable, optional
         In force, for `Kind.PATHS`.
@@ -177,6 +179,7 @@ class Wire:
 
     host: Host
     peers: set[int]
+    leaving: set[int] = field(default_factory=set)
     kind: Kind = Kind.PATHS
     table: PathTable | None = None
     counters: Counter[str] = field(default_factory=Counter)
@@ -184,9 +187,11 @@ class Wire:
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
         """Return what becomes of a frame of this host's own, and the frame afterwards."""
         its = parse(frame, gso_size, gso_segments)
-        if its is None or its.dst not in self.peers:
+        if its is None or its.dst not in self.peers | self.leaving:
             return self._passed("unscattered", frame)
         segment = its.segment
+        if its.dst in self.leaving:
+            segment.room = Room.NONE
         segment.mco = None
         try:
             verdict = self.host.send(Key(its.src, its.dst, its.sport, its.dport), segment)
@@ -211,7 +216,7 @@ class Wire:
         its = parse(frame, gso_size, gso_segments)
         if its is None:
             return frame
-        if its.src not in self.peers:
+        if its.src not in self.peers | self.leaving:
             self.counters["mco_unknown"] += its.scattered and not its.segment.syn
             return frame
         out, segment = bytearray(frame), its.segment
@@ -241,7 +246,7 @@ class Wire:
         assert its.segment.mco is not None
         if its.sack is not None:
             first, end = L4 + its.sack.start, L4 + its.sack.stop
-            if its.segment.pure_ack and not its.segment.sack:
+            if not its.segment.sack:
                 out[first:end] = bytes([NOP]) * (end - first)
             else:
                 out[first + 3] = 2 + BLOCK * len(its.segment.sack)

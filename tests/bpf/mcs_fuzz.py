@@ -18,14 +18,14 @@ from ipaddress import IPv4Address
 from sopa_ryu.agent.kernel.build import build
 from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Packets
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
-from tests.bpf.mcs_programs import Programs, pack, unpack
+from tests.bpf.mcs_programs import ACCEPTS, Programs, pack, unpack
 from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
 
 MSS = 1448
 CAPACITY = 14
 PACKETS_ALIKE = 2000  # with the same settings and tables
-UNREACHABLE, ELSEWHERE, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.2.0.2"
+UNREACHABLE, ELSEWHERE, LEAVING, WITHOUT_MCS = "10.3.0.2", "192.0.2.1", "10.1.0.3", "10.2.0.2"
 PEERS = (FAR, NEAR, SAME_RACK, UNREACHABLE, ELSEWHERE)
 LARGE = tuple((up1, up2) for up2 in range(4) for up1 in range(6))
 TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(range(8))
@@ -75,7 +75,7 @@ class Connections(Packets):
         self.flows = [self._new_flow() for _ in range(16)]
 
     def _new_flow(self) -> Flow:
-        return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, WITHOUT_MCS)))
+        return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, LEAVING, WITHOUT_MCS)))
 
     def packet(self, its: Flow | None = None) -> Packet:
         """Return the next packet."""
@@ -217,8 +217,10 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
     """
     stream, started = Connections(seed), time.monotonic()
     said, done = started, Done()
-    wire = Wire(Host(capacity=CAPACITY), {int(IPv4Address(peer)) for peer in PEERS})
+    peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
+    wire = Wire(Host(capacity=CAPACITY), peers, leaving)
     with Programs(CAPACITY) as programs:
+        programs.add_peer(LEAVING, ACCEPTS)
         for peer in PEERS:
             programs.add_peer(peer)
         while done.packets < packets:

@@ -19,6 +19,7 @@ from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Conne
 
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
+SCATTERS, ACCEPTS = 1, 2  # enum host_use
 SETTINGS, KEY = struct.Struct("=QBBHI"), struct.Struct("=IIHH")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
 STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHH6xQ16I16I")
@@ -117,10 +118,10 @@ class Programs:
         settings = SETTINGS.pack(0, channels, kind.value, without, 0)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
-    def add_peer(self, address: str) -> None:
+    def add_peer(self, address: str, use: int = SCATTERS) -> None:
         """Add a host that runs MCS."""
         key = struct.pack("=I", int(IPv4Address(address)))
-        libbpf.update(self._object.map_fd("mcs_hosts"), key, struct.pack("=I", 1))
+        libbpf.update(self._object.map_fd("mcs_hosts"), key, struct.pack("=I", use))
 
     def swap(self, table: PathTable) -> None:
         """Put a path table in force."""

@@ -330,7 +330,7 @@ class Host:
         connection = self._connection(key, its, its.seq)
         if connection.on_send_ack(its, self.filtering) is Verdict.DROP:
             return Verdict.DROP
-        hidden = self.filtering and its.pure_ack and its.reports_loss_or_reordering and not connection.loss
+        hidden = self.filtering and its.reports_loss_or_reordering and not connection.loss
         # of two blocks none would be left
         if its.room is Room.PLACEHOLDER or hidden or len(its.sack) > 2:
             if its.room is Room.IN_SACK:

@@ -32,7 +32,7 @@ from tests.bpf.mcs_frames import (
     summed,
 )
 from tests.bpf.mcs_fuzz import fuzz
-from tests.bpf.mcs_programs import Programs, pack
+from tests.bpf.mcs_programs import ACCEPTS, Programs, pack
 from tests.bpf.mcs_reference import (
     FRESH,
     MAX_CHANNELS,
@@ -262,6 +262,18 @@ def test_what_is_no_mco_of_a_known_host_passes_as_it_is(both: Both, frame: bytes
     assert both.programs.counters() == ({} if reason is None else {reason: 1})
 
 
+def test_to_a_host_that_is_leaving_nothing_is_scattered_and_what_it_scatters_is_taken(both: Both) -> None:
+    far = int(IPv4Address(FAR))
+    both.sent(sent(payload=10))
+    both.programs.add_peer(FAR, ACCEPTS)
+    both.wire.peers, both.wire.leaving = set(), {far}
+    assert both.sent(sent(payload=10)) == sent(payload=10)
+    both.into(received(payload=10, mco=Mco(0, 1, 0, 3, 4000, 0)))
+    assert (both.its.rb, both.its.fv[0]) == (1 << 3, FRESH)
+    both.sent(sent(flags=RST))
+    assert both.programs.known_keys() == []
+
+
 @pytest.mark.parametrize("channels", [0, 1, 17, 255])
 def test_without_settings_nothing_is_touched(programs: Programs, channels: int) -> None:
     programs.set(channels)
@@ -398,11 +410,10 @@ def test_a_duplicate_ack_that_reports_reordering_is_not_sent(both: Both, blocks:
         sent(ack=4000),
         sent(ack=4000, window=900),
         sent(ack=4000, blocks=(D_SACK,)),
-        sent(ack=4000, payload=1, blocks=BLOCKS[:1]),
-        sent(ack=4000, flags=ACK | FIN, blocks=BLOCKS[:1]),
+        sent(ack=4000, payload=1, blocks=(D_SACK,)),
         sent(ack=4000, flags=0, blocks=BLOCKS[:1]),
     ],
-    ids=["keepalive", "window-update", "d-sack", "data", "fin", "no-ack"],
+    ids=["keepalive", "window-update", "d-sack", "d-sack-with-data", "no-ack"],
 )
 def test_other_duplicates_pass_with_what_they_say(both: Both, frame: bytes) -> None:
     both.sent(sent(ack=4000))
@@ -411,10 +422,14 @@ def test_other_duplicates_pass_with_what_they_say(both: Both, frame: bytes) -> N
     assert out[L4 + 20 : -MCO_BYTES - 1] == frame[L4 + 20 : -MCO_BYTES - 1]
 
 
-@pytest.mark.parametrize("ack", [3999, 4001])
-def test_sack_that_reports_reordering_is_blanked(both: Both, ack: int) -> None:
+@pytest.mark.parametrize(
+    ("ack", "payload", "flags"),
+    [(3999, 0, ACK), (4001, 0, ACK), (4000, 1, ACK), (4001, MSS, ACK), (4000, 0, ACK | FIN)],
+    ids=["old", "new", "data", "new-data", "fin"],
+)
+def test_sack_that_reports_reordering_is_blanked(both: Both, ack: int, payload: int, flags: int) -> None:
     both.sent(sent(ack=4000))
-    frame = sent(ack=ack, blocks=BLOCKS[:1])
+    frame = sent(ack=ack, blocks=BLOCKS[:1], payload=payload, flags=flags)
     out = both.sent(frame)
     assert out[L4 + 32 : L4 + 44] == bytes([NOP]) * 12
     assert tcp_sum(out) == 0xFFFF
@@ -435,23 +450,26 @@ def test_an_ack_that_was_lost_is_sent_again_when_its_data_comes_again(both: Both
 
 @pytest.mark.parametrize("loss", [False, True])
 @pytest.mark.parametrize("first", [(), (D_SACK,)], ids=["sack", "d-sack"])
+@pytest.mark.parametrize("payload", [0, 100], ids=["ack", "data"])
 @pytest.mark.parametrize("count", [2, 3, 4])
-def test_where_sack_has_left_no_room(both: Both, count: int, first: tuple[Block, ...], loss: bool) -> None:
+def test_where_sack_has_left_no_room(
+    both: Both, count: int, payload: int, first: tuple[Block, ...], loss: bool
+) -> None:
     before = b"" if count == 4 else TIMESTAMPS
     blocks = (*first, *BLOCKS)[:count]
     both.begin(Connection(lan=3000, loss=loss, rsn=20_000))
-    frame = sent(ack=4000, blocks=blocks, room=b"", before=before)
+    frame = sent(ack=4000, blocks=blocks, room=b"", before=before, payload=payload)
     out = both.sent(frame)
-    at = L4 + 20 + len(before)
+    at, end = L4 + 20 + len(before), len(frame) - payload - MCO_BYTES
     if not loss and not first:
         assert option_of(out).channel == 0
-        assert out[at:-MCO_BYTES] == bytes([NOP]) * (4 + 8 * count - MCO_BYTES)
+        assert out[at:end] == bytes([NOP]) * (4 + 8 * count - MCO_BYTES)
     elif count == 2:
         assert out == frame
         assert both.its.cc == 7
     else:
         assert option_of(out).channel == 0
-        assert out[at:-MCO_BYTES] == sack(blocks[: count - 2])
+        assert out[at:end] == sack(blocks[: count - 2])
     assert both.its.lan == 4000
     assert tcp_sum(out) == 0xFFFF
 
@@ -462,19 +480,19 @@ def test_a_full_header_of_no_connection_or_with_room_for_a_placeholder_passes_as
     both.sent(sent())
     for frame in (
         sent(blocks=BLOCKS[:2], room=b"", before=b""),
-        sent(blocks=BLOCKS[:3], room=b"", payload=10),
+        sent(blocks=BLOCKS[:3], room=b"", flags=0),
         sent(blocks=BLOCKS[:1], room=b"\x01" * 16),
     ):
         assert both.sent(frame) == frame
 
 
-@pytest.mark.parametrize("payload", [0, 100])
-def test_sack_blocks_that_look_like_a_placeholder_are_none(both: Both, payload: int) -> None:
+@pytest.mark.parametrize("flags", [0, ACK])
+def test_sack_blocks_that_look_like_a_placeholder_are_none(both: Both, flags: int) -> None:
     looks = ((0xFD100000, 0xFD100503), (0xFD101000, 0xFD102000))
     both.sent(sent(ack=0xFD000000))
-    frame = sent(ack=0xFD000001, blocks=((0xFD090000, 0xFD0A0000), *looks), room=b"", payload=payload)
+    frame = sent(ack=0xFD000001, blocks=((0xFD090000, 0xFD0A0000), *looks), room=b"", flags=flags)
     out = both.sent(frame)
-    if payload:
+    if not flags:
         assert out == frame
     else:
         assert out[L4 + 32 : L4 + 44] == bytes([NOP]) * 12

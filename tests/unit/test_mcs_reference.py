@@ -173,10 +173,11 @@ def test_the_segments_of_a_super_packet_have_local_numbers_of_their_own() -> Non
     assert host.connections[KEY].loss
 
 
-def test_sack_blocks_are_hidden_unless_there_is_a_loss() -> None:
+@pytest.mark.parametrize("payload", [0, 100])
+def test_sack_blocks_are_hidden_unless_there_is_a_loss(payload: int) -> None:
     blocks = ((300, 400), (500, 600), (700, 800))
     host = Host()
-    fresh = Segment(ack=100, sack=blocks)
+    fresh = Segment(ack=100, sack=blocks, payload=payload)
     host.send(KEY, fresh)
     assert fresh.sack == ()
     told = Segment(ack=110, sack=((50, 60), *blocks))

@@ -271,16 +271,20 @@ static __always_inline void receive_data(struct mcs_connection *its, const struc
 
 enum verdict { SEND, SEND_WITHOUT_SACK, DROP };
 
-/* Algorithm 1, onSendACK. Only ACKs that SACK makes look like a loss are dropped: others may be window updates, or answers to probes. */
+/*
+ * Algorithm 1, onSendACK. Only ACKs that SACK makes look like a loss are dropped: others may be window updates, or answers to probes.
+ * With data SACK would look like it all the same: TCP reads it in every packet.
+ */
 static __always_inline enum verdict send_ack(struct mcs_connection *its, const struct segment *sent, int filter)
 {
-	int without = filter && sent->pure && sent->sack;
+	int without = filter && sent->sack;
 
 	if (!sent->has_ack)
 		return SEND;
-	if (its->flags & LAN_KNOWN && sent->ack == its->last_ack)
-		return without && !(its->flags & LOSS) ? DROP : SEND;
-	if (!(its->flags & LAN_KNOWN) || before(its->last_ack, sent->ack)) {
+	if (its->flags & LAN_KNOWN && sent->ack == its->last_ack) {
+		if (without && sent->pure && !(its->flags & LOSS))
+			return DROP;
+	} else if (!(its->flags & LAN_KNOWN) || before(its->last_ack, sent->ack)) {
 		its->last_ack = sent->ack;
 		its->flags |= LAN_KNOWN;
 		if (its->flags & LOSS && before(its->retransmit, its->last_ack))

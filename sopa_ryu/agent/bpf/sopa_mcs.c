@@ -391,7 +391,7 @@ static __always_inline enum reason scatter(struct __sk_buff *skb)
 	mco = start(skb) + mco_at;
 	room = of.header >= sizeof(struct tcphdr) + MCO_BYTES && (void *)(mco + 1) <= end(skb) && mco->kind == MCO_KIND &&
 	       mco->length == MCO_BYTES && !(mco->channel >> 4) && sack_end <= of.header - MCO_BYTES;
-	full = of.segment.pure && of.blocks > 1 && sack_end == of.header && of.header > MAX_TCP_HEADER - MCO_BYTES;
+	full = of.segment.has_ack && of.blocks > 1 && sack_end == of.header && of.header > MAX_TCP_HEADER - MCO_BYTES;
 	if ((!room && !full) || !is_scattered_to(of.key.remote))
 		return UNSCATTERED;
 	its = room ? connection(&of, channels, of.segment.seq) : bpf_map_lookup_elem(&mcs_connections, &of.key);
