@@ -7,6 +7,7 @@ import struct
 import time
 from collections.abc import Mapping
 from ctypes import create_string_buffer
+from enum import IntFlag
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
@@ -23,11 +24,22 @@ _SWEEP = struct.Struct("=QII")
 _KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
 
 
+class Without(IntFlag):
+    """The part of MCS that is left out, for comparison (enum mcs_without of bpf/mcs.h)."""
+
+    NOTHING = 0
+    WINDOW = 1
+    """Windows are not lowered."""
+    FILTER = 2
+    """Duplicate ACKs are sent."""
+
+
 class McsOptions(NamedTuple):
-    """The options of the policy ``mcs``: the number of channels, and what is different between them."""
+    """The options of the policy ``mcs``: the number of channels, what is different between them, and what is left out."""
 
     channels: int = mcs.DEFAULT_CHANNELS
     kind: ChannelKind = ChannelKind.PATHS
+    without: Without = Without.NOTHING
 
     @property
     def variant(self) -> Variant:
@@ -57,7 +69,7 @@ class McsPrograms:
         self._object, self._link = loaded, -1
         self._noted: dict[IPv4Address, Use] = {}
         with inside(netns):
-            its = _SETTINGS.pack(cookie(), options.channels, _KINDS.index(options.kind), 0, 0)
+            its = _SETTINGS.pack(cookie(), options.channels, _KINDS.index(options.kind), options.without, 0)
         libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
 
     @property

@@ -16,7 +16,7 @@ from sopa_ryu.cli.common import Segments, carrier_option, fail, need_root, polic
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 NOT_WITH_MCS = ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell")
-ONLY_WITH_MCS = ("channels", "channel_kind")
+ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_without")
 
 
 @click.command()
@@ -42,6 +42,8 @@ ONLY_WITH_MCS = ("channels", "channel_kind")
               show_default=True,
               help="With --policy mcs: a channel is a candidate path of the fabric, or a source port of its own, by which any "
               "network that hashes spreads them. Hosts of the same kind scatter to one another.")  # fmt: skip
+@click.option("--mcs-without", type=click.Choice(["window", "filter"]), multiple=True,
+              help="With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -87,6 +89,7 @@ def agent(
     fr_threshold: int,
     channels: int,
     channel_kind: str,
+    mcs_without: tuple[str, ...],
     seed: int,
     flows: int,
     state_dir: Path,
@@ -132,7 +135,7 @@ def agent(
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
-    from sopa_ryu.agent.mcs import McsOptions
+    from sopa_ryu.agent.mcs import McsOptions, Without
     from sopa_ryu.agent.runner import run_agents
 
     scatters = policy == POLICY
@@ -141,6 +144,7 @@ def agent(
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
+    left_out = Without(sum(Without[name.upper()] for name in set(mcs_without)))
     chosen = Policy.ROUND_ROBIN if scatters else Policy.named(policy)
     parameters = {Policy.FLOWLET: round(1000 * flowlet_gap), Policy.FLOWCELL: flowcell}
     try:
@@ -160,7 +164,7 @@ def agent(
             segments,
             min_rtt_window,
             weights,
-            McsOptions(channels, ChannelKind(channel_kind)) if scatters else None,
+            McsOptions(channels, ChannelKind(channel_kind), left_out) if scatters else None,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:

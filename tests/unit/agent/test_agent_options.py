@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from ipaddress import IPv4Address
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.mcs import McsOptions
+from sopa_ryu.channel import mcs
+from sopa_ryu.channel.mcs import ChannelKind, Variant
 
 HOST = IPv4Address("10.0.0.2")
 
@@ -40,3 +44,14 @@ def test_a_malformed_controller_url_is_refused_with_what_to_write(url: str) -> N
 )
 def test_the_channel_follows_the_controllers_scheme(url: str, channel: str) -> None:
     assert Options(controller=url).channel(HOST).startswith(channel)
+
+
+def test_the_channels_url_says_the_policy() -> None:
+    plain = Options(controller="http://127.0.0.1:8080")
+    scattering = Options(controller="http://127.0.0.1:8080", mcs=McsOptions(4, ChannelKind.PORTS))
+    assert plain.channel(HOST).endswith("?carrier=mac&policy=round-robin")
+    assert scattering.channel(HOST).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports")
+    assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST)).query)) == (
+        "mcs",
+        Variant(1, "ports"),
+    )

@@ -15,11 +15,14 @@ from sopa_ryu.agent.follower import (
     MIN_RETRY_SECONDS,
     Answer,
     Follower,
+    Hosts,
     Load,
 )
+from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -163,3 +166,60 @@ def test_a_missing_controller_is_logged_once_per_outage(follower: Follower, capl
     caplog.clear()
     follower.disconnect("closed")
     assert "its last path sets stay in force" in caplog.text
+
+
+# -- hosts that run MCS -----------------------------------------------------------------------------------------------
+
+OTHER = IPv4Address("10.2.1.3")
+NOBODY, BOTH = HostList(1, frozenset(), 1, True), HostList(2, frozenset([ADDRESS, OTHER]), 2, True)
+
+
+def scattering() -> Follower:
+    made = Follower(ADDRESS, "http://192.0.2.1:8080", seed=1, peers=McsPeers(ADDRESS, ChannelKind.PATHS))
+    made.start(inherited=True)
+    return made
+
+
+def test_hosts_of_a_snapshot_are_put_in_force_before_the_programs_are_attached() -> None:
+    follower = scattering()
+    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
+    assert isinstance(todo, Load)
+    assert (todo.attach, todo.hosts) == (True, True)
+    assert follower.peers is not None
+    assert follower.peers.uses() == {OTHER: Use.SCATTERS}
+    assert json.loads(follower.loaded(todo).text)["mcs"] == 2
+
+
+def test_a_change_of_hosts_is_acknowledged_with_the_version_that_is_in_force() -> None:
+    follower = scattering()
+    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, NOBODY))
+    assert isinstance(todo, Load)
+    follower.loaded(todo)
+    change = follower.receive(mcs.change(NOBODY, BOTH))
+    assert isinstance(change, Hosts)
+    assert json.loads(change.answer.text) == {"type": "ack", "epoch": 7, "version": 3, "refused": 0, "mcs": 2}
+    assert follower.view == FIRST
+
+
+def test_hosts_that_cannot_be_noted_are_asked_for_again_and_not_acknowledged() -> None:
+    follower = scattering()
+    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
+    assert isinstance(todo, Load)
+    assert follower.not_noted(RuntimeError("no memory")) == Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+    assert follower.view is None
+    assert follower.peers is not None
+    assert follower.peers.number == 0
+
+
+def test_an_agent_of_another_policy_and_an_older_one_take_no_notice_of_hosts(follower: Follower) -> None:
+    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
+    assert isinstance(todo, Load)
+    assert not todo.hosts
+    assert "mcs" not in json.loads(follower.loaded(todo).text)
+
+
+def test_a_malformed_list_of_hosts_is_refused_with_its_message() -> None:
+    follower = scattering()
+    message = json.loads(protocol.snapshot(FIRST, ADDRESS, BOTH)) | {"mcs": ["nowhere"]}
+    assert acknowledged(follower.receive(json.dumps(message))) == (0, 1)
+    assert follower.view is None

@@ -1,0 +1,35 @@
+"""``sopa agent``: options that contradict each other are a usage error, before anything is changed."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from sopa_ryu.cli import main
+
+AGENT = ["agent", "--iface", "nowhere0", "--controller", "http://127.0.0.1:1"]
+
+
+@pytest.mark.parametrize("option", ["--segments=4", "--segments=auto", "--fr-threshold=20", "--min-rtt-window=300"])
+def test_mcs_has_no_settings_of_tcp(option: str) -> None:
+    done = CliRunner().invoke(main, [*AGENT, "--policy=mcs", option])
+    assert done.exit_code == 2
+    assert f"{option.partition('=')[0]} has no meaning with --policy mcs" in done.output
+
+
+@pytest.mark.parametrize("option", ["--channels=4", "--channel-kind=ports", "--mcs-without=window"])
+def test_channels_are_those_of_mcs(option: str) -> None:
+    done = CliRunner().invoke(main, [*AGENT, option])
+    assert done.exit_code == 2
+    assert f"{option.partition('=')[0]} needs --policy mcs" in done.output
+
+
+def test_mcs_needs_the_carrier_mac() -> None:
+    done = CliRunner().invoke(main, [*AGENT, "--policy=mcs", "--carrier=option"])
+    assert done.exit_code == 1
+    assert "MCS needs carrier mac" in done.output
+
+
+@pytest.mark.parametrize("count", [1, 17])
+def test_a_connection_has_2_to_16_channels(count: int) -> None:
+    assert CliRunner().invoke(main, [*AGENT, "--policy=mcs", f"--channels={count}"]).exit_code == 2
