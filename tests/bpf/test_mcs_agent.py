@@ -20,7 +20,7 @@ from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, word_of
-from tests.helpers.veth import IPV4, PEER_ADDRESS, Pair, frames, raw_socket, transfer
+from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, transfer
 from tests.helpers.waiting import eventually
 
 HOST_ADDRESS = "10.0.0.2"
@@ -107,9 +107,9 @@ class Ends:
     def sent(self, size: int = 200_000) -> list[bytes]:
         """Transfer data over a connection of its own; return what was on the wire, as the peer's end saw it."""
         data = os.urandom(size)
-        with raw_socket(self.pair.peer, "peer0", IPV4) as capture:
+        with raw_socket(self.pair.peer, "peer0", ALL) as capture:
             assert transfer(self.pair, data, pieces=20) == data
-            return [frame for frame in frames(capture) if frame[23] == 6]
+            return [frame for frame in frames(capture) if frame[12:14] == b"\x08\x00" and frame[23] == 6]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import NamedTuple
 
 import httpx
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from experiments.emulation.processes import free_ports
@@ -16,6 +17,8 @@ from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import datagrams, host_settings, in_lab, lost, word_of
 from tests.helpers.waiting import eventually
+
+pytestmark = pytest.mark.lab
 
 ONE, OTHER, PLAIN = "h0_0_2", "h2_0_2", "h1_0_2"
 SCATTERED, KIND = 0x08, 253

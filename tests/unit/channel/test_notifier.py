@@ -203,6 +203,7 @@ def test_tell_has_the_lag_and_the_time_of_an_agent(channel: PushChannel) -> None
         "address": "10.0.0.2",
         "peer": "10.0.0.2",
         "carrier": None,
+        "policy": None,
         "version": 1,
         "lag": 2,
         "lag_seconds": 0.75,
