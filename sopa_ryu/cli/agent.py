@@ -119,8 +119,8 @@ def agent(
     flow; so do packets that the host passes on for containers and virtual machines.
 
     With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
-    headers, and neither TCP settings nor bursts are changed: a burst that the network card cuts takes one path. Everything else
-    passes as it is, without a label. The controller says which hosts run it.
+    headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes
+    as it is, without a label. The controller says which hosts run it.
 
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
