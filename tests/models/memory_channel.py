@@ -10,6 +10,7 @@ from ipaddress import IPv4Address
 from websockets.exceptions import ConnectionClosedError
 
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.mcs import HostList
 from sopa_ryu.channel.protocol import Ack, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
@@ -69,6 +70,8 @@ class MemoryController:
         How many of the next messages are lost.
     lost : bool
         True if a message was lost that no later snapshot makes up for.
+    hosts : HostList or None
+        The hosts that run MCS, in snapshots.
     """
 
     def __init__(self, address: IPv4Address, on_ack: Callable[[Ack], None]) -> None:
@@ -77,6 +80,7 @@ class MemoryController:
         self.views: dict[tuple[int, int], View] = {}
         self.channel: MemoryChannel | None = None
         self.sent: View | None = None
+        self.hosts: HostList | None = None
         self._enter(View(1, 1, Failures(FatTree(4))))
 
     def restart(self, k: int) -> None:
@@ -130,7 +134,7 @@ class MemoryController:
 
     def _snapshot(self) -> None:
         self.sent, self.lost = self.now, False
-        self.say(protocol.snapshot(self.now, self.address))
+        self.say(protocol.snapshot(self.now, self.address, self.hosts))
 
     def _answer(self, text: str) -> None:
         try:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from ipaddress import IPv4Address
 
 from sopa_ryu.agent.kernel.changes import Change
-from sopa_ryu.agent.kernel.libbpf import AttachError, BpfMapError
+from sopa_ryu.agent.kernel.libbpf import AttachError, BpfError, BpfMapError
+from sopa_ryu.agent.mcs_peers import Use
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.models.virtual_clock import VirtualLoop
@@ -104,12 +106,44 @@ class MemoryTables:
             self._interface.overlaps += any(getattr(call, "__self__", None) is self for call in loop.in_threads)
 
 
+class MemoryScattering:
+    """What MCS needs besides, as `McsPrograms` has it.
+
+    Attributes
+    ----------
+    uses : dict
+        What may be done with which host.
+    before : dict or None
+        What it was when the programs were attached; None before.
+    sweeps : int
+        Clean-ups so far.
+    refusals, sweep_refusals : int
+        How many of the next changes of hosts, and of the next clean-ups, the kernel refuses.
+    """
+
+    def __init__(self) -> None:
+        self.uses: dict[IPv4Address, Use] = {}
+        self.before: dict[IPv4Address, Use] | None = None
+        self.sweeps = self.refusals = self.sweep_refusals = 0
+
+    def note(self, uses: Mapping[IPv4Address, Use]) -> None:
+        if self.refusals:
+            self.refusals -= 1
+            raise BpfMapError("cannot write a map element: Cannot allocate memory")
+        self.uses = dict(uses)
+
+    def sweep(self) -> None:
+        self.sweeps += 1
+        if self.sweep_refusals:
+            self.sweep_refusals -= 1
+            raise BpfError("cannot run the program on its context: Cannot allocate memory")
+
+
 class MemoryLabeller:
     """The labelling program of an interface, as `Labeller` has it."""
 
-    mcs = None
-
-    def __init__(self, interface: MemoryInterface) -> None:
+    def __init__(self, interface: MemoryInterface, mcs: MemoryScattering | None = None) -> None:
+        self.mcs = mcs
         self.tables = MemoryTables(interface)
         self.refusals = 0
         self._interface = interface
@@ -132,6 +166,8 @@ class MemoryLabeller:
         self._interface.removed = False
         self._interface.attached = self
         self._interface.note()
+        if self.mcs is not None:
+            self.mcs.before = dict(self.mcs.uses)
 
     def detach(self) -> None:
         self._interface.removed = False
