@@ -66,7 +66,10 @@ class SopaController(app_manager.RyuApp):
         settings = options.settings(cfg.CONF)
         self.tree = settings.tree
         self.state = FabricState(
-            self.tree, time.time_ns() // 1_000_000, HoldDown(settings.hold_down, settings.hold_down_max)
+            self.tree,
+            time.time_ns() // 1_000_000,
+            HoldDown(settings.hold_down, settings.hold_down_max),
+            settled=settings.no_switches,
         )
         self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
         last_fabric.note(settings.state_dir, self.tree)

@@ -28,6 +28,7 @@ class Settings:
     fabric_file: Path | None = None
     carrier: Carrier = Carrier.MAC
     settle: float = 10.0
+    no_switches: bool = False
     hold_down: float = 2.0
     hold_down_max: float = 60.0
     lldp_interval: float = 10.0
@@ -85,6 +86,12 @@ _OPTIONS = [
         "after a start, how long to wait for switches that have not connected before they count as failed; until then hosts and "
         "switches keep the paths and rules of an earlier controller",
         "; the wait ends when all have connected",
+    ),
+    cfg.BoolOpt(
+        "no-switches",
+        default=Settings.no_switches,
+        help="wait for no switch after a start: the network is not SOPA's, and agents with --policy mcs --channel-kind ports only "
+        "learn here which hosts run it (default: agents are sent nothing before a switch has connected)",
     ),
     _seconds(
         "hold-down",
@@ -234,6 +241,7 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         fabric_file=Path(group.fabric) if group.fabric is not None else None,
         carrier=Carrier(carrier),
         settle=group.settle,
+        no_switches=group.no_switches,
         hold_down=group.hold_down,
         hold_down_max=group.hold_down_max,
         lldp_interval=group.lldp_interval,

@@ -91,4 +91,4 @@ def lone_controller(
     tree: Clos, log: Path, openflow_port: int, rest_port: int, options: Sequence[str]
 ) -> ControllerProcess:
     """Return a controller, not started, that no switch connects to: agents learn from it which hosts run one."""
-    return ControllerProcess(tree, log, openflow_port, rest_port, options=["--sopa-settle=0", *options])
+    return ControllerProcess(tree, log, openflow_port, rest_port, options=["--sopa-no-switches", *options])
