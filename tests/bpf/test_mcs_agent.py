@@ -86,7 +86,13 @@ class Ends:
             yield one, other
 
     def wait_for_hosts(self, end: str, count: int) -> None:
-        eventually(lambda: self.metric(end, "mcs_hosts"), count)
+        def hosts() -> float | None:
+            try:
+                return self.metric(end, "mcs_hosts")
+            except httpx.ConnectError:  # the agent has just begun to start
+                return None
+
+        eventually(hosts, count)
 
     def state(self, end: str = "host") -> list[str]:
         """Everything that an agent changes."""
