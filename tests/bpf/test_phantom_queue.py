@@ -247,9 +247,11 @@ def test_marks_seen_are_marks_made_and_lengths_those_of_the_real_queue(pair: Pai
     assert receiver.seen == [0, 0, sent - counts.marked, counts.marked]
     assert counts.full == counts.marked_before == counts.incapable == 0
     assert 0.1 * sent < counts.marked < 0.9 * sent
-    # a packet that is being sent is one in the real queue, and partly sent in the phantom one
-    assert sum(abs(one) < 2 * FRAME_BYTES for one in apart) > 0.9 * len(apart), apart
-    assert same_side > 0.9 * len(apart)
+    # a packet that is being sent is one in the real queue, and partly sent in the phantom one; a busy processor sends later
+    apart = sorted(map(abs, apart))
+    assert apart[len(apart) // 2] < 3 * FRAME_BYTES
+    assert apart[len(apart) * 9 // 10] < threshold / 2 * FRAME_BYTES
+    assert same_side > 0.8 * len(apart)
 
 
 def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair) -> None:
