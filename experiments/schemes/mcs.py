@@ -3,9 +3,9 @@
 TCP has the settings of Linux: what it would take for a loss does not reach it. Channels that are source ports need nothing of the
 network but a hash of ports, so the same agents run over routers and switches that know nothing of them.
 
-A burst takes one channel as a whole. Linux makes bursts of what it sends in a millisecond, and in addition, where round trips are
-short, of up to 64 KB: 50 us on a link of 10 Gbit/s, but 130 ms on one of the lab. So the lab has bursts of a millisecond only, which
-are single packets at its rates.
+A burst takes one channel as a whole. Linux makes bursts of what it sends in a millisecond and, where round trips are short, of up
+to 64 KB more: 50 us on a link of 10 Gbit/s, but 130 ms on one of the lab. So the lab has bursts of a millisecond only, which are
+single packets at its rates.
 """
 
 from experiments.schemes.bgp import OWN_HASH
