@@ -11,7 +11,9 @@ import click
 from rich.console import Console
 
 from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
-from sopa_ryu.cli.common import chosen_fabric, fabric_options, labelling_options, need_root, seed_option
+from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.channel.mcs import POLICY as MCS
+from sopa_ryu.cli.common import chosen_fabric, fabric_options, need_root, policy_option, seed_option, threshold_option
 from topologies import Clos
 
 QUEUE_PACKETS = 100
@@ -21,7 +23,11 @@ QUEUE_PACKETS = 100
 @fabric_options
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
 @datapath_option
-@labelling_options
+@policy_option(
+    [policy.option_name for policy in Policy] + [MCS],
+    " mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion.",
+)
+@threshold_option
 @seed_option
 @click.option(
     "--no-agents", is_flag=True, help="Start no agents: packets are unlabelled, and switches hash them per flow."
@@ -61,6 +67,7 @@ def lab(
     \b
     At the prompt:
       h0_0_2 ping -c 3 h2_0_2                       traffic (hosts are hPOD_EDGE_NUMBER, 10.POD.EDGE.NUMBER)
+      h0_0_2 nstat IpExtInCEPkts                    packets with a congestion mark that a host has received (--ecn)
       h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the labels 02:53:9e:04:UP1:UP2 on the wire
       sh sopa parser status --iface e0_0-eth1       with --carrier option: packets parsed at that port
       link a0_0 c0_1 down                           take a link down; up again: link a0_0 c0_1 up
@@ -83,7 +90,11 @@ def lab(
         raise click.UsageError("--no-limit and --ecn exclude each other: without a rate no queue gets long")
     tree, forwarding = chosen_fabric(k, fabric), chosen_datapath(datapath)
     console = Console(stderr=True, highlight=False)
-    options = [f"--policy={policy}", f"--fr-threshold={fr_threshold}", f"--seed={seed}"]
+    options = [f"--policy={policy}", f"--seed={seed}"]
+    if policy != MCS:
+        options.append(f"--fr-threshold={fr_threshold}")
+    elif Carrier(carrier) is not Carrier.MAC:
+        raise click.UsageError("--policy mcs has labels in the Ethernet address only: leave out --carrier")
 
     def inside() -> int:
         links = None

@@ -286,7 +286,7 @@ class EmulatedFabric:
             "min_rtt_window": its.min_rtt_window,
             "subflows": its.subflows,
             "channels": its.channels,
-            "channel_kind": its.channel_kind if its.channels else None,
+            "channel_kind": str(its.channel_kind) if its.channels else None,
             "ecn_threshold": self.ecn_threshold,
             "fabric": its.fabric.name.lower(),
             "applications": list(its.applications),

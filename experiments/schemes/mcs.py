@@ -10,16 +10,16 @@ single packets at its rates.
 
 from experiments.schemes.bgp import OWN_HASH
 from experiments.schemes.scheme import Fabric, Scheme
+from sopa_ryu.channel.mcs import DEFAULT_CHANNELS, ChannelKind
 
-CHANNELS = 8
 _SHORT_BURSTS = {"ipv4/tcp_tso_rtt_log": "0", "ipv4/tcp_min_tso_segs": "1"}
 
 SCHEMES = (
     Scheme("mcs", "MCS: 8 channels per connection, each a candidate path; weights and windows by ECN marks",
-           policy="mcs", channels=CHANNELS, ecn=True, sysctls=_SHORT_BURSTS),
+           policy="mcs", channels=DEFAULT_CHANNELS, ecn=True, sysctls=_SHORT_BURSTS),
     Scheme("mcs-ports", "MCS over the Linux routers of bgp: each channel a source port, which routers hash",
-           policy="mcs", channels=CHANNELS, channel_kind="ports", ecn=True, sysctls=_SHORT_BURSTS,
+           policy="mcs", channels=DEFAULT_CHANNELS, channel_kind=ChannelKind.PORTS, ecn=True, sysctls=_SHORT_BURSTS,
            fabric=Fabric.ROUTERS, router_sysctls=OWN_HASH),
     Scheme("mcs-ports-ovs", "MCS over ecmp: each channel a source port, which switches hash",
-           policy="mcs", channels=CHANNELS, channel_kind="ports", ecn=True, sysctls=_SHORT_BURSTS),
+           policy="mcs", channels=DEFAULT_CHANNELS, channel_kind=ChannelKind.PORTS, ecn=True, sysctls=_SHORT_BURSTS),
 )  # fmt: skip

@@ -8,11 +8,11 @@ from enum import Enum
 
 from sopa_ryu.agent.bursts import MAX_SEGMENTS
 from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
+from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
 
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
-MIN_CHANNELS, MAX_CHANNELS = 2, 16
 MAX_ECN_THRESHOLD = 10_000
 _SWITCHES = ("rack", "adapt", "sack")
 
@@ -57,8 +57,8 @@ class Scheme:
         0: TCP. Otherwise the number of subflows of multipath TCP.
     channels : int
         0: TCP. Otherwise the number of channels over which MCS at the hosts scatters a connection.
-    channel_kind : str
-        ``sopa agent --channel-kind``: a channel is a candidate path (``paths``), or a source port that switches hash (``ports``).
+    channel_kind : ChannelKind
+        With MCS, what is different between channels.
     ecn : bool
         Switch ports mark ECN-capable packets that find a long queue.
     ecn_threshold : int or None
@@ -85,7 +85,7 @@ class Scheme:
     recovery: int = 1
     subflows: int = 0
     channels: int = 0
-    channel_kind: str = "paths"
+    channel_kind: ChannelKind = ChannelKind.PATHS
     ecn: bool = False
     ecn_threshold: int | None = None
     fabric: Fabric = Fabric.OPENFLOW

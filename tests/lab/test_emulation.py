@@ -180,7 +180,7 @@ def test_a_plans_oversubscription_is_the_core_links_rate() -> None:
     performed("ecmp", Plan((Transfer(a, b),), 4.0, core_rate=0.25), check)
 
 
-@pytest.mark.parametrize("scheme", ["mcs", "mcs-ports-ovs", pytest.param("mcs-ports", marks=NEEDS_FRR)])
+@pytest.mark.parametrize("scheme", ["mcs", pytest.param("mcs-ports", marks=NEEDS_FRR)])
 def test_mcs_scatters_one_connection_over_all_core_switches(scheme: str) -> None:
     transfer = Transfer(TREE.host("h0_0_2"), TREE.host("h2_1_3"))
 

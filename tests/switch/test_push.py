@@ -10,12 +10,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import pytest
 import websockets
 from websockets.sync.client import ClientConnection, connect
 
+from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.channel import protocol
 from sopa_ryu.fabric.view import View
 from tests.helpers.fabrics import Fabric
@@ -258,3 +260,14 @@ def test_a_switch_absent_after_a_restart_counts_as_its_neighbours_see_it(fabric:
     expected = [{"name": "c1_1", "kind": "switch", "reason": "not connected"}]
     eventually(lambda: fabric.controller.fabric()["failures"], expected)
     assert fabric.controller.fabric()["no_channel"] == []
+
+
+def test_a_controller_for_agents_alone_waits_for_no_switch(tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    options = ["--sopa-no-switches"]
+    with ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=options) as controller:
+        authorization = {"Authorization": f"Bearer {controller.agent_token_file.read_text().strip()}"}
+        channel = f"{controller.url.replace('http', 'ws')}/sopa/v1/agents/10.0.0.2"
+        with connect(channel, additional_headers=authorization, proxy=None, ping_interval=None) as opened:
+            assert not dict(Agent(opened, "10.0.0.2").follow().failures)
+            eventually(lambda: controller.agents_know(1))
