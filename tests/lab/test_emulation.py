@@ -190,7 +190,7 @@ def test_mcs_scatters_one_connection_over_all_core_switches(scheme: str) -> None
         assert run.counters["McsScattered"] > flow.packets > 300
         assert run.counters["McsMcoTaken"] > flow.packets
         assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
-        assert flow.retransmits < 0.02 * flow.packets
+        assert flow.retransmits < 0.05 * flow.packets
         assert flow.mbit > 0.7 * RATE  # with the beginning of the connection
 
     performed(scheme, Plan((transfer,), 2.0), check)
