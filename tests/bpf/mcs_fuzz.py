@@ -14,11 +14,12 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from itertools import count
 
 from sopa_ryu.agent.kernel.build import build
 from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Packets
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
-from tests.bpf.mcs_programs import ACCEPTS, Programs, pack, unpack
+from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, pack, unpack
 from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, NEAR, SAME_RACK, ip, table
 
@@ -218,7 +219,7 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
     stream, started = Connections(seed), time.monotonic()
     said, done = started, Done()
     peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
-    wire = Wire(Host(capacity=CAPACITY), peers, leaving)
+    wire = Wire(Host(capacity=CAPACITY, clock_us=count().__next__), peers, leaving)
     with Programs(CAPACITY) as programs:
         programs.add_peer(LEAVING, ACCEPTS)
         for peer in PEERS:
@@ -250,7 +251,14 @@ def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> No
     host.channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
     host.filtering, host.regulating = draw.random() < 0.9, draw.random() < 0.9
     wire.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
-    programs.set(host.channels, wire.kind, filtering=host.filtering, regulating=host.regulating)
+    host.patience_us = draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
+    programs.set(
+        host.channels,
+        wire.kind,
+        filtering=host.filtering,
+        regulating=host.regulating,
+        patience_us=host.patience_us,
+    )
     if first:
         return  # nor with a path table
     sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
@@ -286,6 +294,9 @@ def _compare_all(programs: Programs, wire: Wire, seed: int) -> None:
 def _differences(reference: Connection | None, program: Connection | None) -> str:
     if reference is None or program is None:
         return f"reference {reference}\nprogram   {program}"
+    program.gap_since = (
+        reference.gap_since if program.gap_since and reference.gap_since is not None else program.gap_since
+    )
     pairs = ((name, value, vars(program)[name]) for name, value in vars(reference).items())
     return "\n".join(f"{name}: reference {value}, program {its}" for name, value, its in pairs if value != its)
 

@@ -22,8 +22,10 @@ ONLY = struct.pack("=I", 0)
 SCATTERS, ACCEPTS = 1, 2  # enum host_use
 SETTINGS, KEY = struct.Struct("=QBBHI"), struct.Struct("=IIHH")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
-STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHH6xQ16I16I")
-SEEN = slice(64, 72)
+STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
+GAP, SEEN = slice(60, 64), slice(64, 72)
+NEVER_US, ALWAYS_US = 0xFFFFFFFF, 1
+"""Patience that does not depend on how fast the tests run."""
 SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN = 1, 2, 4, 8, 16
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
@@ -40,7 +42,7 @@ def elements(packed: int, bits: int) -> list[int]:
 
 
 def pack(its: Connection) -> bytes:
-    """Return the bytes of ``struct mcs_connection`` (bpf/mcs.h), without the time of the last packet."""
+    """Return the bytes of ``struct mcs_connection`` (bpf/mcs.h); of times only whether there is one, and not of the last packet."""
     flags = (
         SLOW_START * its.slow_start
         | LOSS * its.loss
@@ -54,14 +56,14 @@ def pack(its: Connection) -> bytes:
         vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
         its.cb, its.ab, its.alpha, its.mss,
         its.cc, UNKNOWN_SCALE if its.scale is None else its.scale, flags, its.rp,
-        its.lan or 0, its.rsn, its.rb, its.rcb, initialised, 0,
+        its.lan or 0, its.rsn, its.rb, its.rcb, initialised, its.gap_since is not None, 0,
         *its.nlsn, *(each or 0 for each in its.expected),
     )  # fmt: skip
 
 
 def unpack(state: bytes, channels: int) -> Connection:
     """Return the connection of ``struct mcs_connection``."""
-    (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, _,
+    (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, gap, _,
      *numbers) = STATE.unpack(state)  # fmt: skip
     expected = [number if initialised >> channel & 1 else None for channel, number in enumerate(numbers[MAX_CHANNELS:])]
     return Connection(
@@ -69,7 +71,7 @@ def unpack(state: bytes, channels: int) -> Connection:
         numbers[:MAX_CHANNELS], nsn, msn, ws,
         elements(fv, 2)[:channels] + [FRESH] * (MAX_CHANNELS - channels), elements(skv, 4), elements(wv, 2),
         cb, ab, cc, alpha, bool(flags & SLOW_START), mss, None if scale == UNKNOWN_SCALE else scale,
-        expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS),
+        expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS), gap or None,
         bool(flags & CLOSED_OUT), bool(flags & CLOSED_IN),
     )  # fmt: skip
 
@@ -111,11 +113,12 @@ class Programs:
         *,
         filtering: bool = True,
         regulating: bool = True,
+        patience_us: int = NEVER_US,
     ) -> None:
         """Write the settings; connections stay as they are."""
         self.channels = channels
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
-        settings = SETTINGS.pack(0, channels, kind.value, without, 0)
+        settings = SETTINGS.pack(0, channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
     def add_peer(self, address: str, use: int = SCATTERS) -> None:
@@ -139,9 +142,12 @@ class Programs:
         return out.data
 
     def state(self, key: Key) -> bytes | None:
-        """Return a connection's state, without the time of its last packet; None if there is no such connection."""
+        """Return a connection's state, of times only whether there is one; None if there is no such connection."""
         found = libbpf.lookup(self._connections, self._packed(key), STATE.size)
-        return None if found is None else found[: SEEN.start] + bytes(8) + found[SEEN.stop :]
+        if found is None:
+            return None
+        gap = struct.pack("=I", found[GAP] != bytes(4))
+        return found[: GAP.start] + gap + bytes(8) + found[SEEN.stop :]
 
     def connection(self, key: Key) -> Connection:
         """Return a connection's state.
@@ -155,10 +161,10 @@ class Programs:
             raise KeyError(key)
         return unpack(found, self.channels)
 
-    def set_connection(self, key: Key, its: Connection, seen_ns: int = 0) -> None:
+    def set_connection(self, key: Key, its: Connection) -> None:
         """Write a connection's state."""
         state = pack(its)
-        state = state[: SEEN.start] + struct.pack("=Q", seen_ns) + state[SEEN.stop :]
+        state = state[: GAP.start] + struct.pack("=I", its.gap_since or 0) + state[GAP.stop :]
         libbpf.update(self._connections, self._packed(key), state)
 
     def seen_ns(self, key: Key) -> int:

@@ -6,6 +6,7 @@ docs/mcs.md where that differs. A segment is plain data here; mcs_frames.py find
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -22,6 +23,7 @@ MIN_WINDOW = 2  # segments
 MAX_WINDOW = 1 << 30  # bytes: no TCP has a larger one (RFC 7323)
 MAX_RECEIVED = 255
 MAX_SCALE = 14
+PATIENCE_US = 20_000
 
 Block = tuple[int, int]
 
@@ -153,6 +155,7 @@ class Connection:
     rcb: int = 0
     rp: int = 0
     loss: bool = False
+    gap_since: int | None = None  # us: when what is behind the next expected packet began to come
     # both
     closed_out: bool = False
     closed_in: bool = False
@@ -186,6 +189,19 @@ class Connection:
             self.rcb |= 1 << mco.channel
         else:
             self.rp = min(MAX_RECEIVED, self.rp + its.segments)
+
+    def watch_gap(self, its: Segment, now_us: int, patience_us: int) -> None:
+        """Take what is missing for long for lost: a channel that has died shows no gap."""
+        if its.ack is None:
+            return
+        advances = self.lan is None or before(self.lan, its.ack)
+        if not advances and its.ack != self.lan:
+            return
+        gap = its.reports_loss_or_reordering
+        if gap and not self.loss and self.gap_since is not None and plus(now_us, -self.gap_since) >= patience_us:
+            self.loss, self.rsn = True, its.sack[0][1]
+        if advances or self.gap_since is None:
+            self.gap_since = now_us if gap else None
 
     def on_send_ack(self, its: Segment, filtering: bool = True) -> Verdict:
         if its.ack is None:
@@ -297,6 +313,9 @@ class Host:
         The number of connections that it has room for.
     filtering, regulating : bool
         False leaves duplicate ACKs and SACK, or windows, as they are.
+    patience_us : int
+        A packet that is missing for so long, while others arrive, is lost.
+    clock_us : callable
     """
 
     def __init__(
@@ -306,8 +325,11 @@ class Host:
         *,
         filtering: bool = True,
         regulating: bool = True,
+        patience_us: int = PATIENCE_US,
+        clock_us: Callable[[], int] = lambda: 0,
     ) -> None:
         self.channels, self.capacity = channels, capacity
+        self.patience_us, self.clock_us = patience_us, clock_us
         self.filtering, self.regulating = filtering, regulating
         self.connections: dict[Key, Connection] = {}
         self.scales: dict[Key, Scale] = {}
@@ -328,6 +350,7 @@ class Host:
         if its.room is Room.NONE or (its.room is Room.IN_SACK and key not in self.connections):
             return Verdict.PASS
         connection = self._connection(key, its, its.seq)
+        connection.watch_gap(its, self.clock_us(), self.patience_us)
         if connection.on_send_ack(its, self.filtering) is Verdict.DROP:
             return Verdict.DROP
         hidden = self.filtering and its.reports_loss_or_reordering and not connection.loss

@@ -8,7 +8,9 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from ipaddress import IPv4Address
+from itertools import count
 
 import pytest
 
@@ -32,12 +34,13 @@ from tests.bpf.mcs_frames import (
     summed,
 )
 from tests.bpf.mcs_fuzz import fuzz
-from tests.bpf.mcs_programs import ACCEPTS, Programs, pack
+from tests.bpf.mcs_programs import ACCEPTS, NEVER_US, Programs, pack
 from tests.bpf.mcs_reference import (
     FRESH,
     MAX_CHANNELS,
     MAX_WEIGHT,
     ONE,
+    PATIENCE_US,
     Block,
     Connection,
     Host,
@@ -129,13 +132,22 @@ class Both:
 
     def __init__(self, programs: Programs) -> None:
         self.programs = programs
-        self.wire = Wire(Host(capacity=CAPACITY), {int(IPv4Address(FAR))}, table=table())
+        host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
+        self.wire = Wire(host, {int(IPv4Address(FAR))}, table=table())
 
-    def use(self, kind: Kind = Kind.PATHS, channels: int = 8, filtering: bool = True, regulating: bool = True) -> None:
+    def use(
+        self,
+        kind: Kind = Kind.PATHS,
+        channels: int = 8,
+        filtering: bool = True,
+        regulating: bool = True,
+        patience_us: int = NEVER_US,
+    ) -> None:
         """Write other settings."""
         host = self.wire.host
+        host.patience_us = patience_us
         self.wire.kind, host.channels, host.filtering, host.regulating = kind, channels, filtering, regulating
-        self.programs.set(channels, kind, filtering=filtering, regulating=regulating)
+        self.programs.set(channels, kind, filtering=filtering, regulating=regulating, patience_us=patience_us)
 
     def swap(self, **changed: object) -> None:
         """Put a path table in force."""
@@ -172,7 +184,9 @@ class Both:
         connections = self.wire.host.connections
         assert sorted(self.programs.known_keys()) == sorted(connections)
         for key, its in connections.items():
-            assert self.programs.connection(key) == its
+            found = self.programs.connection(key)
+            assert found.gap_since is None or its.gap_since is not None
+            assert replace(found, gap_since=its.gap_since) == its
             assert self.programs.state(key) == pack(its)
 
     @property
@@ -396,7 +410,7 @@ def test_a_duplicate_ack_that_reports_reordering_is_not_sent(both: Both, blocks:
     state = both.its
     frame = sent(ack=4000, blocks=blocks, before=before)
     assert both.out(frame) == (Verdict.DROP, frame)
-    assert both.its == state
+    assert replace(both.its, gap_since=None) == state
     both.begin(Connection(lan=4000, loss=True, rsn=6000))
     assert option_of(both.sent(frame)).channel == 0
     assert both.its.loss
@@ -446,6 +460,31 @@ def test_an_ack_that_was_lost_is_sent_again_when_its_data_comes_again(both: Both
     assert both.its.lan == 4000
     assert both.out(duplicate)[0] is Verdict.PASS
     assert both.out(duplicate)[0] is Verdict.DROP
+
+
+@pytest.mark.parametrize("patience_us", [10_000_000, 0])
+def test_what_is_missing_for_long_is_lost_though_no_channel_shows_a_gap(both: Both, patience_us: int) -> None:
+    both.use(patience_us=patience_us or PATIENCE_US)
+    both.programs.set(patience_us=patience_us)  # 0: the default
+    now_us = time.monotonic_ns() // 1000 & LAST
+    both.wire.host.clock_us = lambda: now_us
+    both.begin(Connection(lan=4000, gap_since=now_us - 11_000_000 & LAST))
+    both.sent(sent(ack=4000, blocks=BLOCKS[:1]))
+    assert (both.its.loss, both.its.rsn) == (True, BLOCKS[0][1])
+    both.sent(sent(ack=BLOCKS[0][1] + 1))
+    assert not both.its.loss
+
+
+def test_a_gap_begins_with_the_first_packet_behind_it_and_each_gap_anew(both: Both) -> None:
+    both.use(patience_us=60_000_000)
+    both.wire.host.clock_us = lambda: time.monotonic_ns() // 1000 & LAST
+    for ack, blocks, gap in (
+        (4000, (), False), (4000, BLOCKS, True), (4500, BLOCKS, True), (4600, (), False), (4700, BLOCKS, True),
+        (4600, (), True), (4800, (D_SACK, *BLOCKS), False),
+    ):  # fmt: skip
+        both.out(sent(ack=ack, blocks=blocks[:1]))
+        assert (both.its.gap_since is not None) == gap
+        assert not both.its.loss
 
 
 @pytest.mark.parametrize("loss", [False, True])

@@ -9,6 +9,7 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
@@ -19,6 +20,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import Use
+from sopa_ryu.agent.paths.path_table import Label
 from tests.helpers.frames import INTER_POD, table, word_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, raw_socket, run, veth_pair
 
@@ -26,7 +28,7 @@ HERE, PORT = "10.0.0.2", 5001
 TCP_MD5SIG = 14
 PASSWORD = b"secret"
 DELAY, STEP = 0.002, 0.001  # seconds: the first path's, and how much longer each further one takes
-SOL_SOCKET_RCVBUFFORCE = 33
+ALIVE_FOR, KEPT = 1000, 2000  # packets
 
 
 @contextmanager
@@ -46,12 +48,15 @@ def scattering(*ends: tuple[str, str, str]) -> Iterator[list[Labeller]]:
 
 
 class Relay:
-    """A network of four paths of different length between two interfaces of this thread's choosing."""
+    """A network of four paths of different length, for each direction the same, between two packet sockets."""
 
     def __init__(self, ends: tuple[socket.socket, socket.socket]) -> None:
         self._ends = ends
         self._stopped = False
         self.taken = dict.fromkeys(INTER_POD, 0)
+        self.dies: Label | None = None
+        """A path that carries nothing any more after some packets."""
+        self.last: deque[Label] = deque(maxlen=KEPT)
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Relay:
@@ -75,6 +80,9 @@ class Relay:
                 at = time.monotonic() + DELAY
                 if label is not None:
                     self.taken[label] += 1
+                    self.last.append(label)
+                    if label == self.dies and self.taken[label] > ALIVE_FOR:
+                        continue
                     at += STEP * INTER_POD.index(label)
                 heapq.heappush(under_way, (at, number, self._ends[end is self._ends[0]], frame))
             while under_way and under_way[0][0] <= time.monotonic():
@@ -170,6 +178,16 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
         # without the programs' filter thousands, and hundreds; a few after a pause of the relay
         assert counted["TcpExtTCPSACKReorder"] < 100
         assert counted["TcpRetransSegs"] < 100
+
+
+def test_a_path_that_dies_is_left_and_the_transfer_goes_on(relayed: tuple[Pair, Relay]) -> None:
+    pair, relay = relayed
+    relay.dies = INTER_POD[-1]
+    with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
+        assert exchange(pair, 20_000_000) == (True, True)
+    assert relay.taken[INTER_POD[-1]] > ALIVE_FOR
+    # pure ACKs try it again and again: nothing says that they do not arrive
+    assert relay.last.count(INTER_POD[-1]) < KEPT // 8
 
 
 def test_a_signed_connection_is_not_touched(pair: Pair) -> None:

@@ -11,6 +11,7 @@ from tests.bpf.mcs_reference import MAX_CHANNELS, Block, Connection, Host, Key, 
 
 MSS, SCALE, WINDOW = 1000, 7, 65535
 MIN_RTO, MAX_RTO = 500, 8000
+PATIENCE = 300  # longer than a round trip
 FAST_RETRANSMIT = 3
 DATA, ACKS = 0, 1
 CLIENT, SERVER = Key(1, 2, 40000, 80), Key(2, 1, 80, 40000)
@@ -73,7 +74,7 @@ class Transfer:
         self.network, self.count, self.isn, self.full_cwnd, self.dsack = network, count, isn, cwnd, dsack
         self.now, self._order = 0, 0
         self._events: list[tuple[int, int, Callable[[], None]]] = []
-        self.client, self.server = Host(channels), Host(channels)
+        self.client, self.server = (Host(channels, patience_us=PATIENCE, clock_us=lambda: self.now) for _ in "12")
         for host, key in ((self.client, CLIENT), (self.server, SERVER)):
             host.send(key, Segment(syn=True, scale=SCALE))
             host.receive(key, Segment(syn=True, scale=SCALE))

@@ -205,6 +205,27 @@ def test_where_sack_left_no_room_its_last_blocks_make_it(blocks: int, loss: bool
     assert host.connections[KEY].lan == 100
 
 
+def test_what_is_missing_for_long_is_lost_though_no_channel_shows_a_gap() -> None:
+    now = [1000]
+    host = Host(patience_us=100, clock_us=lambda: now[0])
+
+    def duplicate() -> Segment:
+        return Segment(ack=4000, sack=((5000, 6000),))
+
+    host.send(KEY, Segment(ack=4000))
+    now[0] += 5000  # nothing is missing
+    assert host.send(KEY, duplicate()) is Verdict.DROP
+    now[0] += 99
+    assert host.send(KEY, duplicate()) is Verdict.DROP
+    now[0] += 1
+    assert host.send(KEY, duplicate()) is Verdict.PASS
+    assert host.connections[KEY].loss
+    host.send(KEY, Segment(ack=6000, sack=((7000, 8000),)))
+    assert host.connections[KEY].loss
+    host.send(KEY, Segment(ack=6001, sack=((7000, 8000),)))
+    assert not host.connections[KEY].loss
+
+
 # -- channels ---------------------------------------------------------------------------------------------------------
 
 

@@ -38,7 +38,7 @@ struct mcs_settings {
 	__u8 channels;
 	__u8 kind;
 	__u16 without;
-	__u32 unused2;
+	__u32 patience_us; /* 0: PATIENCE_US */
 };
 
 /* A connection, from this host's side; host order. */
@@ -84,7 +84,7 @@ struct mcs_connection {
 	__u16 received_ce; /* RCB */
 	__u16 initialized; /* IB */
 	__u16 unused;
-	__u32 unused2;
+	__u32 gap_since; /* us: when the packets behind the next that is expected began to come; 0: there are none */
 	__u64 seen; /* TS, ns */
 	__u32 next_local[MAX_CHANNELS]; /* NLSN of the flow that this host sends */
 	__u32 expected[MAX_CHANNELS]; /* NLSN of the flow that it receives */
@@ -144,6 +144,7 @@ struct segment {
 	__u8 fin;
 	__u8 pure; /* an ACK and nothing else */
 	__u8 sack; /* SACK blocks that report packets that have arrived out of order, and none that arrived twice */
+	__u32 sack_end; /* of the first of them */
 };
 
 static __always_inline int before(__u32 one, __u32 other)
@@ -271,20 +272,39 @@ static __always_inline void receive_data(struct mcs_connection *its, const struc
 
 enum verdict { SEND, SEND_WITHOUT_SACK, DROP };
 
+#define PATIENCE_US 20000 /* far more than paths differ by, and less than the least retransmission timeout of Linux */
+
+/*
+ * What is missing for so long was lost: on a channel that carries nothing any more there is no gap to be seen, and without SACK the
+ * sender's TCP would find one lost packet a timeout. Microseconds wrap.
+ */
+static __always_inline void watch_gap(struct mcs_connection *its, const struct segment *sent, __u32 now_us, __u32 patience_us, int advanced)
+{
+	if (its->gap_since && sent->sack && !(its->flags & LOSS) && now_us - its->gap_since >= patience_us) {
+		its->flags |= LOSS;
+		its->retransmit = sent->sack_end;
+	}
+	if (advanced || !its->gap_since)
+		its->gap_since = sent->sack ? now_us ?: 1 : 0;
+}
+
 /*
  * Algorithm 1, onSendACK. Only ACKs that SACK makes look like a loss are dropped: others may be window updates, or answers to probes.
  * With data SACK would look like it all the same: TCP reads it in every packet.
  */
-static __always_inline enum verdict send_ack(struct mcs_connection *its, const struct segment *sent, int filter)
+static __always_inline enum verdict send_ack(struct mcs_connection *its, const struct segment *sent, int filter, __u32 now_us, __u32 patience_us)
 {
-	int without = filter && sent->sack;
+	int without = filter && sent->sack, advanced;
 
 	if (!sent->has_ack)
 		return SEND;
+	advanced = !(its->flags & LAN_KNOWN) || before(its->last_ack, sent->ack);
+	if (advanced || sent->ack == its->last_ack)
+		watch_gap(its, sent, now_us, patience_us, advanced);
 	if (its->flags & LAN_KNOWN && sent->ack == its->last_ack) {
 		if (without && sent->pure && !(its->flags & LOSS))
 			return DROP;
-	} else if (!(its->flags & LAN_KNOWN) || before(its->last_ack, sent->ack)) {
+	} else if (advanced) {
 		its->last_ack = sent->ack;
 		its->flags |= LAN_KNOWN;
 		if (its->flags & LOSS && before(its->retransmit, its->last_ack))

@@ -80,6 +80,7 @@ static __always_inline void read_sack(struct __sk_buff *skb, struct parsed *to)
 	to->blocks = length / 8;
 	/* A block before the ACK says that a packet has arrived twice (RFC 2883). */
 	to->segment.sack = !before(read_word(skb, L4 + at + 4), to->segment.ack);
+	to->segment.sack_end = read_word(skb, L4 + at + 8);
 }
 
 /* Reads the headers; returns 0 for a packet that MCS has nothing to do with. */
@@ -129,6 +130,7 @@ static __always_inline int parse(struct __sk_buff *skb, struct parsed *to, int o
 	to->segment.fin = tcp->fin;
 	to->segment.pure = tcp->ack && !payload && !tcp->syn && !tcp->fin && !tcp->rst;
 	to->segment.sack = 0;
+	to->segment.sack_end = 0;
 	if (outwards) {
 		to->key.local = bpf_ntohl(ip->saddr);
 		to->key.remote = bpf_ntohl(ip->daddr);
@@ -341,7 +343,7 @@ static __always_inline void advance(
 
 	bpf_spin_lock(&its->lock);
 	its->seen = now;
-	out->verdict = send_ack(its, sent, filter);
+	out->verdict = send_ack(its, sent, filter, now / 1000, set->patience_us ?: PATIENCE_US);
 	/* with two blocks of SACK that have to stay, there is none */
 	if (out->verdict != DROP && (room || out->verdict == SEND_WITHOUT_SACK || of->blocks > 2)) {
 		lsn = send_on_channel(its, sent, channels);
