@@ -110,6 +110,11 @@ class McsPrograms:
         """The number of hosts that packets are scattered to."""
         return sum(use is Use.SCATTERS for use in list(self._noted.values()))
 
+    @property
+    def knows_hosts(self) -> bool:
+        """True if any host may scatter to this one."""
+        return bool(self._noted)
+
     def sweep(self) -> None:
         """Remove the state of connections that have been idle.
 

@@ -127,7 +127,12 @@ class Supervisor:
 
         Their packets on other ports would be of no connection without the program that translates them back.
         """
-        if self.labeller is None or not self._scatters_by_ports or not self.labeller.mcs or not self.labeller.mcs.hosts:
+        if (
+            self.labeller is None
+            or not self._scatters_by_ports
+            or not self.labeller.mcs
+            or not self.labeller.mcs.knows_hosts
+        ):
             return
         loop = asyncio.get_running_loop()
         begin = since = loop.time()

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -262,3 +262,24 @@ def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_se
         eventually(lambda: ends.filters("host"), ["sopa_egress"])
         last.stop(signal.SIGTERM)
     assert ends.state() == before
+
+
+@pytest.mark.parametrize("kind", ["paths", "ports"])
+def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_path: Path, kind: str) -> None:
+    [port] = free_ports(1)
+    with ExitStack() as first, ExitStack() as later:
+        ends = Ends(pair, first.enter_context(channel_server(port)), tmp_path)
+        with ends.at_work(f"--channel-kind={kind}"), stream(pair) as flow:
+            flow.flows()
+            first.close()
+            eventually(lambda: ends.metric("host", "connected"), 0)
+            scattered = ends.packets("host", "scattered")
+            flow.flows()
+            assert ends.packets("host", "scattered") > scattered
+            again = later.enter_context(channel_server(port, epoch=2))
+            eventually(lambda: again.agents() and again.acknowledged(), 2)
+            scattered = ends.packets("host", "scattered")
+            flow.flows()
+            assert ends.packets("host", "scattered") > scattered
+            assert [ends.metric(end, "mcs_hosts") for end in ends.ports] == [1, 1]
+            assert [ends.packets(end, "mco_unknown") for end in ends.ports] == [0, 0]

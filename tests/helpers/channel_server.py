@@ -16,15 +16,15 @@ _SERVER = """
 import eventlet
 eventlet.monkey_patch()
 import json
-from sopa_ryu.channel import agent_channel, mcs_hosts, notifier
+import sys
+from sopa_ryu.channel import agent_channel, notifier
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import http_server
 from sopa_ryu.runtime import clock
 from topologies import Failures, FatTree
 
-mcs_hosts.SETTLE_SECONDS = 2.0
 tree = FatTree(4)
-view = View(1, 1, Failures(tree))
+view = View(int(sys.argv[2]), 1, Failures(tree))
 its = notifier.Notifier(tree, lambda: view)
 channel = agent_channel.AgentChannel(its, lambda version: None)
 
@@ -36,7 +36,7 @@ def answer(environ, start_response):
     return [json.dumps([its.tell(session, view.version, clock.now()) for session in its.sessions.values()]).encode()]
 
 eventlet.spawn(channel.watch)
-listener = http_server.listen("127.0.0.1", 0)
+listener = http_server.listen("127.0.0.1", int(sys.argv[1]))
 print(listener.getsockname()[1], flush=True)
 http_server.serve(listener, answer)
 """
@@ -59,9 +59,9 @@ class ChannelServer:
 
 
 @contextmanager
-def channel_server() -> Iterator[ChannelServer]:
-    """A controller on loopback."""
-    command = [sys.executable, "-W", "ignore", "-c", _SERVER]
+def channel_server(port: int = 0, epoch: int = 1) -> Iterator[ChannelServer]:
+    """A controller on loopback; a restarted one has another epoch."""
+    command = [sys.executable, "-W", "ignore", "-c", _SERVER, str(port), str(epoch)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout
         try:
