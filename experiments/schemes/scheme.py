@@ -12,6 +12,9 @@ from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
+MIN_CHANNELS, MAX_CHANNELS = 2, 16
+"""Of Multi-Channel Scatter (MCS)."""
+_CHANNELS = range(MIN_CHANNELS, MAX_CHANNELS + 1)
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -42,6 +45,8 @@ class Scheme:
         Further options of ``sopa agent``.
     segments : int
         Packets of a TCP burst that share a label (``sopa agent --segments``).
+    channels : int
+        Channels of MCS over which the packets of a connection are scattered; 0: no MCS.
     weights : bool
         Senders use candidate paths in proportion to their weights; if not, each in turn, whatever it carries.
     fr_threshold : int
@@ -69,6 +74,7 @@ class Scheme:
     policy: str | None = None
     policy_options: tuple[str, ...] = ()
     segments: int = 1
+    channels: int = 0
     weights: bool = True
     fr_threshold: int = LINUX_THRESHOLD
     min_rtt_window: int = LINUX_MIN_RTT_WINDOW
@@ -83,7 +89,7 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with different TCP settings.
 
-        ``segments`` packets of a burst share a label. ``weights`` is ``off`` for senders that use every candidate path alike.
+        ``channels`` is the number of channels of MCS. ``segments`` packets of a burst share a label. ``weights`` is ``off`` for senders that use every candidate path alike.
         ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
@@ -103,6 +109,8 @@ class Scheme:
                 name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
             ):
                 changed = replace(changed, segments=int(value))
+            elif name == "channels" and self.channels > 1 and value.isdecimal() and int(value) in _CHANNELS:
+                changed = replace(changed, channels=int(value))
             elif name == "weights" and self.policy is not None and value in ("on", "off"):
                 changed = replace(changed, weights=value == "on")
             elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
@@ -113,6 +121,7 @@ class Scheme:
                 raise SchemeError(
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
+                    f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) with MCS, "
                     f"+segments=N (1 to {MAX_SEGMENTS}) and +weights=on or +weights=off where senders write labels, "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
@@ -123,7 +132,7 @@ class Scheme:
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
         tail = "".join(
             f"+{name}={settings[name]}"
-            for name in ("segments", "weights", "fr", "minrtt", *_SWITCHES)
+            for name in ("channels", "segments", "weights", "fr", "minrtt", *_SWITCHES)
             if name in settings
         )
         return replace(changed, name=self.name + tail)
