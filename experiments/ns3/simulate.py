@@ -145,7 +145,9 @@ def simulate(
         },
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
         series_ms=float(run.options.get("series", 0)) / 1e6,
-        series={str(one["transfer"]): _mbit(one["series"], int(run.options["series"])) for one in reached if "series" in one},
+        series={
+            str(one["transfer"]): _mbit(one["series"], int(run.options["series"])) for one in reached if "series" in one
+        },
         collective=run.collective(flows),
     )
     return record, flows

@@ -123,7 +123,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "host-queue": Option("1000", "capacity of the queue of a host in packets"),
         "patience": Option("2", "multiple of the duration after which transfers with a size are aborted", 1, 10_000),
         "all-transfers": Option("0", "start following transfers even after the duration of the run: 1 or 0", 0, 1),
-        "resequencing": Option("200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True),
+        "resequencing": Option(
+            "200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True
+        ),
         "hedera-period": Option(
             "0ns", "polling interval of the Hedera controller; 0ns is a tenth of the run", 0, _MAX_TIME, True
         ),

@@ -196,7 +196,16 @@ def failure() -> Figure:
 def fat_tree() -> Figure:
     """Return figure 10."""
     part = Part(
-        "half-load", "half-load", 8, (BASELINE, MCS, PATHS, MPTCP), 0.1, 1, (*OPTIONS, "patience=20"), None, RATE_MBIT, QUEUE_PACKETS
+        "half-load",
+        "half-load",
+        8,
+        (BASELINE, MCS, PATHS, MPTCP),
+        0.1,
+        1,
+        (*OPTIONS, "patience=20"),
+        None,
+        RATE_MBIT,
+        QUEUE_PACKETS,
     )
     rows: list[Row] = []
     for kind in ("large", "small"):
@@ -220,7 +229,7 @@ def fat_tree() -> Figure:
         (WRITTEN,),
         (
             'The prose: "For large flows, the performances of MCS and MPTCP are close to each other and both better than Baseline '
-            '(reduce the flow completion time by about 30% at 50th percentile). For small flows, MCS still outperforms Baseline and '
+            "(reduce the flow completion time by about 30% at 50th percentile). For small flows, MCS still outperforms Baseline and "
             'is approximate to MPTCP."',
             "The paper gives neither the shape of the Pareto distributions, nor the share of small flows, nor the duration: here shape 2, "
             "1% of the bytes, and starts within 0.1 s.",

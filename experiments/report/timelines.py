@@ -83,7 +83,9 @@ def flow_series(collected: Collected, order: Sequence[str]) -> Plot | None:
         names = _flow_names(collected, run)
         for index, (flow, values) in enumerate(list(run.series.items())[:LINES_EACH]):
             places = np.arange(len(values) + 1) * run.series_ms / 1000
-            panel.step(places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index))
+            panel.step(
+                places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index)
+            )
         legend_right(panel)
     from_zero(panels)
     return finish(

@@ -59,7 +59,9 @@ def test_channels_are_spread_evenly_over_candidate_paths(scheme: str, paths: int
 
 def test_channels_by_ports_are_spread_by_the_switches_hash() -> None:
     numbers = {
-        channels: [len(taken(simulated(two_racks(1), f"mcs-ports+channels={channels}", seed=seed)[0])) for seed in range(1, 9)]
+        channels: [
+            len(taken(simulated(two_racks(1), f"mcs-ports+channels={channels}", seed=seed)[0])) for seed in range(1, 9)
+        ]
         for channels in (2, 8)
     }
     assert set(numbers[2]) == {1, 2}  # of four: two ports may have one path
@@ -76,7 +78,9 @@ def test_the_option_takes_its_bytes_of_every_packet(scheme: str, payload: int) -
     run, [flow] = simulated(two_racks(1), scheme, plan)
     assert (flow.completed, flow.packets) == (True, 40)
     least = min(row[4] for row in run.arrivals["0"])
-    assert least == pytest.approx((4 * 1200 + 4 * OPTIONS["delay"]) / 1e6, rel=1e-6)  # four links of packets of 1500 bytes
+    assert least == pytest.approx(
+        (4 * 1200 + 4 * OPTIONS["delay"]) / 1e6, rel=1e-6
+    )  # four links of packets of 1500 bytes
 
 
 @pytest.mark.parametrize("scheme", ["mcs", "mcs-ports"])

@@ -284,8 +284,12 @@ Shim::Send(Flow& flow, const Segments& segments)
                         McoBytes(m_channels));
     its.received_ce = its.received = its.packets = 0;
     channel.nlsn += size;
-    if (Before(its.nsn, tcp.sequence() + size))
+    if (size)
     {
+        if (Before(tcp.sequence(), its.nsn))
+        {
+            OnRetransmission(its, tcp.sequence());
+        }
         its.nsn = tcp.sequence() + size;
     }
     if (size && channel.freshness == FRESH) // algorithm 5
@@ -410,7 +414,16 @@ Shim::OnNewRound(Connection& its) const
     {
         its.alpha -= its.alpha / GAIN;
     }
-    std::for_each(begin, end, [](Channel& one) { // algorithm 5
+    Age(its);
+    its.congested = 0;
+    its.msn = its.nsn + 1;
+}
+
+// Algorithm 5, onNewRTT.
+void
+Shim::Age(Connection& its) const
+{
+    std::for_each(its.channels.begin(), its.channels.begin() + m_channels, [](Channel& one) {
         if (one.freshness == 0)
         {
             one.active = false;
@@ -420,8 +433,19 @@ Shim::OnNewRound(Connection& its) const
             --one.freshness;
         }
     });
-    its.congested = 0;
-    its.msn = its.nsn + 1;
+}
+
+// A timeout counts as a round trip in which nothing has come back ("2-3 RTT/RTO", section IV.F), and what TCP sends again begins
+// another one. Or else no round would end before everything is acknowledged that was on its way when a channel died, of which
+// each timeout repairs a few packets only.
+void
+Shim::OnRetransmission(Connection& its, std::uint32_t sequence) const
+{
+    Age(its);
+    if (Before(sequence, its.msn))
+    {
+        its.msn = sequence;
+    }
 }
 
 std::uint32_t

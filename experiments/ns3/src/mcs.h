@@ -86,6 +86,8 @@ class Shim
     void OnData(Connection& its, const Mco& mco, const Tcp& tcp, bool marked) const;
     void OnFeedback(Connection& its, const Mco& mco, const Tcp& tcp) const;
     void OnNewRound(Connection& its) const;
+    void Age(Connection& its) const;
+    void OnRetransmission(Connection& its, std::uint32_t sequence) const;
 
     const std::uint32_t m_channels, m_mss;
     std::unordered_map<const Flow*, Connection> m_connections; // by the flow that this host sends

@@ -92,7 +92,12 @@ def test_the_fabric_and_the_sizes_of_the_mcs_paper() -> None:
         figure = FIGURES[name]
         for part in figure.parts:
             tree = part.tree
-            assert (tree.edges, tree.aggregations, tree.capacity(tree.link_by_name("h0_0_2-e0_0")), part.rate_mbit) == (2, 4, 10_000, 10_000)
+            assert (tree.edges, tree.aggregations, tree.capacity(tree.link_by_name("h0_0_2-e0_0")), part.rate_mbit) == (
+                2,
+                4,
+                10_000,
+                10_000,
+            )
             assert tree.capacity(tree.link_by_name("e0_0-a0_0")) == (5_000 if name == "mcs-asymmetric" else 10_000)
             plan = WORKLOADS[part.workload].build(tree, 1, Scale(part.rate_mbit, part.seconds))
             assert {one.bytes for one in plan.transfers} == {50_000_000}
@@ -146,7 +151,9 @@ def test_measures_of_series() -> None:
     found = measure(run(series=series, series_ms=1.0), [flow()], PAYLOAD)
     assert (found["steady_minimum"], found["steady_maximum"]) == (90.0, 100.0)
     assert found["steady_spread"] == pytest.approx(100 * 10 / 95)
-    failed = run(series={"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}, series_ms=1.0, events=[[0.010, "l"]])
+    failed = run(
+        series={"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}, series_ms=1.0, events=[[0.010, "l"]]
+    )
     found = measure(failed, [flow()], PAYLOAD)
     assert (found["before"], found["after"], found["least"]) == (90.0, 80.0, 0.0)
     assert found["back_ms"] == 15.0  # what was on its way when the link failed still arrived
