@@ -1,4 +1,4 @@
-"""All figures by name: those and the examples and numbers of sections 3 and 4 of the SOPA paper, the PLTS paper's, and the MCS paper's. Pure."""
+"""All figures by name: of sections 3 and 4 of the SOPA paper, of the PLTS paper and of the MCS paper. Pure."""
 
 from __future__ import annotations
 

@@ -37,7 +37,8 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
         ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
         ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
-        `series_measures.of_series`; of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent);
+        `series_measures.of_series`; of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent),
+        ``path UP1.UP2`` (percent);
         ``queue_most`` (packets); with `failed` what concerns the two.
     """
     mbit = [flow.mbit for flow in flows]
@@ -71,7 +72,7 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
 
 
 def _completion(flows: Sequence[FlowRecord], prefix: str = "") -> dict[str, float]:
-    """Return the completion times of the flows with a size, in ms. Those that are not complete count as long as they were observed."""
+    """Return completion times of the flows with a size, in ms. What is not complete counts as long as it was observed."""
     times = [1000 * flow.seconds for flow in flows if flow.size is not None]
     if not times:
         return {}

@@ -26,7 +26,7 @@ def of_series(run: RunRecord) -> dict[str, float]:
         While all flows send, after slow start: ``steady_minimum`` and ``steady_maximum`` (Mbit/s of a flow, its mean over time),
         ``steady_spread`` (their difference, in percent of the mean). With a failure instead ``before`` and ``after`` (Mbit/s of
         the first flow), ``least`` (in an interval after the failure), ``back_ms``: from the failure until the next intervals
-        have 90% of the later rate.
+        have 90% of the later rate; all of the rest if that is below half of the rate before.
     """
     if not run.series or not run.series_ms:
         return {}
@@ -51,15 +51,16 @@ def _of_failure(series: Sequence[float], each_ms: float, failed_ms: float) -> di
     before, after = series[first // 2 : first], series[first:-1]
     if len(after) < 2 * WINDOW or not before:
         return {}
+    before_mean = math.fsum(before) / len(before)
     tail = after[-max(WINDOW, int(len(after) * LATER)) :]
     later = math.fsum(tail) / len(tail)
     places = range(len(after) - WINDOW + 1)
     fast = [place for place in places if math.fsum(after[place : place + WINDOW]) >= FULL * later * WINDOW]
     # The packets on their way when the link fails still arrive: what counts is what follows the first interval below.
     slow = next((place for place, rate in enumerate(after) if rate < FULL * later), 0)
-    back = next((place for place in fast if place >= slow), len(after))
+    back = next((place for place in fast if place >= slow), len(after)) if later > before_mean / 2 else len(after)
     return {
-        "before": math.fsum(before) / len(before),
+        "before": before_mean,
         "after": later,
         "least": min(after),
         "back_ms": back * each_ms,

@@ -64,7 +64,8 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         made,
         "throughput-series",
         "Throughput over time",
-        f"Mean throughput of all flows of one run in steps of {_step(runs[0][1], simulated)}. Dotted lines are changes of the fabric.",
+        f"Mean throughput of all flows of one run in steps of {_step(runs[0][1], simulated)}. "
+        "Dotted lines are changes of the fabric.",
         {"events": events},
     )
 

@@ -1,4 +1,4 @@
-"""Workloads of the MCS paper (Li, Bi, Wang, IFIP Networking 2017, section VI.A): two racks, and a fabric at half load. Seeded, pure."""
+"""Workloads of the MCS paper (Li, Bi, Wang, IFIP Networking 2017, section VI.A): two racks, a fabric at half load. Seeded, pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from topologies import Clos, Level, Link, Switch
 FILE_SHARE = 0.8
 FAILURE_SHARE = 0.1
 LOAD = 0.5
-LARGE, SMALL = 0.2, 0.2 / 2500
-"""Mean sizes as shares of what a host's link carries in the run: 50 MB and 20 KB in 0.2 s of 10 Gbit/s."""
-SMALL_SHARE = 0.01
-"""Of the bytes: 25 small flows for each large one."""
+LARGE = 0.2
+"""Mean size of a large flow as a share of what a host's link carries in the run: 50 MB in 0.2 s of 10 Gbit/s."""
+SMALL_BYTES = 20_000
+SMALL_FLOWS = 25
+"""For each large one."""
 PARETO_SHAPE = 2.0
 MAX_SIZE = 10.0
 """Times the mean: bounds the time that a run takes."""
@@ -49,21 +50,22 @@ def rack_pair_failure(tree: Clos, seed: int, scale: Scale) -> Plan:
 def half_load(tree: Clos, seed: int, scale: Scale) -> Plan:
     """Build a plan with large and small flows between random hosts, which together load hosts' links by half.
 
-    In 0.2 s of 10 Gbit/s they have the mean sizes of the paper, 50 MB and 20 KB. Sizes are drawn from two Pareto distributions, and gaps between flows of a kind from exponential ones. The paper does not give
-    the shape, and not how many flows are small.
+    In 0.2 s of 10 Gbit/s they have the mean sizes of the paper, 50 MB and 20 KB. Sizes are drawn from two Pareto distributions, and
+    gaps between flows of a kind from exponential ones. The paper does not give the shape, and not how many flows are small.
     """
     need_scale(scale)
     need_two_hosts(tree, "half-load")
     hosts = list(tree.hosts())
     found: list[Transfer] = []
-    for kind, mean, share in (("large", LARGE, 1 - SMALL_SHARE), ("small", SMALL, SMALL_SHARE)):
+    large = scale.bytes_of(LARGE)
+    rates = LOAD * len(hosts) * scale.bytes_of() / (large + SMALL_FLOWS * SMALL_BYTES) / scale.seconds
+    for kind, mean, rate in (("large", large, rates), ("small", SMALL_BYTES, SMALL_FLOWS * rates)):
         choose = random.Random(f"{seed} half-load {kind}")
-        rate = LOAD * share * len(hosts) / mean / scale.seconds
         start = choose.expovariate(rate)
         while start < scale.seconds:
             src, dst = choose.sample(hosts, 2)
             size = min(MAX_SIZE, choose.paretovariate(PARETO_SHAPE) * (PARETO_SHAPE - 1) / PARETO_SHAPE)
-            found.append(Transfer(src, dst, scale.bytes_of(size * mean), start, kind=kind))
+            found.append(Transfer(src, dst, max(1, round(size * mean)), start, kind=kind))
             need_transfers(len(found), "half-load", f"give {smaller(tree)}")
             start += choose.expovariate(rate)
     return Plan(tuple(sorted(found, key=lambda one: one.start)), scale.seconds)
@@ -93,9 +95,9 @@ WORKLOADS = (
         half_load,
         parameters={
             "flow_sizes": f"Pareto, shape {PARETO_SHAPE:g}, at most {MAX_SIZE:g} times the mean: what a link carries in "
-            f"{LARGE:g} and {SMALL:g} of the run",
+            f"{LARGE:g} of the run, and {SMALL_BYTES} bytes",
             "load": LOAD,
-            "small_share_of_bytes": SMALL_SHARE,
+            "small_flows_for_each_large_one": SMALL_FLOWS,
         },
     ),
 )

@@ -135,7 +135,7 @@ def test_marks_keep_queues_short(scheme: str) -> None:
 
 def test_marked_channels_are_chosen_less() -> None:
     """Four hosts want 40 Gbit/s of 35: by even shares the slow spine would have a quarter of the packets."""
-    tree = two_racks(4, **{"e0_0__a0_0": 5_000})
+    tree = two_racks(4, e0_0__a0_0=5_000)
     run, _ = simulated(tree, "mcs+weights=off", scale=Scale(10_000.0, 0.03))
     slow, whole = 0, 0
     for flow in range(4):
