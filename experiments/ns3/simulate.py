@@ -145,17 +145,16 @@ def simulate(
         },
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
         series_ms=float(run.options.get("series", 0)) / 1e6,
-        series={
-            str(one["transfer"]): _mbit(one["series"], int(run.options["series"])) for one in reached if "series" in one
-        },
+        series={str(one["transfer"]): _series(one, int(run.options["series"])) for one in reached if "series" in one},
         collective=run.collective(flows),
     )
     return record, flows
 
 
-def _mbit(payload: list[int], interval: int) -> list[float]:
-    """Return the rate of each interval of so many nanoseconds, from its bytes."""
-    return [round(8 * one * _NS / interval / 1e6, 3) for one in payload]
+def _series(one: dict[str, Any], interval: int) -> list[float]:
+    """Return the rate of a transfer in each interval of so many nanoseconds, up to its end."""
+    rates = [round(8 * payload * _NS / interval / 1e6, 3) for payload in one["series"]]
+    return rates + [0.0] * (-(-one["ended"] // interval) - len(rates))
 
 
 def _segment(scheme: Scheme, packet: int) -> int:

@@ -13,6 +13,8 @@ FULL = 0.9
 """Share of its later rate at which a flow is back."""
 LATER = 1 / 3
 """Share of the time after a failure, at its end, in which the rate is final."""
+ROUNDING = 1e-6
+"""Of the number of intervals before a failure."""
 WINDOW = 3
 """Intervals in which a flow has to have that rate on average."""
 
@@ -47,7 +49,7 @@ def of_series(run: RunRecord) -> dict[str, float]:
 
 
 def _of_failure(series: Sequence[float], each_ms: float, failed_ms: float) -> dict[str, float]:
-    first = math.ceil(failed_ms / each_ms)
+    first = int(failed_ms / each_ms + ROUNDING)
     before, after = series[first // 2 : first], series[first:-1]
     if len(after) < 2 * WINDOW or not before:
         return {}

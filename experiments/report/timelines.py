@@ -82,7 +82,8 @@ def flow_series(collected: Collected, order: Sequence[str]) -> Plot | None:
     made, panels = stack(_titles(runs), "time (s)", "throughput (Mbit/s)")
     for panel, (_, run) in zip(panels, runs, strict=True):
         names = _flow_names(collected, run)
-        for index, (flow, values) in enumerate(list(run.series.items())[:LINES_EACH]):
+        drawn = [(flow, values) for flow, values in run.series.items() if values]
+        for index, (flow, values) in enumerate(drawn[:LINES_EACH]):
             places = np.arange(len(values) + 1) * run.series_ms / 1000
             panel.step(
                 places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index)
