@@ -79,6 +79,6 @@ def _list() -> None:
     table = Table("name", "figure", "k", "runs", box=None)
     for one in FIGURES.values():
         runs = sum(len(part.schemes) * part.seeds for part in one.runs())
-        sizes = sorted({part.k for part in one.parts})
-        table.add_row(one.name, one.source, ", ".join(map(str, sizes)), str(runs))
+        sizes = sorted({part.k for part in one.parts if part.fabric is None})
+        table.add_row(one.name, one.source, ", ".join(map(str, sizes)) or "-", str(runs))
     Console(highlight=False).print(table)

@@ -20,10 +20,11 @@ from experiments.ns3.cache import Cache, key
 from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
+from experiments.ns3.scheme_lines import BURSTS, MARKED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
 from topologies import Host
 
-SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb")
+SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb", *MARKED)
 DEFAULT_MBIT = 1000.0
 SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
@@ -31,12 +32,10 @@ HEDERA_SHARE = 0.1
 """Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
-OVERHEAD = {"sopa": 4, "flowcell": 4, "drb": 20}
-"""Bytes that a scheme adds to the headers of each packet: the SOPA option, or IP in IP."""
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
-_SETTINGS = ("fr", "sack", "segments", "weights")
+_SETTINGS = ("channels", "fr", "sack", "segments", "weights")
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -47,17 +46,22 @@ _REPORTS = 50
 
 def check(scheme: Scheme) -> None:
     """Raise `SchemeError` for a scheme or a setting that the simulator does not support."""
-    base, *settings = scheme.name.split("+")
+    _, *settings = scheme.name.split("+")
+    base = base_of(scheme)
     if base not in SIMULATED:
         raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
     if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
         raise SchemeError(
-            f"TCP of ns-3 does not support +{other[0]}: only +fr=N, +sack=off, +segments=N and +weights=off"
+            f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +fr=N, +sack=off, +segments=N and +weights=off"
         )
     if not scheme.weights and base not in WEIGHTED:
-        raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {' and '.join(WEIGHTED)}")
-    if scheme.segments > 1 and base != "sopa":
-        raise SchemeError(f"the simulator has bursts with sopa only: {scheme.name} is sopa+segments={scheme.segments}")
+        raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")
+    if scheme.segments > 1 and base not in BURSTS:
+        raise SchemeError(
+            f"the simulator has bursts with {', '.join(BURSTS)} only: {scheme.name} is sopa+segments={scheme.segments}"
+        )
+    if scheme.channels and scheme.sysctls.get("ipv4/tcp_sack") == "0":
+        raise SchemeError(f"{scheme.name}: the shim of MCS requires selective acknowledgements in the simulator")
 
 
 def simulate(
@@ -140,13 +144,21 @@ def simulate(
             if "arrivals" in one
         },
         events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
+        series_ms=float(run.options.get("series", 0)) / 1e6,
+        series={str(one["transfer"]): _series(one, int(run.options["series"])) for one in reached if "series" in one},
         collective=run.collective(flows),
     )
     return record, flows
 
 
+def _series(one: dict[str, Any], interval: int) -> list[float]:
+    """Return the rate of a transfer in each interval of so many nanoseconds, up to its end."""
+    rates = [round(8 * payload * _NS / interval / 1e6, 3) for payload in one["series"]]
+    return rates + [0.0] * (-(-one["ended"] // interval) - len(rates))
+
+
 def _segment(scheme: Scheme, packet: int) -> int:
-    return packet - 40 - OVERHEAD.get(scheme.name.partition("+")[0], 0)
+    return packet - 40 - overhead(scheme)
 
 
 def _sample(run: Run) -> int:
@@ -159,7 +171,7 @@ def lines(run: Run) -> Iterator[str]:
     plan, scheme = run.plan, run.scheme
     yield from fabric_lines(run)
     yield from order_lines(run)
-    yield f"scheme {scheme.name.partition('+')[0]}"
+    yield from scheme_lines(scheme, run.scale.rate_mbit, run.options)
     yield f"threshold {scheme.fr_threshold}"
     yield f"segments {scheme.segments}"
     yield f"sack {int(scheme.sysctls.get('ipv4/tcp_sack') != '0')}"

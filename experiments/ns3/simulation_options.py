@@ -90,8 +90,8 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         ),
         "congestion": Option(
             "NewReno",
-            "congestion control",
-            words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic"),
+            "congestion control; that of per-packet and mptcp is Dctcp unless this is set",
+            words=("NewReno", "LinuxReno", "Cubic", "Vegas", "Bic", "Dctcp"),
         ),
         "loss-recovery": Option(
             "ns-3.37",
@@ -106,6 +106,15 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         ),
         "receive-buffer": Option("131072", "receive buffer of a connection in bytes", 2_000),
         "send-buffer": Option("131072", "send buffer of a connection in bytes", 2_000),
+        "ecn": Option(
+            "65",
+            "packets in a queue above which it marks (ECN), 0: none; unless this is set 65 from 10 Gbit/s on, 20 below, and with "
+            "schemes that answer marks only",
+            0,
+        ),
+        "ecn-at-hosts": Option("0", "the queues of hosts mark, too: 1 or 0", 0, 1),
+        "failure-notice": Option("1", "hosts and switches exclude a failed element immediately: 1 or 0", 0, 1),
+        "series": Option("0ns", "interval of the throughput over time in results; 0ns: none", 0, _MAX_TIME, True),
         "timestamps": Option("0", "TCP timestamps: 1 or 0", 0, 1),
         "delayed-ack": Option("1ms", "maximum delay of an acknowledgement", 1, _MAX_TIME, True),
         "least-timeout": Option("200ms", "minimum retransmission timeout", UNITS["us"], _MAX_TIME, True),
@@ -114,7 +123,9 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         "host-queue": Option("1000", "capacity of the queue of a host in packets"),
         "patience": Option("2", "multiple of the duration after which transfers with a size are aborted", 1, 10_000),
         "all-transfers": Option("0", "start following transfers even after the duration of the run: 1 or 0", 0, 1),
-        "resequencing": Option("200us", "maximum resequencing delay at receivers of drb", 1, _MAX_TIME, True),
+        "resequencing": Option(
+            "200us", "maximum resequencing delay at receivers of drb and per-packet", 1, _MAX_TIME, True
+        ),
         "hedera-period": Option(
             "0ns", "polling interval of the Hedera controller; 0ns is a tenth of the run", 0, _MAX_TIME, True
         ),
@@ -143,8 +154,9 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
             found[name] = OPTIONS[name].parse(text)
         except OptionError as error:
             raise OptionError(f"--set {word}: {name} is {error}") from None
-    if found.get("hedera-period") == 0:
-        del found["hedera-period"]
+    for name in ("hedera-period", "series"):
+        if found.get(name) == 0:
+            del found[name]
     receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))
     if receive < send:
         raise OptionError(f"receive-buffer, {receive}, must not be below send-buffer, {send}, or ns-3 3.37 crashes")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from topologies import Clos, FatTree
+
 
 @dataclass(frozen=True)
 class Part:
@@ -16,12 +18,19 @@ class Part:
         Name of its directory.
     workload : str
     k : int
+        Size of the fat-tree; 0 of another fabric.
     schemes : tuple of str
     seconds : float
         Scale of the workload; see `Scale.seconds`.
     seeds : int
     options : tuple of str
         Options of the simulator, ``NAME=VALUE``.
+    fabric : Clos or None
+        The fabric if it is not the fat-tree of size `k`.
+    rate_mbit : float
+        Rate of hosts' links.
+    queue_packets : int
+        Capacity of the queue of a link in packets.
     """
 
     name: str
@@ -31,10 +40,18 @@ class Part:
     seconds: float
     seeds: int = 1
     options: tuple[str, ...] = ()
+    fabric: Clos | None = None
+    rate_mbit: float = 1000.0
+    queue_packets: int = 100
 
-    def row(self, title: str, scheme: str, measure: str, paper: float | None = None) -> Row:
+    @property
+    def tree(self) -> Clos:
+        """The fabric."""
+        return self.fabric or FatTree(self.k)
+
+    def row(self, title: str, scheme: str, measure: str, paper: float | None = None, over: str | None = None) -> Row:
         """Return a row with a measure of these runs."""
-        return Row(title, self.name, scheme, measure, paper)
+        return Row(title, self.name, scheme, measure, paper, over)
 
     def rows(self, *rows: tuple[str, str, str, float | None]) -> tuple[Row, ...]:
         """Return rows of these runs, each given by its title, scheme, measure and the number in the paper."""
@@ -54,6 +71,8 @@ class Row:
         Name in `measures.measure`; the table has the mean over seeds.
     paper : float or None
         Number in the paper, if any.
+    over : str or None
+        Scheme by whose measure that of `scheme` is divided, seed by seed.
     """
 
     title: str
@@ -61,6 +80,26 @@ class Row:
     scheme: str
     measure: str
     paper: float | None = None
+    over: str | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A plot of completion times as in the MCS paper: the height of a bar is the longest, its hatched part the mean.
+
+    Attributes
+    ----------
+    across : str
+        Title of the axis of the groups.
+    groups : mapping
+        From the label of each group of bars to the name of its part.
+    schemes : tuple of str
+        A bar each in every group.
+    """
+
+    across: str
+    groups: Mapping[str, str]
+    schemes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -103,6 +142,8 @@ class Figure:
         Each has all parts, and a column in the table.
     notes : tuple of str
         What the paper leaves open, and the choices made.
+    bars : Bars or None
+        A plot of all parts together, besides the report of each.
     """
 
     name: str
@@ -111,6 +152,7 @@ class Figure:
     rows: tuple[Row, ...]
     variants: tuple[Variant, ...]
     notes: tuple[str, ...] = ()
+    bars: Bars | None = None
 
     def runs(self) -> Iterator[Part]:
         """Yield every part in each variant."""

@@ -13,6 +13,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
+from experiments.paper.bars import completion_bars
 from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report
@@ -20,9 +21,7 @@ from experiments.report.statistics import mean_interval
 from experiments.schemes import named
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
-from topologies import FatTree
 
-QUEUE_PACKETS = 100
 PACKET_BYTES, HEADER_BYTES = 1500, 40
 MIN_SPREAD = 1e-6
 """Smaller intervals, as a share of the mean, are rounding errors."""
@@ -38,10 +37,13 @@ def scaled(figure: Figure, k: int | None, seeds: int | None) -> Figure:
     WorkloadError
         If a workload is impossible in the fabric.
     """
-    parts = tuple(replace(part, k=k or part.k, seeds=seeds or part.seeds) for part in figure.parts)
+    parts = tuple(
+        replace(part, k=part.k if part.fabric else k or part.k, seeds=seeds or part.seeds) for part in figure.parts
+    )
     for part in parts:
         _plan(part, 1)
-    return replace(figure, parts=parts, source=f"{figure.source}; here k={k}" if k else figure.source)
+    other = k and any(part.fabric is None for part in parts)
+    return replace(figure, parts=parts, source=f"{figure.source}; here k={k}" if other else figure.source)
 
 
 def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
@@ -55,13 +57,13 @@ def campaigns(figures: Iterable[Figure], out: Path) -> list[Campaign]:
     found = []
     for part in _parts(figures):
         settings = ns3.parse(part.options)
-        scale = Scale(ns3.DEFAULT_MBIT, part.seconds)
+        scale = Scale(part.rate_mbit, part.seconds)
         workload = workloads.named(part.workload)
-        results, tree = Results(out / part.name), FatTree(part.k)
+        results, tree = Results(out / part.name), part.tree
         plans = {seed: _plan(part, seed) for seed in range(1, part.seeds + 1)}
         schemes = [named(scheme) for scheme in part.schemes]
         found.append(
-            Campaign(results, part.workload, schemes, plans, tree, scale, QUEUE_PACKETS, Carrier.MAC, settings)
+            Campaign(results, part.workload, schemes, plans, tree, scale, part.queue_packets, Carrier.MAC, settings)
         )
         found[-1].open("ns3", workload.parameters)
     return found
@@ -83,7 +85,7 @@ def collect(part: Part, out: Path, partial: bool = False) -> list[RunData]:
         If a run is missing or damaged.
     """
     results = Results(out / part.name)
-    payload = ns3.DEFAULT_MBIT * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
+    payload = part.rate_mbit * (PACKET_BYTES - HEADER_BYTES) / PACKET_BYTES
     wanted = {(scheme, seed) for scheme in part.schemes for seed in range(1, part.seeds + 1)}
     flows: dict[tuple[str, int], list[FlowRecord]] = {}
     for flow in results.flows():
@@ -111,8 +113,12 @@ def table_cell(figure: Figure, row: Row, variant: Variant, kept: Mapping[str, Se
         From the name of each part, in its variant, to the data of its runs.
     """
     [part] = [variant.of(part) for part in figure.parts if part.name == row.part]
-    its = [run for run in kept.get(part.name, ()) if run.scheme == row.scheme and run.seed <= part.seeds]
-    values = [run.measures[row.measure] for run in its if row.measure in run.measures]
+    its = [run for run in kept.get(part.name, ()) if run.seed <= part.seeds and row.measure in run.measures]
+    found = {run.seed: run.measures[row.measure] for run in its if run.scheme == row.scheme}
+    if row.over:
+        others = {run.seed: run.measures[row.measure] for run in its if run.scheme == row.over}
+        found = {seed: value / others[seed] for seed, value in found.items() if others.get(seed)}
+    values = list(found.values())
     if not values:
         return None
     interval = mean_interval(values)
@@ -153,6 +159,9 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
         for name, runs in kept.items():
             (out / "data" / f"{name}.json").write_text(compact(runs))
         (out / "tables.md").write_text(tables(figures, kept))
+        for plot in (completion_bars(figure, kept) for figure in figures if figure.bars):
+            (out / f"{plot.name}.png").write_bytes(plot.png)
+            (out / f"{plot.name}.svg").write_bytes(plot.svg)
     except OSError as error:
         raise ResultsError(f"tables cannot be written to {out}: {error.strerror or error}") from error
 
@@ -243,6 +252,6 @@ def _parts(figures: Iterable[Figure]) -> list[Part]:
 
 def _plan(part: Part, seed: int) -> workloads.Plan:
     try:
-        return workloads.named(part.workload).build(FatTree(part.k), seed, Scale(ns3.DEFAULT_MBIT, part.seconds))
+        return workloads.named(part.workload).build(part.tree, seed, Scale(part.rate_mbit, part.seconds))
     except WorkloadError as error:
         raise WorkloadError(f"{part.name}: {error}") from error

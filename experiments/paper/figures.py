@@ -1,11 +1,11 @@
-"""All figures by name: those and the examples and numbers of sections 3 and 4 of the SOPA paper, and the PLTS paper's. Pure."""
+"""All figures by name: of sections 3 and 4 of the SOPA paper, of the PLTS paper and of the MCS paper. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from experiments.paper import few_flows, further_figures, whole_fabric
+from experiments.paper import few_flows, further_figures, multi_channel, whole_fabric
 from experiments.paper.figure import Figure
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
@@ -16,6 +16,13 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             few_flows.paths(),
             few_flows.four_flows(),
             few_flows.failed_link(),
+            multi_channel.channels(),
+            multi_channel.schemes(),
+            multi_channel.asymmetric(),
+            multi_channel.bursts(),
+            multi_channel.fairness(),
+            multi_channel.failure(),
+            multi_channel.fat_tree(),
             whole_fabric.ftp(),
             whole_fabric.short_flow(),
             whole_fabric.permutations(),

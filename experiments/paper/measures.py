@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.paper.figure import RunData
+from experiments.paper.series_measures import of_series
 from experiments.report.statistics import largest_deviation, losses, path_windows
 
 WINDOWS = 4
@@ -34,8 +35,10 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
     dict
         ``mean``, ``minimum``, ``maximum`` (Mbit/s of a flow), ``link_percent``; ``fast_retransmits``, ``retransmits``,
         ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
-        ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``; of
-        traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent), ``path UP1.UP2`` (percent);
+        ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
+        ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
+        `series_measures.of_series`; of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent),
+        ``path UP1.UP2`` (percent);
         ``queue_most`` (packets); with `failed` what concerns the two.
     """
     mbit = [flow.mbit for flow in flows]
@@ -56,14 +59,29 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         "reordered_percent": 100 * (lost.reordered_share or 0.0),
         "dropped": float(run.counters.get("dropped", 0)),
         "not_completed": float(sum(not flow.completed for flow in flows)),
+        **_completion(flows),
     }
     for kind in sorted({flow.kind for flow in flows} - {""}):
         its = [flow for flow in flows if flow.kind == kind]
         found[f"{kind}_mean"] = math.fsum(flow.mbit for flow in its) / len(its)
         found[f"{kind}_timeouts"] = float(sum(flow.timeouts for flow in its))
+        found |= _completion(its, f"{kind}_")
     if run.queues:
         found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
-    return found | _of_traces(run) | (_of_two(run, flows) if failed else {})
+    return found | of_series(run) | _of_traces(run) | (_of_two(run, flows) if failed else {})
+
+
+def _completion(flows: Sequence[FlowRecord], prefix: str = "") -> dict[str, float]:
+    """Return completion times of the flows with a size, in ms. What is not complete counts as long as it was observed."""
+    times = [1000 * flow.seconds for flow in flows if flow.size is not None]
+    if not times:
+        return {}
+    return {
+        f"{prefix}completion_mean": math.fsum(times) / len(times),
+        f"{prefix}completion_median": float(np.median(times)),
+        f"{prefix}completion_p99": float(np.percentile(times, 99)),
+        f"{prefix}completion_most": max(times),
+    }
 
 
 def data(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed: bool = False) -> RunData:

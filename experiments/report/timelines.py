@@ -30,6 +30,8 @@ SERIES_STEP = 0.5
 LINES_EACH = 4
 """Maximum number of flows or ports that are distinguishable in a panel."""
 MAX_EVENTS = 12
+SIMULATED = "ns3"
+"""Name of the backend of the simulator, whose series have short intervals."""
 AT_ONCE, FEW = 0.05, 2
 """Events within so many seconds are merged if they are more than FEW: a scheduler places a dozen flows together."""
 SAME_EVENT = 1.0
@@ -37,17 +39,18 @@ SAME_EVENT = 1.0
 
 
 def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None:
-    """Draw the mean throughput of flows in steps of half a second, and the changes of the fabric."""
+    """Draw the mean throughput of flows in steps of half a second, of the simulator in its own, and the changes of the fabric."""
     runs = _shown(collected, order, lambda run: run.series)
     if not runs:
         return None
+    simulated = collected.settings.backend == SIMULATED
     events = merged_events([run for _, run in runs])
     made = figure(3.6 + 0.17 * len(events[:MAX_EVENTS]))
     panel = made.subplots()
     for scheme, run in runs:
         # The mean is over all flows of the run at any time; flows that have ended count as 0.
         fine = [float(np.mean(values)) for values in zip_longest(*run.series.values(), fillvalue=0.0)]
-        each = max(1, round(SERIES_STEP / (run.series_ms / 1000)))
+        each = 1 if simulated else max(1, round(SERIES_STEP / (run.series_ms / 1000)))
         # An incomplete last step is omitted.
         mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
         style = line_style(order.index(scheme))
@@ -61,8 +64,37 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         made,
         "throughput-series",
         "Throughput over time",
-        "Mean throughput of all flows of one run in steps of half a second. Dotted lines are changes of the fabric.",
+        f"Mean throughput of all flows of one run in steps of {_step(runs[0][1], simulated)}. "
+        "Dotted lines are changes of the fabric.",
         {"events": events},
+    )
+
+
+def _step(run: RunRecord, simulated: bool) -> str:
+    return f"{run.series_ms:g} ms" if simulated else "half a second"
+
+
+def flow_series(collected: Collected, order: Sequence[str]) -> Plot | None:
+    """Draw the throughput of a few flows over time, each by itself (MCS paper, figure 8)."""
+    runs = _shown(collected, order, lambda run: run.series)
+    if not runs or collected.settings.backend != SIMULATED:
+        return None
+    made, panels = stack(_titles(runs), "time (s)", "throughput (Mbit/s)")
+    for panel, (_, run) in zip(panels, runs, strict=True):
+        names = _flow_names(collected, run)
+        drawn = [(flow, values) for flow, values in run.series.items() if values]
+        for index, (flow, values) in enumerate(drawn[:LINES_EACH]):
+            places = np.arange(len(values) + 1) * run.series_ms / 1000
+            panel.step(
+                places, [*values, values[-1]], where="post", label=names.get(flow, f"flow {flow}"), **_thin(index)
+            )
+        legend_right(panel)
+    from_zero(panels)
+    return finish(
+        made,
+        "flow-series",
+        "Throughput of flows over time",
+        f"Payload that arrives in each {_step(runs[0][1], True)}, of the first {LINES_EACH} flows of one run.",
     )
 
 

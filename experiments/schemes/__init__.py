@@ -19,6 +19,7 @@ def schemes() -> dict[str, Scheme]:
     for module in pkgutil.iter_modules(__path__, f"{__name__}."):
         loaded = importlib.import_module(module.name)
         for scheme in (*getattr(loaded, "SCHEMES", ()), *([loaded.SCHEME] if hasattr(loaded, "SCHEME") else [])):
+            assert scheme.name not in found, f"two schemes have the name {scheme.name}"
             found[scheme.name] = scheme
     return dict(sorted(found.items()))
 

@@ -97,7 +97,8 @@ class Scheme:
     def with_settings(self, settings: Mapping[str, str]) -> Scheme:
         """Return the scheme with different TCP settings.
 
-        ``segments`` packets of a burst share a label. ``weights`` is ``off`` for senders that use every candidate path alike.
+        ``channels`` is the number of channels of MCS. ``segments`` packets of a burst share a label. ``weights`` is ``off`` for
+        senders that use every candidate path alike.
         ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects

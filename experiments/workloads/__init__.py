@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.suggestions import unknown
-from experiments.workloads import collectives, pairs, production, small_examples, switch_failure
+from experiments.workloads import collectives, pairs, production, racks, small_examples, switch_failure
 from experiments.workloads.failed_links import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
@@ -24,7 +24,7 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (pairs, production, switch_failure, small_examples, collectives)
+    for module in (pairs, production, switch_failure, small_examples, racks, collectives)
     for workload in module.WORKLOADS
 }
 

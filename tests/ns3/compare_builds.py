@@ -11,6 +11,7 @@ from pathlib import Path
 from experiments.core.run import Run
 from experiments.ns3 import SIMULATED, build
 from experiments.ns3.program import optimised
+from experiments.ns3.scheme_lines import DCTCP
 from experiments.ns3.simulate import lines
 from experiments.schemes import named
 from tests.helpers.simulator import SCALE, permutation, said
@@ -22,6 +23,8 @@ def test_both_builds_give_the_same_results(tmp_path: Path) -> None:
     program, packaged = build(), build(directory=tmp_path, packaged=True)
     plan = replace(permutation(traced=(0,)), failed=("a0_0",), fail_after=0.002)
     for scheme, recovery in product(SIMULATED, ("ns-3.37", "ns-3.20")):
+        if scheme in DCTCP and recovery != "ns-3.37":  # which is another congestion control
+            continue
         run = Run(FatTree(4), plan, "test", named(scheme), 1, SCALE, 20)
         text = "\n".join((*lines(run), f"loss-recovery {recovery}"))
         one, other = (said(built, text).stdout.splitlines() for built in (program, packaged))

@@ -7,6 +7,7 @@
 #include "ns3/ipv4-header.h"
 #include "ns3/mac48-address.h"
 #include "ns3/simulator.h"
+#include "ns3/socket.h"
 
 #include <algorithm>
 
@@ -17,7 +18,9 @@ namespace
 {
 
 constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MAX_IP_BYTES = 24;
-constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6;
+constexpr std::uint32_t MAX_MCO_BYTES = McoBytes(MAX_CHANNELS);
+constexpr std::uint32_t ECHO_BYTES = 40; // as much as an acknowledgement
+constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6, TCP_ECE = 0x40;
 
 std::uint32_t
 Load32(const std::uint8_t* at)
@@ -86,6 +89,15 @@ class IpHeader : public ns3::Header
     std::uint8_t m_bytes[MAX_IP_BYTES] = {};
 };
 
+// Return the ECN field that TCP has asked for.
+Ecn
+EcnOf(const ns3::Packet& segment)
+{
+    ns3::SocketIpTosTag tag;
+    const bool capable = segment.PeekPacketTag(tag) && (tag.GetTos() & 3) != ns3::Ipv4Header::ECN_NotECT;
+    return capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE;
+}
+
 } // namespace
 
 NS_OBJECT_ENSURE_REGISTERED(Device);
@@ -119,7 +131,7 @@ Device::FlowOf(std::uint32_t destination, std::uint32_t ports)
     {
         flow.source = m_host;
         flow.destination = m_fabric->tree.HostOf(destination);
-        flow.hash = (key ^ std::uint64_t(m_fabric->tree.AddressOf(m_host)) << 20) * 0x9e3779b97f4a7c15ull;
+        flow.hash = (key ^ std::uint64_t(m_fabric->tree.AddressOf(m_host)) << 20) * HASH_FACTOR;
         const auto transfer = m_transfers.find(ports >> 16);
         flow.transfer = (ports & 0xffff) == PORT && transfer != m_transfers.end() ? transfer->second : nullptr;
         m_fabric->selector().Begin(flow);
@@ -139,6 +151,14 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
     Flow& flow = FlowOf(destination.Get(), Load32(tcp));
     const std::uint32_t payload = segment->GetSize() - (tcp[12] >> 4) * 4;
     const bool is_new = flow.transfer && payload && flow.transfer->Sent(Load32(tcp + 4), payload);
+    if (m_plb && payload)
+    {
+        m_plb->Sent(flow, Load32(tcp + 4) + payload);
+    }
+    if (m_reps)
+    {
+        flow.channel = payload ? m_reps->Next(flow) : m_reps->Random();
+    }
     if (m_burst > 1)
     {
         Gather(flow, segment, is_new ? payload : 0);
@@ -154,7 +174,8 @@ Device::Gather(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint32_t payload)
 {
     Burst& burst = m_bursts[&flow];
     burst.held.push_back(segment);
-    const std::uint32_t third = payload ? flow.transfer->window / payload / 3 : 0;
+    const std::uint32_t window = !payload ? 0 : m_shim ? std::min(flow.transfer->window, m_shim->Limit(flow)) : flow.transfer->window;
+    const std::uint32_t third = payload ? window / payload / 3 : 0;
     if (burst.held.size() >= std::min(m_burst, third))
     {
         Release(flow, burst);
@@ -176,6 +197,32 @@ Device::Release(Flow& flow, Burst& burst)
 void
 Device::Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
 {
+    if (!m_shim)
+    {
+        Transmit(flow, segments);
+    }
+    else if (segments.size() == 1)
+    {
+        if (m_shim->Send(flow, segments))
+        {
+            Transmit(flow, segments);
+        }
+    }
+    else
+    {
+        for (const auto& one : Shim::SuperPackets(segments))
+        {
+            if (m_shim->Send(flow, one))
+            {
+                Transmit(flow, one);
+            }
+        }
+    }
+}
+
+void
+Device::Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
+{
     std::uint8_t up1 = 0xff, up2 = 0xff;
     PathSelector& selector = m_fabric->selector();
     std::uint32_t bytes = 0;
@@ -188,13 +235,15 @@ Device::Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
     const bool labels = selector.labels(flow);
     for (const auto& segment : segments)
     {
+        // The shim sends data as capable of ECN, whatever TCP does.
+        const Ecn ecn = m_shim ? flow.capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE : EcnOf(*segment);
         IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
         if (labels)
         {
             header.Label(up1, up2);
         }
         segment->AddHeader(header);
-        m_fabric->Send(flow, segment, segment->GetSize() + selector.outer(), up1, up2);
+        m_fabric->Send(flow, segment, segment->GetSize() + selector.outer(), up1, up2, ecn);
     }
 }
 
@@ -202,16 +251,35 @@ void
 Device::Receive(InFlightPacket& in_flight)
 {
     ns3::Packet& packet = *in_flight.packet;
-    std::uint8_t bytes[MAX_IP_BYTES + TCP_BYTES];
+    if (m_reps && ReceiveEcho(packet))
+    {
+        return;
+    }
+    std::uint8_t bytes[MAX_IP_BYTES + MAX_MCO_BYTES + TCP_BYTES];
     packet.CopyData(bytes, sizeof bytes);
-    const std::uint32_t ip = (bytes[0] & 15) * 4;
+    const std::uint32_t ip = (bytes[0] & 15) * 4, with_mco = packet.GetSize();
+    const bool marked = in_flight.ecn == Ecn::MARKED;
     packet.RemoveAtStart(ip);
-    const std::uint32_t payload = packet.GetSize() - (bytes[ip + 12] >> 4) * 4;
+    if (m_shim)
+    {
+        const std::uint32_t ports = Load32(bytes + ip + m_shim->bytes());
+        m_shim->Receive(Back(Load32(bytes + 12), ports), packet, marked);
+    }
+    const std::uint8_t* const tcp = bytes + (with_mco - packet.GetSize());
+    const std::uint32_t payload = packet.GetSize() - (tcp[12] >> 4) * 4;
     if (in_flight.flow->transfer && payload)
     {
         const bool labelled = ip > IP_BYTES;
-        in_flight.flow->transfer->Arrived(Load32(bytes + ip + 4), payload, in_flight.sent, labelled ? bytes[22] : in_flight.up1,
+        in_flight.flow->transfer->Arrived(Load32(tcp + 4), payload, in_flight.sent, labelled ? bytes[22] : in_flight.up1,
                                        labelled ? bytes[23] : in_flight.up2);
+    }
+    if (m_plb && !payload)
+    {
+        m_plb->Acknowledged(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp + 8), tcp[13] & TCP_ECE);
+    }
+    if (m_reps && payload)
+    {
+        SendEcho(Back(Load32(bytes + 12), Load32(tcp)), Load32(tcp), in_flight);
     }
     ns3::Ipv4Header header;
     header.SetSource(ns3::Ipv4Address(Load32(bytes + 12)));
@@ -219,15 +287,44 @@ Device::Receive(InFlightPacket& in_flight)
     header.SetProtocol(bytes[9]);
     header.SetTtl(bytes[8]);
     header.SetPayloadSize(packet.GetSize());
+    if (in_flight.ecn != Ecn::NOT_CAPABLE && !m_shim)
+    {
+        header.SetEcn(marked ? ns3::Ipv4Header::ECN_CE : ns3::Ipv4Header::ECN_ECT0);
+    }
     const std::int64_t patience = m_fabric->selector().resequencing();
     if (patience && payload)
     {
-        Resequence(*in_flight.flow, {in_flight.packet, header, Load32(bytes + ip + 4), payload}, patience);
+        Resequence(*in_flight.flow, {in_flight.packet, header, Load32(tcp + 4), payload}, patience);
     }
     else
     {
         m_tcp->Receive(in_flight.packet, header, m_interface);
     }
+}
+
+void
+Device::SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight)
+{
+    std::uint8_t bytes[ECHO_BYTES] = {}; // the first byte of an IP packet is never 0
+    bytes[1] = in_flight.ecn == Ecn::MARKED;
+    Store32(bytes + 4, in_flight.channel);
+    Store32(bytes + 8, ports);
+    Store32(bytes + 12, m_fabric->tree.AddressOf(m_host));
+    back.channel = m_reps->Random();
+    m_fabric->Send(back, ns3::Create<ns3::Packet>(bytes, ECHO_BYTES), ECHO_BYTES, 0xff, 0xff, Ecn::NOT_CAPABLE);
+}
+
+bool
+Device::ReceiveEcho(const ns3::Packet& packet)
+{
+    std::uint8_t bytes[16];
+    packet.CopyData(bytes, sizeof bytes);
+    if (bytes[0])
+    {
+        return false;
+    }
+    m_reps->Echoed(FlowOf(Load32(bytes + 12), Load32(bytes + 8)), Load32(bytes + 4), bytes[1]);
+    return true;
 }
 
 void

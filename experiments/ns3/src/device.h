@@ -4,6 +4,8 @@
 #pragma once
 
 #include "fabric.h"
+#include "feedback.h"
+#include "mcs.h"
 
 #include "ns3/error-model.h"
 #include "ns3/event-id.h"
@@ -17,6 +19,7 @@
 #include "ns3/tcp-l4-protocol.h"
 
 #include <map>
+#include <memory>
 #include <unordered_map>
 
 namespace sopa
@@ -36,6 +39,13 @@ class Device : public ns3::SimpleNetDevice, public Receiver
         m_burst = packets;
         m_burst_wait = wait;
     }
+
+    // Put the shim of MCS between TCP and the fabric.
+    void SetShim(std::uint32_t channels, std::uint32_t mss) { m_shim = std::make_unique<Shim>(channels, mss); }
+
+    // Let the sending host change paths by what comes back.
+    void SetPlb(std::uint64_t seed) { m_plb = std::make_unique<Plb>(seed); }
+    void SetReps(std::uint64_t seed) { m_reps = std::make_unique<Reps>(seed); }
 
     void Receive(InFlightPacket& in_flight) override;
     bool NeedsArp() const override { return false; }
@@ -63,10 +73,18 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     void Gather(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint32_t payload);
     void Release(Flow& flow, Burst& burst);
 
-    // Send segments, which share a label.
+    // Send segments, which share a label, or with the shim a channel.
     void Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments);
+    void Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments);
 
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
+
+    // Return the flow in the other direction of a received packet, which this host sends.
+    Flow& Back(std::uint32_t source, std::uint32_t ports) { return FlowOf(source, ports << 16 | ports >> 16); }
+
+    // Tell the sender of a packet its entropy, and whether it was marked: an acknowledgement of this packet alone (REPS).
+    void SendEcho(Flow& back, std::uint32_t ports, const InFlightPacket& in_flight);
+    bool ReceiveEcho(const ns3::Packet& packet);
 
     struct Segment
     {
@@ -93,6 +111,9 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     std::uint32_t m_burst = 1;
     std::int64_t m_burst_wait = 0;
     std::unordered_map<const Flow*, Burst> m_bursts;
+    std::unique_ptr<Shim> m_shim; // null without MCS
+    std::unique_ptr<Plb> m_plb;   // null without PLB
+    std::unique_ptr<Reps> m_reps; // null without REPS
     ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
     ns3::Ptr<ns3::Ipv4Interface> m_interface;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports

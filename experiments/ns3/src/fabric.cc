@@ -144,7 +144,7 @@ Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
 Fabric::~Fabric() = default;
 
 void
-Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2)
+Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
     Link& first = m_links[tree.FromHost(flow.source)];
@@ -163,6 +163,8 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     in_flight->bytes = bytes;
     in_flight->up1 = up1;
     in_flight->up2 = up2;
+    in_flight->channel = flow.channel;
+    in_flight->ecn = ecn != Ecn::NOT_CAPABLE && first.Marks() ? Ecn::MARKED : ecn;
     in_flight->stage = EDGE;
     in_flight->next = Next(*in_flight);
     ns3::Simulator::ScheduleWithContext(flow.destination, ns3::TimeStep(arrival - now), in_flight);
@@ -201,6 +203,10 @@ Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
     {
         m_unroutable += link == NO_LINK;
         return; // dropped: the simulator releases the last reference
+    }
+    if (in_flight.ecn == Ecn::CAPABLE && m_links[link].Marks())
+    {
+        in_flight.ecn = Ecn::MARKED;
     }
     in_flight.stage = stage;
     in_flight.next = Next(in_flight);
@@ -250,6 +256,10 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
         rate = std::max<std::uint64_t>(1, std::llround(rate * settings.core_share));
     }
     m_links[id].Configure(rate, settings.delay, id < tree.hosts ? settings.host_queue : settings.queue);
+    if (settings.ecn && (id >= tree.hosts || settings.ecn_at_hosts))
+    {
+        m_links[id].MarkAbove(settings.ecn);
+    }
 }
 
 void

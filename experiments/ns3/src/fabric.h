@@ -21,6 +21,14 @@ class Fabric;
 
 constexpr LinkId NO_LINK = UINT32_MAX;
 
+// The ECN field of a packet (RFC 3168).
+enum class Ecn : std::uint8_t
+{
+    NOT_CAPABLE = 0,
+    CAPABLE = 2,
+    MARKED = 3
+};
+
 // A packet in flight between two hosts: the event of its next arrival and the fields that switches read.
 class InFlightPacket : public ns3::EventImpl
 {
@@ -37,6 +45,8 @@ class InFlightPacket : public ns3::EventImpl
     std::uint16_t bytes = 0;  // on the wire
     std::uint8_t up1 = 0xff, up2 = 0xff;
     std::uint8_t stage = 0;
+    std::uint16_t channel = 0;
+    Ecn ecn = Ecn::NOT_CAPABLE;
 
     // Prefetch the memory that the next arrival accesses.
     void Prefetch() const;
@@ -64,6 +74,12 @@ class alignas(64) Link
     // Return the number of packets in the queue, including the one on the wire.
     std::uint32_t Length(std::int64_t now);
 
+    // Mark packets that find more than so many in the queue, the one on the wire included (DCTCP, SIGCOMM 2010, section 3.1).
+    void MarkAbove(std::uint32_t packets) { m_marking = packets; }
+
+    // Return true if the packet that entered last is to be marked.
+    bool Marks() const { return m_count - 1 > m_marking; }
+
     bool up = true;
     std::uint32_t dropped = 0;
 
@@ -78,6 +94,7 @@ class alignas(64) Link
     std::int64_t m_delay = 0, m_free = 0;         // when the wire becomes idle
     std::unique_ptr<std::int64_t[]> m_departures; // a ring
     std::uint32_t m_size = 0, m_first = 0, m_count = 0;
+    std::uint32_t m_marking = UINT32_MAX;
 };
 
 // The consumer of packets to a host.
@@ -95,7 +112,7 @@ class Fabric
     ~Fabric();
 
     // Send a packet from a host. It is dropped if the queue of the host is full.
-    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2);
+    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn);
 
     // Take down a link (e0_0-a0_1) or all links of a switch (a0_0). Throws std::invalid_argument for an unknown name.
     void Fail(const std::string& name);

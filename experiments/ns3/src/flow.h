@@ -10,12 +10,16 @@ namespace sopa
 {
 
 struct PathSet;
+
+constexpr std::uint64_t HASH_FACTOR = 0x9e3779b97f4a7c15ull; // of the numbers that `Flow::hash` is made of
 struct TransferResult;
 
 struct Flow
 {
     Host source, destination;
     std::uint64_t hash;                     // of addresses and ports; input of ECMP
+    std::uint16_t channel = 0;              // of the packets that are sent now: taken off the source port (MCS, PLB, REPS)
+    bool capable = false;                   // of ECN, the packets that are sent now (MCS)
     TransferResult* transfer = nullptr;            // transfer whose data it carries; null for acknowledgements
     const PathSet* paths = nullptr;         // those of version `version`; owned by the path selector
     std::uint32_t version = 0;

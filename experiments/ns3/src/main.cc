@@ -92,6 +92,15 @@ Print(const TransferResult& its)
         std::printf(",\"windows\":");
         Print(its.windows);
     }
+    if (!its.series.empty())
+    {
+        std::printf(",\"series\":");
+        for (std::size_t at = 0; at < its.series.size(); ++at)
+        {
+            std::printf("%c%llu", at ? ',' : '[', static_cast<unsigned long long>(its.series[at]));
+        }
+        std::printf("]");
+    }
     if (!its.arrivals.empty())
     {
         std::printf(",\"arrivals\":");
@@ -161,12 +170,27 @@ Run()
         nodes.push_back(ns3::CreateObject<ns3::Node>());
         devices.push_back(InstallStack(nodes.back(), fabric, host));
         devices.back()->SetBurst(settings.segments, settings.burst_wait);
+        if (settings.channels)
+        {
+            devices.back()->SetShim(settings.channels, segment);
+        }
+        if (settings.scheme == "plb")
+        {
+            devices.back()->SetPlb(settings.seed + host);
+        }
+        if (settings.scheme == "reps")
+        {
+            devices.back()->SetReps(settings.seed + host);
+        }
     }
     for (const auto& [name, when] : settings.failures)
     {
-        const auto fail = [&fabric, name = name] {
+        const auto fail = [&fabric, &settings, name = name] {
             fabric.Fail(name);
-            fabric.selector().Learn(fabric);
+            if (settings.failure_notice)
+            {
+                fabric.selector().Learn(fabric);
+            }
         };
         if (when <= 0)
         {

@@ -1,12 +1,12 @@
 #include "path_selector.h"
 
 #include "hedera.h"
+#include "host_selectors.h"
 
 #include "ns3/simulator.h"
 
 #include <algorithm>
 #include <functional>
-#include <set>
 #include <stdexcept>
 #include <tuple>
 
@@ -29,16 +29,6 @@ Reorder(PathSet& remaining, const PathOrder& order)
         }
     }
     remaining.all = order;
-}
-
-// Return a hash of the flow, different for each `which`.
-std::uint64_t
-Mix(std::uint64_t hash, std::uint64_t which)
-{
-    std::uint64_t mixed = hash + 0x9e3779b97f4a7c15ull * which;
-    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
-    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
-    return mixed ^ mixed >> 31;
 }
 
 } // namespace
@@ -203,94 +193,11 @@ std::size_t
 Hash::Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count)
 {
     const std::uint64_t which = m_same ? 1 : 1 + at + (m_tree.aggregations + 1) * m_tree.RackOf(in_flight.source);
-    return Mix(in_flight.flow->hash, which) % count;
+    return Mix(HashOf(in_flight), which) % count;
 }
 
 namespace
 {
-
-// The sender labels every packet of a flow with the next candidate path (SOPA paper, sections 3.3 and 3.4). For the flows of a host
-// that may not, the edge switch chooses by a hash, in the same proportions.
-class Sopa : public PathSelector
-{
-  public:
-    explicit Sopa(const Settings& settings)
-        : PathSelector(settings),
-          m_unlabelled(settings.no_label.begin(), settings.no_label.end())
-    {
-    }
-
-    std::uint32_t overhead() const override { return 4; }
-    bool labels(const Flow& flow) const override { return m_unlabelled.empty() || !m_unlabelled.count(flow.source); }
-
-    void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
-    {
-        if (labels(flow))
-        {
-            RoundRobinAtHost(flow, up1, up2);
-        }
-    }
-
-    void AtEdge(InFlightPacket& in_flight, Fabric&) override
-    {
-        if (in_flight.up1 == 0xff && !labels(*in_flight.flow))
-        {
-            const auto& all = PathSetOf(*in_flight.flow).all;
-            if (!all.empty())
-            {
-                std::tie(in_flight.up1, in_flight.up2) = all[Mix(in_flight.flow->hash, 1) % all.size()];
-            }
-        }
-    }
-
-  private:
-    const std::set<Host> m_unlabelled;
-};
-
-// Flowcells (He et al., Presto, SIGCOMM 2015): the sender takes the next path after each 64 KB of a flow.
-class Flowcell : public Sopa
-{
-  public:
-    using Sopa::Sopa;
-
-    void AtHost(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2) override
-    {
-        const auto& all = PathSetOf(flow).all;
-        if (!all.empty() && labels(flow))
-        {
-            std::tie(up1, up2) = all[(flow.next + flow.bytes / CELL) % all.size()];
-        }
-        flow.bytes += bytes;
-    }
-
-  private:
-    static constexpr std::uint64_t CELL = 65536;
-};
-
-// Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
-// digit-reversed order, which equals the interleaved order; IP in IP carries the packet there; the receiver resequences.
-class Drb : public PathSelector
-{
-  public:
-    explicit Drb(const Settings& settings)
-        : PathSelector(settings),
-          m_resequencing(settings.resequencing)
-    {
-    }
-
-    std::uint32_t overhead() const override { return 20; }
-    std::uint32_t outer() const override { return 20; }
-    std::uint32_t bytes_removed_at_top() const override { return 20; }
-    std::int64_t resequencing() const override { return m_resequencing; }
-
-    void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
-    {
-        RoundRobinAtHost(flow, up1, up2);
-    }
-
-  private:
-    const std::int64_t m_resequencing;
-};
 
 // Random packet spraying (Dixit et al., INFOCOM 2013). PLTS-RND is identical.
 class Spray : public SwitchSelector
@@ -383,6 +290,13 @@ const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Se
     {"plts-rr", Make<RoundRobin>},
     {"plts-cnt", Make<LeastUsed>},
     {"ecmp", Make<Hash>},
+    {"ecmp-vcc", Make<ChannelHash>},
+    {"mcs-ports", Make<ChannelHash>},
+    {"mcs", Make<ChannelPath>},
+    {"mptcp", Make<Hash>},
+    {"per-packet", Make<PerPacket>},
+    {"plb", Make<ChannelHash>},
+    {"reps", Make<RecycledHash>},
 };
 
 } // namespace

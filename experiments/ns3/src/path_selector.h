@@ -2,6 +2,7 @@
 #pragma once
 
 #include "fabric.h"
+#include "mcs.h"
 
 #include <map>
 #include <memory>
@@ -20,6 +21,16 @@ struct PathSet
     std::vector<std::uint8_t> first;                        // distinct up1
     std::vector<std::vector<std::uint8_t>> second;          // for each up1, its up2
 };
+
+// Return a hash of the flow, different for each `which`.
+inline std::uint64_t
+Mix(std::uint64_t hash, std::uint64_t which)
+{
+    std::uint64_t mixed = hash + 0x9e3779b97f4a7c15ull * which;
+    mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9ull;
+    mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebull;
+    return mixed ^ mixed >> 31;
+}
 
 class PathSelector
 {
@@ -100,8 +111,49 @@ class Hash : public SwitchSelector
   protected:
     std::size_t Next(InFlightPacket& in_flight, std::uint32_t at, std::size_t count) override;
 
+    // Return the hash of a packet's addresses and ports.
+    virtual std::uint64_t HashOf(const InFlightPacket& in_flight) const { return in_flight.flow->hash; }
+
   private:
     bool m_same;
+};
+
+// ECMP with source ports that change: a packet in channel c has one that is lower by c, and so another path (MCS, PLB, REPS).
+class ChannelHash : public Hash
+{
+  public:
+    explicit ChannelHash(const Settings& settings)
+        : Hash(settings),
+          m_overhead(McoBytes(settings.channels))
+    {
+    }
+
+    std::uint32_t overhead() const override { return m_overhead; }
+
+  protected:
+    std::uint64_t HashOf(const InFlightPacket& in_flight) const override
+    {
+        return in_flight.flow->hash - (std::uint64_t(in_flight.channel) << 16) * HASH_FACTOR;
+    }
+
+  private:
+    const std::uint32_t m_overhead;
+};
+
+// The hash for REPS, whose receiver resequences.
+class RecycledHash : public ChannelHash
+{
+  public:
+    explicit RecycledHash(const Settings& settings)
+        : ChannelHash(settings),
+          m_resequencing(settings.resequencing)
+    {
+    }
+
+    std::int64_t resequencing() const override { return m_resequencing; }
+
+  private:
+    const std::int64_t m_resequencing;
 };
 
 // Throws std::invalid_argument if settings.scheme is unknown.

@@ -150,6 +150,10 @@ Read(std::istream& lines)
         {"delayed-ack", into(its.delayed_ack)},
         {"segments", into(its.segments)},
         {"burst-wait", into(its.burst_wait)},
+        {"channels", into(its.channels)},
+        {"subflows", into(its.subflows)},
+        {"ecn", into(its.ecn)},
+        {"ecn-at-hosts", into(its.ecn_at_hosts)},
         {"pacing", into(its.pacing)},
         {"spread", into(its.spread)},
         {"hedera-period", into(its.hedera_period)},
@@ -159,6 +163,8 @@ Read(std::istream& lines)
         {"all-transfers", into(its.all_transfers)},
         {"patience", into(its.patience)},
         {"sample", into(its.sample)},
+        {"series", into(its.series)},
+        {"failure-notice", into(its.failure_notice)},
         {"progress", into(its.progress)},
         {"fail",
          [&](Words& words) {
@@ -209,9 +215,27 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("threshold must be 1 or more");
     }
-    if (its.segments < 1 || (its.segments > 1 && its.scheme != "sopa"))
+    if (its.segments < 1 || (its.segments > 1 && its.scheme != "sopa" && its.scheme != "mcs" && its.scheme != "mcs-ports"))
     {
-        throw std::invalid_argument("segments must be 1 or more, and 1 with other schemes than sopa");
+        throw std::invalid_argument("segments must be 1 or more, and 1 with other schemes than sopa, mcs and mcs-ports");
+    }
+    const bool has_shim = its.scheme == "mcs" || its.scheme == "mcs-ports" || its.scheme == "ecmp-vcc";
+    if (its.channels > 16 || (its.channels > 0) != has_shim)
+    {
+        throw std::invalid_argument("channels must be from 1 to 16 with mcs, mcs-ports and ecmp-vcc, and 0 with other schemes, not " +
+                                    std::to_string(its.channels));
+    }
+    if (its.channels && !its.sack)
+    {
+        throw std::invalid_argument("channels require sack: without it, a window update cannot be told from a duplicate");
+    }
+    if (its.subflows < 1 || its.subflows > 64)
+    {
+        throw std::invalid_argument("subflows must be from 1 to 64, not " + std::to_string(its.subflows));
+    }
+    if (its.subflows > 1 && its.loss_recovery == "ns-3.20")
+    {
+        throw std::invalid_argument("subflows have no loss-recovery ns-3.20");
     }
     CheckOneOf("scheduler", its.scheduler, {"wheel", "heap"});
     CheckOneOf("hash", its.hash, {"own", "same"});

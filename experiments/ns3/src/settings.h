@@ -54,8 +54,12 @@ struct Settings
     std::uint32_t slow_start_threshold = UINT32_MAX; // bytes, of a new connection
     bool sack = true, timestamps = false;
     std::int64_t least_timeout = 200'000'000, delayed_ack = 1'000'000; // ns
-    std::uint32_t segments = 1;         // packets of a burst, which share a label
+    std::uint32_t segments = 1;         // packets of a burst, which share a label, or a channel
     std::int64_t burst_wait = 500'000;  // ns that a host waits for the rest of a burst
+    std::uint32_t channels = 0; // of MCS; 0: hosts have no shim
+    std::uint32_t subflows = 1; // of a transfer
+    std::uint32_t ecn = 0;      // packets in a queue above which it marks; 0: no ECN
+    bool ecn_at_hosts = false;  // the queues of hosts mark, too
     std::uint64_t pacing = 0;   // maximum payload rate of a connection in Mbit/s; 0: no pacing
     std::int64_t spread = 0; // ns; simultaneous starts are spread randomly over this interval
     std::int64_t hedera_period = 5'000'000'000, resequencing = 200'000; // ns
@@ -64,6 +68,8 @@ struct Settings
     bool all_transfers = false;             // followers start after that, too
     std::uint32_t patience = 2;             // multiple of `seconds` after which transfers with a size are aborted
     std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none
+    std::int64_t series = 0;                // ns of an interval of the transfers' throughput; 0: none
+    bool failure_notice = true;             // switches and senders exclude a failed element immediately
     std::int64_t progress = 0;              // ns of simulated time between reports on standard error; 0: none
     std::vector<std::pair<std::string, std::int64_t>> failures; // link or switch, and time in ns
     std::vector<TransferPlan> transfers;

@@ -7,6 +7,7 @@
 #include "ns3/tcp-socket-factory.h"
 
 #include <algorithm>
+#include <functional>
 #include <random>
 
 namespace sopa
@@ -78,10 +79,37 @@ TransferResult::Arrived(std::uint32_t sequence, std::uint32_t payload, std::int6
         m_highest_arrived = sequence + payload;
     }
     m_any_arrived = true;
+    if (interval)
+    {
+        const std::size_t at = Now() / interval;
+        series.resize(std::max(series.size(), at + 1));
+        series[at] += payload;
+    }
     if (plan->traced)
     {
         arrivals.push_back({Now(), sequence - m_first, up1, up2, delay});
     }
+}
+
+void
+TransferResult::AddSubflows()
+{
+    for (const TransferResult& one : subflows)
+    {
+        packets += one.packets;
+        reordered += one.reordered;
+        retransmitted += one.retransmitted;
+        fast_retransmits += one.fast_retransmits;
+        timeouts += one.timeouts;
+        delay_sum += one.delay_sum;
+        delay_most = std::max(delay_most, one.delay_most);
+        delay_least = std::min(delay_least, one.delay_least);
+        arrivals.insert(arrivals.end(), one.arrivals.begin(), one.arrivals.end());
+        series.resize(std::max(series.size(), one.series.size()));
+        std::transform(one.series.begin(), one.series.end(), series.begin(), series.begin(), std::plus<>());
+    }
+    std::stable_sort(arrivals.begin(), arrivals.end(), [](const auto& a, const auto& b) { return a[0] < b[0]; });
+    subflows.clear();
 }
 
 Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> devices, std::uint32_t segment)
@@ -94,6 +122,7 @@ Transfers::Transfers(const Settings& settings, std::vector<ns3::Ptr<Device>> dev
       m_unsent(settings.transfers.size()),
       m_senders(settings.transfers.size()),
       m_receivers(settings.transfers.size()),
+      m_subflows(settings.transfers.size()),
       m_next_port(m_devices.size()),
       m_expected(m_devices.size()),
       m_segment(segment)
@@ -113,6 +142,7 @@ Transfers::Start()
     for (const TransferPlan& plan : m_settings.transfers)
     {
         results[plan.number].plan = &plan;
+        results[plan.number].interval = m_settings.series;
         if (!listens[plan.destination])
         {
             listens[plan.destination] = true;
@@ -124,7 +154,7 @@ Transfers::Start()
                                         [this, host](ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer) {
                                             Accept(host, socket, peer);
                                         });
-            m_receivers.push_back(listener); // keeps the socket alive
+            m_listeners.push_back(listener); // keeps the socket alive
         }
         for (const std::uint32_t before : plan.after)
         {
@@ -156,14 +186,57 @@ Transfers::Begin(std::uint32_t number)
 {
     const TransferPlan& plan = m_settings.transfers[number];
     TransferResult& its = results[number];
+    m_unsent[number] = plan.bytes < 0 ? INT64_MAX : plan.bytes;
+    its.started = Now();
+    ++m_open;
+    its.subflows.resize(m_settings.subflows > 1 ? m_settings.subflows : 0);
+    if (its.subflows.empty())
+    {
+        const auto sender = Open(number, its);
+        sender->SetSendCallback([this, number](ns3::Ptr<ns3::Socket> socket, std::uint32_t room) { Fill(number, socket, room); });
+        sender->SetConnectCallback(
+            [this, number](ns3::Ptr<ns3::Socket> socket) { Fill(number, socket, socket->GetTxAvailable()); },
+            ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
+    }
+    for (TransferResult& one : its.subflows)
+    {
+        one.plan = its.plan;
+        one.interval = its.interval;
+        const auto sender = ns3::DynamicCast<Subflow>(Open(number, one));
+        sender->OnAcknowledgement([this, number] { Share(number); });
+        sender->SetConnectCallback([this, number](ns3::Ptr<ns3::Socket>) { Share(number); },
+                                   ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
+        m_subflows[number].push_back(sender);
+    }
+    for (const auto& sender : m_senders[number])
+    {
+        sender->Connect(ns3::InetSocketAddress(ns3::Ipv4Address(m_tree.AddressOf(plan.destination)), PORT));
+    }
+}
+
+// Open the socket of a transfer, or of one of its subflows, which counts into `its`.
+ns3::Ptr<ns3::Socket>
+Transfers::Open(std::uint32_t number, TransferResult& its)
+{
+    const TransferPlan& plan = m_settings.transfers[number];
     Device& device = *m_devices[plan.source];
     const std::uint16_t port = m_next_port[plan.source]++;
     device.Expect(port, its);
     m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
 
-    auto sender = m_settings.loss_recovery == "ns-3.20"
-                      ? CreateLegacyNewReno(device.GetNode())
-                      : ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
+    ns3::Ptr<ns3::Socket> sender;
+    if (m_settings.subflows > 1)
+    {
+        sender = CreateSubflow(device.GetNode(), m_settings.congestion);
+    }
+    else if (m_settings.loss_recovery == "ns-3.20")
+    {
+        sender = CreateLegacyNewReno(device.GetNode());
+    }
+    else
+    {
+        sender = ns3::Socket::CreateSocket(device.GetNode(), ns3::TcpSocketFactory::GetTypeId());
+    }
     sender->TraceConnectWithoutContext("CongState", ns3::MakeBoundCallback(&OnState, &its));
     if (m_settings.sample || m_settings.segments > 1)
     {
@@ -171,15 +244,40 @@ Transfers::Begin(std::uint32_t number)
     }
     sender->Bind(ns3::InetSocketAddress(ns3::Ipv4Address(m_tree.AddressOf(plan.source)), port));
     sender->ShutdownRecv();
-    m_unsent[number] = plan.bytes < 0 ? INT64_MAX : plan.bytes;
-    m_senders[number] = sender;
-    its.started = Now();
-    ++m_open;
-    sender->SetSendCallback([this, number](ns3::Ptr<ns3::Socket> socket, std::uint32_t room) { Fill(number, socket, room); });
-    sender->SetConnectCallback(
-        [this, number](ns3::Ptr<ns3::Socket> socket) { Fill(number, socket, socket->GetTxAvailable()); },
-        ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
-    sender->Connect(ns3::InetSocketAddress(ns3::Ipv4Address(m_tree.AddressOf(plan.destination)), PORT));
+    m_senders[number].push_back(sender);
+    return sender;
+}
+
+void
+Transfers::Share(std::uint32_t number)
+{
+    while (m_unsent[number] > 0)
+    {
+        const auto size = static_cast<std::uint32_t>(std::min<std::int64_t>(m_unsent[number], m_segment));
+        Subflow* widest = nullptr;
+        std::uint32_t room = size - 1;
+        for (const auto& subflow : m_subflows[number])
+        {
+            if (subflow->Room() > room && subflow->GetTxAvailable() >= size)
+            {
+                room = subflow->Room();
+                widest = ns3::PeekPointer(subflow);
+            }
+        }
+        if (!widest || widest->Send(ns3::Create<ns3::Packet>(size), 0) < 0)
+        {
+            return;
+        }
+        m_unsent[number] -= size;
+    }
+    if (m_unsent[number] == 0)
+    {
+        m_unsent[number] = -1;
+        for (const auto& subflow : m_subflows[number])
+        {
+            subflow->Close();
+        }
+    }
 }
 
 void
@@ -214,7 +312,7 @@ Transfers::Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& p
     }
     const std::uint32_t number = found->second;
     m_expected[host].erase(found);
-    m_receivers[number] = socket;
+    m_receivers[number].push_back(socket);
     socket->SetRecvCallback([this, number](ns3::Ptr<ns3::Socket> ready) { Drain(number, ready); });
 }
 
@@ -231,7 +329,7 @@ Transfers::Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket)
         its.received += packet->GetSize();
         its.ended = Now();
     }
-    if (its.plan->bytes >= 0 && its.received >= static_cast<std::uint64_t>(its.plan->bytes) && m_senders[number])
+    if (its.plan->bytes >= 0 && its.received >= static_cast<std::uint64_t>(its.plan->bytes) && !m_senders[number].empty())
     {
         Complete(number);
     }
@@ -240,10 +338,14 @@ Transfers::Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket)
 void
 Transfers::Complete(std::uint32_t number)
 {
-    m_senders[number] = nullptr;
-    m_receivers[number]->SetRecvCallback(ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
-    m_receivers[number]->Close();
-    m_receivers[number] = nullptr;
+    m_senders[number].clear();
+    m_subflows[number].clear();
+    for (const auto& receiver : m_receivers[number])
+    {
+        receiver->SetRecvCallback(ns3::MakeNullCallback<void, ns3::Ptr<ns3::Socket>>());
+        receiver->Close();
+    }
+    m_receivers[number].clear();
     --m_open;
     if (m_settings.all_transfers || Now() < m_settings.seconds)
     {
@@ -270,6 +372,7 @@ Transfers::Finish()
         {
             its.ended = Now();
         }
+        its.AddSubflows();
     }
 }
 

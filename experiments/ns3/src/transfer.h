@@ -3,6 +3,7 @@
 
 #include "device.h"
 #include "settings.h"
+#include "subflow.h"
 
 #include "ns3/socket.h"
 #include "ns3/tcp-socket-state.h"
@@ -23,6 +24,9 @@ struct TransferResult
     bool Sent(std::uint32_t sequence, std::uint32_t payload);
     void Arrived(std::uint32_t sequence, std::uint32_t payload, std::int64_t sent, std::uint8_t up1, std::uint8_t up2);
 
+    // Add what the subflows have counted.
+    void AddSubflows();
+
     const TransferPlan* plan = nullptr;
     std::int64_t started = -1, ended = -1; // ns
     std::uint64_t received = 0;            // bytes read by the receiving application
@@ -33,6 +37,9 @@ struct TransferResult
     std::uint32_t window = 0;                                            // bytes
     std::vector<std::array<std::int64_t, 2>> windows;                     // time and bytes
     std::vector<std::array<std::int64_t, 5>> arrivals;                    // time, sequence, up1, up2, delay
+    std::int64_t interval = 0;                                           // ns, of `series`; 0: none
+    std::vector<std::uint64_t> series;                                   // bytes of data that arrived in each interval of the run
+    std::vector<TransferResult> subflows;                                // of multipath TCP: one each
 
   private:
     std::uint32_t m_highest_sent = 0, m_highest_arrived = 0, m_first = 0;
@@ -61,6 +68,10 @@ class Transfers
     void Begin(std::uint32_t number);
     void Accept(Host host, ns3::Ptr<ns3::Socket> socket, const ns3::Address& peer);
     void Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room);
+    ns3::Ptr<ns3::Socket> Open(std::uint32_t number, TransferResult& its);
+
+    // Give data to subflows, each segment to the one with the largest available window (MCS paper, section VI.A).
+    void Share(std::uint32_t number);
     void Drain(std::uint32_t number, ns3::Ptr<ns3::Socket> socket);
     void Complete(std::uint32_t number);
 
@@ -70,7 +81,9 @@ class Transfers
     std::vector<std::vector<std::uint32_t>> m_followers;
     std::vector<std::size_t> m_awaited; // transfers that have to end before each may start
     std::vector<std::int64_t> m_unsent; // bytes not yet passed to TCP
-    std::vector<ns3::Ptr<ns3::Socket>> m_senders, m_receivers;
+    std::vector<std::vector<ns3::Ptr<ns3::Socket>>> m_senders, m_receivers; // of each transfer; several with subflows
+    std::vector<ns3::Ptr<ns3::Socket>> m_listeners;
+    std::vector<std::vector<ns3::Ptr<Subflow>>> m_subflows;
     std::vector<std::uint16_t> m_next_port;
     std::vector<std::unordered_map<std::uint64_t, std::uint32_t>> m_expected; // per host: address and port of the sender
     std::uint32_t m_open = 0, m_waiting = 0, m_segment;

@@ -3,19 +3,22 @@
 import json
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
+from experiments.paper.bars import completion_bars
+from experiments.paper.figure import Bars, Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
 from experiments.workloads import WORKLOADS, Scale, WorkloadError
 from topologies import FatTree
+from topologies.fabric_file import load
 
 PAYLOAD = 1000 * 1460 / 1500
 
@@ -42,8 +45,8 @@ def test_every_part_can_be_run(figure: Figure) -> None:
         parse(part.options)
         for scheme in part.schemes:
             assert named(scheme).name.partition("+")[0] in SIMULATED
-        tree = FatTree(min(part.k, 8))
-        assert WORKLOADS[part.workload].build(tree, 1, Scale(1000.0, part.seconds)).transfers
+        tree = part.fabric or FatTree(min(part.k, 8))
+        assert WORKLOADS[part.workload].build(tree, 1, Scale(part.rate_mbit, part.seconds)).transfers
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
@@ -52,6 +55,7 @@ def test_every_row_has_its_runs(figure: Figure) -> None:
     assert len(parts) == len(figure.parts)
     for row in figure.rows:
         assert row.scheme in parts[row.part].schemes, row
+        assert row.over is None or row.over in parts[row.part].schemes, row
     assert len({row.title for row in figure.rows}) == len(figure.rows)
 
 
@@ -82,6 +86,28 @@ def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
         scaled(FIGURES["permutation"], 5, None)
 
 
+def test_the_fabric_and_the_sizes_of_the_mcs_paper() -> None:
+    example = load(Path(__file__).parents[3] / "deploy/fabrics/two-racks.yaml")
+    for name in ("mcs-channels", "mcs-schemes", "mcs-asymmetric", "mcs-gso", "mcs-fairness"):
+        figure = FIGURES[name]
+        for part in figure.parts:
+            tree = part.tree
+            assert (tree.edges, tree.aggregations, tree.capacity(tree.link_by_name("h0_0_2-e0_0")), part.rate_mbit) == (
+                2,
+                4,
+                10_000,
+                10_000,
+            )
+            assert tree.capacity(tree.link_by_name("e0_0-a0_0")) == (5_000 if name == "mcs-asymmetric" else 10_000)
+            plan = WORKLOADS[part.workload].build(tree, 1, Scale(part.rate_mbit, part.seconds))
+            assert {one.bytes for one in plan.transfers} == {50_000_000}
+            assert len(plan.transfers) == tree.hosts_per_edge
+        if figure.bars:
+            assert set(figure.bars.groups.values()) == {part.name for part in figure.parts}
+    assert FIGURES["mcs-channels"].parts[3].tree == example
+    assert scaled(FIGURES["mcs-schemes"], 8, 1).parts[0].tree.hosts_per_edge == 1  # the fabric is that of the figure
+
+
 # -- measures -------------------------------------------------------------------------------------------------------------
 
 
@@ -110,6 +136,27 @@ def test_measures_by_kind() -> None:
     flows = [flow(0, 10.0, kind="short", timeouts=1), flow(1, 300.0, kind="long"), flow(2, 500.0, kind="long")]
     found = measure(run(), flows, PAYLOAD)
     assert (found["short_mean"], found["short_timeouts"], found["long_mean"]) == (10.0, 1.0, 400.0)
+
+
+def test_completion_times() -> None:
+    flows = [flow(n, seconds=0.01 * (n + 1), kind="large") for n in range(3)]
+    found = measure(run(), flows, PAYLOAD)
+    times = [found[f"{prefix}completion_{what}"] for prefix in ("", "large_") for what in ("mean", "median", "most")]
+    assert times == pytest.approx([20.0, 20.0, 30.0] * 2)
+    assert "completion_mean" not in measure(run(), [flow(size=None)], PAYLOAD)
+
+
+def test_measures_of_series() -> None:
+    series = {"0": [1.0, *[100.0] * 9, 30.0], "1": [9.0, *[90.0] * 19]}
+    found = measure(run(series=series, series_ms=1.0), [flow()], PAYLOAD)
+    assert (found["steady_minimum"], found["steady_maximum"]) == (90.0, 100.0)
+    assert found["steady_spread"] == pytest.approx(100 * 10 / 95)
+    failed = run(
+        series={"0": [50.0, *[90.0] * 10, *[0.0] * 9, *[40.0] * 5, *[80.0] * 40]}, series_ms=1.0, events=[[0.010, "l"]]
+    )
+    found = measure(failed, [flow()], PAYLOAD)
+    assert (found["before"], found["after"], found["least"]) == (90.0, 80.0, 0.0)
+    assert found["back_ms"] == 15.0  # what was on its way when the link failed still arrived
 
 
 def test_measures_of_traced_packets() -> None:
@@ -181,6 +228,20 @@ def test_what_is_told_is_the_mean_over_the_parts_own_seeds() -> None:
     assert found(0, SLOWER) == TableCell(40.0, None, 1)
     assert found(1, SLOWER) is None
     assert found(3) is None  # what no run has measured
+
+
+def test_a_row_over_another_scheme_is_divided_seed_by_seed() -> None:
+    row = Row("rps over sopa", "p", "rps", "mean", None, "sopa")
+    found = table_cell(FIGURE, row, HERE, kept())
+    assert found == TableCell(0.5, None, 1)
+    assert table_cell(FIGURE, replace(row, over="drb"), HERE, kept()) is None
+
+
+def test_bars_of_completion_times() -> None:
+    bars = Bars("m", {"1": "p", "2": "other"}, ("sopa", "rps"))
+    plot = completion_bars(replace(FIGURE, bars=bars), kept())
+    assert (plot.name, plot.title) == ("one", "a paper, section 1")
+    assert plot.png[:4] == b"\x89PNG"
 
 
 def test_the_table_of_a_figure() -> None:

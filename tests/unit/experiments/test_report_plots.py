@@ -4,20 +4,23 @@ import random
 import re
 import struct
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
-from experiments.core.records import ResultsError, RunRecord
+from experiments.core.records import Results, ResultsError, RunRecord
 from experiments.report import plots, report, timelines, traces
 from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
 from experiments.report.style import COLOURS, line_style
 from experiments.report.summary import summarize
-from tests.helpers.records import a_flow, a_run, results_in
+from tests.helpers.records import THESE, a_flow, a_run, results_in
 
 ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
+OF_SIMULATOR = {"flow-series"}
+OF_LAB = set(DRAWN) - OF_SIMULATOR
 SCHEMES = ("sopa", "rps", "ecmp", "plts-rnd")
 
 
@@ -78,10 +81,10 @@ def check(folder: Path) -> None:
 def test_every_figure_is_drawn_and_is_on_the_page(tmp_path: Path) -> None:
     fill(tmp_path)
     folder = report(tmp_path, say=lambda _: None)
-    assert files(folder, "png") == files(folder, "svg") == set(DRAWN)
+    assert files(folder, "png") == files(folder, "svg") == OF_LAB
     check(folder)
     page = (folder / "README.md").read_text()
-    assert set(re.findall(r"\]\(([a-z-]+)\.png\)", page)) == set(DRAWN)
+    assert set(re.findall(r"\]\(([a-z-]+)\.png\)", page)) == OF_LAB
     assert all((folder / name).exists() for name in re.findall(r"\]\(([^)]+\.(?:png|svg|csv|json))\)", page))
 
 
@@ -121,8 +124,19 @@ def test_few_samples_and_packets_are_drawn(tmp_path: Path) -> None:
     results_in(tmp_path).add(few, [a_flow()])
     folder = report(tmp_path, say=lambda _: None)
     # One packet is no window of 500.
-    assert files(folder, "png") == set(DRAWN) - {"completion-cdf", "path-windows"}
+    assert files(folder, "png") == OF_LAB - {"completion-cdf", "path-windows"}
     check(folder)
+
+
+def test_series_of_the_simulator_are_drawn_by_flow(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.open(replace(THESE, backend="ns3"))
+    results.add(a_run(series={"0": [100.0, 50.0, 70.0], "1": [], "2": [1.0]}, series_ms=1.0), [a_flow()])
+    folder = report(tmp_path, say=lambda _: None)
+    assert files(folder, "png") == {*ALWAYS, "flow-series", "throughput-series"}
+    page = (folder / "README.md").read_text()
+    assert "in steps of 1 ms" in page
+    assert "in each 1 ms" in page
 
 
 def test_a_figure_of_an_earlier_report_that_has_no_data_now_goes(tmp_path: Path) -> None:
@@ -153,7 +167,7 @@ def test_nothing_is_outside_the_axes_or_under_a_legend(tmp_path: Path, monkeypat
     fill(tmp_path)
     collected = collect(tmp_path)
     list(plots.plots(collected, summarize(collected)))
-    assert set(made) == set(DRAWN)
+    assert set(made) == OF_LAB
     for name, drawn in made.items():
         legends = [*drawn.legends, *(axes.get_legend() for axes in drawn.axes)]
         boxes = [legend.get_window_extent() for legend in legends if legend]

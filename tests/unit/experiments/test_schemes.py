@@ -25,6 +25,15 @@ def test_packets_of_a_burst_share_a_label_where_senders_write_labels() -> None:
             named(text)
 
 
+def test_the_channels_of_mcs_are_a_setting() -> None:
+    assert [named(name).channels for name in ("mcs", "mcs-ports", "ecmp-vcc", "sopa")] == [8, 8, 1, 0]
+    variant = named("mcs-ports+segments=16+channels=4")
+    assert (variant.name, variant.channels, variant.segments) == ("mcs-ports+channels=4+segments=16", 4, 16)
+    for text in ("mcs+channels=1", "mcs+channels=17", "sopa+channels=4", "ecmp-vcc+channels=2"):
+        with pytest.raises(SchemeError, match="channels=N"):
+            named(text)
+
+
 def test_the_window_of_the_shortest_round_trip_is_a_setting() -> None:
     variant = named("sopa+minrtt=300+fr=3")
     assert (variant.name, variant.fr_threshold, variant.min_rtt_window) == ("sopa+fr=3+minrtt=300", 3, 300)

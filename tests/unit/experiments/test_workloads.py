@@ -13,10 +13,11 @@ from topologies import Clos, FatTree
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
     *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
-    *("failure", "failure-permutation", "short-flow-beside-incast"),
+    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
-BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure", *COLLECTIVE})
+RACKS = {"rack-pairs", "rack-pair-failure"}
+BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure", "half-load", *COLLECTIVE})
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -42,6 +43,7 @@ def test_another_seed_gives_another_permutation() -> None:
 def test_every_workload_of_the_papers_is_there() -> None:
     assert set(WORKLOADS) - COLLECTIVE == {
         *SEEDED,
+        *RACKS,
         *("four-flows", "single-flow", "single-flow-4:3", "single-flow-2:1", "single-flow-4:1", "asymmetric"),
     }
     for name, workload in WORKLOADS.items():
@@ -113,7 +115,8 @@ def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
-    if name in {"permutation", "permutation-transfers", "ftp", "ftp-transfers", "production", *COLLECTIVE}:
+    pairing = {"permutation", "permutation-transfers", "ftp", "ftp-transfers", "production", "half-load"}
+    if name in {*pairing, *RACKS, *COLLECTIVE}:
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:
         with pytest.raises(WorkloadError, match="give --k 4 or more"):

@@ -1,0 +1,57 @@
+#include "subflow.h"
+
+#include "ns3/object-factory.h"
+#include "ns3/rtt-estimator.h"
+#include "ns3/tcp-congestion-ops.h"
+#include "ns3/tcp-l4-protocol.h"
+#include "ns3/tcp-prr-recovery.h"
+#include "ns3/tcp-tx-buffer.h"
+
+namespace sopa
+{
+
+NS_OBJECT_ENSURE_REGISTERED(Subflow);
+
+ns3::TypeId
+Subflow::GetTypeId()
+{
+    static ns3::TypeId tid = ns3::TypeId("sopa::Subflow").SetParent<ns3::TcpSocketBase>().AddConstructor<Subflow>();
+    return tid;
+}
+
+std::uint32_t
+Subflow::Room() const
+{
+    if (m_state != ESTABLISHED)
+    {
+        return 0;
+    }
+    const std::uint32_t window = AvailableWindow(), waiting = m_txBuffer->SizeFromSequence(m_tcb->m_nextTxSequence);
+    return window > waiting ? window - waiting : 0;
+}
+
+void
+Subflow::ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header)
+{
+    TcpSocketBase::ReceivedAck(packet, header);
+    if (m_after)
+    {
+        m_after();
+    }
+}
+
+ns3::Ptr<Subflow>
+CreateSubflow(ns3::Ptr<ns3::Node> node, const std::string& congestion)
+{
+    const auto tcp = node->GetObject<ns3::TcpL4Protocol>();
+    const auto socket = ns3::CreateObject<Subflow>();
+    socket->SetNode(node);
+    socket->SetTcp(tcp);
+    socket->SetRtt(ns3::CreateObject<ns3::RttMeanDeviation>());
+    socket->SetCongestionControlAlgorithm(ns3::ObjectFactory("ns3::Tcp" + congestion).Create<ns3::TcpCongestionOps>());
+    socket->SetRecoveryAlgorithm(ns3::CreateObject<ns3::TcpPrrRecovery>());
+    tcp->AddSocket(socket);
+    return socket;
+}
+
+} // namespace sopa

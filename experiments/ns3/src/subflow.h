@@ -1,0 +1,35 @@
+// Subflows of multipath TCP, modelled above TCP: ordinary connections that share the data of one transfer.
+#pragma once
+
+#include "ns3/node.h"
+#include "ns3/tcp-socket-base.h"
+
+#include <functional>
+#include <string>
+
+namespace sopa
+{
+
+class Subflow : public ns3::TcpSocketBase
+{
+  public:
+    static ns3::TypeId GetTypeId();
+    ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }
+
+    // Return the bytes that it could send now, beyond those that it already has.
+    std::uint32_t Room() const;
+
+    // Call a function after each acknowledgement.
+    void OnAcknowledgement(std::function<void()> function) { m_after = std::move(function); }
+
+  protected:
+    void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;
+
+  private:
+    std::function<void()> m_after;
+};
+
+// Create a socket as TcpL4Protocol does. `congestion` is the name of a congestion control, as in "Dctcp".
+ns3::Ptr<Subflow> CreateSubflow(ns3::Ptr<ns3::Node> node, const std::string& congestion);
+
+} // namespace sopa
