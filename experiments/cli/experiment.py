@@ -139,6 +139,10 @@ def run(
                 ns3.check(scheme)
             elif scheme.fabric is Fabric.SIMULATOR:
                 raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
+            elif scheme.channels and scheme.segments > 1:
+                raise SchemeError(
+                    f"{scheme.name}: in the lab a burst of MCS is as long as TCP makes it: leave out +segments"
+                )
             elif scheme.channels and Carrier(carrier) is not Carrier.MAC:
                 raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
             elif scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue:

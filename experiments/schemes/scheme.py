@@ -117,18 +117,14 @@ class Scheme:
             if name == "fr" and value.isdecimal() and 1 <= int(value) <= MAX_DUPLICATES:
                 changed = replace(changed, fr_threshold=int(value))
             elif (
-                name == "segments"
-                and self.policy is not None
-                and not self.channels
-                and value.isdecimal()
-                and 1 <= int(value) <= MAX_SEGMENTS
+                name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
             ):
                 changed = replace(changed, segments=int(value))
             elif name == "weights" and self.policy is not None and value in ("on", "off"):
                 changed = replace(changed, weights=value == "on")
             elif (
                 name == "channels"
-                and self.channels
+                and self.channels > 1
                 and value.isdecimal()
                 and MIN_CHANNELS <= int(value) <= MAX_CHANNELS
             ):

@@ -88,7 +88,6 @@ def test_mcs_has_channels_and_marks_and_each_is_a_setting() -> None:
         ("mcs+channels=17", "2 to 16"),
         ("sopa+channels=8", "with MCS"),
         ("mcs+ecn=0", "ecn=PACKETS"),
-        ("mcs+segments=4", "segments=N"),
         ("ecmp+ecn=20", "with MCS"),
         ("sopp", "did you mean sopa"),
         ("nonsense-of-all-kinds", "expected one of bgp, bgp-polarised"),
