@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import random
 import struct
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import count
+from multiprocessing.synchronize import Barrier
 
 import pytest
 
@@ -822,10 +824,15 @@ def test_a_burst_without_a_length_in_its_header_is_as_long_as_it_is(both: Both) 
 # -- two processors -------------------------------------------------------------------------------------------------------
 
 
-def on_two_processors(work: Callable[[int], None]) -> None:
-    """Run ``work(0)`` and ``work(1)`` at the same time, each on a processor of its own."""
+def two_processors() -> list[int]:
     processors = sorted(range(os.cpu_count() or 1))[:2]
     assert len(processors) == 2
+    return processors
+
+
+def on_two_processors(work: Callable[[int], None]) -> None:
+    """Run ``work(0)`` and ``work(1)`` at the same time, each on a processor of its own."""
+    processors = two_processors()
     begin = threading.Barrier(2)
     failed: list[BaseException] = []
 
@@ -846,8 +853,33 @@ def on_two_processors(work: Callable[[int], None]) -> None:
     assert not failed
 
 
-def test_two_processors_that_send_lose_no_byte_and_use_no_local_number_twice(programs: Programs) -> None:
-    each, size, begun = 3000, 100, 1000
+def test_two_processors_that_send_lose_no_byte(programs: Programs) -> None:
+    """By processes: threads of one interpreter are hardly ever in the kernel together."""
+    each, size, begun = 30_000, 100, 1000
+    frame = sent(seq=begun, payload=size)
+    programs.egress(sent(seq=begun))
+
+    def send(number: int, begin: Barrier) -> None:
+        os.sched_setaffinity(0, {number})
+        begin.wait()
+        for _ in range(each):
+            programs.egress(frame)
+
+    context = multiprocessing.get_context("fork")
+    begin = context.Barrier(2)
+    senders = [context.Process(target=send, args=(number, begin)) for number in two_processors()]
+    for sender in senders:
+        sender.start()
+    for sender in senders:
+        sender.join()
+    assert [sender.exitcode for sender in senders] == [0, 0]
+    its = programs.connection(KEY)
+    assert sum(local - begun for local in its.nlsn[:8]) == 2 * each * size
+    assert {local - begun for local in its.nlsn[:8]} == {2 * each * size // 8}
+
+
+def test_two_processors_that_send_use_no_local_number_twice(programs: Programs) -> None:
+    each, size, begun = 2000, 100, 1000
     outs: tuple[list[bytes], list[bytes]] = ([], [])
     programs.egress(sent(seq=begun))
     frames = [sent(seq=begun + number * size, payload=size) for number in range(2 * each)]
@@ -856,9 +888,7 @@ def test_two_processors_that_send_lose_no_byte_and_use_no_local_number_twice(pro
         outs[number].extend(programs.egress(frame)[1] for frame in frames[number::2])
 
     on_two_processors(send)
-    its = programs.connection(KEY)
-    assert sum(local - begun for local in its.nlsn[:8]) == 2 * each * size
-    assert its.nsn == begun + 2 * each * size
+    assert programs.connection(KEY).nsn == begun + 2 * each * size
     taken = [option_of(out) for out in (*outs[0], *outs[1])]
     assert len({(mco.channel, mco.lsn) for mco in taken}) == 2 * each
     assert {sum(mco.channel == channel for mco in taken) for channel in range(8)} == {2 * each // 8}
