@@ -20,6 +20,9 @@ SCHEMES = (
     Scheme("mcs-ports", "MCS over the Linux routers of bgp: each channel a source port, which routers hash",
            policy="mcs", channels=DEFAULT_CHANNELS, channel_kind=ChannelKind.PORTS, ecn=True, sysctls=_SHORT_BURSTS,
            fabric=Fabric.ROUTERS, router_sysctls=OWN_HASH),
+    Scheme("sopa-feedback", "sopa with the weights of MCS by marks: 16 channels, no window control, no filter of ACKs",
+           policy="mcs", policy_options=("--mcs-without=window", "--mcs-without=filter"), channels=16, ecn=True,
+           fr_threshold=10, min_rtt_window=1, sysctls=_SHORT_BURSTS),
     Scheme("mcs-ports-ovs", "MCS over ecmp: each channel a source port, which switches hash",
            policy="mcs", channels=DEFAULT_CHANNELS, channel_kind=ChannelKind.PORTS, ecn=True, sysctls=_SHORT_BURSTS),
 )  # fmt: skip
