@@ -80,6 +80,7 @@ def lab(
     from mininet.cli import CLI
 
     from experiments.cli.lab_rate import given_rate, measured_rate
+    from experiments.emulation.host_agents import patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.sopa_lab import SopaLab
     from flowrules.label import Carrier
@@ -102,6 +103,8 @@ def lab(
             links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
             console.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
         mbit = links and links.mbit
+        if policy == MCS and mbit is not None:
+            options.append(f"--mcs-patience={patience_ms(mbit, ecn or QUEUE_PACKETS):g}")
         its = SopaLab(
             tree,
             mbit,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller
+from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller, patience_ms
 from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
@@ -297,7 +297,8 @@ class EmulatedFabric:
 
     def _start_agents(self, controller: ControllerProcess, seed: int) -> None:
         its = self.scheme
-        options = [f"--carrier={self.carrier}", *agent_options(its, seed)]
+        patience = patience_ms(self.rate_mbit, self.ecn_threshold or self.queue_packets)
+        options = [f"--carrier={self.carrier}", *agent_options(its, seed, patience)]
         count = len(self._labelling)
         # the agents of the next run must not be confused with these
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")

@@ -14,9 +14,11 @@ from prometheus_client.samples import Sample
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.schemes import Scheme
 from topologies import Clos, Host, Switch
+from topologies.lab.links import FRAME_BYTES
 
 # Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
 FLOWS = 4096
+LONG_QUEUES = 2  # on one path more than on another
 
 
 class Hosts(Protocol):
@@ -38,9 +40,35 @@ def agent_process(
     return AgentProcess(interfaces, controller.url, directory.with_name(f"{directory.name}.log"), every)
 
 
-def agent_options(scheme: Scheme, seed: int) -> list[str]:
-    """Return the options of ``sopa agent`` for a scheme whose hosts have agents. ``seed`` decides the first path of each flow."""
-    of_mcs = [f"--channels={scheme.channels}", f"--channel-kind={scheme.channel_kind}"]
+def patience_ms(rate_mbit: float, packets: int) -> float:
+    """Return what the delays of two paths of a lab may differ by, in milliseconds.
+
+    Parameters
+    ----------
+    rate_mbit : float
+        Rate of links in Mbit/s.
+    packets : int
+        Length of a queue that is not exceeded for long.
+    """
+    return max(20.0, LONG_QUEUES * packets * FRAME_BYTES * 8 / (1000 * rate_mbit))
+
+
+def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
+    """Return the options of ``sopa agent`` for a scheme whose hosts have agents.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    seed : int
+        Decides the first path of each flow.
+    patience : float
+        Milliseconds after which MCS takes for lost what is missing.
+    """
+    of_mcs = [
+        f"--channels={scheme.channels}",
+        f"--channel-kind={scheme.channel_kind}",
+        f"--mcs-patience={patience:g}",
+    ]
     of_tcp = [
         f"--segments={scheme.segments}",
         f"--fr-threshold={scheme.fr_threshold}",

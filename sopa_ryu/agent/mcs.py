@@ -19,6 +19,8 @@ from sopa_ryu.channel.mcs import ChannelKind, Variant
 
 IDLE_NS = 1_000_000_000
 """A connection's state is removed after so long without a packet (paper, section IV.G)."""
+DEFAULT_PATIENCE_US = 20_000
+"""As PATIENCE_US of bpf/mcs.h."""
 _SETTINGS = struct.Struct("=QBBHI")  # struct mcs_settings of bpf/mcs.h
 _SWEEP = struct.Struct("=QII")
 _KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
@@ -35,11 +37,23 @@ class Without(IntFlag):
 
 
 class McsOptions(NamedTuple):
-    """The options of the policy ``mcs``: the number of channels, what is different between them, and what is left out."""
+    """The options of the policy ``mcs``.
+
+    Parameters
+    ----------
+    channels : int
+    kind : ChannelKind
+        What is different between channels.
+    without : Without
+        What is left out.
+    patience_us : int
+        Microseconds after which data that is missing before later data counts as lost.
+    """
 
     channels: int = mcs.DEFAULT_CHANNELS
     kind: ChannelKind = ChannelKind.PATHS
     without: Without = Without.NOTHING
+    patience_us: int = DEFAULT_PATIENCE_US
 
     @property
     def variant(self) -> Variant:
@@ -69,7 +83,9 @@ class McsPrograms:
         self._object, self._link = loaded, -1
         self._noted: dict[IPv4Address, Use] = {}
         with inside(netns):
-            its = _SETTINGS.pack(cookie(), options.channels, _KINDS.index(options.kind), options.without, 0)
+            its = _SETTINGS.pack(
+                cookie(), options.channels, _KINDS.index(options.kind), options.without, options.patience_us
+            )
         libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
 
     @property

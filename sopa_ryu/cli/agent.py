@@ -16,7 +16,7 @@ from sopa_ryu.cli.common import Segments, carrier_option, fail, need_root, polic
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 NOT_WITH_MCS = ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell")
-ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_without")
+ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_patience", "mcs_without")
 
 
 @click.command()
@@ -42,6 +42,9 @@ ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_without")
               show_default=True,
               help="With --policy mcs: a channel is a candidate path of the fabric, or a source port of its own, by which any "
               "network that hashes spreads them. Hosts of the same kind scatter to one another.")  # fmt: skip
+@click.option("--mcs-patience", type=click.FloatRange(1, 60_000), default=20, show_default=True, metavar="MILLISECONDS",
+              help="With --policy mcs: data that is missing for so long while later data arrives counts as lost. It has to be more "
+              "than the delays of paths differ by, and less than TCP's retransmission timeout.")  # fmt: skip
 @click.option("--mcs-without", type=click.Choice(["window", "filter"]), multiple=True,
               help="With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.")  # fmt: skip
 @seed_option
@@ -89,6 +92,7 @@ def agent(
     fr_threshold: int,
     channels: int,
     channel_kind: str,
+    mcs_patience: float,
     mcs_without: tuple[str, ...],
     seed: int,
     flows: int,
@@ -164,7 +168,7 @@ def agent(
             segments,
             min_rtt_window,
             weights,
-            McsOptions(channels, ChannelKind(channel_kind), left_out) if scatters else None,
+            McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
