@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import click
@@ -80,8 +81,9 @@ def lab(
     from mininet.cli import CLI
 
     from experiments.cli.lab_rate import given_rate, measured_rate
-    from experiments.emulation.host_agents import patience_ms
+    from experiments.emulation.host_agents import McsMetrics, patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
+    from experiments.emulation.processes import free_ports
     from experiments.emulation.sopa_lab import SopaLab
     from flowrules.label import Carrier
     from topologies.lab.links import at_rate
@@ -103,6 +105,9 @@ def lab(
             links = measured_rate(tree, forwarding) if rate is None else given_rate(tree, rate)
             console.print(f"{links.mbit:g} Mbit/s links: {links.why}", soft_wrap=True)
         mbit = links and links.mbit
+        [port] = free_ports(1)
+        if policy == MCS:
+            options.append(f"--metrics-port={port}")
         if policy == MCS and mbit is not None:
             options.append(f"--mcs-patience={patience_ms(mbit, ecn or QUEUE_PACKETS):g}")
         its = SopaLab(
@@ -125,6 +130,12 @@ def lab(
             if mbit is not None and ecn is not None:
                 ports = port_rates(at_rate(tree, mbit), its.lab.interface, lambda _switch: None)
                 marking.enter_context(PhantomQueues(ports, QUEUE_PACKETS, ecn))
+            if policy == MCS and its.agent is not None:
+                console.print(
+                    "waiting until the hosts scatter to one another: connections that begin before are not scattered"
+                )
+                scattering = partial(McsMetrics(port).all_scatter, len(its.labelling))
+                its.agent.wait_until(scattering, "all agents scattered to one another")
             console.print(
                 f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
