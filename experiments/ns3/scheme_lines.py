@@ -39,5 +39,5 @@ def scheme_lines(scheme: Scheme, rate_mbit: float, options: Mapping[str, int | s
         yield f"subflows {scheme.subflows}"
     if base in DCTCP and "congestion" not in options:
         yield "congestion Dctcp"
-    if base in MARKED and "ecn" not in options:
-        yield f"ecn {MARK_ABOVE_FAST if rate_mbit >= FAST_MBIT else MARK_ABOVE}"
+    if base in MARKED and "ecn" not in options and (scheme.ecn or not scheme.channels):
+        yield f"ecn {scheme.ecn_threshold or (MARK_ABOVE_FAST if rate_mbit >= FAST_MBIT else MARK_ABOVE)}"

@@ -35,7 +35,7 @@ PACKET_BYTES = 1500
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
-_SETTINGS = ("channels", "fr", "sack", "segments", "weights")
+_SETTINGS = ("channels", "ecn", "fr", "sack", "segments", "weights")
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -52,7 +52,8 @@ def check(scheme: Scheme) -> None:
         raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
     if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
         raise SchemeError(
-            f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +fr=N, +sack=off, +segments=N and +weights=off"
+            f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +ecn=PACKETS, +fr=N, +sack=off, +segments=N and "
+            "+weights=off"
         )
     if not scheme.weights and base not in WEIGHTED:
         raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")

@@ -203,7 +203,7 @@ def fat_tree() -> Figure:
         "half-load",
         8,
         (BASELINE, MCS, PATHS, MPTCP),
-        0.05,
+        0.02,
         1,
         (*OPTIONS, "patience=20"),
         None,
@@ -235,7 +235,7 @@ def fat_tree() -> Figure:
             "(reduce the flow completion time by about 30% at 50th percentile). For small flows, MCS still outperforms Baseline "
             'and is approximate to MPTCP."',
             "The paper gives neither the shape of the Pareto distributions, nor the share of small flows, nor the duration: here "
-            "shape 2, 25 small flows for each large one, and starts within 0.05 s. Large flows have a quarter of the paper's size.",
+            "shape 2, 25 small flows for each large one, and starts within 0.02 s. Large flows have a tenth of the paper's size.",
             MODEL,
             CHOSEN,
         ),

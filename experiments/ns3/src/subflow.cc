@@ -19,6 +19,20 @@ Subflow::GetTypeId()
     return tid;
 }
 
+void
+Subflow::AvoidEmptySegments()
+{
+    m_txBuffer->SetRWndCallback(ns3::MakeCallback(&Subflow::WindowOfWholeSegments, this));
+}
+
+// Return the receiver's window if it has room for another segment, or less than is sent already.
+std::uint32_t
+Subflow::WindowOfWholeSegments() const
+{
+    const std::uint32_t window = m_rWnd, sent = UnAckDataCount();
+    return sent && window >= sent && window - sent < m_tcb->m_segmentSize ? sent - 1 : window;
+}
+
 std::uint32_t
 Subflow::Room() const
 {
@@ -50,6 +64,7 @@ CreateSubflow(ns3::Ptr<ns3::Node> node, const std::string& congestion)
     socket->SetRtt(ns3::CreateObject<ns3::RttMeanDeviation>());
     socket->SetCongestionControlAlgorithm(ns3::ObjectFactory("ns3::Tcp" + congestion).Create<ns3::TcpCongestionOps>());
     socket->SetRecoveryAlgorithm(ns3::CreateObject<ns3::TcpPrrRecovery>());
+    socket->AvoidEmptySegments();
     tcp->AddSocket(socket);
     return socket;
 }

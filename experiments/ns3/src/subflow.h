@@ -1,4 +1,5 @@
-// Subflows of multipath TCP, modelled above TCP: ordinary connections that share the data of one transfer.
+// Sockets of senders whose window the receiver limits, and of subflows of multipath TCP, modelled above TCP: ordinary connections that
+// share the data of one transfer.
 #pragma once
 
 #include "ns3/node.h"
@@ -16,6 +17,10 @@ class Subflow : public ns3::TcpSocketBase
     static ns3::TypeId GetTypeId();
     ns3::TypeId GetInstanceTypeId() const override { return GetTypeId(); }
 
+    // Keep ns-3 3.37 from a crash where the receiver's window is what limits the sender during a recovery: TcpTxBuffer::NextSeg then
+    // gives a segment of no bytes, and TcpSocketBase sends it.
+    void AvoidEmptySegments();
+
     // Return the bytes that it could send now, beyond those that it already has.
     std::uint32_t Room() const;
 
@@ -26,6 +31,8 @@ class Subflow : public ns3::TcpSocketBase
     void ReceivedAck(ns3::Ptr<ns3::Packet> packet, const ns3::TcpHeader& header) override;
 
   private:
+    std::uint32_t WindowOfWholeSegments() const;
+
     std::function<void()> m_after;
 };
 

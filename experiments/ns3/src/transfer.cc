@@ -225,7 +225,7 @@ Transfers::Open(std::uint32_t number, TransferResult& its)
     m_expected[plan.destination][std::uint64_t(m_tree.AddressOf(plan.source)) << 16 | port] = number;
 
     ns3::Ptr<ns3::Socket> sender;
-    if (m_settings.subflows > 1)
+    if (m_settings.subflows > 1 || m_settings.channels)
     {
         sender = CreateSubflow(device.GetNode(), m_settings.congestion);
     }
