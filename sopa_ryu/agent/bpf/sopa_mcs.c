@@ -145,34 +145,44 @@ static __always_inline int parse(struct __sk_buff *skb, struct parsed *to, int o
 
 /* -- window scales -------------------------------------------------------------------------------------------------------------- */
 
-/* Returns the shift count that a SYN announces, or UNKNOWN_SCALE. */
+/* Where in a SYN's options the window scale is looked for. */
+struct options {
+	__u8 bytes[64];
+	__u32 length, at, shift;
+};
+
+/* Looks at one option; returns 1 at the end. */
+static long read_option(__u32 number, struct options *in)
+{
+	__u8 kind, its;
+
+	if (in->at + 3 > in->length)
+		return 1;
+	kind = in->bytes[in->at & 63];
+	its = in->bytes[(in->at + 1) & 63];
+	if (kind == 1) {
+		in->at++;
+		return 0;
+	}
+	if (kind == 3 && its == 3) {
+		in->shift = in->bytes[(in->at + 2) & 63] > 14 ? 14 : in->bytes[(in->at + 2) & 63];
+		return 1;
+	}
+	if (kind == 0 || its < 2)
+		return 1;
+	in->at += its;
+	return 0;
+}
+
+/* Returns the shift count that a SYN announces, or UNKNOWN_SCALE. Not a loop: Linux 6.1 follows each of its turns. */
 static __always_inline __u32 read_scale(struct __sk_buff *skb, __u32 header)
 {
-	__u8 options[64] = {};
-	__u32 length = header - sizeof(struct tcphdr), at = 0;
+	struct options in = { .length = header - sizeof(struct tcphdr), .shift = UNKNOWN_SCALE };
 
-	if (length < 3 || length > 40 || bpf_skb_load_bytes(skb, L4 + sizeof(struct tcphdr), options, length))
+	if (in.length < 3 || in.length > 40 || bpf_skb_load_bytes(skb, L4 + sizeof(struct tcphdr), in.bytes, in.length))
 		return UNKNOWN_SCALE;
-	for (int i = 0; i < 40; i++) {
-		__u8 kind, its;
-
-		if (at + 3 > length)
-			break;
-		kind = options[at & 63];
-		its = options[(at + 1) & 63];
-		if (kind == 0)
-			break;
-		if (kind == 1) {
-			at++;
-			continue;
-		}
-		if (kind == 3 && its == 3)
-			return options[(at + 2) & 63] > 14 ? 14 : options[(at + 2) & 63];
-		if (its < 2)
-			break;
-		at += its;
-	}
-	return UNKNOWN_SCALE;
+	bpf_loop(40, read_option, &in, 0);
+	return in.shift;
 }
 
 static __always_inline void note_scale(struct __sk_buff *skb, const struct parsed *syn, int outwards)
