@@ -12,7 +12,10 @@ import pytest
 from tests.packages.roots import CHROOT, Root
 
 PACKAGES = "SOPA_PACKAGES"
-LAB = (*"ethtool iperf3 iproute2 iputils-ping mininet net-tools openvswitch-switch procps python3-yaml".split(),)
+LAB = (
+    *("ethtool", "iperf3", "iproute2", "iputils-ping", "mininet", "net-tools", "openvswitch-switch", "procps"),
+    "python3-yaml",
+)
 collect_ignore_glob = [] if PACKAGES in os.environ else ["test_*.py"]
 
 
