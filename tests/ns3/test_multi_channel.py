@@ -145,6 +145,17 @@ def test_marked_channels_are_chosen_less() -> None:
     assert taken(even)[0] / taken(even).total() == pytest.approx(0.25, abs=0.01)
 
 
+def test_losses_under_a_limited_window_do_not_crash_ns3() -> None:
+    """TcpTxBuffer::NextSeg gives an empty segment where the receiver's window is what is sent, and not all of it is in flight."""
+    scale = Scale(10_000.0, 0.005)
+    tree = FatTree(4)
+    plan = workload_named("half-load").build(tree, 1, scale)
+    options = {**OPTIONS, "delay": 2_000, "send-buffer": 262_144, "receive-buffer": 262_144, "ecn": 12, "patience": 10}
+    run, flows = simulate(Run(tree, plan, "test", named("mcs-ports"), 1, scale, 20, options))
+    assert run.counters["dropped"] > 0
+    assert sum(flow.completed for flow in flows) > 0.95 * len(flows)
+
+
 # -- failures -------------------------------------------------------------------------------------------------------------
 
 
