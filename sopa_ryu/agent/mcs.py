@@ -6,7 +6,6 @@ import os
 import struct
 import time
 from collections.abc import Mapping
-from ctypes import create_string_buffer
 from enum import IntFlag
 from ipaddress import IPv4Address
 from typing import NamedTuple
@@ -22,7 +21,7 @@ IDLE_NS = 1_000_000_000
 DEFAULT_PATIENCE_US = 20_000
 """As PATIENCE_US of bpf/mcs.h."""
 _SETTINGS = struct.Struct("=QBBHI")  # struct mcs_settings of bpf/mcs.h
-_SWEEP = struct.Struct("=QII")
+_SWEEP, _ETHERNET = struct.Struct("=QII"), 14
 _KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
 
 
@@ -139,9 +138,20 @@ class McsPrograms:
         BpfError
             If the kernel refuses.
         """
-        context = create_string_buffer(_SWEEP.pack(max(0, time.monotonic_ns() - IDLE_NS), 0, 0), _SWEEP.size)
-        libbpf.run_syscall(self._object.program_fd("sopa_mcs_sweep"), context)
-        _, _, self.connections = _SWEEP.unpack(context.raw)
+        _, self.connections = sweep(self._object.program_fd("sopa_mcs_sweep"), max(0, time.monotonic_ns() - IDLE_NS))
+
+
+def sweep(program: int, before_ns: int) -> tuple[int, int]:
+    """Remove the connections without a packet since a time of CLOCK_MONOTONIC; return how many, and how many are left.
+
+    Raises
+    ------
+    BpfError
+        If the kernel refuses.
+    """
+    done = libbpf.run_program(program, bytes(_ETHERNET) + _SWEEP.pack(before_ns, 0, 0))
+    _, removed, left = _SWEEP.unpack(done.data[_ETHERNET:])
+    return removed, left
 
 
 def _key(host: IPv4Address) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import re
 import struct
 from collections import Counter
@@ -13,6 +12,7 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import MCS, SOURCES
 from sopa_ryu.agent.kernel.libbpf import Object
 from sopa_ryu.agent.kernel.path_maps import PathTables
+from sopa_ryu.agent.mcs import sweep
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_frames import Kind
 from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Scale, Verdict
@@ -30,7 +30,6 @@ SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN = 1, 2, 4, 8, 16
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
 REMOTE_SEEN, REMOTE_HAS, LOCAL_SEEN, LOCAL_HAS = 1, 2, 4, 8
-SWEEP = struct.Struct("=QII")
 
 
 def vector(values: list[int], bits: int) -> int:
@@ -197,10 +196,7 @@ class Programs:
 
     def sweep(self, before_ns: int) -> tuple[int, int]:
         """Run the clean-up; return how many connections it has removed, and how many are left."""
-        context = ctypes.create_string_buffer(SWEEP.pack(before_ns, 0, 0), SWEEP.size)
-        libbpf.run_syscall(self._sweep, context)
-        _, removed, left = SWEEP.unpack(context)
-        return removed, left
+        return sweep(self._sweep, before_ns)
 
     def counters(self) -> Counter[str]:
         """Return what has been counted since the last `reset`, by the counters' names in bpf/maps.h."""

@@ -21,7 +21,7 @@ import threading
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import Structure, byref, c_char, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
+from ctypes import Structure, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p, sizeof
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -230,12 +230,6 @@ def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: in
         opts.ctx_in, opts.ctx_size_in = ctypes.addressof(context), len(context)
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
     return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration)
-
-
-def run_syscall(program: int, context: ctypes.Array[c_char]) -> None:
-    """Run a program of the type ``syscall`` on a context, into which it writes."""
-    opts = _TestRunOpts(sz=sizeof(_TestRunOpts), ctx_in=ctypes.addressof(context), ctx_size_in=len(context))
-    check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on its context", BpfError)
 
 
 @contextmanager
