@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import count
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection as Pipe
 
 import pytest
 
@@ -859,7 +859,7 @@ def test_two_processors_that_send_lose_no_byte(programs: Programs) -> None:
     frame = sent(seq=begun, payload=size)
     programs.egress(sent(seq=begun))
 
-    def send(number: int, begin: Connection) -> None:
+    def send(number: int, begin: Pipe) -> None:
         os.sched_setaffinity(0, {number})
         begin.recv()
         for _ in range(each):
