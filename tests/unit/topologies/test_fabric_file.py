@@ -117,8 +117,8 @@ def test_every_example_is_a_fabric(file: Path) -> None:
     assert fits_the_schema(file.read_text())
 
 
-def test_the_examples_are_the_three_that_are_named() -> None:
-    assert [file.stem for file in EXAMPLES] == ["fat-tree", "leaf-spine", "three-tier"]
+def test_the_examples_are_those_that_are_named() -> None:
+    assert [file.stem for file in EXAMPLES] == ["fat-tree", "leaf-spine", "three-tier", "two-racks"]
     leaf_spine = load(EXAMPLES[1])
     assert (leaf_spine.edges, leaf_spine.aggregations, leaf_spine.host_count) == (32, 4, 1536)
 
