@@ -28,7 +28,7 @@ SHOWN = 20
 
 KEYS = (*Shape._fields, "mbit", "links", "gateways", "no_label")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
-_RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,17})?(?:[eE][+-]?[0-9]{1,3})?")
+_RATE = re.compile(r"[0-9]{1,17}(?:\.[0-9]{0,20})?(?:[eE][+-]?[0-9]{1,3})?")
 _NOTHING = {"", "~", "null"}
 _ALL_FABRIC = f"a fabric has {', '.join(KEYS)}"
 _MENDS = {
