@@ -6,12 +6,14 @@ import json
 import subprocess
 from typing import Any
 
+from experiments.core.machine import busy_seconds
 from topologies import FatTree
 
 TREE = FatTree(4)
 HOST, PEER = TREE.host("h0_0_2"), TREE.host("h2_1_3")
 PEER_NETNS = "/run/netns/peer"
 SECONDS = 2
+FLOWS = 16
 _PORT = "5201"
 
 
@@ -49,6 +51,16 @@ def iperf(*options: str) -> Any:
     finally:
         server.terminate()
         server.communicate()
+
+
+def tcp_figures() -> dict[str, float]:
+    """Return the throughput in Gbit/s of one and of `FLOWS` flows, and the seconds of all processors per Gbit."""
+    figures: dict[str, float] = {}
+    for flows in (1, FLOWS):
+        busy = busy_seconds()
+        bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
+        figures |= {f"tcp_{flows}_gbit": bits / SECONDS / 1e9, f"cpu_{flows}": (busy_seconds() - busy) / (bits / 1e9)}
+    return figures
 
 
 def run(command: str) -> None:

@@ -19,10 +19,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
 
-from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, tcp_figures
 from experiments.bench.measuring import measured_in_lab
 from experiments.bench.switched import switched
-from experiments.core.machine import busy_seconds
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel.build import build
@@ -33,7 +32,6 @@ from sopa_ryu.agent.paths.path_table import Policy
 from topologies import Failures
 
 ROUNDS = 5
-FLOWS = 16
 REQUEST_PORT = 5300
 SMALL_BYTES = "64"
 
@@ -118,11 +116,7 @@ def _set_up(setup: Setup) -> Iterator[None]:
 
 
 def _figures() -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for flows in (1, FLOWS):
-        busy = busy_seconds()
-        bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
-        figures |= {f"tcp_{flows}_gbit": bits / SECONDS / 1e9, f"cpu_{flows}": (busy_seconds() - busy) / (bits / 1e9)}
+    figures = tcp_figures()
     sent = iperf("-u", "-b", "0", "-l", SMALL_BYTES)["end"]["sum"]
     return figures | {"udp_kpps": sent["packets"] / sent["seconds"] / 1000, "requests": _requests()}
 

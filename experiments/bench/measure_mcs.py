@@ -14,9 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run
+from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, tcp_figures
 from experiments.bench.measuring import measured_in_lab
-from experiments.core.machine import busy_seconds
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.labeller import Labeller
@@ -28,7 +27,6 @@ from sopa_ryu.channel.mcs import ChannelKind
 from topologies import Failures
 
 ROUNDS = 5
-FLOWS = 16
 PUT_PACKET_NS, PUT_BURST_NS, TAKE_NS, LEAST_PERCENT = 600, 1000, 450, 88
 """Limits: the programs' time above that of an empty one; throughput by that without MCS."""
 _RUN_TIME, _RUNS = re.compile(r"run_time_ns:\s+(\d+)"), re.compile(r"run_cnt:\s+(\d+)")
@@ -60,7 +58,7 @@ def _measure() -> dict[str, Any]:
             with ExitStack() as stack:
                 if kind is not None:
                     stack.enter_context(scattering(kind))
-                rounds[name].append(_figures())
+                rounds[name].append(tcp_figures())
     found: dict[str, Any] = {
         name: {figure: round(median(one[figure] for one in its), 3) for figure in its[0]}
         for name, its in rounds.items()
@@ -71,15 +69,6 @@ def _measure() -> dict[str, Any]:
         found[f"{name}_percent"] = {figure: round(share, 1) for figure, share in shares.items()}
     limits = {"limit_percent": LEAST_PERCENT, "limit_put_packet_ns": PUT_PACKET_NS, "limit_put_burst_ns": PUT_BURST_NS}
     return {**found, **_times(), **limits, "limit_take_ns": TAKE_NS, "rounds": ROUNDS, "seconds": SECONDS}
-
-
-def _figures() -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for flows in (1, FLOWS):
-        busy = busy_seconds()
-        bits = iperf("-P", str(flows))["end"]["sum_received"]["bits_per_second"] * SECONDS
-        figures |= {f"tcp_{flows}_gbit": bits / SECONDS / 1e9, f"cpu_{flows}": (busy_seconds() - busy) / (bits / 1e9)}
-    return figures
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import struct
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -60,7 +61,7 @@ class Programs:
 
 @dataclass
 class Done:
-    """Counts of a run: packets, each given to all three programs, and the counters that the reference expects."""
+    """Counts of a run: packets, each given to all programs, and the counters that the reference expects."""
 
     packets: int = 0
     counted: Counter[str] = field(default_factory=Counter)
@@ -190,21 +191,26 @@ def _compare_counters(programs: Programs, done: Done) -> None:
         raise Difference(f"the programs have counted {dict(kernel)}, the reference {told}")
 
 
-def main() -> int:
-    """The command line of ``make fuzz``."""
-    options = argparse.ArgumentParser(prog="make fuzz", description=__doc__.split("\n\n")[0])
+def run(fuzz: Callable[[int, int, bool], Done], description: str) -> int:
+    """Run a fuzzer from the command line: a number of packets, a seed, and whether to say how far it is; return the exit status."""
+    options = argparse.ArgumentParser(prog="make fuzz", description=description)
     options.add_argument("--packets", type=int, default=1_000_000, help="how many (default %(default)s)")
     options.add_argument("--seed", type=int, default=1, help="decides every packet (default %(default)s)")
     its = options.parse_args()
     build()
     try:
-        done = fuzz(its.packets, its.seed, say=True)
+        done = fuzz(its.packets, its.seed, True)
     except Difference as difference:
         print(difference, file=sys.stderr)
         return 1
-    print(f"{done.packets} packets through 3 programs, seed {its.seed}: no difference")
+    print(f"{done.packets} packets, seed {its.seed}: no difference")
     print(", ".join(f"{name} {count}" for name, count in sorted(done.counted.items())))
     return 0
+
+
+def main() -> int:
+    """The command line of ``make fuzz``."""
+    return run(fuzz, __doc__.split("\n\n")[0])
 
 
 if __name__ == "__main__":

@@ -6,18 +6,15 @@ prints its seed; ``--seed`` repeats it. The first difference ends it, with the f
 
 from __future__ import annotations
 
-import argparse
 import random
 import struct
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import count
 
-from sopa_ryu.agent.kernel.build import build
-from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Packets
+from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, Packets, run
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
 from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, pack, unpack
 from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
@@ -200,14 +197,6 @@ class Connections(Packets):
         return self._header(ports, seq, ack, flags, options, draw.choice((8,) * 30 + (0, 15)))
 
 
-@dataclass
-class Done:
-    """Counts of a run."""
-
-    packets: int = 0
-    counted: Counter[str] = field(default_factory=Counter)
-
-
 def fuzz(packets: int, seed: int, say: bool = False) -> Done:
     """Give packets to the programs and compare with the reference what comes out and what is remembered.
 
@@ -303,19 +292,7 @@ def _differences(reference: Connection | None, program: Connection | None) -> st
 
 def main() -> int:
     """The command line of ``make fuzz ARGS=mcs``."""
-    options = argparse.ArgumentParser(prog="make fuzz", description=__doc__.split("\n\n")[0])
-    options.add_argument("--packets", type=int, default=1_000_000, help="how many (default %(default)s)")
-    options.add_argument("--seed", type=int, default=1, help="decides every packet (default %(default)s)")
-    its = options.parse_args()
-    build()
-    try:
-        done = fuzz(its.packets, its.seed, say=True)
-    except Difference as difference:
-        print(difference, file=sys.stderr)
-        return 1
-    print(f"{done.packets} packets, seed {its.seed}: no difference")
-    print(", ".join(f"{name} {count}" for name, count in sorted(done.counted.items())))
-    return 0
+    return run(fuzz, __doc__.split("\n\n")[0])
 
 
 if __name__ == "__main__":

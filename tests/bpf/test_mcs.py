@@ -13,6 +13,7 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from itertools import count
 from multiprocessing.connection import Connection as Pipe
+from typing import Any
 
 import pytest
 
@@ -151,9 +152,9 @@ class Both:
         self.wire.kind, host.channels, host.filtering, host.regulating = kind, channels, filtering, regulating
         self.programs.set(channels, kind, filtering=filtering, regulating=regulating, patience_us=patience_us)
 
-    def swap(self, **changed: object) -> None:
+    def swap(self, **changed: Any) -> None:
         """Put a path table in force."""
-        self.wire.table = table()._replace(**changed)  # type: ignore[arg-type]
+        self.wire.table = table()._replace(**changed)
         self.programs.swap(self.wire.table)
 
     def begin(self, its: Connection) -> None:

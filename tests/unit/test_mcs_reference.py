@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -40,9 +41,9 @@ def feedback(rcb: int = 0, rb: int = 0, rp: int = 0, channel: int = 0) -> Mco:
     return Mco(rcb, rb, rp, channel, 0, 0)
 
 
-def data(seq: int, channel: int, local: int, size: int = 100, **its: object) -> Segment:
+def data(seq: int, channel: int, local: int, size: int = 100, **its: Any) -> Segment:
     """A segment that came by a channel."""
-    return Segment(seq=seq, ack=1, payload=size, mco=Mco(0, 0, 0, channel, seq, local), **its)  # type: ignore[arg-type]
+    return Segment(seq=seq, ack=1, payload=size, mco=Mco(0, 0, 0, channel, seq, local), **its)
 
 
 # -- order ------------------------------------------------------------------------------------------------------------
