@@ -18,7 +18,8 @@ from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER, set_ev_cls
 from ryu.lib import hub
 
 from sopa_ryu import options
-from sopa_ryu.channel.agent_channel import AgentChannel
+from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
+from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.coordinator import Coordinator
@@ -82,6 +83,8 @@ class SopaController(app_manager.RyuApp):
         self.connections = Connections(self.switches.sessions)
         self.notifier = Notifier(self.tree, self._view, settings.carrier)
         self.channel = AgentChannel(self.notifier, self._acknowledged)
+        self.arbiter = ArbiterNotifier(self.tree, self._view, self.state.epoch)
+        self.arbiter_channel = ArbiterChannel(self.arbiter)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(
             self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
@@ -93,7 +96,7 @@ class SopaController(app_manager.RyuApp):
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.unreachable = Unreachable(self.tree)
         self.metrics = controller_metrics.ControllerMetrics(
-            self.state, self.switches, self.notifier, self.port_stats, settings.carrier, self.unreachable
+            self.state, self.switches, self.notifier, self.port_stats, settings.carrier, self.unreachable, self.arbiter
         )
         self._answering = 0
         self.carrier = settings.carrier
@@ -102,7 +105,8 @@ class SopaController(app_manager.RyuApp):
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         origins = Origins(settings.origin)
-        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins)
+        arbiter = self.arbiter_channel.attend
+        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
         self._clients = settings.client_connections, settings.proxy
         self._tls = settings.tls and http_server.tls_context(*settings.tls)
         self._workers: list[Any] = []
@@ -120,6 +124,7 @@ class SopaController(app_manager.RyuApp):
             (self._serve, (listener,)),
             (self._clock, ()),
             (self.channel.watch, ()),
+            (self.arbiter_channel.watch, ()),
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
@@ -269,6 +274,7 @@ class SopaController(app_manager.RyuApp):
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
             self.core.sent_to_agents(self.channel.broadcast())
+            self.arbiter_channel.broadcast()
         for session in effects.due:
             self._writer.wake(session)
         for connection in effects.close:
@@ -276,6 +282,7 @@ class SopaController(app_manager.RyuApp):
             connection.close()
         if self.core.is_deposed is not self.notifier.is_deposed:
             self.channel.depose(self.core.is_deposed)
+            self.arbiter_channel.depose(self.core.is_deposed)
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:

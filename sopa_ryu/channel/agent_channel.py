@@ -1,4 +1,4 @@
-"""The agents' ends of the push channel: for each a green thread that reads and, while something is due, one that writes."""
+"""The push channels of agents and arbiter: for each a green thread that reads and, while something is due, one that writes."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from urllib.parse import parse_qs
 import eventlet
 from eventlet.event import Event
 
-from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel import arbiter, mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
 from sopa_ryu.runtime import clock
@@ -103,9 +104,7 @@ class AgentChannel:
         decision.wait()
 
     def _read(self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket) -> None:
-        carrier = query.get("carrier", [None])[0]
-        policy, variant = mcs.requested(query)
-        session, effects = self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant)
+        session, effects = self._enter(host, peer, query, socket)
         self._carry_out(effects)
         try:
             while (text := socket.receive()) is not None:
@@ -114,3 +113,33 @@ class AgentChannel:
                     break
         finally:
             self._carry_out(self.notifier.closed(session, left=socket.left))
+
+    def _enter(
+        self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket
+    ) -> tuple[AgentSession, list[Effect]]:
+        carrier = query.get("carrier", [None])[0]
+        policy, variant = mcs.requested(query)
+        return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant)
+
+
+class ArbiterChannel(AgentChannel):
+    """The connection of the arbiter.
+
+    Parameters
+    ----------
+    notifier : ArbiterNotifier
+    """
+
+    def __init__(self, notifier: ArbiterNotifier) -> None:
+        super().__init__(notifier, lambda version: None)
+        self._arbiters = notifier
+
+    def attend(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """Answer a WebSocket request of an arbiter and follow it until it leaves; raises as `serve` does."""
+        return self.serve(environ, start_response, ARBITER)
+
+    def _enter(
+        self, host: Host, peer: str, query: dict[str, list[str]], socket: WebSocket
+    ) -> tuple[AgentSession, list[Effect]]:
+        self._arbiters.knows(arbiter.asked_term(query))
+        return self._arbiters.enter(peer, socket, clock.now())

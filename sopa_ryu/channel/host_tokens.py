@@ -1,5 +1,6 @@
 """The token of each host's agent, derived from a secret of the fabric: good for the channel of that host only. Pure.
 
+The arbiter's is derived in the same way, and good for its channel only.
 It is HMAC-SHA256 (RFC 2104) of the host's address under the secret, so the controller keeps no list, and a host's token tells
 nothing about another's. A token file has either one token, or lines of a host's address and its token.
 """
@@ -11,6 +12,7 @@ from base64 import urlsafe_b64encode
 from ipaddress import IPv4Address
 
 _PURPOSE = b"sopa agent "
+_ARBITERS_PURPOSE = b"sopa arbiter"
 
 
 def host_token(secret: str, address: IPv4Address) -> str:
@@ -28,7 +30,16 @@ def host_token(secret: str, address: IPv4Address) -> str:
     >>> host_token("a secret", IPv4Address("10.0.0.2"))
     'SKeih29xjgYKixWvyVZ5EDRjjWrzhhwU8LsT2vmZ6N4'
     """
-    digest = hmac.digest(secret.encode(), _PURPOSE + str(address).encode(), "sha256")
+    return _derived(secret, _PURPOSE + str(address).encode())
+
+
+def arbiter_token(secret: str) -> str:
+    """Return the token of the fabric's arbiter."""
+    return _derived(secret, _ARBITERS_PURPOSE)
+
+
+def _derived(secret: str, purpose: bytes) -> str:
+    digest = hmac.digest(secret.encode(), purpose, "sha256")
     return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 

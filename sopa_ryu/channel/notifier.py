@@ -18,6 +18,7 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.protocol import Ack, ProtocolError
+from sopa_ryu.channel.texts import Texts
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host, TopologyError
@@ -120,6 +121,8 @@ class Notifier:
         Whether another controller is the switches' master: agents are sent away to find it.
     """
 
+    texts = Texts()
+
     def __init__(self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
         self.tree = tree
         self.carrier = carrier
@@ -163,7 +166,7 @@ class Notifier:
             before = session.sent
             session.note_sent(view, now)
             if before is None or view.version - before.version >= MAX_DELTA_VERSIONS:
-                return protocol.snapshot(view, self.tree.ip(session.host), self._mcs_hosts.list_for(session, now))
+                return self._snapshot(session, view, now)
             return self._delta(before, view)
         change = self._mcs_hosts.due(session, now)
         if change is not None:
@@ -173,6 +176,9 @@ class Notifier:
             return protocol.PING
         session.phase = Phase.IDLE
         return None
+
+    def _snapshot(self, session: AgentSession, view: View, now: float) -> str:
+        return protocol.snapshot(view, self.tree.ip(session.host), self._mcs_hosts.list_for(session, now))
 
     def _delta(self, before: View, after: View) -> str:
         """Return a delta's text; agents that are at the same version share it."""
@@ -198,14 +204,10 @@ class Notifier:
         list of Effect
             `Accept` or `Reject` with `ForeignClaimError`, unless the decision waits.
         """
-        try:
-            sender = self.tree.host_by_ip(peer)
-        except (TopologyError, ValueError):
-            sender = host  # from outside the fabric, as over a management network: it may be any host
+        foreign = self._foreign(host, peer)
         holder = self.sessions.get(host)
-        if sender != host:
-            text = f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
-            self._reject(host, peer, claimant, ForeignClaimError(text))
+        if foreign:
+            self._reject(host, peer, claimant, ForeignClaimError(foreign))
         elif self.is_deposed:
             self._reject(host, peer, claimant, DeposedClaimError(DEPOSED))
         elif holder is not None:
@@ -214,6 +216,21 @@ class Notifier:
         else:
             self._effects.append(Accept(claimant))
         return self._take_effects()
+
+    def _foreign(self, host: Host, peer: str) -> str:
+        """Return why an address may not be the agent of a host; nothing if it may."""
+        try:
+            sender = self.tree.host_by_ip(peer)
+        except (TopologyError, ValueError):
+            return ""  # from outside the fabric, as over a management network: it may be any host
+        return "" if sender == host else f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
+
+    def _name(self, host: Host) -> str:
+        return self.tree.name(host)
+
+    def _taken(self, holder: AgentSession) -> str:
+        """Return why a claim is rejected whose place is taken."""
+        return f"another agent of {self.tree.ip(holder.host)} is connected, from {holder.peer}: end that one first"
 
     def connected(
         self,
@@ -228,13 +245,13 @@ class Notifier:
         """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
         if former is not None:
-            LOG.warning("agent of %s connected twice: the connection from %s is cut", former.name, former.peer)
+            LOG.warning(self.texts.twice, former.name, former.peer)
             self._close(former)
-        session = AgentSession(host, self.tree.name(host), peer, carrier, connection, now, now)
+        session = AgentSession(host, self._name(host), peer, carrier, connection, now, now)
         session.policy, session.variant = policy, variant
         self.sessions[host] = session
         self._mcs_hosts.connected(session)
-        LOG.info("agent of %s connected from %s (%d connected)", session.name, peer, len(self.sessions))
+        LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
             LOG.warning(text, session.name, carrier, self.carrier)
@@ -258,9 +275,7 @@ class Notifier:
             else:
                 self._follow(session, ack, view, now)
         for claim in self._take_claims(session):
-            address = self.tree.ip(session.host)
-            taken = TakenClaimError(f"another agent of {address} is connected, from {session.peer}: end that one first")
-            self._reject(session.host, claim.peer, claim.claimant, taken)
+            self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
         return self._take_effects()
 
     def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
@@ -271,33 +286,29 @@ class Notifier:
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
             session.note_acknowledged(ack.version, now)
-            self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
+            if session.variant is not None:
+                self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
             self._tracker.reached(session, ack.version)
 
     def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
         """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
         if session.phase is not Phase.CLOSED:
             self._close(session, left=left)
-            text = "agent of %s disconnected: its host keeps its path sets until the agent is back (%d connected)"
-            LOG.info(text, session.name, len(self.sessions))
+            LOG.info(self.texts.disconnected, session.name, len(self.sessions))
         return self._take_effects()
 
     def depose(self, deposed: bool) -> list[Effect]:
         """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets."""
         self.is_deposed = deposed
         if deposed:
-            LOG.error(
-                "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
-                "controller, or the other one and restart this one",
-                len(self.sessions),
-            )
+            LOG.error(self.texts.deposed, len(self.sessions))
             claims, self._claims = self._claims, []
             for claim in claims:
                 self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(DEPOSED))
             for session in list(self.sessions.values()):
                 self._close(session)
         else:
-            LOG.info("this controller is the master of most switches again: agents are accepted")
+            LOG.info(self.texts.accepted_again)
         return self._take_effects()
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -309,8 +320,7 @@ class Notifier:
         """
         for holder in [claim.holder for claim in self._claims if claim.deadline <= now]:
             if holder.phase is not Phase.CLOSED:
-                text = "agent of %s at %s does not answer: cut off, another that connects takes its place"
-                LOG.warning(text, holder.name, holder.peer)
+                LOG.warning(self.texts.unanswering, holder.name, holder.peer)
                 self._close(holder)
         for session in self._mcs_hosts.tick(now, self.sessions.values()):
             self._wake(session)
@@ -329,8 +339,7 @@ class Notifier:
             if session.phase is Phase.CLOSED:
                 continue
             if now - session.heard > CUT_SECONDS:
-                text = "agent of %s silent for %.0f s: cut off, its host keeps its path sets; check the agent and its network"
-                LOG.warning(text, session.name, CUT_SECONDS)
+                LOG.warning(self.texts.silent, session.name, CUT_SECONDS)
                 self._close(session)
             elif now - max(session.heard, session.pinged) > PING_SECONDS:
                 self._ping(session, now)
@@ -355,15 +364,14 @@ class Notifier:
         session.refused += 1
         self.refused["messages"] += 1
         if session.refused == 1:
-            LOG.warning("agent of %s: message rejected: %s; check the agent's version", session.name, error)
+            LOG.warning(self.texts.malformed, session.name, error)
         if session.refused == MAX_REFUSED:
-            text = "agent of %s cut off after %d rejected messages; check the agent's version"
-            LOG.warning(text, session.name, MAX_REFUSED)
+            LOG.warning(self.texts.cut_off, session.name, MAX_REFUSED)
             self._close(session)
 
     def _reject(self, host: Host, peer: str, claimant: Any, error: ClaimError) -> None:
         self.refused["claims"] += 1
-        LOG.warning("connection from %s as agent of %s rejected: %s", peer, self.tree.name(host), error)
+        LOG.warning(self.texts.rejected, peer, self._name(host), error)
         self._effects.append(Reject(claimant, error))
 
     def _take_claims(self, holder: AgentSession) -> list[_Claim]:

@@ -48,23 +48,26 @@ class Ack(NamedTuple):
 # -- the controller's side ----------------------------------------------------------------------------------------------
 
 
-def snapshot(view: View, address: IPv4Address, hosts: HostList | None = None) -> str:
-    """Return the message that brings the agent of one host to a version from any other or from none.
+def snapshot(view: View, address: IPv4Address | None, hosts: HostList | None = None, term: int | None = None) -> str:
+    """Return the message that brings the agent of one host, or the arbiter, to a version from any other or from none.
 
     Parameters
     ----------
     view : View
-    address : IPv4Address
-        The host's.
+    address : IPv4Address or None
+        The host's; None for the arbiter.
     hosts : HostList, optional
         The hosts that run the same MCS.
+    term : int, optional
+        The arbiter's.
     """
     return json.dumps(
         {
             "type": "snapshot",
             "epoch": view.epoch,
             "version": view.version,
-            "host": str(address),
+            **({} if address is None else {"host": str(address)}),
+            **({} if term is None else {"term": term}),
             **_described(view.failures.tree),
             "failures": dict(view.failures),
             **(mcs.fields(hosts) if hosts is not None else {}),
@@ -141,7 +144,7 @@ def ack(view: View | None, refused: int, hosts: int | None = None) -> str:
 RESYNC = json.dumps({"type": "resync"})
 
 
-def receive(text: str | bytes, view: View | None, address: IPv4Address) -> View | None:
+def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -> View | None:
     """Read a message of the controller.
 
     Parameters
@@ -149,8 +152,8 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address) -> View 
     text : str or bytes
     view : View or None
         What the agent has in force; None before its first snapshot.
-    address : IPv4Address
-        The agent's own host.
+    address : IPv4Address or None
+        The agent's own host; None for the arbiter.
 
     Returns
     -------
@@ -195,15 +198,16 @@ def hosts_named(text: str | bytes) -> HostChange | None:
         raise ProtocolError(str(error)) from error
 
 
-def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Address) -> View:
-    if message.get("host") != str(address):
-        raise ProtocolError(f"it is for host {_shown(message.get('host'))}, not for {address}")
+def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Address | None) -> View:
+    if message.get("host") != (None if address is None else str(address)):
+        raise ProtocolError(f"it is for host {_shown(message.get('host'))}, not for {address or 'an arbiter'}")
     epoch, version = _number(message, "epoch"), _number(message, "version")
     if view is not None and epoch == view.epoch and version < view.version:
         raise ProtocolError(f"it is of version {version}, older than {view.version}, which is in force")
     try:
         tree = Clos.from_document(message["fabric"]) if "fabric" in message else FatTree(_number(message, "k"))
-        tree.host_by_ip(address)
+        if address is not None:
+            tree.host_by_ip(address)
         failures = Failures(tree, _reasons(message, "failures"))
     except TopologyError as error:
         raise ProtocolError(str(error)) from error

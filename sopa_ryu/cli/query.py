@@ -57,6 +57,8 @@ def _fabric(body: Body) -> None:
     for gateway in body.get("gateways", ()):
         if gateway["away"]:
             click.echo(f"gateway       {gateway['name']} is away, others have its flows: {gateway['away']}")
+    if "arbiter" in body:
+        click.echo(f"arbiter       {_arbiter(body['arbiter'])}")
     if missing:
         click.echo(f"missing       {_some(missing, len(missing), 'sopa status --json')}")
     if body["no_channel"]:
@@ -66,6 +68,20 @@ def _fabric(body: Body) -> None:
         click.echo(f"management    {body['management']['detail']}: no path is withdrawn for that")
     for rejected in body["rejected"]:
         click.echo(f"ignored       {rejected['dpid']}: {rejected['reason']}")
+
+
+def _arbiter(its: Body) -> str:
+    if not its["connected"]:
+        return f"gone, it was at {its['peer']}: hosts of policy cfr send without slots once their leases end"
+    reports = its["reports"]
+    text = f"connected from {its['peer']}, term {its['term']}"
+    if "participants" in reports:
+        text += (
+            f"; {reports['participants']} hosts take part, slots of {reports.get('slot_ms', 0):g} ms, "
+            f"{reports.get('granted_cells', 0)} granted, {reports.get('late_batches', 0)} batches late, "
+            f"{reports.get('rejected_datagrams', 0)} datagrams rejected"
+        )
+    return text
 
 
 def _some(names: list[str], total: int, rest: str) -> str:

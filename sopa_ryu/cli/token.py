@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from sopa_ryu.channel.host_tokens import token_line
+from sopa_ryu.channel.host_tokens import arbiter_token, token_line
 from sopa_ryu.cli.common import fail
 from topologies import Clos, TopologyError
 from topologies.identity import LARGEST
@@ -15,7 +15,8 @@ SECRET_FILE = Path("/var/lib/sopa/agent-secret")
 
 
 @click.command()
-@click.argument("hosts", nargs=-1, required=True, metavar="HOST...")
+@click.argument("hosts", nargs=-1, metavar="[HOST]...")
+@click.option("--arbiter", is_flag=True, help="Print the token of sopa arbiter for the controller's channel instead.")
 @click.option(
     "--secret-file",
     envvar="SOPA_AGENT_SECRET_FILE",
@@ -24,7 +25,7 @@ SECRET_FILE = Path("/var/lib/sopa/agent-secret")
     show_default=True,
     help="The fabric's secret: agent-secret in the controller's --sopa-state-dir.",
 )
-def token(hosts: tuple[str, ...], secret_file: Path) -> None:
+def token(hosts: tuple[str, ...], arbiter: bool, secret_file: Path) -> None:
     """Print the agent tokens of hosts, a line each: the file that sopa agent --token-file reads.
 
     A host's token opens the channel of that host only. It is derived from the fabric's secret, which stays on the controller's
@@ -34,7 +35,10 @@ def token(hosts: tuple[str, ...], secret_file: Path) -> None:
     Examples:
       sopa token h0_0_2 > agent-token
       sopa token 10.0.0.2 10.0.0.3
+      sopa token --arbiter > arbiter-token
     """
+    if arbiter is bool(hosts):
+        raise click.UsageError("name hosts, or give --arbiter without any")
     tree = Clos(**LARGEST._asdict())  # names and addresses are the same in every smaller one
     try:
         addresses = [tree.ip(tree.host_by_ip(host) if "." in host else tree.host(host)) for host in hosts]
@@ -46,5 +50,7 @@ def token(hosts: tuple[str, ...], secret_file: Path) -> None:
         fail(f"the secret cannot be read from {secret_file}: {error}; run this on the controller's machine, with sudo")
     if not secret:
         fail(f"{secret_file} is empty: remove it; the controller's next start creates a new one")
+    if arbiter:
+        click.echo(arbiter_token(secret))
     for address in addresses:
         click.echo(token_line(secret, address))

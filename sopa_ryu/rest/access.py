@@ -13,7 +13,7 @@ from pathlib import Path
 
 from webob import Request
 
-from sopa_ryu.channel.host_tokens import host_token
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.rest.operations import Problem
 
 LOG = logging.getLogger("sopa.rest")
@@ -65,6 +65,12 @@ class Tokens:
             self._check(request, [own, self._operators], SECRET, "the agents' channel needs", found)
         else:
             self._check(request, [own, self._agents, self._operators], AGENTS, "the agents' channel needs")
+
+    def check_arbiter(self, request: Request) -> None:
+        """Raise `Problem` (401) unless the request has the arbiter's token or the operator token."""
+        own = arbiter_token(self._secret) if self._secret else None
+        found = "sopa token --arbiter prints it, from"
+        self._check(request, [own, self._operators], SECRET, "the arbiter's channel needs", found)
 
     def is_operator(self, request: Request) -> bool:
         """Return whether the request has the operator token."""

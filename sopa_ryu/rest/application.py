@@ -28,6 +28,7 @@ from topologies import Host
 LOG = logging.getLogger("sopa.rest")
 
 CHANNEL = ROOT + "/agents/{address}"
+ARBITERS = ROOT + "/arbiter"
 OPENAPI = "/openapi.json"
 
 StartResponse = Callable[..., Any]
@@ -50,6 +51,8 @@ class RestApplication:
         WebSockets without a token, by path: each is called with the WSGI environment and ``start_response``.
     origins : Origins, optional
         The pages that may open those.
+    arbiter : callable, optional
+        Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
     """
 
     def __init__(
@@ -60,10 +63,12 @@ class RestApplication:
         pages: Mapping[str, Page] | None = None,
         sockets: Mapping[str, Socket] | None = None,
         origins: Origins | None = None,
+        arbiter: Socket | None = None,
     ) -> None:
         self._origins = origins or Origins()
         self._fairness = Fairness()
         self._agents = agents
+        self._arbiter = arbiter
         self._state = fabric.state
         self._tokens = tokens
         self._resources = Resources(fabric)
@@ -112,6 +117,8 @@ class RestApplication:
             if request.method not in ("GET", "HEAD"):
                 raise _not_allowed(request, ["GET"])
             return self.pages[path](request)
+        if path == ARBITERS and self._arbiter is not None:
+            return self._arbiters_channel(request, self._arbiter, start_response)
         if path in self.sockets:
             return self._socket(request, self.sockets[path], start_response)
         route = self._map.match(path)
@@ -192,11 +199,23 @@ class RestApplication:
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request, self._resources.tree.ip(host))
-        request.environ.get(TRUST, lambda: None)()
-        try:
-            return self._agents(request.environ, start_response, host)
-        except ClaimError as error:
-            raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+        return _claimed(request, lambda: self._agents(request.environ, start_response, host))
+
+    def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
+        if request.method != "GET":
+            raise _not_allowed(request, ["GET"])
+        _check_upgrade(request, "the arbiter's channel")
+        self._tokens.check_arbiter(request)
+        return _claimed(request, lambda: serve(request.environ, start_response))
+
+
+def _claimed(request: Request, serve: Callable[[], Iterable[bytes]]) -> Iterable[bytes]:
+    """Serve a channel whose token was checked, or answer 409 if its claim is rejected."""
+    request.environ.get(TRUST, lambda: None)()
+    try:
+        return serve()
+    except ClaimError as error:
+        raise Problem(HTTPStatus.CONFLICT, str(error)) from error
 
 
 def _check_upgrade(request: Request, what: str) -> None:

@@ -19,6 +19,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from ryu.lib import hub
 from webob import Request, Response
 
+from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
@@ -74,6 +75,7 @@ class ControllerMetrics:
     meter : PortStatsPoller
     carrier : str
     unreachable : Unreachable, optional
+    arbiter : ArbiterNotifier, optional
 
     Attributes
     ----------
@@ -89,12 +91,14 @@ class ControllerMetrics:
         meter: PortStatsPoller,
         carrier: str,
         unreachable: Unreachable | None = None,
+        arbiter: ArbiterNotifier | None = None,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
         self._state, self._fleet, self._notifier, self._meter = state, fleet, notifier, meter
         self._tree = state.tree
         self._carrier = carrier
+        self._arbiter = arbiter
         self._unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
         self._turn = hub.Semaphore()
@@ -152,6 +156,8 @@ class ControllerMetrics:
         yield self._failures()
         yield self._turned_away()
         yield from self._agents()
+        if self._arbiter is not None:
+            yield from _of_arbiter(self._arbiter)
         yield self._imbalance(pause)
         its = self._meter
         yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
@@ -315,6 +321,13 @@ class ControllerMetrics:
     def _speed(self, switch: Switch, port: int, _its: PortCounters) -> float | None:
         bits = self._meter.port_capacity(switch, port)
         return None if bits is None else bits / BITS
+
+
+def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
+    yield _gauge("arbiter_connected", "Whether an arbiter is connected (0 or 1).", ARBITER in its.sessions)
+    yield _gauge("arbiter_term", "Term of the last arbiter that was accepted; 0 before the first.", its.term)
+    yield _counter("arbiter_claims_refused", "Rejected connections of a second arbiter.", its.refused["claims"])
+    yield _counter("arbiter_messages_refused", "Rejected messages of arbiters.", its.refused["messages"])
 
 
 def _gauge(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> GaugeMetricFamily:

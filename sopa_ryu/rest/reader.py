@@ -10,6 +10,7 @@ from sopa_ryu.fabric.state import FabricState
 from topologies import Link, Switch
 
 if TYPE_CHECKING:
+    from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
     from sopa_ryu.channel.notifier import Notifier
 
 
@@ -22,12 +23,15 @@ class FabricReader(Protocol):
         Connections, failures, drains and versions.
     notifier : Notifier
         The agents' channel and its sessions.
+    arbiter : ArbiterNotifier
+        The arbiter's.
     carrier : Carrier
         The place of the label.
     """
 
     state: FabricState
     notifier: Notifier
+    arbiter: ArbiterNotifier
     carrier: Carrier
 
     def wiring_report(self) -> dict[str, Any]:

@@ -38,9 +38,10 @@ class Resources:
     def fabric(self) -> dict[str, Any]:
         """Return size, connected switches, version and failures."""
         body = self.state.fabric()
-        failures = body["failures"]
+        failures, arbiter = body["failures"], self._fabric.arbiter.report()
         return {
             **body,
+            **({} if arbiter is None else {"arbiter": arbiter}),
             "carrier": str(self._fabric.carrier),
             "failures": failures[:MAX_ITEMS],
             "failures_total": len(failures),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from sopa_ryu.channel.arbiter import REPORTED
+
 Schema = dict[str, Any]
 
 _STRING: Schema = {"type": "string"}
 _INTEGER: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number", "minimum": 0}
 _BOOLEAN: Schema = {"type": "boolean"}
+_REPORTED = {str: _STRING, int: _INTEGER, float: _NUMBER}
 
 
 def _maybe(schema: Schema) -> Schema:
@@ -92,8 +95,22 @@ SCHEMAS: dict[str, Schema] = {
                 _object({"name": _STRING, "address": _STRING, "away": _maybe(_STRING)}),
                 description="the hosts that lead out of the fabric, and why no packet may go to one; absent without any",
             ),
+            "arbiter": _object(
+                {
+                    "connected": _BOOLEAN,
+                    "peer": _maybe(_STRING),
+                    "term": _INTEGER,
+                    "since": _NUMBER,
+                    "version": _INTEGER,
+                    "reports": _object(
+                        {name: _REPORTED[kind] for name, kind in REPORTED.items()}, optional=tuple(REPORTED)
+                    ),
+                },
+                description="the arbiter (sopa arbiter), connected or gone: its address, its term, since when (seconds since "
+                "1970), the version that it has in force, and what it says of itself; absent until there has been one",
+            ),
         },
-        optional=("gateways",),
+        optional=("gateways", "arbiter"),
     ),
     "Paths": _object(
         {

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.agent.agent_options import AgentError, Options
-from sopa_ryu.channel.host_tokens import host_token, token_of
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token, token_of
 from sopa_ryu.cli import main
 
 ADDRESS = IPv4Address("10.0.0.2")
@@ -34,6 +34,16 @@ def test_its_lines_are_what_an_agent_reads(secret: Path, tmp_path: Path) -> None
     assert options.headers(ADDRESS) == {"Authorization": f"Bearer {host_token('a secret', ADDRESS)}"}
     with pytest.raises(AgentError, match=r"it has no token for 10\.0\.0\.4"):
         options.headers(IPv4Address("10.0.0.4"))
+
+
+def test_the_arbiters_token_opens_no_hosts_channel(secret: Path) -> None:
+    done = CliRunner().invoke(main, ["token", "--arbiter", f"--secret-file={secret}"])
+    assert done.stdout == arbiter_token("a secret") + "\n"
+    assert done.stdout.strip() not in {host_token("a secret", ADDRESS), "a secret"}
+    for words in ([], ["--arbiter", "h0_0_2"]):
+        wrong = CliRunner().invoke(main, ["token", f"--secret-file={secret}", *words])
+        assert wrong.exit_code == 2
+        assert "name hosts, or give --arbiter without any" in wrong.output
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from flowrules.switch_rules import switch_rules
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel.agent_channel import AgentChannel
-from sopa_ryu.channel.host_tokens import host_token
+from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import SwitchError
@@ -351,6 +351,46 @@ def test_a_hosts_token_opens_the_channel_of_that_host_only(
     # and it is no operator's
     response = get(rest, "/sopa/v1/drains/c0_0", method="PUT", headers=headers)
     assert (response.status_int == 401) is (given != "token")
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [("arbiter", 409), ("token", 409), ("host", 401), ("agent-token", 401), ("secret", 401), ("", 401)],
+)
+def test_the_arbiters_channel_opens_for_its_token_and_the_operators(
+    state: FabricState, tmp_path: Path, given: str, status: int
+) -> None:
+    fabric, tokens = Fabric(state, tmp_path), Tokens(tmp_path)
+    agents, arbiters = AgentChannel(fabric.notifier, lambda version: None), ArbiterChannel(fabric.arbiter)
+    fabric.arbiter.depose(True)  # 409: let in, and then refused
+    rest = RestApplication(fabric, tokens, agents.serve, arbiter=arbiters.attend)
+    secret = (tmp_path / "agent-secret").read_text().strip()
+    sent = {
+        "arbiter": arbiter_token(secret),
+        "token": (tmp_path / "token").read_text().strip(),
+        "host": host_token(secret, IPv4Address("10.0.0.2")),
+        "agent-token": (tmp_path / "agent-token").read_text().strip(),
+        "secret": secret,
+        "": "",
+    }[given]
+    headers = {"Upgrade": "websocket", "Authorization": f"Bearer {sent}"}
+    assert problem(get(rest, "/sopa/v1/arbiter", headers=headers))["status"] == status
+    assert problem(get(rest, "/sopa/v1/arbiter"))["status"] == 426
+    assert problem(get(rest, "/sopa/v1/arbiter", method="POST", headers=headers))["status"] == 405
+    # and the arbiter's opens no host's
+    response = get(rest, "/sopa/v1/agents/10.0.0.2", headers=headers, environ={"REMOTE_ADDR": "10.0.0.3"})
+    assert (problem(response)["status"] == 401) is (given not in ("token", "host", "agent-token"))
+
+
+def test_the_fabric_tells_of_an_arbiter_once_there_has_been_one(state: FabricState, tmp_path: Path) -> None:
+    fabric = Fabric(state, tmp_path)
+    rest = RestApplication(fabric, Tokens(tmp_path), AgentChannel(fabric.notifier, lambda version: None).serve)
+    assert "arbiter" not in get(rest, "/sopa/v1/fabric").json
+    session, _ = fabric.arbiter.enter("192.0.2.1", None, 0.0)
+    its = get(rest, "/sopa/v1/fabric").json["arbiter"]
+    assert (its["connected"], its["peer"], its["term"]) == (True, "192.0.2.1", fabric.arbiter.term)
+    fabric.arbiter.closed(session)
+    assert get(rest, "/sopa/v1/fabric").json["arbiter"]["connected"] is False
 
 
 # -- parameters, pages, ETags -------------------------------------------------------------------------------------------

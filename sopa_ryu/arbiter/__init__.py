@@ -1,0 +1,1 @@
+"""The arbiter of congestion-free routing: slots and paths for the packets of every host."""

@@ -1,0 +1,70 @@
+"""Compile the arbiter's library, at installation and before the tests: ``python -m sopa_ryu.arbiter.build``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "allocator"
+LIBRARY = SOURCES / "libsopa_arbiter.so"
+FLAGS = ("-std=c++17", "-O3", "-Wall", "-Wextra", "-Werror")
+"""Of every program that has the library in it. No -march: a package runs on any processor of its architecture."""
+_SHARED = ("-shared", "-fPIC", "-fvisibility=hidden", "-Wl,--no-undefined", "-Wl,-z,relro")
+
+
+class BuildError(RuntimeError):
+    """The library cannot be compiled here; the message says what is missing."""
+
+
+def build(*, force: bool = False) -> list[Path]:
+    """Compile the library if it is older than a source, or in any case.
+
+    Returns
+    -------
+    list of Path
+        The library, if it was compiled.
+
+    Raises
+    ------
+    BuildError
+        If g++ is missing, or the sources do not compile.
+    """
+    return build_program(LIBRARY, sorted(SOURCES.glob("*.cc")), _SHARED, force=force)
+
+
+def build_program(
+    target: Path, sources: Sequence[Path], flags: Sequence[str] = (), *, force: bool = False
+) -> list[Path]:
+    """Compile what consists of some sources and headers beside those of the library, as `build` does."""
+    read = [*sources, *SOURCES.glob("*.h"), Path(__file__)]
+    newest = max(source.stat().st_mtime for source in read)
+    if not force and target.exists() and newest <= target.stat().st_mtime:
+        return []
+    compiler = shutil.which("g++")
+    if compiler is None:
+        raise BuildError("g++ is missing: apt install g++")
+    # renamed when complete: a running arbiter has the old one mapped
+    fresh = target.with_suffix(f".{os.getpid()}.tmp")
+    command = [compiler, *FLAGS, *flags, f"-I{SOURCES}", *map(str, sources), "-o", str(fresh)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise BuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
+        fresh.replace(target)
+    except OSError as error:
+        raise BuildError(f"cannot write {target}: {error.strerror}") from error
+    finally:
+        fresh.unlink(missing_ok=True)
+    return [target]
+
+
+if __name__ == "__main__":
+    try:
+        for path in build(force="--force" in sys.argv[1:]):
+            print(f"built {path}")
+    except BuildError as problem:
+        sys.exit(f"sopa: {problem}")

@@ -1,0 +1,189 @@
+"""The arbiter's process: its parts, from options until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sopa_ryu.arbiter.allocation import Allocation, Order, Paths
+from sopa_ryu.arbiter.arbiter_metrics import metrics_served
+from sopa_ryu.arbiter.capacities import Capacities, capacities
+from sopa_ryu.arbiter.controller_link import ControllerLink
+from sopa_ryu.arbiter.door import Door
+from sopa_ryu.arbiter.link_rates import LinkRates
+from sopa_ryu.arbiter.schedule import SLOTS, Schedule, Timing
+from sopa_ryu.arbiter.service import ArbiterError, Listen, Service, bind
+from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
+from sopa_ryu.channel.host_tokens import arbiter_token
+from sopa_ryu.runtime.service_manager import notify
+from topologies import Failures, FatTree
+
+LOG = logging.getLogger("sopa.arbiter")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of an arbiter.
+
+    Parameters
+    ----------
+    controller : str
+        The controller's URL.
+    listen : Listen
+    timing : Timing
+    order, paths : str
+        Of the library.
+    secret_file : Path, optional
+        The fabric's secret; without it nothing is authenticated.
+    token_file : Path, optional
+        The arbiter's token for the controller's channel; by default it is derived from the secret.
+    ca_file : Path, optional
+    metrics : (str, int), optional
+        The address and port where ``/metrics`` is served; nowhere by default.
+    host_mbit : float, optional
+        The rate of hosts' links, if it is not that of the fabric file or of their ports.
+    seed : int
+    """
+
+    controller: str
+    listen: Listen
+    timing: Timing
+    order: str
+    paths: str
+    secret_file: Path | None = None
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    metrics: tuple[str, int] | None = None
+    host_mbit: float | None = None
+    seed: int = 1
+
+    def secret(self) -> str | None:
+        """Return the fabric's secret; None without a file. `ArbiterError` if it cannot be read."""
+        return None if self.secret_file is None else _read(self.secret_file, "the fabric's secret")
+
+    def token(self) -> str | None:
+        """Return the token for the controller's channel; None if there is none. Read anew for each connection."""
+        try:
+            if self.token_file is not None:
+                return _read(self.token_file, "the token")
+            secret = self.secret()
+        except ArbiterError as error:
+            raise ClientOptionError(str(error)) from error
+        return None if secret is None else arbiter_token(secret)
+
+
+def _read(file: Path, what: str) -> str:
+    try:
+        text = file.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ArbiterError(f"{what} cannot be read from {file}: {error}") from error
+    if not text:
+        raise ArbiterError(f"{file} is empty")
+    return text
+
+
+def run_arbiter(options: Options) -> int:
+    """Grant slots until SIGTERM, SIGINT or SIGHUP.
+
+    Parameters
+    ----------
+    options : Options
+
+    Returns
+    -------
+    int
+        The exit status: 0 after SIGINT, 128 + n after another signal n.
+
+    Raises
+    ------
+    AllocationError, ArbiterError, ClientOptionError
+        If the arbiter cannot work with its options on this machine, or the library is not built.
+    """
+    address = ControllerAddress(options.controller, options.token, options.ca_file)
+    address.channel("/")
+    address.tls()
+    secret = options.secret()
+    if secret is None:
+        LOG.warning(
+            "without --secret-file nothing is authenticated: any program that reaches %s may ask for slots in the name of any host",
+            options.listen,
+        )
+
+    def make(cells: Capacities) -> Allocation:
+        return Allocation(cells, order=Order(options.order), paths=Paths(options.paths), batch=SLOTS, seed=options.seed)
+
+    make(capacities(Failures(FatTree(2))))  # fails now if the library is not there
+    schedule = Schedule(options.timing, make)
+    with bind(options.listen) as bound, ExitStack() as entered:
+        service = Service(bound, schedule, Door(secret, schedule.knows), options.timing, options.host_mbit)
+        link = ControllerLink(
+            address, service.follow, service.superseded, lambda: _report(options, service), options.seed
+        )
+        if options.metrics is not None:
+            entered.enter_context(metrics_served(service, link, *options.metrics))
+        rates = LinkRates(address, lambda: service.hosts, options.host_mbit, service.measured)
+        LOG.info(
+            "arbiter at %s: slots of %g ms, leases of %d ms, order %s, paths %s; controller %s",
+            options.listen,
+            options.timing.slot_ns / 1e6,
+            options.timing.lease_ms,
+            options.order,
+            options.paths,
+            options.controller,
+        )
+        notify("READY=1")
+        received = asyncio.run(_run(service, link, rates))
+        notify("STOPPING=1")
+    LOG.info("ended: %d cells in %d batches were granted; hosts spray without slots once their leases end",
+             schedule.counted["cells"], schedule.counted["batches"])  # fmt: skip
+    return 0 if received == signal.SIGINT else 128 + received
+
+
+async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
+    """Run all parts until a signal; return its number."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(number: int) -> None:
+        if not ended.done():
+            ended.set_result(number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, end, number)
+    tasks = [asyncio.create_task(part.run()) for part in (service, link, rates)]
+    try:
+        waited: list[asyncio.Future[Any]] = [ended, *tasks]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()  # a part runs until cancelled: this raises the error that ended it
+        return ended.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _report(options: Options, service: Service) -> dict[str, Any]:
+    """Return what the controller shows of this arbiter (`sopa_ryu.channel.arbiter.REPORTED`)."""
+    schedule = service.schedule
+    return {
+        "listen": str(options.listen),
+        "order": options.order,
+        "paths": options.paths,
+        "slot_ms": options.timing.slot_ns / 1e6,
+        "lease_ms": options.timing.lease_ms,
+        "participants": schedule.participants,
+        "batches": schedule.counted["batches"],
+        "late_batches": schedule.counted["late"],
+        "granted_cells": schedule.counted["cells"],
+        "unplaced_cells": schedule.unplaced,
+        "rejected_datagrams": service.door.rejected.total(),
+    }

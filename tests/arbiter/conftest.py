@@ -1,0 +1,13 @@
+"""The arbiter's library for its tests."""
+
+from __future__ import annotations
+
+import pytest
+
+from sopa_ryu.arbiter.build import build
+
+
+@pytest.fixture(autouse=True, scope="session")
+def library() -> None:
+    """The compiled library."""
+    build()

@@ -1,0 +1,88 @@
+"""What the arbiter does with the controller's messages, and what systemd is told."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sopa_ryu.arbiter.controller_link import ControllerLink
+from sopa_ryu.channel import arbiter, protocol
+from sopa_ryu.channel.client import ControllerAddress
+from sopa_ryu.fabric.view import View
+from sopa_ryu.runtime.service_manager import notify
+from topologies import Failures, FatTree
+
+TREE = FatTree(4)
+HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0": "down"}))
+
+
+class Followed:
+    """A link without a connection, and what it has reported."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[View, int]] = []
+        self.link = ControllerLink(
+            ControllerAddress("http://192.0.2.1:8080", lambda: None),
+            lambda view, term: self.seen.append((view, term)),
+            lambda: None,
+            lambda: {"batches": 3},
+        )
+
+    def hear(self, text: str) -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.link._receive(text))
+        return answer
+
+
+def test_a_snapshot_brings_a_term_and_deltas_keep_it() -> None:
+    its = Followed()
+    assert its.hear(protocol.PING)["version"] == 0
+    answer = its.hear(arbiter.snapshot(HEALTHY, 77))
+    assert (answer["type"], answer["version"], answer["report"]) == ("ack", 1, {"batches": 3})
+    assert its.hear(protocol.delta(HEALTHY, FAILED))["version"] == 2
+    its.hear(protocol.PING)
+    assert its.seen == [(HEALTHY, 77), (FAILED, 77)]
+    its.hear(arbiter.snapshot(FAILED, 78))  # after another connection
+    assert its.seen[-1] == (FAILED, 78)
+
+
+def test_a_gap_makes_it_ask_for_a_snapshot_and_nonsense_changes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    its = Followed()
+    assert its.hear(protocol.delta(HEALTHY, FAILED))["type"] == "resync"
+    its.hear(arbiter.snapshot(HEALTHY, 77))
+    for text in (
+        "",
+        "[]",
+        protocol.snapshot(FAILED, None),
+        protocol.snapshot(FAILED, TREE.ip(next(TREE.hosts())), None, 78),
+        arbiter.snapshot(FAILED, 0),
+        arbiter.snapshot(FAILED, 1 << 63),
+        arbiter.snapshot(FAILED, 78).replace("c0_0", "c9_9"),
+    ):
+        assert its.hear(text)["version"] == 1
+    assert its.link.refused == 7
+    assert its.seen == [(HEALTHY, 77)]
+    assert "the fabric stays as it was" in caplog.text
+
+
+def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    its = Followed()
+    delays = [its.link._note("refused") for _ in range(20)] + [its.link._note("timed out")]
+    assert all(0 < delay <= 5 for delay in delays)
+    assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
+
+
+def test_systemd_is_told_where_it_is_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert not notify("READY=1")
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    assert not notify("READY=1")  # nobody listens
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        assert notify("READY=1")
+        assert manager.recv(100) == b"READY=1"
