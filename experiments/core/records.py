@@ -165,6 +165,8 @@ class RunRecord:
     collective : mapping
         Of a collective operation: ``transfers``, those that ``completed``, and ``seconds`` from the start of the run to the end of
         the last transfer, or null if one did not end in time. Empty of other workloads.
+    round_trips : sequence of float
+        Round-trip times of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
     """
 
     scheme: str
@@ -186,6 +188,7 @@ class RunRecord:
     failed_at: float | None = None
     events: Sequence[Sequence[Any]] = ()
     collective: Mapping[str, float | None] = field(default_factory=dict)
+    round_trips: Sequence[float] = field(default_factory=list)
 
 
 class Results:

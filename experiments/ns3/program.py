@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+from sopa_ryu.arbiter.build import SOURCES as ARBITER
+
 SOURCE = Path(__file__).resolve().parent
 _ROOT = SOURCE.parent.parent
 _IS_CHECKOUT = (_ROOT / "setup.py").exists()
@@ -30,7 +32,8 @@ class SimulatorError(RuntimeError):
 def digest() -> str:
     """Return the SHA-256 of the source of the program. The same source gives the same results."""
     found = hashlib.sha256()
-    for file in sorted([SOURCE / "CMakeLists.txt", *SOURCE.glob("src/*")]):
+    own, library = [SOURCE / "CMakeLists.txt", *SOURCE.glob("src/*")], [*ARBITER.glob("*.cc"), *ARBITER.glob("*.h")]
+    for file in (*sorted(own), *sorted(library)):
         found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()
 
@@ -70,7 +73,8 @@ def build(say: Callable[[str], None] = lambda _line: None, directory: Path = BUI
                 raise SimulatorError(f"ns-3 is not installed: run {how}")
             say("building the simulator")
             stamp.unlink(missing_ok=True)
-            _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}")
+            _run("cmake", "--fresh", "-S", str(SOURCE), "-B", str(directory), f"-DSOPA_NS3_SOURCE={own or ''}",
+                 f"-DSOPA_ARBITER={ARBITER}")  # fmt: skip
             _run("cmake", "--build", str(directory), "--parallel", str(os.cpu_count() or 1))
             stamp.write_text(wanted)
     except OSError as error:

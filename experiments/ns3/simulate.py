@@ -22,9 +22,23 @@ from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
 from experiments.ns3.scheme_lines import BURSTS, MARKED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
+from experiments.schemes.slots import SLOT_SETTINGS
 from topologies import Host
 
-SIMULATED = ("sopa", "flowcell", "rps", "plts-rnd", "plts-rr", "plts-cnt", "ecmp", "hedera", "drb", *MARKED)
+SIMULATED = (
+    "sopa",
+    "flowcell",
+    "rps",
+    "plts-rnd",
+    "plts-rr",
+    "plts-cnt",
+    "ecmp",
+    "hedera",
+    "drb",
+    "cfr",
+    "tcp",
+    *MARKED,
+)
 DEFAULT_MBIT = 1000.0
 SECONDS_SHARE = 0.01
 """Default duration as a share of that in the lab: a permutation at 1 Gbit/s then has about the 10 MB per flow of the paper."""
@@ -35,7 +49,7 @@ PACKET_BYTES = 1500
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
-_SETTINGS = ("channels", "ecn", "fr", "sack", "segments", "weights")
+_SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "sack", "segments", "weights", *SLOT_SETTINGS)
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -52,8 +66,8 @@ def check(scheme: Scheme) -> None:
         raise SchemeError(f"the simulator has no scheme {base}: expected one of {', '.join(SIMULATED)}")
     if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
         raise SchemeError(
-            f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +ecn=PACKETS, +fr=N, +sack=off, +segments=N and "
-            "+weights=off"
+            f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +ecn=PACKETS, +ecn-bytes=BYTES, +fr=N, +sack=off, "
+            "+segments=N, +weights=off and the slots of cfr"
         )
     if not scheme.weights and base not in WEIGHTED:
         raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")
@@ -127,7 +141,9 @@ def simulate(
             **run.options,
             "processor_seconds": whole["seconds"],
         },
-        counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")},
+        counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")}
+        | {"longest_queue": whole["longest"]}
+        | ({"pings": whole["pings"]} if "pings" in whole else {}),
         core_packets={},
         queue_ms=_sample(run) / 1e6,
         queues=whole.get("queues", {}),
@@ -148,6 +164,7 @@ def simulate(
         series_ms=float(run.options.get("series", 0)) / 1e6,
         series={str(one["transfer"]): _series(one, int(run.options["series"])) for one in reached if "series" in one},
         collective=run.collective(flows),
+        round_trips=[time / 1e6 for time in whole.get("round_trips", ())],
     )
     return record, flows
 

@@ -114,6 +114,13 @@ OPTIONS: Mapping[str, Option] = MappingProxyType(
         ),
         "ecn-at-hosts": Option("0", "the queues of hosts mark, too: 1 or 0", 0, 1),
         "failure-notice": Option("1", "hosts and switches exclude a failed element immediately: 1 or 0", 0, 1),
+        "ping": Option(
+            "0ns",
+            "mean gap between pings of 64 bytes from the source to the destination of each transfer without a size; 0ns: none",
+            0,
+            _MAX_TIME,
+            True,
+        ),
         "series": Option("0ns", "interval of the throughput over time in results; 0ns: none", 0, _MAX_TIME, True),
         "timestamps": Option("0", "TCP timestamps: 1 or 0", 0, 1),
         "delayed-ack": Option("1ms", "maximum delay of an acknowledgement", 1, _MAX_TIME, True),
@@ -154,7 +161,7 @@ def parse(words: Iterable[str]) -> dict[str, int | str]:
             found[name] = OPTIONS[name].parse(text)
         except OptionError as error:
             raise OptionError(f"--set {word}: {name} is {error}") from None
-    for name in ("hedera-period", "series"):
+    for name in ("hedera-period", "ping", "series"):
         if found.get(name) == 0:
             del found[name]
     receive, send = (int(found.get(name, OPTIONS[name].default)) for name in ("receive-buffer", "send-buffer"))

@@ -1,4 +1,4 @@
-"""Plots of completion times over all parts of a figure, as the MCS paper draws them."""
+"""Plots of a measure over all parts of a figure, as the MCS paper draws completion times."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ WIDTH = 0.8
 """Of a group of bars, as a share of the distance of groups."""
 
 
-def completion_bars(its: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
-    """Draw mean and longest completion times: means over seeds, of the first variant.
+def measure_bars(its: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
+    """Draw the measures of a figure's bars: means over seeds, of the first variant.
 
     Parameters
     ----------
@@ -36,15 +36,16 @@ def completion_bars(its: Figure, kept: Mapping[str, Sequence[RunData]]) -> Plot:
                 if not runs:
                     continue
                 mean, most = (
-                    math.fsum(run[name] for run in runs) / len(runs) for name in ("completion_mean", "completion_most")
+                    math.fsum(run[name] for run in runs) / len(runs)
+                    for name in (bars.measure, bars.most or bars.measure)
                 )
                 at = place - WIDTH / 2 + (number + 0.5) * each
                 colour = COLOURS[number % len(COLOURS)]
                 panel.bar(at, most, 0.9 * each, color="white", edgecolor=colour, linewidth=1)
                 panel.bar(at, mean, 0.9 * each, color="white", edgecolor=colour, linewidth=1, hatch="/////")
         panel.set_xticks(range(len(bars.groups)), list(bars.groups))
-        panel.set(xlabel=bars.across, ylabel="completion time (ms)")
+        panel.set(xlabel=bars.across, ylabel=bars.title)
         panel.grid(visible=False, axis="x")
         handles = [Patch(facecolor="white", edgecolor=COLOURS[at % len(COLOURS)]) for at in range(len(bars.schemes))]
         legend_below(made, handles, list(bars.schemes))
-        return finish(made, its.name, its.source, "Hatched: mean; whole height: the longest. Means over seeds.")
+        return finish(made, its.name, its.source, f"{bars.caption} Means over seeds.".strip())

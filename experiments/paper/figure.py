@@ -85,7 +85,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Bars:
-    """A plot of completion times as in the MCS paper: the height of a bar is the longest, its hatched part the mean.
+    """A plot of one measure over all parts, as the MCS paper has completion times: the height of a bar is the longest, its
+    hatched part the mean.
 
     Attributes
     ----------
@@ -95,11 +96,22 @@ class Bars:
         From the label of each group of bars to the name of its part.
     schemes : tuple of str
         A bar each in every group.
+    measure : str
+        Height of the hatched part.
+    most : str or None
+        Height of the whole bar; None for `measure`.
+    title : str
+        Of the axis of both.
+    caption : str
     """
 
     across: str
     groups: Mapping[str, str]
     schemes: tuple[str, ...]
+    measure: str = "completion_mean"
+    most: str | None = "completion_most"
+    title: str = "completion time (ms)"
+    caption: str = "Hatched: mean; whole height: the longest."
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from rich.table import Table
 from experiments import ns3, workloads
 from experiments.core.campaign import Campaign
 from experiments.core.records import FlowRecord, Results, ResultsError
-from experiments.paper.bars import completion_bars
+from experiments.paper.bars import measure_bars
 from experiments.paper.figure import Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.measures import data
 from experiments.report import report
@@ -159,7 +159,7 @@ def write(figures: Sequence[Figure], out: Path, say: Callable[[object], None], p
         for name, runs in kept.items():
             (out / "data" / f"{name}.json").write_text(compact(runs))
         (out / "tables.md").write_text(tables(figures, kept))
-        for plot in (completion_bars(figure, kept) for figure in figures if figure.bars):
+        for plot in (measure_bars(figure, kept) for figure in figures if figure.bars):
             (out / f"{plot.name}.png").write_bytes(plot.png)
             (out / f"{plot.name}.svg").write_bytes(plot.svg)
     except OSError as error:

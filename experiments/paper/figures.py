@@ -1,11 +1,11 @@
-"""All figures by name: of sections 3 and 4 of the SOPA paper, of the PLTS paper and of the MCS paper. Pure."""
+"""All figures by name: of sections 3 and 4 of the SOPA paper, of the PLTS, the MCS and the CFR paper. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from experiments.paper import few_flows, further_figures, multi_channel, whole_fabric
+from experiments.paper import congestion_free, few_flows, further_figures, multi_channel, whole_fabric
 from experiments.paper.figure import Figure
 
 FIGURES: Mapping[str, Figure] = MappingProxyType(
@@ -23,6 +23,7 @@ FIGURES: Mapping[str, Figure] = MappingProxyType(
             multi_channel.fairness(),
             multi_channel.failure(),
             multi_channel.fat_tree(),
+            *congestion_free.figures(),
             whole_fabric.ftp(),
             whole_fabric.short_flow(),
             whole_fabric.permutations(),

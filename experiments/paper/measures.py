@@ -9,6 +9,7 @@ import numpy as np
 
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.paper.figure import RunData
+from experiments.paper.queue_measures import of_queues
 from experiments.paper.series_measures import of_series
 from experiments.report.statistics import largest_deviation, losses, path_windows
 
@@ -37,7 +38,8 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         ``timeouts``, ``dropped`` (of the run), ``fast_retransmits_of_a_flow`` (mean), ``reordered_percent``; ``host_mean``,
         ``host_minimum``, ``host_maximum`` (Mbit/s of all flows of a host together); ``KIND_mean`` and ``KIND_timeouts``;
         ``completion_mean``, ``completion_median``, ``completion_p99``, ``completion_most`` (ms, also by kind); those of
-        `series_measures.of_series`; of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent),
+        `series_measures.of_series` and of `queue_measures.of_queues`;
+        of traced flows ``delay_least``, ``delay_most``, ``delay_p99`` (us), ``deviation`` (percent),
         ``path UP1.UP2`` (percent);
         ``queue_most`` (packets); with `failed` what concerns the two.
     """
@@ -68,7 +70,13 @@ def measure(run: RunRecord, flows: Sequence[FlowRecord], payload: float, failed:
         found |= _completion(its, f"{kind}_")
     if run.queues:
         found["queue_most"] = float(max(max(lengths) for lengths in run.queues.values()))
-    return found | of_series(run) | _of_traces(run) | (_of_two(run, flows) if failed else {})
+    return (
+        found
+        | of_series(run)
+        | of_queues(run, flows, payload)
+        | _of_traces(run)
+        | (_of_two(run, flows) if failed else {})
+    )
 
 
 def _completion(flows: Sequence[FlowRecord], prefix: str = "") -> dict[str, float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from experiments.schemes.slots import SLOT_HELP, SLOT_SETTINGS, Slots
 from sopa_ryu.agent.bursts import MAX_SEGMENTS
 from sopa_ryu.agent.tcp_settings import LINUX_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 from sopa_ryu.channel.mcs import MAX_CHANNELS, MIN_CHANNELS, ChannelKind
@@ -14,6 +15,7 @@ LINUX_THRESHOLD = 3
 """Default fast-retransmit threshold of Linux (net.ipv4.tcp_reordering)."""
 MAX_DUPLICATES = 300
 MAX_ECN_THRESHOLD = 10_000
+MAX_ECN_BYTES = 10_000_000
 _SWITCHES = ("rack", "adapt", "sack")
 
 
@@ -63,6 +65,10 @@ class Scheme:
         Switch ports mark ECN-capable packets that find a long queue.
     ecn_threshold : int or None
         Length in packets above which a queue is long; None for the default, which depends on the queue's capacity.
+    ecn_bytes : int or None
+        Length in bytes above which a queue is long; None for one in packets.
+    slots : Slots or None
+        With congestion-free routing, its slots.
     fabric : Fabric
     applications : tuple of str
         Ryu applications that run with the SOPA controller.
@@ -88,6 +94,8 @@ class Scheme:
     channel_kind: ChannelKind = ChannelKind.PATHS
     ecn: bool = False
     ecn_threshold: int | None = None
+    ecn_bytes: int | None = None
+    slots: Slots | None = None
     fabric: Fabric = Fabric.OPENFLOW
     applications: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
@@ -103,7 +111,8 @@ class Scheme:
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
         losses by duplicate acknowledgements only. With MCS ``channels`` is their number, and ``ecn`` is ``off`` for switches that
-        mark nothing, or the threshold in packets. The name of the variant lists them in this order:
+        mark nothing, or the threshold in packets. With ``dctcp`` ``ecn-bytes`` is the threshold in bytes. Those of `Slots` are for
+        ``cfr``. The name of the variant lists them in this order:
         ``mcs+channels=4+ecn=10``,
         ``sopa+segments=4+weights=off+fr=6+minrtt=300+rack=off+adapt=off+sack=off``.
 
@@ -133,6 +142,16 @@ class Scheme:
                 changed = replace(changed, ecn=value == "on")
             elif name == "ecn" and self.channels and value.isdecimal() and 1 <= int(value) <= MAX_ECN_THRESHOLD:
                 changed = replace(changed, ecn=True, ecn_threshold=int(value))
+            elif (
+                name == "ecn-bytes"
+                and self.ecn
+                and not self.channels
+                and value.isdecimal()
+                and 1 <= int(value) <= MAX_ECN_BYTES
+            ):
+                changed = replace(changed, ecn_bytes=int(value))
+            elif changed.slots is not None and (slots := changed.slots.changed(name, value)):
+                changed = replace(changed, slots=slots)
             elif name == "minrtt" and value.isdecimal() and int(value) <= MAX_MIN_RTT_WINDOW:
                 changed = replace(changed, min_rtt_window=int(value))
             elif name == "rack" and value in ("on", "off"):
@@ -143,6 +162,7 @@ class Scheme:
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
                     f"+segments=N (1 to {MAX_SEGMENTS}) and +weights=on or +weights=off where senders write labels, "
                     f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
+                    f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, {SLOT_HELP}, "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
                 )
         if settings.get("adapt") == "off":
@@ -152,7 +172,17 @@ class Scheme:
             changed = replace(changed, sysctls={**changed.sysctls, "ipv4/tcp_sack": "0"})
         tail = "".join(
             f"+{name}={settings[name]}"
-            for name in ("channels", "ecn", "segments", "weights", "fr", "minrtt", *_SWITCHES)
+            for name in (
+                "channels",
+                "ecn",
+                "ecn-bytes",
+                *SLOT_SETTINGS,
+                "segments",
+                "weights",
+                "fr",
+                "minrtt",
+                *_SWITCHES,
+            )
             if name in settings
         )
         return replace(changed, name=self.name + tail)

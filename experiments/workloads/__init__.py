@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.suggestions import unknown
-from experiments.workloads import collectives, pairs, production, racks, small_examples, switch_failure
+from experiments.workloads import collectives, many_to_one, pairs, production, racks, small_examples, switch_failure
 from experiments.workloads.failed_links import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
@@ -24,22 +24,24 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (pairs, production, switch_failure, small_examples, racks, collectives)
+    for module in (pairs, production, switch_failure, small_examples, racks, many_to_one, collectives)
     for workload in module.WORKLOADS
 }
 
 
 def named(name: str) -> Workload:
-    """Return the workload with a name: ``permutation``, or a collective operation of 8 hosts, ``all-to-all+8``.
+    """Return the workload with a name: ``permutation``, a collective operation of 8 hosts, ``all-to-all+8``, or with another number
+    ``incast+8`` and ``uniform-load+30``.
 
     Raises
     ------
     WorkloadError
         If the name is unknown. The message lists the workloads.
     """
-    collective = collectives.named(name)
-    if collective is not None:
-        return collective
+    for module in (collectives, many_to_one):
+        found = module.named(name)
+        if found is not None:
+            return found
     if name not in WORKLOADS:
         raise WorkloadError(f"{unknown('workload', name, WORKLOADS)}, or FILE.csv")
     return WORKLOADS[name]

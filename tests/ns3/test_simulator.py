@@ -214,7 +214,7 @@ def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: 
     assert same == flows
     assert again.counters == run.counters
     _, other = simulated(plan, scheme, seed=2)
-    assert scheme in ("sopa", "flowcell", "drb", "per-packet") or [flow.mbit for flow in other] != [
+    assert scheme in ("sopa", "flowcell", "drb", "per-packet", "cfr") or [flow.mbit for flow in other] != [
         flow.mbit for flow in flows
     ]
 

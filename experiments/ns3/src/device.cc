@@ -20,6 +20,8 @@ namespace
 constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MAX_IP_BYTES = 24;
 constexpr std::uint32_t MAX_MCO_BYTES = McoBytes(MAX_CHANNELS);
 constexpr std::uint32_t ECHO_BYTES = 40; // as much as an acknowledgement
+constexpr std::uint32_t PING_BYTES = 44; // 64 with the IP header
+constexpr std::uint32_t PING_PORT = 7;
 constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6, TCP_ECE = 0x40;
 
 std::uint32_t
@@ -159,7 +161,11 @@ Device::SendSegment(ns3::Ptr<ns3::Packet> segment,
     {
         flow.channel = payload ? m_reps->Next(flow) : m_reps->Random();
     }
-    if (m_burst > 1)
+    if (m_gate && (payload || m_gate->Holds(flow)))
+    {
+        m_gate->Hold(flow, segment, payload, is_new);
+    }
+    else if (m_burst > 1)
     {
         Gather(flow, segment, is_new ? payload : 0);
     }
@@ -231,25 +237,79 @@ Device::Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
         bytes += segment->GetSize();
     }
     selector.AtHost(flow, bytes, up1, up2);
-    const Clos& tree = m_fabric->tree;
-    const bool labels = selector.labels(flow);
     for (const auto& segment : segments)
     {
-        // The shim sends data as capable of ECN, whatever TCP does.
-        const Ecn ecn = m_shim ? flow.capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE : EcnOf(*segment);
-        IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
-        if (labels)
-        {
-            header.Label(up1, up2);
-        }
-        segment->AddHeader(header);
-        m_fabric->Send(flow, segment, segment->GetSize() + selector.outer(), up1, up2, ecn);
+        SendOn(flow, segment, up1, up2);
+    }
+}
+
+void
+Device::SendOn(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint8_t up1, std::uint8_t up2)
+{
+    const Clos& tree = m_fabric->tree;
+    const PathSelector& selector = m_fabric->selector();
+    // The shim sends data as capable of ECN, whatever TCP does.
+    const Ecn ecn = m_shim ? flow.capable ? Ecn::CAPABLE : Ecn::NOT_CAPABLE : EcnOf(*segment);
+    IpHeader header(tree.AddressOf(flow.source), tree.AddressOf(flow.destination), segment->GetSize());
+    if (selector.labels(flow))
+    {
+        header.Label(up1, up2);
+    }
+    segment->AddHeader(header);
+    m_fabric->Send(flow, segment, segment->GetSize() + selector.outer(), up1, up2, ecn);
+}
+
+void
+Device::SetGate(SlotArbiter& arbiter)
+{
+    m_gate = std::make_unique<Gate>(
+        arbiter, m_host, [this](Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint8_t up1, std::uint8_t up2) {
+            const bool labels = m_fabric->selector().labels(flow); // if not, the edge switch chooses
+            SendOn(flow, segment, labels ? up1 : 0xff, labels ? up2 : 0xff);
+        });
+}
+
+void
+Device::SendPing(Host destination)
+{
+    SendMessage(destination, Message::PING, ns3::Simulator::Now().GetTimeStep());
+}
+
+void
+Device::SendMessage(Host destination, Message message, std::int64_t time)
+{
+    Flow& flow = FlowOf(m_fabric->tree.AddressOf(destination), PING_PORT << 16 | static_cast<std::uint32_t>(message));
+    flow.message = message;
+    std::uint8_t bytes[PING_BYTES] = {};
+    Store32(bytes, static_cast<std::uint64_t>(time) >> 32);
+    Store32(bytes + 4, static_cast<std::uint32_t>(time));
+    Transmit(flow, {ns3::Create<ns3::Packet>(bytes, PING_BYTES)});
+}
+
+void
+Device::ReceiveMessage(const InFlightPacket& in_flight)
+{
+    std::uint8_t bytes[MAX_IP_BYTES + 8];
+    in_flight.packet->CopyData(bytes, sizeof bytes);
+    const std::uint8_t* const sent = bytes + (bytes[0] & 15) * 4;
+    const auto time = static_cast<std::int64_t>(std::uint64_t(Load32(sent)) << 32 | Load32(sent + 4));
+    if (in_flight.flow->message == Message::PING)
+    {
+        SendMessage(in_flight.source, Message::ANSWER, time);
+    }
+    else
+    {
+        m_on_round_trip(ns3::Simulator::Now().GetTimeStep() - time);
     }
 }
 
 void
 Device::Receive(InFlightPacket& in_flight)
 {
+    if (in_flight.flow->message != Message::SEGMENT)
+    {
+        return ReceiveMessage(in_flight);
+    }
     ns3::Packet& packet = *in_flight.packet;
     if (m_reps && ReceiveEcho(packet))
     {

@@ -6,6 +6,7 @@
 #include "fabric.h"
 #include "feedback.h"
 #include "mcs.h"
+#include "slots.h"
 
 #include "ns3/error-model.h"
 #include "ns3/event-id.h"
@@ -18,6 +19,7 @@
 #include "ns3/simple-net-device.h"
 #include "ns3/tcp-l4-protocol.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <unordered_map>
@@ -41,11 +43,21 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     }
 
     // Put the shim of MCS between TCP and the fabric.
-    void SetShim(std::uint32_t channels, std::uint32_t mss) { m_shim = std::make_unique<Shim>(channels, mss); }
+    void SetShim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience) { m_shim = std::make_unique<Shim>(channels, mss, patience); }
 
     // Let the sending host change paths by what comes back.
     void SetPlb(std::uint64_t seed) { m_plb = std::make_unique<Plb>(seed); }
     void SetReps(std::uint64_t seed) { m_reps = std::make_unique<Reps>(seed); }
+
+    // Hold data until they have slots, from now on.
+    void SetGate(SlotArbiter& arbiter);
+
+    // Return the gate, or null.
+    Gate* gate() const { return m_gate.get(); }
+
+    // Send a small request, which its destination answers. The time until then is passed to the function of OnRoundTrip.
+    void SendPing(Host destination);
+    void OnRoundTrip(std::function<void(std::int64_t)> take) { m_on_round_trip = std::move(take); }
 
     void Receive(InFlightPacket& in_flight) override;
     bool NeedsArp() const override { return false; }
@@ -76,6 +88,10 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     // Send segments, which share a label, or with the shim a channel.
     void Send(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments);
     void Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments);
+    void SendOn(Flow& flow, ns3::Ptr<ns3::Packet> segment, std::uint8_t up1, std::uint8_t up2);
+
+    void SendMessage(Host destination, Message message, std::int64_t time);
+    void ReceiveMessage(const InFlightPacket& in_flight);
 
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
@@ -114,6 +130,8 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     std::unique_ptr<Shim> m_shim; // null without MCS
     std::unique_ptr<Plb> m_plb;   // null without PLB
     std::unique_ptr<Reps> m_reps; // null without REPS
+    std::unique_ptr<Gate> m_gate; // null without CFR
+    std::function<void(std::int64_t)> m_on_round_trip;
     ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
     ns3::Ptr<ns3::Ipv4Interface> m_interface;
     std::unordered_map<std::uint64_t, Flow> m_flows; // by destination and ports

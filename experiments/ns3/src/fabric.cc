@@ -95,10 +95,12 @@ Link::Enter(std::int64_t now, std::uint32_t bytes)
         ++dropped;
         return -1;
     }
+    m_marks = m_count > m_marking || (m_marking_ns && m_free - now > m_marking_ns);
     m_free = std::max(m_free, now) + Serialization(bytes);
     const std::size_t last = m_first + m_count;
     m_departures[last < m_size ? last : last - m_size] = m_free;
     ++m_count;
+    m_longest = std::max<std::uint16_t>(m_longest, std::min<std::uint32_t>(m_count, UINT16_MAX));
     return m_free + m_delay;
 }
 
@@ -256,9 +258,17 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
         rate = std::max<std::uint64_t>(1, std::llround(rate * settings.core_share));
     }
     m_links[id].Configure(rate, settings.delay, id < tree.hosts ? settings.host_queue : settings.queue);
-    if (settings.ecn && (id >= tree.hosts || settings.ecn_at_hosts))
+    if (id < tree.hosts && !settings.ecn_at_hosts)
+    {
+        return;
+    }
+    if (settings.ecn)
     {
         m_links[id].MarkAbove(settings.ecn);
+    }
+    if (settings.ecn_bytes)
+    {
+        m_links[id].MarkAboveBytes(settings.ecn_bytes);
     }
 }
 

@@ -9,6 +9,7 @@
 
 #include "ns3/packet.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -77,8 +78,14 @@ class alignas(64) Link
     // Mark packets that find more than so many in the queue, the one on the wire included (DCTCP, SIGCOMM 2010, section 3.1).
     void MarkAbove(std::uint32_t packets) { m_marking = packets; }
 
+    // Mark packets that find more than so many bytes in the queue, the rest of that on the wire included.
+    void MarkAboveBytes(std::uint32_t bytes) { m_marking_ns = std::min<std::int64_t>(Serialization(bytes), UINT32_MAX); }
+
     // Return true if the packet that entered last is to be marked.
-    bool Marks() const { return m_count - 1 > m_marking; }
+    bool Marks() const { return m_marks; }
+
+    // Return the largest number of packets that were in the queue together, the one on the wire included.
+    std::uint32_t longest() const { return m_longest; }
 
     bool up = true;
     std::uint32_t dropped = 0;
@@ -94,7 +101,9 @@ class alignas(64) Link
     std::int64_t m_delay = 0, m_free = 0;         // when the wire becomes idle
     std::unique_ptr<std::int64_t[]> m_departures; // a ring
     std::uint32_t m_size = 0, m_first = 0, m_count = 0;
-    std::uint32_t m_marking = UINT32_MAX;
+    std::uint32_t m_marking = UINT32_MAX, m_marking_ns = 0;
+    std::uint16_t m_longest = 0; // up to UINT16_MAX
+    bool m_marks = false;        // the packet that entered last
 };
 
 // The consumer of packets to a host.

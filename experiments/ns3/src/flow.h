@@ -14,6 +14,13 @@ struct PathSet;
 constexpr std::uint64_t HASH_FACTOR = 0x9e3779b97f4a7c15ull; // of the numbers that `Flow::hash` is made of
 struct TransferResult;
 
+enum class Message : std::uint8_t
+{
+    SEGMENT, // of TCP
+    PING,
+    ANSWER
+};
+
 struct Flow
 {
     Host source, destination;
@@ -27,6 +34,7 @@ struct Flow
     std::uint64_t bytes = 0;                // sent, TCP headers included (flowcells)
     std::vector<std::uint32_t> at_switches; // per-flow counters of the switches on the way up (PLTS)
     std::uint64_t counted = 0;              // bytes at the edge switch since the last poll (Hedera)
+    Message message = Message::SEGMENT;     // what its packets are
     bool placed = false;                    // true if Hedera has placed it on a path
     std::uint8_t placed_up1 = 0, placed_up2 = 0;
 };

@@ -67,20 +67,16 @@ class Flowcell : public Sopa
     static constexpr std::uint64_t CELL = 65536;
 };
 
-// Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
-// digit-reversed order, which equals the interleaved order; IP in IP carries the packet there; the receiver resequences.
-class Drb : public PathSelector
+// Round-robin over all paths without a label's bytes, and a receiver that resequences: "PerPacket" of the MCS paper, section VI.A.
+class PerPacket : public PathSelector
 {
   public:
-    explicit Drb(const Settings& settings)
+    explicit PerPacket(const Settings& settings)
         : PathSelector(settings),
           m_resequencing(settings.resequencing)
     {
     }
 
-    std::uint32_t overhead() const override { return 20; }
-    std::uint32_t outer() const override { return 20; }
-    std::uint32_t bytes_removed_at_top() const override { return 20; }
     std::int64_t resequencing() const override { return m_resequencing; }
 
     void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
@@ -90,6 +86,18 @@ class Drb : public PathSelector
 
   private:
     const std::int64_t m_resequencing;
+};
+
+// Digit-reversal bouncing (Cao et al., CoNEXT 2013): the sender selects the core switch of each packet round-robin in
+// digit-reversed order, which equals the interleaved order; IP in IP carries the packet there; the receiver resequences.
+class Drb : public PerPacket
+{
+  public:
+    using PerPacket::PerPacket;
+
+    std::uint32_t overhead() const override { return 20; }
+    std::uint32_t outer() const override { return 20; }
+    std::uint32_t bytes_removed_at_top() const override { return 20; }
 };
 
 // MCS with candidate paths as channels: a label for each packet, ports unchanged. A flow's channels are spread evenly over its path
@@ -117,27 +125,6 @@ class ChannelPath : public Sopa
 
   private:
     const std::uint32_t m_channels;
-};
-
-// Round-robin over all paths without a label's bytes, and a receiver that resequences: "PerPacket" of the MCS paper, section VI.A.
-class PerPacket : public PathSelector
-{
-  public:
-    explicit PerPacket(const Settings& settings)
-        : PathSelector(settings),
-          m_resequencing(settings.resequencing)
-    {
-    }
-
-    std::int64_t resequencing() const override { return m_resequencing; }
-
-    void AtHost(Flow& flow, std::uint32_t, std::uint8_t& up1, std::uint8_t& up2) override
-    {
-        RoundRobinAtHost(flow, up1, up2);
-    }
-
-  private:
-    const std::int64_t m_resequencing;
 };
 
 } // namespace sopa

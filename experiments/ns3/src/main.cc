@@ -1,7 +1,9 @@
 // Simulates TCP transfers over a Clos fabric. Reads settings from standard input, writes one JSON object per line to standard output.
 #include "path_selector.h"
 #include "fabric.h"
+#include "pings.h"
 #include "settings.h"
+#include "slots.h"
 #include "stack.h"
 #include "transfer.h"
 #include "wheel_scheduler.h"
@@ -30,6 +32,8 @@ namespace sopa
 
 namespace
 {
+
+constexpr std::int64_t PATIENCE = 10; // MCS takes for lost what is missing for this part of the least timeout, as agents on Linux do
 
 void
 Configure(const Settings& its, std::uint32_t segment)
@@ -163,6 +167,11 @@ Run()
     const std::uint32_t segment = settings.packet - 40 - selector->overhead() - (settings.timestamps ? 12 : 0);
     Configure(settings, segment);
     Fabric fabric(settings, std::move(selector));
+    std::unique_ptr<SlotArbiter> arbiter;
+    if (settings.scheme == "cfr")
+    {
+        arbiter = std::make_unique<SlotArbiter>(settings, fabric, segment);
+    }
     std::vector<ns3::Ptr<ns3::Node>> nodes;
     std::vector<ns3::Ptr<Device>> devices;
     for (Host host = 0; host < fabric.tree.hosts; ++host)
@@ -170,9 +179,13 @@ Run()
         nodes.push_back(ns3::CreateObject<ns3::Node>());
         devices.push_back(InstallStack(nodes.back(), fabric, host));
         devices.back()->SetBurst(settings.segments, settings.burst_wait);
+        if (arbiter)
+        {
+            devices.back()->SetGate(*arbiter);
+        }
         if (settings.channels)
         {
-            devices.back()->SetShim(settings.channels, segment);
+            devices.back()->SetShim(settings.channels, segment, settings.least_timeout / PATIENCE);
         }
         if (settings.scheme == "plb")
         {
@@ -202,9 +215,18 @@ Run()
         }
     }
 
+    Pings pings(settings, devices);
     Transfers transfers(settings, std::move(devices), segment);
     transfers.Start();
     fabric.selector().Start(fabric);
+    if (settings.ping)
+    {
+        pings.Start();
+    }
+    if (arbiter)
+    {
+        arbiter->Start();
+    }
 
     std::vector<std::vector<std::uint32_t>> queues(settings.sample ? fabric.tree.links : 0);
     const auto sample = [&] {
@@ -254,14 +276,26 @@ Run()
         }
     }
     std::uint64_t dropped = 0, at_hosts = 0;
+    std::uint32_t longest = 0;
     for (LinkId id = 0; id < fabric.tree.links; ++id)
     {
         (id < fabric.tree.hosts ? at_hosts : dropped) += fabric.link(id).dropped;
+        longest = id < fabric.tree.hosts ? 0 : std::max(longest, fabric.link(id).longest());
     }
-    std::printf("{\"simulated\":%lld,\"seconds\":%.3f,\"hops\":%llu,\"dropped\":%llu,\"dropped_at_hosts\":%llu,\"unroutable\":%llu",
+    std::printf("{\"simulated\":%lld,\"seconds\":%.3f,\"hops\":%llu,\"dropped\":%llu,\"dropped_at_hosts\":%llu,\"unroutable\":%llu,"
+                "\"longest\":%u",
                 static_cast<long long>(ns3::Simulator::Now().GetTimeStep()), took.count(),
                 static_cast<unsigned long long>(fabric.hops()), static_cast<unsigned long long>(dropped),
-                static_cast<unsigned long long>(at_hosts), static_cast<unsigned long long>(fabric.unroutable()));
+                static_cast<unsigned long long>(at_hosts), static_cast<unsigned long long>(fabric.unroutable()), longest);
+    if (settings.ping)
+    {
+        std::printf(",\"pings\":%llu,\"round_trips\":[", static_cast<unsigned long long>(pings.sent));
+        for (std::size_t at = 0; at < pings.round_trips.size(); ++at)
+        {
+            std::printf("%s%lld", at ? "," : "", static_cast<long long>(pings.round_trips[at]));
+        }
+        std::printf("]");
+    }
     if (settings.sample)
     {
         std::printf(",\"queues\":{");

@@ -1,6 +1,7 @@
 #include "mcs.h"
 
 #include "ns3/header.h"
+#include "ns3/simulator.h"
 
 #include <algorithm>
 
@@ -169,9 +170,10 @@ class Shim::McoHeader : public ns3::Header
     std::uint32_t m_size = McoBytes(1);
 };
 
-Shim::Shim(std::uint32_t channels, std::uint32_t mss)
+Shim::Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience)
     : m_channels(channels),
-      m_mss(mss)
+      m_mss(mss),
+      m_patience(patience)
 {
 }
 
@@ -261,11 +263,16 @@ Shim::Send(Flow& flow, const Segments& segments)
         const std::uint32_t an = tcp.acknowledgement();
         const bool pure = size == 0 && !tcp.has(RST);
         const std::uint32_t sack = pure ? tcp.Find(SACK) : 0; // ns-3 has no D-SACK
-        if (sack && its.lan_known && an == its.lan && !its.loss)
+        const bool advanced = !its.lan_known || Before(its.lan, an);
+        if (advanced || an == its.lan)
+        {
+            WatchGap(its, tcp, sack, advanced);
+        }
+        if (sack && !advanced && an == its.lan && !its.loss)
         {
             return false;
         }
-        if (!its.lan_known || Before(its.lan, an))
+        if (advanced)
         {
             its.lan = an;
             its.lan_known = true;
@@ -278,18 +285,18 @@ Shim::Send(Flow& flow, const Segments& segments)
             segments.front()->AddHeader(TcpBytes(tcp.bytes, tcp.header));
         }
     }
+    if (size && Before(tcp.sequence(), its.nsn))
+    {
+        OnRetransmission(its, tcp.sequence());
+    }
     const std::uint32_t c = SelectChannel(its);
     Channel& channel = its.channels[c];
     const McoHeader mco({its.received_ce, its.received, its.packets, static_cast<std::uint8_t>(c), tcp.sequence(), channel.nlsn},
                         McoBytes(m_channels));
     its.received_ce = its.received = its.packets = 0;
     channel.nlsn += size;
-    if (size)
+    if (Before(its.nsn, tcp.sequence() + size))
     {
-        if (Before(tcp.sequence(), its.nsn))
-        {
-            OnRetransmission(its, tcp.sequence());
-        }
         its.nsn = tcp.sequence() + size;
     }
     if (size && channel.freshness == FRESH) // algorithm 5
@@ -329,6 +336,22 @@ Shim::Receive(const Flow& back, ns3::Packet& packet, bool marked)
             packet.RemoveAtStart(FIXED_TCP_BYTES);
             packet.AddHeader(TcpBytes(tcp.bytes, FIXED_TCP_BYTES));
         }
+    }
+}
+
+// What is missing for long was lost: a channel that has died shows no gap. `sack` is the first byte of that option, 0 without it.
+void
+Shim::WatchGap(Connection& its, const Tcp& tcp, std::uint32_t sack, bool advanced) const
+{
+    const std::int64_t now = ns3::Simulator::Now().GetNanoSeconds();
+    if (its.gap_since >= 0 && sack && !its.loss && now - its.gap_since >= m_patience)
+    {
+        its.loss = true;
+        its.rsn = Load32(tcp.bytes + sack + 6); // the end of the first block
+    }
+    if (advanced || its.gap_since < 0)
+    {
+        its.gap_since = sack ? now : -1;
     }
 }
 
@@ -415,6 +438,7 @@ Shim::OnNewRound(Connection& its) const
         its.alpha -= its.alpha / GAIN;
     }
     Age(its);
+    its.resent = false;
     its.congested = 0;
     its.msn = its.nsn + 1;
 }
@@ -435,13 +459,18 @@ Shim::Age(Connection& its) const
     });
 }
 
-// A timeout counts as a round trip in which nothing has come back ("2-3 RTT/RTO", section IV.F), and what TCP sends again begins
-// another one. Or else no round would end before everything is acknowledged that was on its way when a channel died, of which
-// each timeout repairs a few packets only.
+// What TCP sends again ends a round, in which nothing has come back ("2-3 RTT/RTO", section IV.F), and begins one that ends with its
+// acknowledgement. Or else no round would end before everything is acknowledged that was on its way when a channel died. Of what
+// is sent again meanwhile only an earlier or the same byte does so.
 void
 Shim::OnRetransmission(Connection& its, std::uint32_t sequence) const
 {
+    if (its.resent && Before(its.msn, sequence))
+    {
+        return;
+    }
     Age(its);
+    its.resent = true;
     if (Before(sequence, its.msn))
     {
         its.msn = sequence;

@@ -31,8 +31,8 @@ class Shim
   public:
     using Segments = std::vector<ns3::Ptr<ns3::Packet>>;
 
-    // `mss` are the bytes of payload of a full segment.
-    Shim(std::uint32_t channels, std::uint32_t mss);
+    // `mss` are the bytes of payload of a full segment. What is missing for `patience` ns while later packets arrive is lost.
+    Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience);
 
     std::uint32_t bytes() const { return McoBytes(m_channels); } // in each packet
 
@@ -71,7 +71,9 @@ class Shim
         std::uint32_t lan = 0, rsn = 0;           // last acknowledgement number, retransmission sequence number
         std::uint16_t received = 0, received_ce = 0;
         std::uint8_t packets = 0;                 // received without a mark
+        std::int64_t gap_since = -1;              // ns: when what is behind the next expected packet began to come; -1: nothing is
         bool lan_known = false, loss = false;
+        bool resent = false;                      // in this round
         bool scale_known = false;
         std::uint8_t scale = 0;                   // of the remote host's window
     };
@@ -83,6 +85,7 @@ class Shim
 
     Connection& Of(const Flow& flow, std::uint32_t sequence);
     std::uint32_t SelectChannel(Connection& its) const;
+    void WatchGap(Connection& its, const Tcp& tcp, std::uint32_t sack, bool advanced) const;
     void OnData(Connection& its, const Mco& mco, const Tcp& tcp, bool marked) const;
     void OnFeedback(Connection& its, const Mco& mco, const Tcp& tcp) const;
     void OnNewRound(Connection& its) const;
@@ -90,6 +93,7 @@ class Shim
     void OnRetransmission(Connection& its, std::uint32_t sequence) const;
 
     const std::uint32_t m_channels, m_mss;
+    const std::int64_t m_patience;
     std::unordered_map<const Flow*, Connection> m_connections; // by the flow that this host sends
 };
 

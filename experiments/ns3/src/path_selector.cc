@@ -282,6 +282,7 @@ Make(const Settings& settings)
 
 const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Settings&)>> SCHEMES{
     {"sopa", Make<Sopa>},
+    {"cfr", Make<Sopa>}, // for what has no slot; the others are as Gate says
     {"flowcell", Make<Flowcell>},
     {"drb", Make<Drb>},
     {"hedera", Make<Hedera>},

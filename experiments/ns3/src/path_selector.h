@@ -67,6 +67,9 @@ class PathSelector
     // Exclude failed and absent links from path selection from now on. Senders and switches learn of them at the same time.
     void Learn(Fabric& fabric);
 
+    // Return a number that is another one when there is something to exclude that was not before.
+    std::uint32_t version() const { return m_version; }
+
   protected:
     const PathSet& PathSetOf(Flow& flow) { return flow.version == m_version && flow.paths ? *flow.paths : Find(flow); }
     // Take the next path of a flow.

@@ -153,6 +153,7 @@ Read(std::istream& lines)
         {"channels", into(its.channels)},
         {"subflows", into(its.subflows)},
         {"ecn", into(its.ecn)},
+        {"ecn-bytes", into(its.ecn_bytes)},
         {"ecn-at-hosts", into(its.ecn_at_hosts)},
         {"pacing", into(its.pacing)},
         {"spread", into(its.spread)},
@@ -162,6 +163,13 @@ Read(std::istream& lines)
         {"seconds", into(its.seconds)},
         {"all-transfers", into(its.all_transfers)},
         {"patience", into(its.patience)},
+        {"slot-packets", into(its.slot_packets)},
+        {"slot-guard", into(its.slot_guard)},
+        {"arbiter-delay", into(its.arbiter_delay)},
+        {"arbiter-order", into(its.arbiter_order)},
+        {"arbiter-paths", into(its.arbiter_paths)},
+        {"demand", into(its.demand)},
+        {"ping", into(its.ping)},
         {"sample", into(its.sample)},
         {"series", into(its.series)},
         {"failure-notice", into(its.failure_notice)},
@@ -237,6 +245,17 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("subflows have no loss-recovery ns-3.20");
     }
+    if (its.slot_packets < 1 || its.slot_packets > 64)
+    {
+        throw std::invalid_argument("slot-packets must be from 1 to 64, not " + std::to_string(its.slot_packets));
+    }
+    if (its.slot_guard > 50)
+    {
+        throw std::invalid_argument("slot-guard must be from 0 to 50 percent, not " + std::to_string(its.slot_guard));
+    }
+    CheckOneOf("arbiter-order", its.arbiter_order, {"min-max-min", "alternating", "smallest"});
+    CheckOneOf("arbiter-paths", its.arbiter_paths, {"colouring", "next-fit-ga"});
+    CheckOneOf("demand", its.demand, {"flow", "socket", "packet"});
     CheckOneOf("scheduler", its.scheduler, {"wheel", "heap"});
     CheckOneOf("hash", its.hash, {"own", "same"});
     CheckOneOf("loss-recovery", its.loss_recovery, {"ns-3.37", "ns-3.20"});

@@ -59,6 +59,7 @@ struct Settings
     std::uint32_t channels = 0; // of MCS; 0: hosts have no shim
     std::uint32_t subflows = 1; // of a transfer
     std::uint32_t ecn = 0;      // packets in a queue above which it marks; 0: no ECN
+    std::uint32_t ecn_bytes = 0; // the same in bytes; 0: `ecn` alone counts
     bool ecn_at_hosts = false;  // the queues of hosts mark, too
     std::uint64_t pacing = 0;   // maximum payload rate of a connection in Mbit/s; 0: no pacing
     std::int64_t spread = 0; // ns; simultaneous starts are spread randomly over this interval
@@ -67,6 +68,11 @@ struct Settings
     std::int64_t seconds = 10'000'000'000;  // ns until transfers without a size end and no follower starts
     bool all_transfers = false;             // followers start after that, too
     std::uint32_t patience = 2;             // multiple of `seconds` after which transfers with a size are aborted
+    std::uint32_t slot_packets = 1, slot_guard = 4; // of cfr: packets of a slot; percent of it for what has no slot
+    std::int64_t arbiter_delay = 10'000;            // ns from a host to the arbiter, and from it to a host
+    std::string arbiter_order = "min-max-min", arbiter_paths = "colouring";
+    std::string demand = "flow"; // what the arbiter knows of: whole flows, data passed to sockets, or packets of TCP
+    std::int64_t ping = 0;                  // ns, mean gap between pings beside each transfer without a size; 0: none
     std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none
     std::int64_t series = 0;                // ns of an interval of the transfers' throughput; 0: none
     bool failure_notice = true;             // switches and senders exclude a failed element immediately

@@ -189,6 +189,10 @@ Transfers::Begin(std::uint32_t number)
     m_unsent[number] = plan.bytes < 0 ? INT64_MAX : plan.bytes;
     its.started = Now();
     ++m_open;
+    if (Gate* const gate = m_devices[plan.source]->gate())
+    {
+        gate->Begins(plan.destination, plan.bytes);
+    }
     its.subflows.resize(m_settings.subflows > 1 ? m_settings.subflows : 0);
     if (its.subflows.empty())
     {
@@ -283,12 +287,26 @@ Transfers::Share(std::uint32_t number)
 void
 Transfers::Fill(std::uint32_t number, ns3::Ptr<ns3::Socket> socket, std::uint32_t room)
 {
+    const Host to = m_settings.transfers[number].destination;
+    Gate* const gate = m_devices[m_settings.transfers[number].source]->gate();
     // One segment at a time, so that TCP does not split packets.
     while (m_unsent[number] > 0)
     {
         const auto size = static_cast<std::uint32_t>(std::min<std::int64_t>(m_unsent[number], m_segment));
-        if (room < size || socket->Send(ns3::Create<ns3::Packet>(size), 0) < 0)
+        if (room < size)
         {
+            return;
+        }
+        if (gate)
+        {
+            gate->Passed(to, size); // before TCP sends it
+        }
+        if (socket->Send(ns3::Create<ns3::Packet>(size), 0) < 0)
+        {
+            if (gate)
+            {
+                gate->Passed(to, -std::int64_t(size));
+            }
             return;
         }
         room -= size;

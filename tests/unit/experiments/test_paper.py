@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from experiments import workloads
 from experiments.core.records import FlowRecord, ResultsError, RunRecord
 from experiments.ns3 import SIMULATED, parse
-from experiments.paper.bars import completion_bars
+from experiments.paper.bars import measure_bars
 from experiments.paper.figure import Bars, Figure, Part, Row, RunData, TableCell, Variant
 from experiments.paper.figure_runs import compact, markdown, read, scaled, table_cell
 from experiments.paper.figures import FIGURES
 from experiments.paper.measures import data, host_mbit, measure
 from experiments.schemes import named
 from experiments.workloads import WORKLOADS, Scale, WorkloadError
-from topologies import FatTree
+from topologies import FatTree, Level
 from topologies.fabric_file import load
 
 PAYLOAD = 1000 * 1460 / 1500
@@ -40,13 +41,13 @@ def run(**changes: Any) -> RunRecord:
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
 def test_every_part_can_be_run(figure: Figure) -> None:
     for part in figure.runs():
-        assert part.workload in WORKLOADS
+        workload = workloads.named(part.workload)
         assert part.seeds >= 1
         parse(part.options)
         for scheme in part.schemes:
             assert named(scheme).name.partition("+")[0] in SIMULATED
         tree = part.fabric or FatTree(min(part.k, 8))
-        assert WORKLOADS[part.workload].build(tree, 1, Scale(part.rate_mbit, part.seconds)).transfers
+        assert workload.build(tree, 1, Scale(part.rate_mbit, part.seconds)).transfers
 
 
 @pytest.mark.parametrize("figure", FIGURES.values(), ids=list(FIGURES))
@@ -74,6 +75,20 @@ def test_the_papers_flow_sizes() -> None:
     [part] = FIGURES["short-flow"].parts
     plan = WORKLOADS[part.workload].build(FatTree(4), 1, Scale(1000.0, part.seconds))
     assert sum(one.bytes or 0 for one in plan.transfers) == pytest.approx(64_064_000, abs=2)
+
+
+def test_the_fabric_of_the_cfr_paper() -> None:
+    for name in ("cfr-throughput", "cfr-queues", "cfr-rtt"):
+        for part in FIGURES[name].parts:
+            tree = part.tree
+            levels = [len(list(tree.switches(level))) for level in (Level.EDGE, Level.AGGREGATION, Level.CORE)]
+            assert (levels, tree.host_count) == ([16, 8, 4], 64)
+            links = ("h0_0_2-e0_0", "e0_0-a0_1", "a0_0-c0_1")
+            assert [tree.capacity(tree.link_by_name(link)) for link in links] == [1_000, 2_000, 4_000]
+    parts = FIGURES["cfr-throughput"].parts
+    plans = [workloads.named(part.workload).build(part.tree, 1, Scale(part.rate_mbit, part.seconds)) for part in parts]
+    assert [len(plan.transfers) for plan in plans] == [2, 3, 4, 5, 6, 7, 8] * 2
+    assert [part.rate_mbit for part in parts] == [1_000] * 7 + [10_000] * 7
 
 
 def test_a_figure_can_be_had_in_another_fabric_if_its_workloads_can() -> None:
@@ -167,6 +182,31 @@ def test_measures_of_traced_packets() -> None:
     assert found["queue_most"] == 5.0
 
 
+def test_measures_of_the_queue_of_one_receiver() -> None:
+    flows = [flow(0, 300.0, dst="h1_1_3", size=None), flow(1, 600.0, src="h0_0_3", dst="h1_1_3", size=None)]
+    lengths = [0] * 10 + [1] * 60 + [2] * 25 + [9] * 5
+    its = run(queues={"e1_1-eth2": lengths, "e0_0-eth3": [50] * 100}, counters={"longest_queue": 77})
+    found = measure(its, flows, PAYLOAD)
+    assert (found["receiver_mbit"], found["queue_longest"]) == (900.0, 77.0)
+    assert found["receiver_percent"] == pytest.approx(100 * 900 / PAYLOAD)
+    assert [found[f"receiver_queue_{name}"] for name in ("p50", "most", "short")] == [1.0, 9.0, 95.0]
+    assert found["receiver_queue_p99"] == 9.0
+    assert "receiver_mbit" not in measure(its, [flow(0), flow(1, dst="h1_1_4")], PAYLOAD)
+
+
+def test_a_receiver_whose_queue_was_empty_in_all_samples() -> None:
+    assert measure(run(queues={"e0_0-eth3": [5]}), [flow()], PAYLOAD)["receiver_queue_most"] == 0.0
+
+
+def test_measures_of_pings() -> None:
+    its = run(round_trips=[0.01 * (n + 1) for n in range(1000)], counters={"pings": 1250})
+    found = measure(its, [flow()], PAYLOAD)
+    assert found["rtt_p50"] == pytest.approx(5005)
+    assert found["rtt_p999"] == pytest.approx(9990, abs=1)
+    assert found["pings_lost"] == pytest.approx(20)
+    assert "rtt_p50" not in measure(run(), [flow()], PAYLOAD)
+
+
 def test_delays_of_figure_7_are_told_apart_while_both_flows_send() -> None:
     first = [[0.0001 * n, n, 1, n % 2, 0.1] for n in range(100)]
     second = [[0.0001 * n, n, n // 2 % 2, n % 2, 0.5 if n // 2 % 2 else 0.2] for n in range(300)]
@@ -239,7 +279,7 @@ def test_a_row_over_another_scheme_is_divided_seed_by_seed() -> None:
 
 def test_bars_of_completion_times() -> None:
     bars = Bars("m", {"1": "p", "2": "other"}, ("sopa", "rps"))
-    plot = completion_bars(replace(FIGURE, bars=bars), kept())
+    plot = measure_bars(replace(FIGURE, bars=bars), kept())
     assert (plot.name, plot.title) == ("one", "a paper, section 1")
     assert plot.png[:4] == b"\x89PNG"
 

@@ -11,7 +11,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from experiments.core.records import Results, ResultsError, RunRecord
-from experiments.report import plots, report, timelines, traces
+from experiments.report import distributions, plots, report, timelines, traces
 from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
 from experiments.report.style import COLOURS, line_style
@@ -19,7 +19,7 @@ from experiments.report.summary import summarize
 from tests.helpers.records import THESE, a_flow, a_run, results_in
 
 ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
-OF_SIMULATOR = {"flow-series"}
+OF_SIMULATOR = {"flow-series", "round-trips"}
 OF_LAB = set(DRAWN) - OF_SIMULATOR
 SCHEMES = ("sopa", "rps", "ecmp", "plts-rnd")
 
@@ -128,6 +128,13 @@ def test_few_samples_and_packets_are_drawn(tmp_path: Path) -> None:
     check(folder)
 
 
+def test_round_trips_of_the_simulator_are_drawn(tmp_path: Path) -> None:
+    results_in(tmp_path).add(a_run(round_trips=[0.05, 0.061, 0.4]), [a_flow()])
+    folder = report(tmp_path, say=lambda _: None)
+    assert files(folder, "png") == {*ALWAYS, "round-trips"}
+    check(folder)
+
+
 def test_series_of_the_simulator_are_drawn_by_flow(tmp_path: Path) -> None:
     results = Results(tmp_path)
     results.open(replace(THESE, backend="ns3"))
@@ -162,7 +169,7 @@ def test_nothing_is_outside_the_axes_or_under_a_legend(tmp_path: Path, monkeypat
         # With the settings that it is saved with.
         drawn.canvas.draw()
 
-    for module in (plots, timelines, traces):
+    for module in (plots, distributions, timelines, traces):
         monkeypatch.setattr(module, "finish", keep)
     fill(tmp_path)
     collected = collect(tmp_path)

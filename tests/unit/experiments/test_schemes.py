@@ -3,6 +3,7 @@
 import pytest
 
 from experiments.schemes import SchemeError, named, schemes
+from experiments.schemes.slots import Slots
 
 
 def test_the_schemes_of_the_comparison_are_there() -> None:
@@ -40,7 +41,7 @@ def test_the_window_of_the_shortest_round_trip_is_a_setting() -> None:
 
 
 def test_who_compares_with_sopa_has_tcp_as_linux_has_it() -> None:
-    others = [scheme for name, scheme in schemes().items() if name not in ("sopa", "sopa-feedback")]
+    others = [scheme for name, scheme in schemes().items() if name not in ("sopa", "sopa-feedback", "cfr")]
     assert {scheme.fr_threshold for scheme in others} == {3}
     assert {scheme.min_rtt_window for scheme in others} == {300}
     assert {scheme.recovery for scheme in schemes().values()} == {1}
@@ -82,6 +83,14 @@ def test_mcs_has_channels_and_marks_and_each_is_a_setting() -> None:
     assert (named("mcs-ports+ecn=off").ecn, named("mcs-ports+ecn=on").ecn) == (False, True)
 
 
+def test_cfr_has_slots_and_each_of_their_numbers_is_a_setting() -> None:
+    assert {name for name, scheme in schemes().items() if scheme.slots} == {"cfr"}
+    variant = named("cfr+demand=packet+delay=0.5us+slot=16+guard=0+order=smallest+paths=next-fit-ga")
+    assert variant.name == "cfr+slot=16+delay=0.5us+guard=0+order=smallest+paths=next-fit-ga+demand=packet"
+    assert variant.slots == Slots(16, 500, 0, "smallest", "next-fit-ga", "packet")
+    assert (named("dctcp+ecn-bytes=30000").ecn_bytes, named("dctcp").ecn_bytes) == (30_000, None)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -90,6 +99,18 @@ def test_mcs_has_channels_and_marks_and_each_is_a_setting() -> None:
         ("sopa+channels=8", "with MCS"),
         ("mcs+ecn=0", "ecn=PACKETS"),
         ("ecmp+ecn=20", "with MCS"),
+        ("cfr+slot=65", "slot=PACKETS \\(1 to 64\\)"),
+        ("cfr+slot=0", "1 to 64"),
+        ("cfr+delay=1.001ms", "0us to 1ms"),
+        ("cfr+delay=5", "delay=TIME"),
+        ("cfr+guard=51", "0 to 50"),
+        ("cfr+order=largest", "order=min-max-min"),
+        ("cfr+paths=best", "paths=colouring"),
+        ("cfr+demand=late", "demand=flow"),
+        ("sopa+slot=4", "is not a setting"),
+        ("cfr+ecn-bytes=3", "with dctcp"),
+        ("dctcp+ecn-bytes=0", "ecn-bytes=BYTES"),
+        ("mcs+ecn-bytes=30000", "with dctcp"),
         ("sopp", "did you mean sopa"),
         ("nonsense-of-all-kinds", "expected one of bgp, bgp-polarised"),
         ("sopa+fr=0", "write \\+fr=N"),

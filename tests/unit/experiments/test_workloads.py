@@ -13,11 +13,12 @@ from topologies import Clos, FatTree
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
     *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
-    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load"),
+    *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", "uniform-load"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
 RACKS = {"rack-pairs", "rack-pair-failure"}
-BETWEEN_PODS = sorted(set(WORKLOADS) - {"ftp", "ftp-transfers", "production", "failure", "half-load", *COLLECTIVE})
+ANYWHERE = {"ftp", "ftp-transfers", "production", "failure", "half-load", "incast", "uniform-load", *COLLECTIVE}
+BETWEEN_PODS = sorted(set(WORKLOADS) - ANYWHERE)
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -58,7 +59,7 @@ def test_every_workload_of_the_papers_is_there() -> None:
     ("text", "said"),
     [
         ("permutations", "did you mean permutation\\?"),
-        ("incast", "expected one of permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
+        ("shuffle", "expected one of permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
         ("", "unknown workload ''"),
     ],
 )
@@ -115,7 +116,15 @@ def test_links_without_a_rate_are_refused(name: str, rate: float) -> None:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str) -> None:
-    pairing = {"permutation", "permutation-transfers", "ftp", "ftp-transfers", "production", "half-load"}
+    pairing = {
+        "permutation",
+        "permutation-transfers",
+        "ftp",
+        "ftp-transfers",
+        "production",
+        "half-load",
+        "uniform-load",
+    }
     if name in {*pairing, *RACKS, *COLLECTIVE}:
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:

@@ -1,0 +1,331 @@
+/*
+ * CFR at a host (docs/cfr.md): TCP's data leaves in the slots that the arbiter has granted, on the paths granted with them.
+ *
+ * The gate is an egress program of cgroup v2: of all places that may refuse a packet it is the one that TCP does not take for congestion.
+ * A drop at tc egress halves the window (tcp_enter_cwr); this one leaves the data in the socket as if it had not been tried. So a packet
+ * that is held is not lost, and the iterator at the begin of the socket's slot has TCP send it.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/pkt_cls.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "cfr.h"
+#include "choose.h"
+#include "label.h"
+#include "maps.h"
+#include "packet.h"
+
+#define PASS 1
+#define DROP_UNSEEN 0 /* and no word of congestion: BPF_CGROUP_INET_EGRESS gives TCP -EPERM instead of NET_XMIT_DROP */
+#define SOL_TCP 6
+#define TCP_NODELAY 1
+#define LISTENS 10 /* TCP_LISTEN */
+
+/* A packet with data, as the gate sees it. */
+struct data {
+	__u32 destination; /* host order */
+	__u32 seq;
+	__u32 bytes; /* of the frames that are made of it */
+	__u32 packets;
+};
+
+static __always_inline struct cfr_settings *settings(void)
+{
+	return word(&cfr_settings, 0);
+}
+
+/* As count(), for a program that may be interrupted by itself: TCP sends from system calls and from interrupts. */
+static __always_inline void count_anywhere(__u32 reason)
+{
+	__u64 *value = bpf_map_lookup_elem(&counters, &reason);
+
+	if (value)
+		__sync_fetch_and_add(value, 1);
+}
+
+/* -- slots ---------------------------------------------------------------------------------------------------------------------- */
+
+/* Returns the slot that it is now, if data is held at all; the time since its begin in `into`. */
+static __always_inline int slot_now(const struct cfr_settings *its, __u64 *slot, __u64 *into)
+{
+	__u64 now = bpf_ktime_get_ns(), at;
+
+	if (!its->slot_ns || (__s64)(now - its->open_after) >= 0)
+		return 0;
+	at = now + its->offset_ns;
+	*slot = at / its->slot_ns;
+	*into = at - *slot * its->slot_ns;
+	return *slot >= its->first_slot;
+}
+
+static __always_inline struct cfr_slot *granted(__u64 slot)
+{
+	struct cfr_slot *entry = word(&cfr_slots, slot % SLOTS);
+
+	return entry && entry->slot == slot && entry->budget ? entry : (void *)0;
+}
+
+/* -- the gate ------------------------------------------------------------------------------------------------------------------- */
+
+/* Reads a packet, which begins with its IPv4 header; returns 0 for one that is not gated. */
+static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_settings *its, struct data *to)
+{
+	__u32 *in_force, header, headers;
+	struct fabric_word *fabric;
+	struct tcphdr tcp;
+	struct iphdr ip;
+	void *table;
+
+	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
+		return 0;
+	if (ip.protocol != IPPROTO_TCP || bpf_ntohl(ip.saddr) != its->host || ip.frag_off & bpf_htons(IP_FRAGMENT_BITS))
+		return 0;
+	header = ip.ihl * 4;
+	if (header < sizeof(ip) || bpf_skb_load_bytes(skb, header, &tcp, sizeof(tcp)))
+		return 0;
+	headers = header + tcp.doff * 4;
+	if (skb->len <= headers || tcp.syn || tcp.rst)
+		return 0;
+	to->destination = bpf_ntohl(ip.daddr);
+	in_force = word(&turn, 0);
+	table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	fabric = table ? word(table, FABRIC_WORD) : (void *)0;
+	if (!fabric || (to->destination & fabric->netmask) != fabric->network || to->destination == its->host)
+		return 0;
+	to->seq = bpf_ntohl(tcp.seq);
+	to->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
+	to->bytes = skb->len + ETH_HLEN + (to->packets - 1) * (ETH_HLEN + headers);
+	return 1;
+}
+
+static __always_inline void count_sent(const struct data *data)
+{
+	__u64 *sent = bpf_map_lookup_elem(&cfr_sent, &data->destination), none = 0;
+
+	if (!sent) {
+		bpf_map_update_elem(&cfr_sent, &data->destination, &none, BPF_NOEXIST);
+		sent = bpf_map_lookup_elem(&cfr_sent, &data->destination);
+	}
+	if (sent)
+		__sync_fetch_and_add(sent, data->bytes);
+}
+
+/*
+ * Returns nonzero for data that does not wait: the first packet of a connection, and what is sent again. TCP doubles its timeout when a
+ * retransmission is refused, and the iterator cannot have it repeat one.
+ */
+static __always_inline int passes_in_guard(const struct tcp_sock *tcp, const struct data *data)
+{
+	if (data->seq != tcp->snd_nxt)
+		return 1;
+	/* bytes_acked counts the SYN at the end that has sent it first */
+	return data->packets == 1 && tcp->snd_una == tcp->snd_nxt && tcp->bytes_acked <= 1;
+}
+
+/* Takes the packet's bytes out of the budget of this slot; returns 0 if it is not its destination's, used up, or nearly over. */
+static __always_inline int take(const struct cfr_settings *its, const struct data *data, __u64 slot, __u64 into)
+{
+	struct cfr_slot *entry = granted(slot);
+	__u32 budget;
+
+	if (!entry || entry->destination != data->destination)
+		return 0;
+	budget = entry->budget;
+	if (into + data->bytes * its->slot_ns / budget > its->slot_ns + its->late_ns)
+		return 0; /* it would still be on the link in the next slot */
+	if (__sync_fetch_and_add(&entry->used, data->bytes) + data->bytes <= budget)
+		return 1;
+	__sync_fetch_and_add(&entry->used, -data->bytes);
+	return 0;
+}
+
+static __always_inline enum reason judge(struct __sk_buff *skb, const struct cfr_settings *its, const struct data *data)
+{
+	struct bpf_sock *sk = skb->sk;
+	struct tcp_sock *tcp = sk ? bpf_skc_to_tcp_sock(sk) : (void *)0;
+	__u64 slot, into;
+
+	if (its->netns_cookie && (!tcp || ((struct sock_common *)tcp)->skc_net.net->net_cookie != its->netns_cookie))
+		return REASONS;
+	if (!slot_now(its, &slot, &into))
+		return GATE_OPEN;
+	if (take(its, data, slot, into))
+		return GRANTED;
+	return tcp && passes_in_guard(tcp, data) ? PASSED_IN_GUARD : HELD;
+}
+
+SEC("cgroup_skb/egress")
+int sopa_cfr_gate(struct __sk_buff *skb)
+{
+	struct cfr_settings *its = settings();
+	enum reason reason;
+	struct data data;
+
+	if (!its || !read_data(skb, its, &data))
+		return PASS;
+	reason = judge(skb, its, &data);
+	if (reason == REASONS) /* of another network namespace */
+		return PASS;
+	count_anywhere(reason);
+	if (reason == HELD)
+		return DROP_UNSEEN;
+	count_sent(&data);
+	return PASS;
+}
+
+/* -- labels --------------------------------------------------------------------------------------------------------------------- */
+
+/* Returns nonzero for a packet with TCP data. */
+static __always_inline int has_data(struct __sk_buff *skb, __u32 l3)
+{
+	__u8 ip[sizeof(struct iphdr)], doff;
+	__u32 header;
+
+	if (bpf_skb_load_bytes(skb, l3, ip, sizeof(ip)))
+		return 0;
+	header = (ip[0] & 15) * 4;
+	if (bpf_skb_load_bytes(skb, l3 + header + 12, &doff, 1))
+		return 0;
+	header += (doff >> 4) * 4;
+	return skb->gso_segs > 1 || (__u32)(ip[2] << 8 | ip[3]) > header; /* a burst above 64 KB has no length */
+}
+
+/*
+ * Returns the slot's entry that has let a packet to this destination pass, whose path it is to take; null if there is none. The slot may
+ * have ended since.
+ */
+static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const struct flow_key *key, __u32 l3)
+{
+	struct cfr_settings *its = settings();
+	struct cfr_slot *entry;
+	__u64 slot, into;
+
+	if (key->proto != IPPROTO_TCP || !its || key->saddr != its->host || !slot_now(its, &slot, &into) || !has_data(skb, l3))
+		return (void *)0;
+	entry = granted(slot);
+	if (entry && entry->destination == key->daddr)
+		return entry;
+	entry = into <= its->late_ns && slot > its->first_slot ? granted(slot - 1) : (void *)0;
+	return entry && entry->destination == key->daddr ? entry : (void *)0;
+}
+
+static __always_inline enum reason label(struct __sk_buff *skb)
+{
+	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH };
+	int forwarded = is_forwarded(skb);
+	struct path_word *path;
+	struct cfr_slot *grant;
+	struct choice choice;
+	struct flow_key key;
+	enum reason reason;
+	struct place at;
+
+	reason = read_flow(skb, &key, &at);
+	if (reason != LABELLED)
+		return reason;
+	grant = forwarded ? (void *)0 : grant_of(skb, &key, at.l3);
+	if (grant) {
+		source[4] = grant->up1;
+		source[5] = grant->up2;
+	} else {
+		reason = consider(&key, forwarded, &choice);
+		if (reason != LABELLED)
+			return reason;
+		path = next_path(&choice, skb->len);
+		if (!path)
+			return NO_PATH;
+		source[4] = path->up1;
+		source[5] = path->up2;
+		if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))
+			return NOT_WRITABLE;
+	}
+	if (bpf_skb_store_bytes(skb, ETH_ALEN, source, sizeof(source), 0))
+		return NOT_WRITABLE;
+	count_path(source[4], source[5]);
+	if (skb->gso_segs > 1)
+		count(GSO);
+	return LABELLED;
+}
+
+SEC("tc")
+int sopa_cfr(struct __sk_buff *skb)
+{
+	count(label(skb));
+	return TC_ACT_UNSPEC; /* on to the filters behind this one */
+}
+
+/* -- sockets -------------------------------------------------------------------------------------------------------------------- */
+
+static __always_inline __u32 unsent(const struct tcp_sock *tcp)
+{
+	__u32 bytes = tcp->write_seq - tcp->snd_nxt;
+
+	return (__s32)bytes > 0 ? bytes : 0;
+}
+
+/* Writes, for each socket of the reader's network namespace with data that has not been sent, its destination and the frames' bytes. */
+SEC("iter/tcp")
+int sopa_cfr_unsent(struct bpf_iter__tcp *each)
+{
+	struct sock_common *sk = each->sk_common;
+	struct cfr_unsent found = {};
+	struct tcp_sock *tcp;
+	__u32 payload, mss;
+
+	if (!sk)
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp)
+		return 0;
+	payload = unsent(tcp);
+	mss = tcp->mss_cache;
+	if (!payload || !mss)
+		return 0;
+	found.destination = bpf_ntohl(sk->skc_daddr);
+	found.bytes = payload + (payload + mss - 1) / mss * (ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len);
+	bpf_seq_write(each->meta->seq, &found, sizeof(found));
+	return 0;
+}
+
+/*
+ * Has the sockets that send to the destination of this slot do so: TCP sends what it may when Nagle's algorithm is switched off. It is
+ * switched on again where it was on. For a socket that listens it writes something, so that its reader can stop there: the kernel shows
+ * all of them before the others, and most of the time goes into looking for them.
+ */
+SEC("iter/tcp")
+int sopa_cfr_send(struct bpf_iter__tcp *each)
+{
+	struct sock_common *sk = each->sk_common;
+	struct cfr_settings *its = settings();
+	struct cfr_unsent listens = {};
+	int on = 1, off = 0, was = 0;
+	struct cfr_slot *entry;
+	struct tcp_sock *tcp;
+	__u64 slot, into;
+
+	if (sk && sk->skc_state == LISTENS) {
+		bpf_seq_write(each->meta->seq, &listens, sizeof(listens));
+		return 0;
+	}
+	if (!sk || !its || !slot_now(its, &slot, &into))
+		return 0;
+	entry = granted(slot);
+	if (!entry || entry->destination != bpf_ntohl(sk->skc_daddr))
+		return 0;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	if (!tcp || !unsent(tcp))
+		return 0;
+	if (bpf_getsockopt(tcp, SOL_TCP, TCP_NODELAY, &was, sizeof(was)))
+		was = 1;
+	bpf_setsockopt(tcp, SOL_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (!was)
+		bpf_setsockopt(tcp, SOL_TCP, TCP_NODELAY, &off, sizeof(off));
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL"; /* the kernel shows its structures to such programs only (Linux 6.2) */

@@ -1,0 +1,288 @@
+"""The conversation of one host with the arbiter: demands out, grants in, over UDP."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import socket
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from ipaddress import IPv4Address
+from typing import NoReturn, Protocol
+
+from sopa_ryu.agent.agent_options import AgentError
+from sopa_ryu.agent.bursts import segments_in
+from sopa_ryu.agent.cfr_demand import Demands
+from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection
+from sopa_ryu.agent.cfr_sender import Programs, SlotSender
+from sopa_ryu.agent.kernel.datagrams import TimedSocket
+from sopa_ryu.agent.kernel.libbpf import BpfError
+from sopa_ryu.agent.kernel.netns import NetnsError
+from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
+
+LOG = logging.getLogger("sopa.agent")
+
+FIRST_SECONDS = 0.1
+"""The interval of demands until the arbiter says how long its batches are."""
+MIN_SECONDS, MAX_SECONDS = 0.005, 1.0
+READ_TOGETHER = 16
+"""Datagrams that are read before other interfaces have their turn."""
+IDLE_PARTS = 4
+"""A host that has nothing to send says so so often in a lease, so that the arbiter goes on to count on it."""
+PASS_PARTS = 5
+"""An iteration over all sockets may take up to one part in so many of the time between two."""
+SLOW_PASS_NS = 500_000
+"""An iteration that takes longer is reported: slots of a few milliseconds are not used well then."""
+
+
+class GatePrograms(Programs, Protocol):
+    """The programs of an interface: `CfrPrograms`."""
+
+    def set_gate(self, host: IPv4Address, gate: Gate) -> None:
+        """Put a clock, a lease and the first slot of the grants in force."""
+
+    def grant(self, slots: Iterable[Granted]) -> None:
+        """Write granted slots."""
+
+    def forget(self) -> None:
+        """Remove all granted slots."""
+
+    def used(self, slot: int) -> int:
+        """Return the bytes that were sent in a granted slot."""
+
+    def sent(self, destinations: Iterable[IPv4Address]) -> dict[IPv4Address, int]:
+        """Return the bytes that have been sent in all, by destination."""
+
+    def unsent(self) -> Mapping[IPv4Address, int]:
+        """Return the bytes that the sockets have not sent yet, by destination."""
+
+
+class CfrAgent:
+    """The agent's part in CFR, for one host.
+
+    Parameters
+    ----------
+    host : IPv4Address
+    arbiter : (str, int)
+        Its address and port.
+    token : callable
+        Returns the host's token; called once a connection.
+    programs : GatePrograms
+    sender : SlotSender
+    late_ns : int
+        `Gate.late_ns`.
+    limit_bursts : callable, optional
+        Called with the packets that a burst of TCP may have, when that changes.
+
+    Attributes
+    ----------
+    programs : GatePrograms
+    grants : Grants
+    slots_used : int
+        Granted slots in which anything was sent.
+    pass_ns : int
+        The time that the last iteration over all sockets took.
+    """
+
+    def __init__(
+        self,
+        host: IPv4Address,
+        arbiter: tuple[str, int],
+        token: Callable[[], str],
+        programs: GatePrograms,
+        sender: SlotSender,
+        *,
+        late_ns: int,
+        limit_bursts: Callable[[int], Awaitable[None]] | None = None,
+    ) -> None:
+        self.host, self.arbiter = host, arbiter
+        self.grants = Grants(host, late_ns)
+        self.slots_used = self.pass_ns = 0
+        self._token, self._key = token, ""
+        self.programs, self._sender = programs, sender
+        self._limit_bursts = limit_bursts
+        self._demands = Demands()
+        self._run = time.time_ns()
+        self._sequence = itertools.count(1)
+        self._socket: TimedSocket | None = None
+        self._told_at = 0
+        self._pending: deque[Granted] = deque(maxlen=KEPT)
+        self._closed = False
+        self._problems: set[str] = set()
+        self._slow = False
+        self._segments = 0
+        self._limiting: asyncio.Task[None] | None = None
+
+    @property
+    def arbiter_name(self) -> str:
+        """The arbiter, for log lines."""
+        return f"{self.arbiter[0]}:{self.arbiter[1]}"
+
+    async def run(self) -> NoReturn:
+        """Send demands, and follow grants, until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._open()
+                except (AgentError, OSError) as error:
+                    self._report(f"no demands to arbiter {self.arbiter_name}: {error}")
+                    await asyncio.sleep(MAX_SECONDS)
+                    continue
+                while True:
+                    self._tick(time.monotonic_ns())
+                    await asyncio.sleep(self._interval())
+        finally:
+            self._sender.leave(self.programs)
+            if self._socket is not None:
+                asyncio.get_running_loop().remove_reader(self._socket)
+                self._socket.close()
+            if self._limiting is not None:
+                await asyncio.gather(self._limiting, return_exceptions=True)
+
+    async def _open(self) -> None:
+        self._key = self._token()
+        loop = asyncio.get_running_loop()
+        family, _, _, _, address = (await loop.getaddrinfo(*self.arbiter, type=socket.SOCK_DGRAM))[0]
+        self._socket = TimedSocket(family, address)
+        loop.add_reader(self._socket, self._read)
+
+    def _read(self) -> None:
+        """Follow the grants that have come."""
+        assert self._socket is not None
+        try:
+            for _ in range(READ_TOGETHER):
+                self._follow(*self._socket.receive())
+        except BlockingIOError:
+            return
+        except OSError as error:  # what the network says, such as that no arbiter is at the port
+            self._report(f"arbiter {self.arbiter_name} cannot be reached: {error.strerror}")
+
+    def _follow(self, data: bytes, now: int) -> None:
+        """Follow a grant that came at that time."""
+        try:
+            orders = self.grants.receive(read_grant(data, self._key), now)
+        except Rejected as rejected:
+            if rejected.reason not in (Rejection.REPEATED, Rejection.CLOCK):
+                self._report(f"a grant of arbiter {self.arbiter_name} is rejected: {rejected}")
+            return
+        except DatagramError as error:
+            reason = Rejection.TOKEN if isinstance(error, TokenError) else Rejection.MALFORMED
+            self.grants.rejected[reason] += 1
+            self._report(f"a datagram of arbiter {self.arbiter_name} is rejected: {error}")
+            return
+        try:
+            self._carry_out(orders)
+        except BpfError as error:
+            self._report(f"granted slots cannot be written: {error}")
+
+    # -- grants ----------------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, orders: Orders) -> None:
+        if orders.forget:
+            self.programs.forget()
+            self._pending.clear()
+        self.programs.grant(orders.slots)
+        self.programs.set_gate(self.host, orders.gate)
+        self._sender.follow(self.programs, orders.gate, [its.slot for its in orders.slots], forget=orders.forget)
+        self._pending.extend(orders.slots)
+        if orders.slots:
+            self._fit_bursts(orders.slots[0].budget)
+        if orders.closes:
+            LOG.info(
+                "%s: arbiter %s grants slots of %g ms (term %d): data waits for them",
+                self.host,
+                self.arbiter_name,
+                orders.gate.slot_ns / 1e6,
+                self.grants.term,
+            )
+            self._closed = True
+            self._problems.clear()
+
+    def _fit_bursts(self, budget: int) -> None:
+        segments = segments_in(budget)
+        busy = self._limiting is not None and not self._limiting.done()
+        if self._limit_bursts is None or segments == self._segments or busy:
+            return
+        self._segments = segments
+        self._limiting = asyncio.ensure_future(self._limit_bursts(segments))
+
+    # -- demands ---------------------------------------------------------------------------------------------------------
+
+    def _interval(self) -> float:
+        """Return the seconds until the next look at what is to be sent."""
+        its = self.grants
+        wanted = its.batch_ns / 1e9 if its.batch_ns and its.is_closed(time.monotonic_ns()) else FIRST_SECONDS
+        return min(MAX_SECONDS, max(MIN_SECONDS, wanted, PASS_PARTS * self.pass_ns / 1e9))
+
+    def _tick(self, now: int) -> None:
+        """Look at what is to be sent, and tell the arbiter if it has to know."""
+        self._look_at_lease(now)
+        through = self._settle(now)
+        try:
+            self._look_at_sockets()
+        except (BpfError, NetnsError, OSError) as error:
+            self._report(f"what TCP has to send cannot be read: {error}")
+            return
+        idle_ns = self.grants.lease_ns // IDLE_PARTS if self.grants.is_closed(now) else int(FIRST_SECONDS * 1e9)
+        if self._demands.outstanding or now - self._told_at >= min(idle_ns, int(MAX_SECONDS * 1e9)):
+            self._tell(through)
+
+    def _look_at_sockets(self) -> None:
+        begin = time.monotonic_ns()
+        unsent = self.programs.unsent()
+        self.pass_ns = time.monotonic_ns() - begin
+        self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
+        if self.pass_ns > SLOW_PASS_NS and not self._slow:
+            self._slow = True
+            LOG.warning(
+                "%s: an iteration over TCP's sockets takes %.1f ms, so that slots are begun late: boot with thash_entries=1024, or "
+                "set net.ipv4.tcp_child_ehash_entries=64 before the network namespace is made",
+                self.host,
+                self.pass_ns / 1e6,
+            )
+
+    def _settle(self, now: int) -> int:
+        """Count the granted slots that are over; return the last slot whose grants are used or over."""
+        gate = self.grants.gate
+        if gate is None:
+            return 0
+        current = gate.slot_at(now)
+        while self._pending and self._pending[0].slot < current:
+            self.slots_used += self.programs.used(self._pending.popleft().slot) > 0
+        ahead = self._pending[0] if self._pending else None
+        if ahead is None or ahead.slot > current:
+            return max(0, current)
+        return max(0, current if 2 * self.programs.used(current) > ahead.budget else current - 1)
+
+    def _tell(self, through: int) -> None:
+        for entries in self._demands.datagrams():
+            if self._socket is None:
+                return
+            now = time.monotonic_ns()
+            sequence = next(self._sequence) & 0xFFFFFFFF
+            demand = Demand(self.host, sequence, self.grants.term, self._run, now, through, entries)
+            self._told_at = now
+            try:
+                self._socket.send(write_demand(demand, self._key))
+            except OSError as error:
+                self._report(f"arbiter {self.arbiter_name} cannot be reached: {error.strerror}")
+
+    def _look_at_lease(self, now: int) -> None:
+        if not self._closed or self.grants.is_closed(now):
+            return
+        self._closed = False
+        LOG.warning(
+            "%s: no grants of arbiter %s for %g ms: the gate is open, and data is labelled round-robin until it answers; "
+            "check the arbiter and the network to it",
+            self.host,
+            self.arbiter_name,
+            self.grants.lease_ns / 1e6,
+        )
+
+    def _report(self, problem: str) -> None:
+        """Log a problem once, until slots are granted anew."""
+        if problem not in self._problems and len(self._problems) < 10:
+            self._problems.add(problem)
+            LOG.warning("%s: %s", self.host, problem)

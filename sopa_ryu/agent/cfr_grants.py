@@ -1,0 +1,225 @@
+"""The grants of the arbiter, at a host: which of them hold, and what the host's gate is to do. Pure.
+
+A grant holds unless it is of a lower term than one seen before, or a repetition. Each renews the lease: after it the gate is open,
+and with the next grant it closes from that grant's first slot on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from sopa_ryu.agent.cfr_clock import Clock
+from sopa_ryu.channel.slots import Grant, Granted
+
+KEPT = 1024
+"""Slots that a host keeps at a time (SLOTS of bpf/cfr.h)."""
+MIN_SLOT_NS, MAX_SLOT_NS = 100_000, 60_000_000_000
+MAX_LEASE_MS = 120_000
+DEFAULT_LATE_NS = 600_000
+"""A packet may end so long after its slot: what a host's timers and scheduling need."""
+_WINDOW = 64
+"""Sequence numbers so far below the highest are accepted, once each: datagrams overtake one another (RFC 4303, section 3.4.3)."""
+
+
+_HALF = 1 << 31
+
+
+class Rejection(StrEnum):
+    """The reason why a datagram is ignored; the value is a metric's label."""
+
+    TOKEN = "token"
+    """It is not made with the host's token."""
+    MALFORMED = "malformed"
+    HOST = "host"
+    """It is another host's."""
+    TERM = "term"
+    """It is of an arbiter that another one has replaced."""
+    REPEATED = "repeated"
+    SLOT_LENGTH = "slot_length"
+    """Its slots are shorter or longer than a host can keep."""
+    TOO_FAR = "too_far"
+    """Its slots are further ahead than a host keeps."""
+    CLOCK = "clock"
+    """The clock of this arbiter is not known yet: it has answered no demand."""
+
+
+class Rejected(ValueError):
+    """A grant that is ignored."""
+
+    def __init__(self, reason: Rejection) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
+
+
+class Gate(NamedTuple):
+    """What the gate goes by: `CfrPrograms.set_gate` writes it for the programs.
+
+    Parameters
+    ----------
+    slot_ns : int
+        The length of a slot in nanoseconds.
+    offset_ns : int
+        The nanoseconds to add to the host's monotonic clock for the arbiter's.
+    open_after : int
+        The end of the lease, on the host's clock.
+    first_slot : int
+        Before it nothing is held.
+    late_ns : int
+        A packet may end so long after its slot.
+    """
+
+    slot_ns: int
+    offset_ns: int
+    open_after: int
+    first_slot: int
+    late_ns: int
+
+    def slot_at(self, now: int) -> int:
+        """Return the slot that it is at a time of the host's clock."""
+        return (now + self.offset_ns) // self.slot_ns
+
+    def begin_of(self, slot: int) -> int:
+        """Return the time of the host's clock at which a slot begins."""
+        return slot * self.slot_ns - self.offset_ns
+
+
+class Orders(NamedTuple):
+    """What a grant leads to.
+
+    Parameters
+    ----------
+    gate : Gate
+        To be put in force.
+    slots : sequence of Granted
+        To be written; none has begun.
+    forget : bool
+        Remove what was granted before: it was of another term.
+    closes : bool
+        The gate was open, and closes from `Gate.first_slot` on.
+    """
+
+    gate: Gate
+    slots: Sequence[Granted]
+    forget: bool
+    closes: bool
+
+
+class Grants:
+    """The state of one host.
+
+    Parameters
+    ----------
+    host : IPv4Address
+    late_ns : int
+        `Gate.late_ns`.
+
+    Attributes
+    ----------
+    clock : Clock
+        The arbiter's.
+    term : int
+        The highest seen; 0 before the first grant.
+    gate : Gate or None
+        In force.
+    batch_ns : int
+        The length of the arbiter's batches in nanoseconds; 0 before the first grant.
+    lease_ns : int
+        The length of its leases.
+    granted, late : int
+        Slots that were granted, and of them those that had begun when the datagram came.
+    rejected : Counter of Rejection
+        Datagrams that were ignored.
+    """
+
+    def __init__(self, host: IPv4Address, late_ns: int = DEFAULT_LATE_NS) -> None:
+        self.host, self.late_ns = host, late_ns
+        self.clock = Clock()
+        self.term = 0
+        self.gate: Gate | None = None
+        self.batch_ns = self.lease_ns = 0
+        self.granted = self.late = 0
+        self.rejected: Counter[Rejection] = Counter()
+        self._highest = 0
+        self._seen = 0
+        self._of_term = 0
+
+    def is_closed(self, now: int) -> bool:
+        """Return True while the lease lasts: data waits for its slots."""
+        return self.gate is not None and now < self.gate.open_after
+
+    def receive(self, grant: Grant, now: int) -> Orders:
+        """Return what a grant leads to.
+
+        Parameters
+        ----------
+        grant : Grant
+        now : int
+            The host's monotonic clock in nanoseconds, when it arrived.
+
+        Raises
+        ------
+        Rejected
+            If it is ignored; that is counted.
+        """
+        try:
+            return self._receive(grant, now)
+        except Rejected as rejected:
+            self.rejected[rejected.reason] += 1
+            raise
+
+    def _receive(self, grant: Grant, now: int) -> Orders:
+        if grant.host != self.host:
+            raise Rejected(Rejection.HOST)
+        if not MIN_SLOT_NS <= grant.slot_ns <= MAX_SLOT_NS:
+            raise Rejected(Rejection.SLOT_LENGTH)
+        self._check_sequence(grant)
+        if grant.demand_sent_at:
+            self.clock.note(
+                asked_at=grant.demand_sent_at,
+                received_at=grant.demand_received_at,
+                answered_at=grant.sent_at,
+                now=now,
+            )
+        offset = self.clock.offset
+        if offset is None:
+            raise Rejected(Rejection.CLOCK)
+        current = (now + offset) // grant.slot_ns
+        if grant.first_slot + grant.slots > current + KEPT:
+            raise Rejected(Rejection.TOO_FAR)
+        return self._order(grant, now, offset, current)
+
+    def _order(self, grant: Grant, now: int, offset: int, current: int) -> Orders:
+        before = self.gate
+        fresh = before is None or self._of_term != grant.term or before.slot_ns != grant.slot_ns
+        closes = fresh or not self.is_closed(now)
+        self.lease_ns = min(grant.lease_ms, MAX_LEASE_MS) * 1_000_000
+        self.batch_ns = grant.slots * grant.slot_ns
+        self._of_term = grant.term
+        first = grant.first_slot if closes or before is None else before.first_slot
+        self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, self.late_ns)
+        slots = [its for its in grant.entries if its.slot > current]
+        self.granted += len(grant.entries)
+        self.late += len(grant.entries) - len(slots)
+        return Orders(self.gate, slots, fresh, closes)
+
+    def _check_sequence(self, grant: Grant) -> None:
+        if grant.term < self.term:
+            raise Rejected(Rejection.TERM)
+        if grant.term > self.term:
+            self.term, self._highest, self._seen = grant.term, grant.sequence, 1
+            self.clock.reset()
+            return
+        ahead = (grant.sequence - self._highest + _HALF) % (
+            2 * _HALF
+        ) - _HALF  # RFC 1982: the numbers begin again after 2^32
+        if ahead > 0:
+            self._highest = grant.sequence
+            self._seen = (self._seen << ahead | 1) & ((1 << _WINDOW) - 1) if ahead < _WINDOW else 1
+            return
+        if -ahead >= _WINDOW or self._seen >> -ahead & 1:
+            raise Rejected(Rejection.REPEATED)
+        self._seen |= 1 << -ahead

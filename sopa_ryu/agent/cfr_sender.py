@@ -1,0 +1,211 @@
+"""The thread that has TCP send at the begin of each granted slot, one for all interfaces of a process.
+
+It sleeps until the slot begins, and runs the iterator over the sockets of the interface's network namespace. What can be done
+before that is: entering the namespace, and opening the iterator. It asks for a real-time priority, and runs all iterators
+that are due without giving up the interpreter's lock in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from ctypes import Structure, byref, c_long
+from typing import Protocol
+
+from sopa_ryu.agent.cfr_grants import Gate
+from sopa_ryu.agent.kernel.libbpf import BpfError
+from sopa_ryu.agent.kernel.netns import NetnsError, Traveller
+
+LOG = logging.getLogger("sopa.agent")
+
+PRIORITY, PRIORITY_OF_LOOP = 50, 10
+"""Of SCHED_FIFO (sched(7)), of the thread and of the one that talks with the arbiter: above everything that is not real-time."""
+PREPARE_NS, PREPARE_EACH_NS = 500_000, 150_000
+"""So long before slots begin their iterators are opened, and longer by the latter for each interface."""
+SWITCH_SECONDS = 0.0001
+"""The thread gets the interpreter's lock after so long, instead of Python's 5 ms: as long as a slot."""
+TOGETHER_NS = 100_000
+"""Slots that begin within so long are begun together: hosts' estimates of the arbiter's clock differ by less."""
+_PR_SET_TIMERSLACK, _ABSOLUTE, _SECOND = 29, 1, 1_000_000_000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Sockets(Protocol):
+    """The iterator that has the sockets of the slot's destination send: `SocketIterator`."""
+
+    def prepare(self) -> int:
+        """Return a descriptor for one run."""
+
+    def run(self, prepared: int) -> bytes:
+        """Run through the sockets."""
+
+
+class Programs(Protocol):
+    """The programs of an interface: `CfrPrograms`."""
+
+    netns: str | None
+
+    @property
+    def sender(self) -> Sockets:
+        """Its iterator."""
+
+
+class _Host:
+    def __init__(self) -> None:
+        self.slots: deque[int] = deque()
+        self.gate: Gate | None = None
+        self.problem = ""
+
+    def due(self) -> int | None:
+        return self.gate.begin_of(self.slots[0]) if self.gate is not None and self.slots else None
+
+
+class _Timespec(Structure):
+    _fields_ = [("seconds", c_long), ("nanoseconds", c_long)]
+
+
+class SlotSender:
+    """The thread, which starts with the first slots and ends with `close`.
+
+    Attributes
+    ----------
+    begun : int
+        Slots that were begun.
+    late_ns : int
+        By how much the last one was begun late, when the thread woke for it.
+    """
+
+    def __init__(self) -> None:
+        self.begun = self.late_ns = 0
+        self._hosts: dict[Programs, _Host] = {}
+        self._lock = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._ended = False
+        self._waits_for: int | None = None
+        self._traveller: Traveller | None = None
+
+    def follow(self, programs: Programs, gate: Gate, slots: Iterable[int], *, forget: bool = False) -> None:
+        """Begin further slots of an interface, by the clock of `gate`, and those known before unless they are to be forgotten."""
+        with self._lock:
+            its = self._hosts.setdefault(programs, _Host())
+            its.gate = gate
+            if forget:
+                its.slots.clear()
+            its.slots = deque(sorted({*its.slots, *slots}))
+            if self._thread is None and its.slots and not self._ended:
+                self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
+                self._thread.start()
+            due = its.due()
+            if due is not None and (self._waits_for is None or due < self._waits_for):
+                self._lock.notify()
+
+    def leave(self, programs: Programs) -> None:
+        """Begin no further slots of an interface; its iterator is not in use any more when this returns."""
+        with self._lock:
+            self._hosts.pop(programs, None)
+            if self._traveller is not None:
+                self._traveller.forget(programs.netns)
+
+    def close(self) -> None:
+        """End the thread. May be repeated."""
+        with self._lock:
+            self._ended = True
+            self._hosts.clear()
+            self._lock.notify()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        sys.setswitchinterval(SWITCH_SECONDS)
+        _libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        ask_for_priority(PRIORITY)
+        with self._lock:
+            self._traveller = Traveller()
+        while True:
+            with self._lock:
+                due = self._wait()
+                if due is None:
+                    self._traveller.close()
+                    self._traveller = None
+                    return
+                prepared = list(self._prepare(self._traveller, due + TOGETHER_NS))
+            _sleep_until(due)
+            with self._lock:
+                self.late_ns = time.monotonic_ns() - due
+                for programs, its, iterator in prepared:
+                    self._begin(programs, its, iterator)
+
+    def _wait(self) -> int | None:
+        """Wait, with the lock, until shortly before the next slot; return its begin, or None at the end."""
+        while not self._ended:
+            begins = [begin for its in self._hosts.values() if (begin := its.due()) is not None]
+            self._waits_for = min(begins, default=None)
+            if not begins:
+                self._lock.wait()
+                continue
+            ahead = min(begins) - time.monotonic_ns() - PREPARE_NS - PREPARE_EACH_NS * len(begins)
+            if ahead <= 0:
+                return min(begins)
+            self._lock.wait(ahead / _SECOND)
+        return None
+
+    def _prepare(self, traveller: Traveller, until: int) -> Iterator[tuple[Programs, _Host, int]]:
+        for programs, its in self._hosts.items():
+            due = its.due()
+            if due is None or due > until:
+                continue
+            its.slots.popleft()
+            try:
+                traveller.enter(programs.netns)
+                yield programs, its, programs.sender.prepare()
+            except (BpfError, NetnsError, OSError) as error:
+                _report(its, error)
+
+    def _begin(self, programs: Programs, its: _Host, iterator: int) -> None:
+        if self._hosts.get(programs) is not its:  # it has left meanwhile
+            with contextlib.suppress(OSError):
+                os.close(iterator)
+            return
+        try:
+            programs.sender.run(iterator)
+            self.begun += 1
+            its.problem = ""
+        except (BpfError, OSError) as error:
+            _report(its, error)
+
+
+def _report(its: _Host, error: Exception) -> None:
+    if its.problem != str(error):
+        its.problem = str(error)
+        LOG.error(
+            "a granted slot cannot be begun: %s; TCP sends in it only what acknowledgements happen to release; check dmesg, free",
+            error,
+        )
+
+
+def _sleep_until(due: int) -> None:
+    its = _Timespec(*divmod(due, _SECOND))
+    while _libc.clock_nanosleep(time.CLOCK_MONOTONIC, _ABSOLUTE, byref(its), None):
+        pass  # interrupted by a signal
+
+
+def ask_for_priority(priority: int) -> bool:
+    """Have the calling thread run before all that is not real-time; return False if that is not allowed, which is logged."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+    except OSError as error:
+        LOG.warning(
+            "no real-time priority: %s; on a busy host granted slots are begun late, and lost; allow CAP_SYS_NICE, and real-time "
+            "scheduling in its control group",
+            error.strerror,
+        )
+        return False
+    return True
