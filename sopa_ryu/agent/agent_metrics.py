@@ -7,18 +7,19 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, start_http_server
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 
 from sopa_ryu.agent.agent_options import AgentError
+from sopa_ryu.agent.cfr_metrics import CfrMetrics
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.mending import Part
 from sopa_ryu.agent.supervisor import Supervisor
+from sopa_ryu.runtime import metrics_server
+from sopa_ryu.runtime.metrics_server import MetricsError
 
 LOG = logging.getLogger("sopa.agent")
 
-REQUEST_SECONDS = 10.0
-"""Limit for a client to send its request."""
 UNLABELLED = (
     Reason.NOT_IPV4,
     Reason.OUTSIDE,
@@ -76,6 +77,7 @@ class AgentMetrics:
         options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
                            "result")  # fmt: skip
         of_mcs = _counter("mcs_packets", "With --policy mcs: packets by what was done with them.", "outcome")
+        of_cfr = CfrMetrics()
         connections = _gauge("mcs_connections", "With --policy mcs: TCP connections whose state is kept.")
         hosts = _gauge("mcs_hosts", "With --policy mcs: hosts that packets are scattered to.")
         swaps = _counter("swaps", "Path tables put in force.")
@@ -125,13 +127,15 @@ class AgentMetrics:
                     hosts.add_metric(labels, labeller.mcs.hosts)
                     for outcome in OF_MCS:
                         of_mcs.add_metric([*labels, outcome.name.lower()], packets[outcome])
+                if agent.timed is not None:
+                    of_cfr.add(labels, agent.timed, packets)
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:
                     for label, count in counted.by_path(its.view.failures.tree).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
         return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
-                of_mcs, connections, hosts, in_force, mended, wrong]  # fmt: skip
+                of_mcs, connections, hosts, *of_cfr.families, in_force, mended, wrong]  # fmt: skip
 
 
 @contextmanager
@@ -146,21 +150,14 @@ def metrics_served(agents: Sequence[Supervisor], host: str, port: int) -> Iterat
     registry = CollectorRegistry()
     metrics = AgentMetrics(agents)
     registry.register(metrics)
-    for collector in (ProcessCollector, PlatformCollector, GCCollector):
-        collector(registry=registry)
     try:
-        server, thread = start_http_server(port, host, registry)
-    except OSError as error:
-        raise AgentError(f"metrics cannot be served at {host} port {port}: {error.strerror or error}") from error
-    server.RequestHandlerClass.timeout = REQUEST_SECONDS  # type: ignore[attr-defined]  # socketserver.StreamRequestHandler
-    LOG.info("metrics at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
-    try:
-        yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
-        metrics.close()
+        with metrics_server.served(registry, host, port, LOG):
+            try:
+                yield
+            finally:
+                metrics.close()
+    except MetricsError as error:
+        raise AgentError(str(error)) from error
 
 
 def _hop(hop: int) -> str:

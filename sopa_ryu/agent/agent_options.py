@@ -6,15 +6,16 @@ import ssl
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from pathlib import Path
-from urllib.parse import urlsplit, urlunsplit
 
 from flowrules.label import Carrier
+from sopa_ryu.agent.cfr_options import CfrOptions
 from sopa_ryu.agent.host_settings import DEFAULT_SEGMENTS, STATE_DIR
 from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
-from sopa_ryu.channel import mcs
+from sopa_ryu.channel import client, mcs, slots
+from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import token_of
 
 CHANNEL = "/sopa/v1/agents/"
@@ -61,6 +62,8 @@ class Options:
         The address and port where ``/metrics`` is served; nowhere by default.
     mcs : McsOptions, optional
         Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they are then.
+    cfr : CfrOptions, optional
+        Send TCP's data in slots that an arbiter grants, and label the rest by the policy.
     """
 
     controller: str
@@ -79,9 +82,12 @@ class Options:
     min_rtt_window: int = DEFAULT_MIN_RTT_WINDOW
     weighted: bool = True
     mcs: McsOptions | None = None
+    cfr: CfrOptions | None = None
 
     def __post_init__(self) -> None:
         """Raise `AgentError` for options that contradict each other."""
+        if self.cfr is not None:
+            self._check_cfr()
         if self.mcs is None:
             return
         if self.carrier is not Carrier.MAC:
@@ -94,40 +100,50 @@ class Options:
         if not mcs.MIN_CHANNELS <= self.mcs.channels <= mcs.MAX_CHANNELS:
             raise AgentError(f"MCS has {mcs.MIN_CHANNELS} to {mcs.MAX_CHANNELS} channels, not {self.mcs.channels}")
 
+    def _check_cfr(self) -> None:
+        if self.mcs is not None:
+            raise AgentError(
+                "MCS and CFR contradict each other: one scatters a connection's packets, the other times them"
+            )
+        if self.carrier is not Carrier.MAC:
+            raise AgentError(
+                f"CFR needs carrier mac, not {self.carrier}: start the controller and all agents with carrier mac"
+            )
+        if self.segments != DEFAULT_SEGMENTS:
+            raise AgentError("CFR limits bursts to its slots: --segments cannot be given with it")
+
     @property
     def policy_name(self) -> str:
         """The policy as on the command line."""
+        if self.cfr is not None:
+            return slots.POLICY
         return self.policy.option_name if self.mcs is None else mcs.POLICY
 
     def tls(self) -> ssl.SSLContext | None:
         """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""
-        if urlsplit(self.controller).scheme not in ("https", "wss"):
-            return None
         try:
-            return ssl.create_default_context(cafile=self.ca_file)
-        except (OSError, ssl.SSLError) as error:
-            raise AgentError(f"the authorities cannot be read from {self.ca_file}: {error}") from error
+            return client.tls(self.controller, self.ca_file)
+        except ClientOptionError as error:
+            raise AgentError(str(error)) from error
 
     def headers(self, address: IPv4Address) -> dict[str, str]:
         """Return the headers of a request for a host's channel; `AgentError` if it has no token, or that cannot be read."""
+        token = self.token(address)
+        return {"Authorization": f"Bearer {token}"} if token else {}
+
+    def token(self, address: IPv4Address) -> str:
+        """Return the token of a host, empty without a token file; `AgentError` if it has none, or that cannot be read."""
         if self.token_file is None:
-            return {}
+            return ""
         try:
-            token = token_of(self.token_file.read_text(encoding="ascii"), address)
+            return token_of(self.token_file.read_text(encoding="ascii"), address)
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
-        return {"Authorization": f"Bearer {token}"}
 
     def channel(self, address: IPv4Address) -> str:
         """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""
-        what = f"{self.controller!r} is not a controller URL: write http://ADDRESS:8080"
-        try:
-            parts = urlsplit(self.controller)
-            _ = parts.port  # it is read only when it is asked for
-        except ValueError as error:
-            raise AgentError(f"{what} ({error})") from error
-        scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
-        if scheme is None or not parts.hostname:
-            raise AgentError(what)
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
-        return urlunsplit((scheme, parts.netloc, parts.path.rstrip("/") + CHANNEL + str(address), query, ""))
+        try:
+            return client.channel_url(self.controller, CHANNEL + str(address), query)
+        except ClientOptionError as error:
+            raise AgentError(str(error)) from error

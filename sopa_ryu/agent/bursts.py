@@ -1,4 +1,4 @@
-"""How many packets of a burst share a label: what `--segments auto` decides. Pure; docs/hosts.md has the measurements."""
+"""How many packets of a burst share a label: what `--segments auto` and CFR decide. Pure; docs/hosts.md has the measurements."""
 
 from __future__ import annotations
 
@@ -23,3 +23,19 @@ def segments_for(mbit: int | None) -> int:
     if mbit is None:
         return 1
     return next((segments for limit, segments in _BY_SPEED if mbit <= limit), MAX_SEGMENTS)
+
+
+_FRAME_BYTES = 1514
+_BURSTS_IN_SLOT = 8
+"""What is left of a slot's budget when no further burst fits into it is half a burst: so many of them cost a sixteenth."""
+
+
+def segments_in(budget: int) -> int:
+    """Return the packets of a burst for slots of so many bytes of frames.
+
+    Examples
+    --------
+    >>> [segments_in(budget) for budget in (1514, 15_140, 121_120, 1_000_000)]
+    [1, 1, 10, 44]
+    """
+    return min(MAX_SEGMENTS, max(1, budget // _FRAME_BYTES // _BURSTS_IN_SLOT))

@@ -71,6 +71,8 @@ class Follower:
         Whether packets use candidate paths in proportion to their weights.
     peers : McsPeers, optional
         The hosts that run MCS, if this one does.
+    policy_name : str, optional
+        The policy as on the command line, if that is not the name of `policy`.
 
     Attributes
     ----------
@@ -94,9 +96,11 @@ class Follower:
         parameter: int = 0,
         weighted: bool = True,
         peers: McsPeers | None = None,
+        policy_name: str | None = None,
     ) -> None:
         self.address, self.controller, self.peers = address, controller, peers
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
+        self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
         self.view: View | None = None
         self.connected = False
         self.swaps = self.refused = self.cut_off = 0
@@ -105,11 +109,6 @@ class Follower:
         self._retry_seconds = MIN_RETRY_SECONDS
         self._reported: set[str] = set()
         self._jitter = random.Random(f"{seed} {address}")
-
-    @property
-    def policy_name(self) -> str:
-        """The policy as on the command line."""
-        return self.policy.option_name if self.peers is None else POLICY
 
     def start(self, inherited: bool) -> bool:
         """Return True if the program is to be attached now.

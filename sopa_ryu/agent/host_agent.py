@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections.abc import Mapping
 from ipaddress import IPv4Address
@@ -14,6 +13,7 @@ import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
@@ -22,6 +22,7 @@ from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.client import refusal
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -84,13 +85,21 @@ class HostAgent:
     labeller : LoadedPrograms
     keeper : Keeper
         Knows whether what the labeller has loaded is in force.
+    timed : CfrAgent, optional
+        With CFR: follows the arbiter.
     """
 
     def __init__(
-        self, interface: Interface, options: Options, follower: Follower, labeller: LoadedPrograms, keeper: Keeper
+        self,
+        interface: Interface,
+        options: Options,
+        follower: Follower,
+        labeller: LoadedPrograms,
+        keeper: Keeper,
+        timed: CfrAgent | None = None,
     ) -> None:
         self.interface, self.options = interface, options
-        self.follower, self.labeller, self.keeper = follower, labeller, keeper
+        self.follower, self.labeller, self.keeper, self.timed = follower, labeller, keeper, timed
         self._settling: asyncio.Task[None] | None = None
         self._heard_at = float("-inf")
         self._sweep_problem = ""
@@ -117,6 +126,8 @@ class HostAgent:
         tasks = [asyncio.create_task(self.keeper.run()), asyncio.create_task(self._follow())]
         if self.labeller.mcs is not None:
             tasks.append(asyncio.create_task(self._sweep(self.labeller.mcs)))
+        if self.timed is not None:
+            tasks.append(asyncio.create_task(self.timed.run()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -158,7 +169,7 @@ class HostAgent:
                     self._heard_at = asyncio.get_running_loop().time()
             return "the controller closed the connection"
         except websockets.InvalidStatus as error:
-            return _refusal(error)
+            return refusal(error)
         except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
             return str(error) or type(error).__name__
 
@@ -260,11 +271,3 @@ class HostAgent:
         except BpfMapError as error:
             LOG.warning("%s: no room for the next path table yet, its swap will take longer: %s",
                         self.follower.address, error)  # fmt: skip
-
-
-def _refusal(error: websockets.InvalidStatus) -> str:
-    """Return the detail of the problem document with which the controller rejected the channel."""
-    try:
-        return str(json.loads(error.response.body)["detail"])
-    except (ValueError, KeyError, TypeError):
-        return str(error)

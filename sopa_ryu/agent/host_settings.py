@@ -66,6 +66,8 @@ class HostSettings:
         Bytes that a packet grows by below the IP layer: the MTU is lowered by as many.
     segments : int
         The packets of a burst that share a label.
+    cuts : bool
+        Whether bursts of one packet are cut by a segmentation device; if not, TCP makes them no longer.
     changes : bool
         False to change none of the settings: only the lock is taken, and what is known of clsact is kept.
 
@@ -88,9 +90,10 @@ class HostSettings:
         netns: str | None = None,
         segments: int = DEFAULT_SEGMENTS,
         changes: bool = True,
+        cuts: bool = True,
     ) -> None:
         self.ifname, self.fr_threshold, self.segments = ifname, fr_threshold, segments
-        self.changes = changes
+        self.changes, self.cuts = changes, cuts
         self._tcp = TcpSettings(fr_threshold, min_rtt_window)
         self.state_dir, self.netns = state_dir, netns
         self.overhead = overhead
@@ -211,6 +214,19 @@ class HostSettings:
         except (OSError, NetlinkError) as error:
             raise SettingsError(f"cannot change the settings of {self.ifname}: {error}") from error
 
+    def limit_bursts(self, segments: int) -> None:
+        """Limit bursts to so many packets, also those of connections that are open.
+
+        Raises
+        ------
+        SettingsError
+            If it cannot be saved or changed.
+        """
+        self.segments = segments
+        self.mend()
+        with inside(self.netns):
+            link_attributes.forget_routes()
+
     def _restore_tcp(self, saved: SavedSettings, state: State) -> None:
         """Put the namespace's TCP settings back, unless another agent is at work there."""
         if not any(saved.is_locked(name) for name in state["interfaces"] if name != self.ifname):
@@ -226,7 +242,7 @@ class HostSettings:
 
     def _limit_bursts(self) -> None:
         """Have bursts cut into packets before they are labelled, or else let TCP hand over none that are too long."""
-        if self.segments == 1:
+        if self.segments == 1 and self.cuts:
             try:
                 self.cut_by = segmentation.create(self._ifindex)
             except (OSError, NetlinkError) as error:

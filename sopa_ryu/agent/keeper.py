@@ -89,6 +89,9 @@ class Settings(Protocol):
     def mend(self) -> None:
         """Set it again."""
 
+    def limit_bursts(self, segments: int) -> None:
+        """Limit bursts to so many packets."""
+
 
 class Keeper:
     """The keeper of one taken interface.
@@ -184,6 +187,19 @@ class Keeper:
             except (BpfError, NetnsError) as error:
                 self._refuse(Part.PROGRAM, "the labelling program cannot be attached", error)
             self._set_in_force(Part.PROGRAM not in self.wrong)
+
+    async def limit_bursts(self, segments: int) -> None:
+        """Limit TCP's bursts to so many packets; a refusal is logged."""
+        async with self._looking:
+            try:
+                await in_thread(self._settings.limit_bursts, segments)
+            except (NetnsError, OSError, SettingsError) as error:
+                LOG.error(
+                    "%s: bursts cannot be limited to %d packets: %s; those that are longer than a slot are not sent; check dmesg",
+                    self.place.address,
+                    segments,
+                    error,
+                )
 
     def _attach(self) -> None:
         self._programs.attach()

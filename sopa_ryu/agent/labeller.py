@@ -10,8 +10,9 @@ from pathlib import Path
 from pyroute2 import IPRoute
 
 from flowrules.label import Carrier
+from sopa_ryu.agent.cfr_programs import CfrPrograms
 from sopa_ryu.agent.kernel import libbpf, link_attributes, tc
-from sopa_ryu.agent.kernel.build import EGRESS, MCS, OPTION
+from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import inside
@@ -26,7 +27,8 @@ _OBJECTS = {Carrier.MAC: EGRESS, Carrier.OPTION: OPTION}
 _LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
 _STRIPS = "sopa_strip"
 _SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
-_OURS = {Point.EGRESS: (*_LABELS.values(), _SCATTERS), Point.INGRESS: (_STRIPS, _GATHERS)}
+_TIMED = "sopa_cfr"
+_OURS = {Point.EGRESS: (*_LABELS.values(), _SCATTERS, _TIMED), Point.INGRESS: (_STRIPS, _GATHERS)}
 # Fixed: a successor finds a killed agent's filters by them. Below the usual 49152, as a filter before ours may end the list.
 HANDLE, PRIORITY = 0x9E04, 10
 _CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
@@ -82,6 +84,8 @@ class Labeller:
         The index of the segmentation device, which cuts bursts into packets; 0 if each burst has one label.
     mcs : McsOptions, optional
         Scatter TCP connections instead of labelling each packet in turn.
+    cfr : bool
+        Send TCP's data in granted slots, on the paths granted with them.
 
     Raises
     ------
@@ -96,11 +100,14 @@ class Labeller:
         While it is loaded: what the program has counted.
     mcs : McsPrograms or None
         While it is loaded: what MCS needs besides.
+    cfr : CfrPrograms or None
+        While it is loaded: what CFR needs besides.
     """
 
     tables: PathTables
     counted: Counters
     mcs: McsPrograms | None = None
+    cfr: CfrPrograms | None = None
 
     def __init__(
         self,
@@ -115,6 +122,7 @@ class Labeller:
         fabric_mtu: int = ETHERNET_MTU,
         cut_by: int = 0,
         mcs: McsOptions | None = None,
+        cfr: bool = False,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
@@ -124,11 +132,11 @@ class Labeller:
         self._on_clsact = on_clsact or (lambda added: None)
         self._ifindex = 0
         self._attached: dict[Point, int] = {}
-        self._mcs_options = mcs
+        self._mcs_options, self._is_timed = mcs, cfr
         # MCS keeps connections instead of flows
         sizes = {"flows": flows} if mcs is None else {"flows": 1, "mcs_connections": flows, "mcs_scales": flows}
-        self._egress = _LABELS[carrier] if mcs is None else _SCATTERS
-        self._object = libbpf.Object(object_file or (_OBJECTS[carrier] if mcs is None else MCS), sizes)
+        self._egress = _TIMED if cfr else _LABELS[carrier] if mcs is None else _SCATTERS
+        self._object = libbpf.Object(object_file or (CFR if cfr else _OBJECTS[carrier] if mcs is None else MCS), sizes)
 
     def __enter__(self) -> Labeller:
         self.load()
@@ -163,6 +171,8 @@ class Labeller:
             self.follow(self.fabric_mtu, self.cut_by)
             if self._mcs_options is not None:
                 self.mcs = McsPrograms(its, self._mcs_options, self.netns)
+            if self._is_timed:
+                self.cfr = CfrPrograms(its, self.netns)
         except BaseException:
             self._object.close()
             raise
@@ -171,6 +181,8 @@ class Labeller:
         """Close the program's descriptors; if it is attached it goes on working. May be repeated."""
         if self.mcs is not None:
             self.mcs.detach()
+        if self.cfr is not None:
+            self.cfr.close()
         if self._object.loaded:
             self.tables.close()
             self._object.close()
@@ -220,6 +232,8 @@ class Labeller:
                     tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
         if self.mcs is not None:
             self.mcs.attach()  # TCP leaves room once there is what fills it
+        if self.cfr is not None:
+            self.cfr.attach()
 
     def is_attached(self) -> bool:
         """Return True if what `attach` has attached is still there, and False if another program has removed or replaced it.
@@ -230,7 +244,8 @@ class Labeller:
             If the kernel refuses the question.
         """
         with inside(self.netns):
-            return all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
+            there = all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
+        return there and (self.mcs is None or self.mcs.is_attached())
 
     def stop_scattering(self) -> None:
         """With MCS: send packets as TCP makes them, and go on taking in what others scatter."""
@@ -267,6 +282,8 @@ class Labeller:
         self._attached.clear()
         if self.mcs is not None:
             self.mcs.detach()
+        if self.cfr is not None:
+            self.cfr.detach()
         with inside(self.netns):
             if not link_attributes.alive(self._ifindex):
                 return  # its filters went with it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import time
 from collections.abc import Mapping
@@ -10,17 +9,18 @@ from enum import IntFlag
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
-from sopa_ryu.agent.kernel import cgroup, libbpf
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from sopa_ryu.agent.mcs_peers import Use
+from sopa_ryu.agent.mcs_room import ROOM
 from sopa_ryu.channel import mcs
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 
 IDLE_NS = 1_000_000_000
 """A connection's state is removed after so long without a packet (paper, section IV.G)."""
 DEFAULT_PATIENCE_US = 20_000
-"""As PATIENCE_US of bpf/mcs.h."""
-_SETTINGS = struct.Struct("=QBBHI")  # struct mcs_settings of bpf/mcs.h
+"""As PATIENCE_US of bpf/mcs_algorithms.h."""
+_SETTINGS = struct.Struct("=BBHI")  # struct mcs_settings of bpf/mcs.h
 _SWEEP, _ETHERNET = struct.Struct("=QII"), 14
 _KINDS = (ChannelKind.PATHS, ChannelKind.PORTS)  # enum channel_kind
 
@@ -79,29 +79,33 @@ class McsPrograms:
 
     def __init__(self, loaded: libbpf.Object, options: McsOptions, netns: str | None) -> None:
         self.connections = 0
-        self._object, self._link = loaded, -1
+        self._object, self._leaves_room = loaded, False
         self._noted: dict[IPv4Address, Use] = {}
         with inside(netns):
-            its = _SETTINGS.pack(
-                cookie(), options.channels, _KINDS.index(options.kind), options.without, options.patience_us
-            )
+            self._namespace = cookie()
+        its = _SETTINGS.pack(options.channels, _KINDS.index(options.kind), options.without, options.patience_us)
         libbpf.update(loaded.map_fd("mcs_settings"), struct.pack("=I", 0), its)
 
-    @property
-    def program_fd(self) -> int:
-        """The descriptor of the program that has TCP leave room."""
-        return self._object.program_fd("sopa_mcs_ops")
-
     def attach(self) -> None:
-        """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated."""
-        if self._link < 0:
-            self._link = cgroup.attach_sock_ops(self.program_fd)
+        """Let TCP leave room for the option in headers. The kernel ends this with the process. May be repeated.
+
+        Raises
+        ------
+        AttachError
+            If another interface in the network namespace has MCS, or the kernel refuses.
+        """
+        ROOM.leave(self._namespace, self._object.map_fd("mcs_hosts"))
+        self._leaves_room = True
+
+    def is_attached(self) -> bool:
+        """Return False if another program has ended what `attach` has begun."""
+        return not self._leaves_room or ROOM.is_left()
 
     def detach(self) -> None:
         """End that: TCP writes headers as ever. May be repeated."""
-        if self._link >= 0:
-            os.close(self._link)
-            self._link = -1
+        if self._leaves_room:
+            self._leaves_room = False
+            ROOM.end(self._namespace)
 
     def note(self, uses: Mapping[IPv4Address, Use]) -> None:
         """Write what may be done with which host; those that are not named are unknown.

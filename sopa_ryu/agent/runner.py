@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
 from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.cfr_sender import PRIORITY_OF_LOOP, SlotSender, ask_for_priority
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.agent.tcp_settings import TO_CHECK
@@ -46,10 +47,13 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
     supervisors: list[Supervisor] = []
     taken = ExitStack()
     received = 0
+    sender = SlotSender() if options.cfr is not None else None
+    if sender is not None:
+        taken.callback(sender.close)
     try:
         with _signals_raise():
             for interface in interfaces:
-                supervisor = Supervisor(interface, options)
+                supervisor = Supervisor(interface, options, sender)
                 taken.push(_reports_failure(interface))
                 taken.callback(supervisor.release)
                 if not supervisor.take() and not options.wait:
@@ -57,6 +61,8 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
                 supervisors.append(supervisor)
             if options.metrics is not None:
                 taken.enter_context(metrics_served(supervisors, *options.metrics))
+            if sender is not None:
+                ask_for_priority(PRIORITY_OF_LOOP)  # a grant that is read too late is lost
             received = asyncio.run(_run_all(supervisors))
     except _Ended as ended:
         received = ended.signum

@@ -11,6 +11,8 @@ from typing import NoReturn
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.bursts import AUTO, segments_for
+from sopa_ryu.agent.cfr_agent import CfrAgent
+from sopa_ryu.agent.cfr_sender import SlotSender
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
@@ -46,6 +48,8 @@ class Supervisor:
     ----------
     interface : Interface
     options : Options
+    sender : SlotSender, optional
+        With CFR: what begins granted slots.
 
     Attributes
     ----------
@@ -61,8 +65,8 @@ class Supervisor:
         While it is locked, the agent is not given back.
     """
 
-    def __init__(self, interface: Interface, options: Options) -> None:
-        self.interface, self.options = interface, options
+    def __init__(self, interface: Interface, options: Options, sender: SlotSender | None = None) -> None:
+        self.interface, self.options, self._sender = interface, options, sender
         self.agent: HostAgent | None = None
         self.labeller: Labeller | None = None
         self.mended: Counter[Part] = Counter()
@@ -200,6 +204,21 @@ class Supervisor:
         LOG.info("%s: the link has %s: --segments auto is %d", self.interface, has, segments)
         return segments
 
+    def _timed(self, place: Place, labeller: Labeller, keeper: Keeper) -> CfrAgent | None:
+        """Return the agent's part in CFR, with that policy."""
+        its = self.options
+        if its.cfr is None or labeller.cfr is None or self._sender is None:
+            return None
+        return CfrAgent(
+            place.address,
+            its.cfr.arbiter,
+            lambda: its.token(place.address),
+            labeller.cfr,
+            self._sender,
+            late_ns=its.cfr.late_ns,
+            limit_bursts=keeper.limit_bursts,
+        )
+
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
         its = self.options
         try:
@@ -223,6 +242,7 @@ class Supervisor:
                 overhead=its.carrier.overhead,
                 segments=segments,
                 changes=its.mcs is None,
+                cuts=its.cfr is None,
             )
         )
         labeller = taken.enter_context(
@@ -236,6 +256,7 @@ class Supervisor:
                 fabric_mtu=settings.fabric_mtu,
                 cut_by=settings.cut_by,
                 mcs=its.mcs,
+                cfr=its.cfr is not None,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
@@ -247,7 +268,8 @@ class Supervisor:
             parameter=its.parameter,
             weighted=its.weighted,
             peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
+            policy_name=its.policy_name,
         )
-        agent = HostAgent(self.interface, its, follower, labeller, keeper)
+        agent = HostAgent(self.interface, its, follower, labeller, keeper, self._timed(place, labeller, keeper))
         agent.start()
         return agent, labeller

@@ -10,6 +10,9 @@ import pytest
 
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.labeller import Labeller
+from tests.bpf.mcs_both import CAPACITY, Both
+from tests.bpf.mcs_programs import Programs
+from tests.helpers.frames import FAR, table
 from tests.helpers.veth import Pair, veth_pair
 
 
@@ -53,3 +56,27 @@ def pair() -> Iterator[Pair]:
     """Two namespaces joined by a veth pair."""
     with veth_pair() as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def loaded_mcs(objects: None) -> Iterator[Programs]:
+    """The programs of MCS, loaded once."""
+    with Programs(CAPACITY) as made:
+        yield made
+
+
+@pytest.fixture
+def programs(loaded_mcs: Programs) -> Programs:
+    """The programs of MCS as if just loaded, with a path table and a host that runs MCS."""
+    loaded_mcs.reset()
+    loaded_mcs.add_peer(FAR)
+    loaded_mcs.swap(table())
+    return loaded_mcs
+
+
+@pytest.fixture
+def both(programs: Programs) -> Iterator[Both]:
+    """The programs of MCS and the reference; in the end both have counted the same."""
+    made = Both(programs)
+    yield made
+    assert programs.counters() == +made.wire.counters

@@ -20,13 +20,13 @@ from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Conne
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
 SCATTERS, ACCEPTS = 1, 2  # enum host_use
-SETTINGS, KEY = struct.Struct("=QBBHI"), struct.Struct("=IIHH")
+SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=IIHH")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
 STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
 GAP, SEEN = slice(60, 64), slice(64, 72)
 NEVER_US, ALWAYS_US = 0xFFFFFFFF, 1
 """Patience that does not depend on how fast the tests run."""
-SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN = 1, 2, 4, 8, 16
+SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN, RESENT = 1, 2, 4, 8, 16, 32
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
 REMOTE_SEEN, REMOTE_HAS, LOCAL_SEEN, LOCAL_HAS = 1, 2, 4, 8
@@ -48,6 +48,7 @@ def pack(its: Connection) -> bytes:
         | LAN_KNOWN * (its.lan is not None)
         | CLOSED_OUT * its.closed_out
         | CLOSED_IN * its.closed_in
+        | RESENT * its.resent
     )
     initialised = vector([each is not None for each in its.expected], 1)
     return STATE.pack(
@@ -69,7 +70,7 @@ def unpack(state: bytes, channels: int) -> Connection:
         channels,
         numbers[:MAX_CHANNELS], nsn, msn, ws,
         elements(fv, 2)[:channels] + [FRESH] * (MAX_CHANNELS - channels), elements(skv, 4), elements(wv, 2),
-        cb, ab, cc, alpha, bool(flags & SLOW_START), mss, None if scale == UNKNOWN_SCALE else scale,
+        cb, ab, cc, alpha, bool(flags & SLOW_START), bool(flags & RESENT), mss, None if scale == UNKNOWN_SCALE else scale,
         expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS), gap or None,
         bool(flags & CLOSED_OUT), bool(flags & CLOSED_IN),
     )  # fmt: skip
@@ -117,7 +118,7 @@ class Programs:
         """Write the settings; connections stay as they are."""
         self.channels = channels
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
-        settings = SETTINGS.pack(0, channels, kind.value, without, patience_us)
+        settings = SETTINGS.pack(channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
     def add_peer(self, address: str, use: int = SCATTERS) -> None:

@@ -145,6 +145,7 @@ class Connection:
     cc: int = -1
     alpha: int = ONE
     slow_start: bool = True
+    resent: bool = False
     mss: int = MIN_MSS
     scale: int | None = None
     # as a receiver
@@ -237,8 +238,10 @@ class Connection:
     # -- algorithms 2, 4 and 5: weights, window, freshness ----------------------------------------------------------------
 
     def on_send_data(self, its: Segment) -> Mco:
-        channel = self.choose_channel()
         size = its.payload + its.fin
+        if size and before(its.seq, self.nsn):
+            self.on_resend(its)
+        channel = self.choose_channel()
         local = self.nlsn[channel]
         self.nlsn[channel] = plus(local, size)
         if before(self.nsn, plus(its.seq, size)):
@@ -249,6 +252,15 @@ class Connection:
         filled = Mco(self.rcb, self.rb, self.rp, channel, its.seq, local)
         self.rcb = self.rb = self.rp = 0
         return filled
+
+    def on_resend(self, its: Segment) -> None:
+        """End a round in which nothing has come back, and begin one that ends with this segment's acknowledgement."""
+        if self.resent and before(self.msn, its.seq):
+            return
+        self.update_freshness()
+        self.resent = True
+        if before(its.seq, self.msn):
+            self.msn = its.seq
 
     def on_receive(self, its: Segment, mco: Mco) -> None:
         self.cb |= mco.rcb & self.every_channel
@@ -270,6 +282,7 @@ class Connection:
         self.update_window()
         self.update_freshness()
         self.cb = 0
+        self.resent = False
         self.msn = plus(self.nsn, 1)
 
     def update_weights(self) -> None:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,8 +21,9 @@ from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, word_of
+from tests.helpers.sock_ops import detach, program_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, transfer
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 
 HOST_ADDRESS = "10.0.0.2"
 SCATTERED, KIND = 0x08, 253
@@ -60,12 +62,16 @@ class Ends:
         self.pair, self.controller, self._directory = pair, controller, directory
         self.ports = dict(zip(("host", "peer"), free_ports(2), strict=True))
 
-    def agent(self, end: str, *options: str, policy: str = "mcs") -> AgentProcess:
-        netns = {"host": self.pair.host, "peer": self.pair.peer}[end]
+    def agent(self, end: str, *options: str, policy: str = "mcs", further: tuple[str, ...] = ()) -> AgentProcess:
         every = [f"--state-dir={self._directory / end}", f"--policy={policy}", f"--metrics-port={self.ports[end]}"]
-        log = self._directory / f"{end}.log"
-        log.touch()
-        return AgentProcess([f"{end}0@{netns}"], self.controller.url, log, [*every, *options])
+        self.log(end).touch()
+        return AgentProcess([self.interface(end), *further], self.controller.url, self.log(end), [*every, *options])
+
+    def interface(self, end: str) -> str:
+        return f"{end}0@{ {'host': self.pair.host, 'peer': self.pair.peer}[end] }"
+
+    def log(self, end: str) -> Path:
+        return self._directory / f"{end}.log"
 
     def metric(self, end: str, name: str) -> float:
         text = httpx.get(f"http://127.0.0.1:{self.ports[end]}/metrics").text
@@ -283,3 +289,53 @@ def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_pa
             assert ends.packets("host", "scattered") > scattered
             assert [ends.metric(end, "mcs_hosts") for end in ends.ports] == [1, 1]
             assert [ends.packets(end, "mco_unknown") for end in ends.ports] == [0, 0]
+
+
+def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(ends: Ends) -> None:
+    with ends.agent("host", further=(ends.interface("peer"),)) as agent:
+        eventually(ends.controller.acknowledged, 2)
+        eventually(lambda: ends.metric("host", "mcs_hosts"), 2)
+        program = program_of(ends.pair.host)
+        assert program is not None
+        assert program_of(ends.pair.peer) == program
+        assert {mco.channel for mco in mcos(ends.sent(), HOST_ADDRESS)} == set(range(8))
+        assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    assert program_of(ends.pair.host) is None
+    assert not any(map(option_of, ends.sent()))
+
+
+def test_a_program_that_is_detached_from_sockets_is_attached_again(ends: Ends) -> None:
+    with ends.at_work() as (one, _):
+        detached = program_of(ends.pair.host)
+        assert detached is not None
+        detach(detached)
+        assert not any(map(option_of, ends.sent()))
+        eventually(lambda: program_of(ends.pair.host), detached)
+        assert mcos(ends.sent(), HOST_ADDRESS)
+        eventually(ends.log("host").read_text, Containing("put right"))
+        assert one.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_second_interface_in_a_network_namespace_is_rejected(ends: Ends, processes: int) -> None:
+    ends.pair.on_host("ip link add other type veth peer name other-peer")
+    for command in ("ip addr add 10.1.0.2/32 dev other", "ip link set other up", "ip link set other-peer up"):
+        ends.pair.on_host(command)
+    second, refusal = f"other@{ends.pair.host}", "another interface in this network namespace has --policy mcs"
+    if processes == 1:
+        assert refusal in rejected(ends.agent("host", further=(second,)))
+        assert ends.filters("host") == []
+        assert program_of(ends.pair.host) is None
+        return
+    with ends.agent("host"):
+        eventually(ends.controller.acknowledged, 1)
+        options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
+        assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+
+
+def rejected(agent: AgentProcess) -> str:
+    """Return what an agent says that cannot start."""
+    done = subprocess.run(agent.command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    return done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flowrules.label import Carrier
+from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.wiring import Wiring
@@ -17,6 +18,7 @@ class StubFabric:
     def __init__(self, state: FabricState) -> None:
         self.state = state
         self.notifier = Notifier(state.tree, lambda: state.view)
+        self.arbiter = ArbiterNotifier(state.tree, lambda: state.view, state.epoch)
         self.carrier = Carrier.MAC
         self.wiring = Wiring(state.tree, 30)
 

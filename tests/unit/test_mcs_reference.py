@@ -375,7 +375,7 @@ def test_of_a_super_packet_received_packets_count_once() -> None:
 
 
 @given(channel_numbers, delays, st.data())
-def test_a_dead_channel_is_inactive_after_three_round_trips_at_most(
+def test_a_dead_channel_is_inactive_after_three_rounds_at_most(
     channels: int, there: list[int], draw: st.DataObject
 ) -> None:
     dead = draw.draw(st.sets(st.integers(0, channels - 1), min_size=1, max_size=channels - 1))
@@ -385,7 +385,7 @@ def test_a_dead_channel_is_inactive_after_three_round_trips_at_most(
     rounds: Counter[int] = Counter()
 
     class Watched(Connection):
-        """Counts a channel's round trips since data went out on it that is not known to have arrived."""
+        """Counts a channel's rounds since data went out on it that is not known to have arrived."""
 
         def on_receive(self, its: Segment, mco: Mco) -> None:
             for channel in range(channels):
@@ -393,9 +393,14 @@ def test_a_dead_channel_is_inactive_after_three_round_trips_at_most(
                     rounds[channel] = 0
             super().on_receive(its, mco)
 
-        def on_new_rtt(self) -> None:
+        def choose_channel(self) -> int:
+            if not self.ab:
+                rounds.clear()  # all are active again
+            return super().choose_channel()
+
+        def update_freshness(self) -> None:
             rounds.update(channel for channel in range(channels) if self.fv[channel] < FRESH)
-            super().on_new_rtt()
+            super().update_freshness()
             for channel in range(channels):
                 assert self.active(channel) == (rounds[channel] < FRESH)
 

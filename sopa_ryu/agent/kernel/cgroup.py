@@ -1,4 +1,4 @@
-"""The root of cgroup v2, to which a program for the events of TCP sockets is attached.
+"""The root of cgroup v2, to which programs for the events of TCP sockets and for the packets of sockets are attached.
 
 The sockets of all processes are below it, those of containers too. Where it is mounted, systemd has done that; in a mount namespace
 with a ``/sys`` of its own the old mounts are listed, but hidden, and it is mounted anew, without a place (fsmount(2), Linux 5.2).
@@ -9,14 +9,18 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Iterator
-from ctypes import c_uint32
+from ctypes import byref, c_uint32
 from pathlib import Path
 
 from sopa_ryu.agent.kernel.libbpf import AttachError, call, check
 
 _TYPE = "cgroup2"
-_SOCK_OPS = 3  # enum bpf_attach_type
+MAX_PROGRAMS = 64
+"""What Linux attaches to a cgroup at most (BPF_CGROUP_MAX_PROGS)."""
+_INET_EGRESS, _SOCK_OPS = 1, 3  # enum bpf_attach_type
+_LINK_INFO = struct.Struct("=IIIxxxxQ")  # struct bpf_link_info: type, id, program, cgroup, which is 0 if it is detached
 _CONTROL = "cgroup.controllers"
 """A file of every cgroup of version 2."""
 _CLOEXEC, _CREATE = 1, 6  # FSOPEN_CLOEXEC and FSMOUNT_CLOEXEC; FSCONFIG_CMD_CREATE
@@ -58,24 +62,65 @@ def open_root() -> int:
 
 
 def attach_sock_ops(program: int) -> int:
-    """Attach a program to the sockets of the whole machine; return the link: it stays until that descriptor is closed.
+    """Attach a program to the events of the machine's sockets; return the link: it stays until that descriptor is closed.
 
     Raises
     ------
     AttachError
-        If there is no cgroup v2, or the kernel refuses; it allows 64 programs.
+        If there is no cgroup v2, or the kernel refuses; it allows `MAX_PROGRAMS`.
     """
+    return _attach(program, _SOCK_OPS)
+
+
+def attach_egress(program: int) -> int:
+    """Attach a program to what the machine's sockets send; return the link, and raise, as `attach_sock_ops` does."""
+    return _attach(program, _INET_EGRESS)
+
+
+def _attach(program: int, kind: int) -> int:
     root = open_root()
     try:
-        result = call("bpf_link_create", program, root, c_uint32(_SOCK_OPS), None)
+        result = call("bpf_link_create", program, root, c_uint32(kind), None)
     finally:
         os.close(root)
     hint = (
-        ": other programs, or agents of more than 60 interfaces, have taken all 64 places"
+        f": other programs, or other agents' processes, have taken all {MAX_PROGRAMS} places"
         if result == -errno.E2BIG
         else ""
     )
     return check(result, f"cannot attach to the sockets of this machine (cgroup v2){hint}", AttachError)
+
+
+def is_attached(link: int) -> bool:
+    """Return False if a link that `attach_sock_ops` has made was detached (``bpftool link detach``).
+
+    Raises
+    ------
+    AttachError
+        If the kernel refuses.
+    """
+    info, length = ctypes.create_string_buffer(_LINK_INFO.size), c_uint32(_LINK_INFO.size)
+    check(call("bpf_obj_get_info_by_fd", link, info, byref(length)), "cannot read a link to sockets", AttachError)
+    *_, its_cgroup = _LINK_INFO.unpack(info.raw)
+    return bool(its_cgroup)
+
+
+def sock_ops_programs() -> list[int]:
+    """Return the ids of the programs that are attached to the sockets of the whole machine.
+
+    Raises
+    ------
+    AttachError
+        If there is no cgroup v2, or the kernel refuses.
+    """
+    found, count = (c_uint32 * MAX_PROGRAMS)(), c_uint32(MAX_PROGRAMS)
+    root = open_root()
+    try:
+        result = call("bpf_prog_query", root, c_uint32(_SOCK_OPS), c_uint32(0), None, found, byref(count))
+    finally:
+        os.close(root)
+    check(result, "cannot list the programs at the sockets of this machine (cgroup v2)", AttachError)
+    return list(found[: count.value])
 
 
 def _is_root(directory: int) -> bool:
@@ -104,7 +149,7 @@ def _checked(result: int) -> int:
     if result < 0:
         reason = os.strerror(ctypes.get_errno())
         raise AttachError(
-            f"cgroup v2 is not mounted, and cannot be: {reason}. --policy mcs attaches a program to TCP's sockets there: "
+            f"cgroup v2 is not mounted, and cannot be: {reason}. --policy mcs and cfr attach a program to TCP's sockets there: "
             "mount -t cgroup2 none /sys/fs/cgroup, or start this machine with systemd's default (no cgroup_no_v1, no legacy mode)"
         )
     return result

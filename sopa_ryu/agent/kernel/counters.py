@@ -60,6 +60,14 @@ class Reason(IntEnum):
     """Received with an MCO from a host that has never been known to run MCS, and passed on as it was."""
     MCO_MALFORMED = 22
     """Received with the mark of an MCO but without one of this version, and passed on as it was."""
+    GRANTED = 23
+    """Data that was sent in a slot granted to it (counted as labelled, too)."""
+    HELD = 24
+    """Data that TCP tried to send without a slot for it, and keeps. It may try the same data several times."""
+    PASSED_IN_GUARD = 25
+    """Data that does not wait for a slot: the first packet of a connection, and what is sent again."""
+    GATE_OPEN = 26
+    """Data that was sent while no arbiter granted slots."""
 
 
 class Counters:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyroute2 import IPRoute
 
+_FLUSH = Path("/proc/sys/net/ipv4/route/flush")
 _ON_TOP = frozenset({"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"})
 
 
@@ -37,6 +39,11 @@ def write_segments(ifindex: int, count: int) -> None:
     """Set ``gso_max_segs``."""
     with IPRoute() as route:
         route.link("set", index=ifindex, gso_max_segs=count)
+
+
+def forget_routes() -> None:
+    """Have TCP look up its routes again, and with them how long its bursts may be."""
+    _FLUSH.write_text("0")
 
 
 def mtus(ifindex: int) -> dict[int, int]:

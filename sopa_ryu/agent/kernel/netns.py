@@ -71,6 +71,41 @@ def inside(path: str | None) -> Iterator[None]:
         os.close(home)
 
 
+class Traveller:
+    """The network namespaces that one thread goes through, which makes it: it stays where it went last."""
+
+    def __init__(self) -> None:
+        self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        self._open: dict[str, int] = {}
+
+    def enter(self, path: str | None) -> None:
+        """Enter the namespace at a path; None is the one where the thread began.
+
+        Raises
+        ------
+        NetnsError, OSError
+            As `inside`.
+        """
+        if path is None:
+            _setns(self._home, "the thread's own")
+            return
+        if path not in self._open:
+            self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _setns(self._open[path], path)
+
+    def forget(self, path: str | None) -> None:
+        """Close what `enter` has opened, as the path may lead elsewhere from now on. May be repeated."""
+        fd = self._open.pop(path, None) if path else None
+        if fd is not None:
+            os.close(fd)
+
+    def close(self) -> None:
+        """Close everything."""
+        for fd in (self._home, *self._open.values()):
+            os.close(fd)
+        self._open.clear()
+
+
 def _setns(fd: int, name: str) -> None:
     if _libc.setns(fd, _CLONE_NEWNET):
         number = ctypes.get_errno()

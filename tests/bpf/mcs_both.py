@@ -1,0 +1,153 @@
+"""Frames of one connection, and the programs beside the reference: whatever is done to both has the same outcome."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from ipaddress import IPv4Address
+from itertools import count
+from typing import Any
+
+from tests.bpf.mcs_frames import ACK, L4, LINK, PLACEHOLDER, RESERVED, Kind, Wire, mco_of, option, parse, summed
+from tests.bpf.mcs_programs import NEVER_US, Programs, pack
+from tests.bpf.mcs_reference import Block, Connection, Host, Key, Mco, Verdict
+from tests.helpers.frames import FAR, HERE, ip, table
+
+LAST = 0xFFFFFFFF
+MSS = 1448
+CAPACITY = 64
+SPORT, DPORT = 40000, 5001
+KEY = Key(int(IPv4Address(HERE)), int(IPv4Address(FAR)), SPORT, DPORT)
+TIMESTAMPS = b"\x01\x01\x08\x0a" + bytes(8)
+BLOCKS: tuple[Block, ...] = ((5000, 6000), (7000, 8000), (9000, 9500), (9600, 9700))
+D_SACK: Block = (100, 200)
+
+
+def tcp_sum(frame: bytes) -> int:
+    """Return what a TCP segment with its pseudo-header sums up to: 0xffff if its checksum is right."""
+    data = frame[L4:]
+    total = summed(frame[26:34]) + 6 + len(data) + summed(data + bytes(len(data) % 2))
+    return total % 0xFFFF or 0xFFFF
+
+
+def tcp_frame(header: bytes, payload: int, source: str, destination: str, tos: int = 0) -> bytes:
+    """Return a frame with right checksums."""
+    frame = bytearray(ip(header + bytes(payload), src=source, dst=destination))
+    frame[15] = tos
+    struct.pack_into("!H", frame, LINK + 10, 0xFFFF - (summed(frame[LINK:L4]) % 0xFFFF or 0xFFFF))
+    struct.pack_into("!H", frame, L4 + 16, 0xFFFF - tcp_sum(bytes(frame)) % 0xFFFF)
+    return bytes(frame)
+
+
+def tcp_header(
+    sport: int, dport: int, seq: int, ack: int, flags: int, window: int, options: bytes, reserved: int
+) -> bytes:
+    length = 20 + len(options)
+    return struct.pack("!HHIIBBHHH", sport, dport, seq, ack, length // 4 << 4 | reserved, flags, window, 0, 0) + options
+
+
+def sack(blocks: tuple[Block, ...]) -> bytes:
+    data = b"".join(struct.pack("!II", *block) for block in blocks)
+    return b"\x01\x01\x05" + bytes([2 + len(data)]) + data if blocks else b""
+
+
+def sent(
+    seq: int = 1000, ack: int = 4000, payload: int = 0, flags: int = ACK, *,
+    blocks: tuple[Block, ...] = (), room: bytes = PLACEHOLDER, before: bytes = TIMESTAMPS, tos: int = 0, window: int = 500,
+) -> bytes:  # fmt: skip
+    """A frame of this host's TCP."""
+    header = tcp_header(SPORT, DPORT, seq, ack, flags, window, before + sack(blocks) + room, 0)
+    return tcp_frame(header, payload, HERE, FAR, tos)
+
+
+def received(
+    seq: int = 4000, ack: int = 1000, payload: int = 0, flags: int = ACK, *,
+    mco: Mco | None = None, version: int = 1, reserved: int = RESERVED, tos: int = 0, window: int = 60_000,
+    source_port: int = DPORT, before: bytes = TIMESTAMPS,
+) -> bytes:  # fmt: skip
+    """A frame of the other host's programs."""
+    its = mco or Mco(0, 0, 0, 0, seq, 0)
+    header = tcp_header(source_port, SPORT, seq, ack, flags, window, before + option(its, version), reserved)
+    return tcp_frame(header, payload, FAR, HERE, tos)
+
+
+def option_of(frame: bytes) -> Mco:
+    """Return the MCO that a frame has been given."""
+    its = parse(frame)
+    assert its is not None
+    assert its.scattered
+    found = mco_of(its.header)
+    assert found is not None
+    assert found[1] == 1
+    return found[0]
+
+
+# -- program and reference ----------------------------------------------------------------------------------------------
+
+
+class Both:
+    """The programs and the reference; whatever is done to both has the same outcome."""
+
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
+        host = Host(capacity=CAPACITY, patience_us=NEVER_US, clock_us=count(1).__next__)
+        self.wire = Wire(host, {int(IPv4Address(FAR))}, table=table())
+
+    def use(
+        self,
+        kind: Kind = Kind.PATHS,
+        channels: int = 8,
+        filtering: bool = True,
+        regulating: bool = True,
+        patience_us: int = NEVER_US,
+    ) -> None:
+        """Write other settings."""
+        host = self.wire.host
+        host.patience_us = patience_us
+        self.wire.kind, host.channels, host.filtering, host.regulating = kind, channels, filtering, regulating
+        self.programs.set(channels, kind, filtering=filtering, regulating=regulating, patience_us=patience_us)
+
+    def swap(self, **changed: Any) -> None:
+        """Put a path table in force."""
+        self.wire.table = table()._replace(**changed)
+        self.programs.swap(self.wire.table)
+
+    def begin(self, its: Connection) -> None:
+        """Have the connection be in that state."""
+        self.wire.host.connections[KEY] = its
+        self.programs.set_connection(KEY, its)
+
+    def out(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
+        """Send a frame."""
+        wanted = self.wire.egress(frame, gso_size, gso_segments)
+        got = self.programs.egress(frame, gso_size, gso_segments)
+        assert (got[0], got[1].hex()) == (wanted[0], wanted[1].hex())
+        self.compare()
+        return got
+
+    def sent(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> bytes:
+        """Send a frame that is not dropped."""
+        verdict, out = self.out(frame, gso_size, gso_segments)
+        assert verdict is Verdict.PASS
+        return out
+
+    def into(self, frame: bytes, gso_segments: int = 0) -> bytes:
+        """Receive a frame."""
+        wanted, got = self.wire.ingress(frame, 0, gso_segments), self.programs.ingress(frame, 0, gso_segments)
+        assert got.hex() == wanted.hex()
+        self.compare()
+        return got
+
+    def compare(self) -> None:
+        connections = self.wire.host.connections
+        assert sorted(self.programs.known_keys()) == sorted(connections)
+        for key, its in connections.items():
+            found = self.programs.connection(key)
+            assert found.gap_since is None or its.gap_since is not None
+            assert replace(found, gap_since=its.gap_since) == its
+            assert self.programs.state(key) == pack(its)
+
+    @property
+    def its(self) -> Connection:
+        """The connection's state."""
+        return self.programs.connection(KEY)
