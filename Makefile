@@ -10,7 +10,7 @@ VENV := .venv/bin
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-install: ## install everything: Debian packages (as root), .venv, eBPF objects, the commands sopa and ryu-manager
+install: ## install everything: Debian packages (as root), .venv, eBPF objects, the arbiter's library, the commands sopa and ryu-manager
 	@scripts/install.sh
 
 install-peers: ## install what SOPA is compared with (root): FRR, for sopa experiment's scheme bgp
@@ -42,7 +42,7 @@ test-deb: ready ## test them in roots made by debootstrap (root): installation, 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
 
-fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a controller, packets for the eBPF programs (root): ARGS='rest --seconds 600'
+fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a controller, packets for the eBPF programs, demands for the arbiter's library (root): ARGS='rest --seconds 600'
 	@$(VENV)/python -m tests.fuzz $(ARGS)
 
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
@@ -61,4 +61,5 @@ bench: ready ## measure the parts that have to be fast
 clean: ## remove .venv and everything that is built
 	@rm -rf .venv build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find sopa_ryu/agent experiments -name '*.o' -delete
+	@rm -f sopa_ryu/arbiter/allocator/*.so
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -33,7 +33,11 @@ setup(
     ),
     package_data={
         "topologies": ["*.json"],
-        "sopa_ryu": ["agent/**/*.c", "agent/**/*.h", "agent/**/*.o", "web/static/*", "py.typed"],
+        "sopa_ryu": [
+            *("agent/**/*.c", "agent/**/*.h", "agent/**/*.o"),
+            *("arbiter/allocator/*.cc", "arbiter/allocator/*.h", "arbiter/allocator/*.so"),
+            *("web/static/*", "py.typed"),
+        ],
         "experiments": ["bench/*.txt", "**/*.c", "**/*.cc", "**/*.h", "**/CMakeLists.txt"],
     },
     install_requires=_requirements(),

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what is missing and nothing else: Debian packages, .venv with the pinned requirements and this
-# project, the eBPF objects, and links to the commands in /usr/local/bin. Safe to run at any time, twice at
+# project, the eBPF objects, the arbiter's library, and links to the commands in /usr/local/bin. Safe to run at any time, twice at
 # once, and after having been killed; when nothing is missing it takes a fraction of a second.
 #
 #   --quiet       say nothing when there is nothing to do
@@ -15,6 +15,8 @@ PACKAGES=(
     python3-yaml
     # the eBPF compiler and headers, and the library that loads what it made
     clang llvm libbpf-dev libbpf1 linux-libc-dev
+    # the compiler of the arbiter's library
+    g++
     # what only tests need: the browser on the live page, certificates, and systemd's own checks of the units
     chromium chromium-driver openssl systemd libseccomp2
     # .venv
@@ -213,6 +215,21 @@ if [[ -f sopa_ryu/agent/kernel/build.py ]]; then
         rm -f "$venv/.sopa-bpf"
         "$venv/bin/python" -m sopa_ryu.agent.kernel.build 9<&-
         stamp bpf "$built"
+    fi
+fi
+
+# -------------------------------------------------------------------------------------- the arbiter's library
+
+if [[ -f sopa_ryu/arbiter/build.py ]]; then
+    compilers=$(grep -E '^g\+\+ ' <<<"$versions" || true)
+    built=$(hash_of sopa_ryu/arbiter/build.py sopa_ryu/arbiter/allocator/*.{cc,h} <(echo "$compilers"))
+    if [[ ! -f sopa_ryu/arbiter/allocator/libsopa_arbiter.so ]] || ! stamped arbiter "$built"; then
+        changed=yes
+        writable
+        say "building the arbiter's library"
+        rm -f "$venv/.sopa-arbiter"
+        "$venv/bin/python" -m sopa_ryu.arbiter.build 9<&-
+        stamp arbiter "$built"
     fi
 fi
 

@@ -27,6 +27,7 @@ SITE = Path("lib") / PYTHON.name / "site-packages"
 _FILES = {
     "topologies": ("*.json",),
     "sopa_ryu.agent": ("bpf/*.[cho]",),
+    "sopa_ryu.arbiter": ("allocator/*.cc", "allocator/*.h", "allocator/*.so"),
     "sopa_ryu.web": ("static/*",),
     "experiments": ("bench/*.txt", "emulation/**/*.[co]", "**/*.cc", "**/*.h", "**/CMakeLists.txt"),
 }

@@ -17,6 +17,8 @@ MEASUREMENTS = {
     "option": "the programs of the option carrier, ns per golden packet, with empty programs as baseline",
     "host": "throughput, processor time, datagrams and requests of a host with an agent, and without one as baseline",
     "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
+    "arbiter": "slots and paths by the arbiter's library, ns per MTU, and its share of the best matching, beside Fastpass",
+    "cfr": "incast and permutation in the lab with slots from an arbiter, and TCP without slots as baseline",
     "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
     "megaflows": "what Open vSwitch caches at a switch for 100 labelled flows, at k=8 and 48 (dummy datapath)",

@@ -15,7 +15,8 @@ from experiments.cli.lab_isolation import in_isolation
 from experiments.cli.paper import paper
 from experiments.core.campaign import Campaign, count_missing
 from experiments.core.records import Results, ResultsError
-from experiments.schemes import Fabric, SchemeError, named, schemes
+from experiments.emulation import lab_schemes
+from experiments.schemes import SchemeError, named, schemes
 from experiments.workloads import Scale, WorkloadError
 from flowrules.label import Carrier
 from sopa_ryu.cli.common import (
@@ -68,7 +69,9 @@ def list_all() -> None:
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
         "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike. "
-        "mcs+channels=4 has fewer channels, mcs+ecn=10 switches that mark packets in queues above 10, mcs+ecn=off none that mark."
+        "mcs+channels=4 has fewer channels, mcs+ecn=10 switches that mark packets in queues above 10, mcs+ecn=off none that mark. "
+        "dctcp+ecn-bytes=30000 marks above 30 KB. cfr+slot=4+guard=10+delay=100us+demand=socket has slots of 4 packets, a tenth of "
+        "them for what needs no slot, 0.1 ms to the arbiter, where sockets tell demands."
     )
 
 
@@ -137,18 +140,8 @@ def run(
         for scheme in wanted:
             if simulated:
                 ns3.check(scheme)
-            elif scheme.fabric is Fabric.SIMULATOR:
-                raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
-            elif scheme.channels and scheme.segments > 1:
-                raise SchemeError(
-                    f"{scheme.name}: in the lab a burst of MCS is as long as TCP makes it: leave out +segments"
-                )
-            elif scheme.channels and Carrier(carrier) is not Carrier.MAC:
-                raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
-            elif scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue:
-                raise SchemeError(
-                    f"{scheme.name}: no queue of {queue} packets gets so long: give a lower +ecn or a longer --queue"
-                )
+            else:
+                lab_schemes.check(scheme, Carrier(carrier), queue)
         tree = chosen_fabric(k, fabric)
         share = ns3.SECONDS_SHARE if simulated else 1.0
         default_mbit = ns3.DEFAULT_MBIT if simulated else default_rate(tree)

@@ -14,6 +14,7 @@ from rich.console import Console
 from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel.mcs import POLICY as MCS
+from sopa_ryu.channel.slots import POLICY as CFR
 from sopa_ryu.cli.common import chosen_fabric, fabric_options, need_root, policy_option, seed_option, threshold_option
 from topologies import Clos
 
@@ -25,8 +26,9 @@ QUEUE_PACKETS = 100
 @click.option("--no-limit", is_flag=True, help="Do not limit the rate of the links.")
 @datapath_option
 @policy_option(
-    [policy.option_name for policy in Policy] + [MCS],
-    " mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion.",
+    [policy.option_name for policy in Policy] + [MCS, CFR],
+    " mcs scatters each TCP connection over channels (docs/mcs.md); --ecn lets it follow congestion. cfr starts an arbiter, in "
+    "whose slots TCP's data is sent (docs/cfr.md).",
 )
 @threshold_option
 @seed_option
@@ -85,6 +87,7 @@ def lab(
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.processes import free_ports
     from experiments.emulation.sopa_lab import SopaLab
+    from experiments.schemes.slots import Slots
     from flowrules.label import Carrier
     from topologies.lab.links import at_rate
 
@@ -96,8 +99,10 @@ def lab(
     options = [f"--policy={policy}", f"--seed={seed}"]
     if policy != MCS:
         options.append(f"--fr-threshold={fr_threshold}")
-    elif Carrier(carrier) is not Carrier.MAC:
-        raise click.UsageError("--policy mcs has labels in the Ethernet address only: leave out --carrier")
+    if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
+        raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier")
+    if policy == CFR and (no_limit or no_agents):
+        raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 
     def inside() -> int:
         links = None
@@ -119,6 +124,7 @@ def lab(
             agent_options=options,
             carrier=Carrier(carrier),
             datapath=forwarding,
+            slots=Slots() if policy == CFR else None,
         )
         if links is not None:
             its.lab.bfd_ms = links.bfd_ms

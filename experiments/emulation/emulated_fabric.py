@@ -18,6 +18,7 @@ from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
 from experiments.emulation.processes import ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
+from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
 from flowrules.label import Carrier
@@ -75,6 +76,8 @@ class EmulatedFabric:
         Available after entering.
     controller : ControllerProcess or None
         Available after entering, if switches or agents have one.
+    arbiter : ArbiterProcess or None
+        Available after `prepare`, for that run, if hosts send in slots.
     recoveries : FastRecoveries
         Available after `prepare`, for that run.
     """
@@ -97,6 +100,7 @@ class EmulatedFabric:
         self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._phantom: PhantomQueues | None = None
         self._mcs: McsMetrics | None = None
+        self.arbiter: ArbiterProcess | None = None
         self._say = say
         self._stack = ExitStack()
         self._run = ExitStack()
@@ -288,6 +292,7 @@ class EmulatedFabric:
             "channels": its.channels,
             "channel_kind": str(its.channel_kind) if its.channels else None,
             "ecn_threshold": self.ecn_threshold,
+            "slot_ms": slot_ms(its.slots, self.rate_mbit) if its.slots is not None else None,
             "fabric": its.fabric.name.lower(),
             "applications": list(its.applications),
             "controller_options": list(its.controller_options),
@@ -302,15 +307,25 @@ class EmulatedFabric:
         count = len(self._labelling)
         # the agents of the next run must not be confused with these
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
+        tokens = controller.agent_token_file
+        if its.slots is not None:
+            self.arbiter = ArbiterProcess(self.tree, controller, its.slots, self.rate_mbit, RUN, seed)
+            self._run.enter_context(self.arbiter)
+            options.append(f"--arbiter={ADDRESS}")
+            tokens = self.arbiter.token_file
         if its.channels:
             [port] = free_ports(1)
             options.append(f"--metrics-port={port}")
             self._mcs = McsMetrics(port)
-        agents = self._run.enter_context(agent_process(self.lab, self._labelling, controller, RUN / "agents", options))
+        agents = self._run.enter_context(
+            agent_process(self.lab, self._labelling, controller.url, tokens, RUN / "agents", options)
+        )
         agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)
         if self._mcs is not None:
             scattering = partial(self._mcs.all_scatter, count)
             agents.wait_until(scattering, f"all {count} agents scattered to one another", 60.0)
+        if self.arbiter is not None:
+            self.arbiter.wait_granting(count)
 
     def _shape_core(self, share: float) -> None:
         lines: dict[str | None, list[str]] = {}

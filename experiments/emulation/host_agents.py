@@ -32,12 +32,25 @@ class Hosts(Protocol):
 
 
 def agent_process(
-    lab: Hosts, hosts: Iterable[Host], controller: ControllerProcess, directory: Path, options: Sequence[str]
+    lab: Hosts, hosts: Iterable[Host], controller: str, token_file: Path, directory: Path, options: Sequence[str]
 ) -> AgentProcess:
-    """Return an agent process, not started, for some hosts. ``directory`` is that of its state; its log is beside it."""
+    """Return an agent process, not started, for some hosts.
+
+    Parameters
+    ----------
+    lab : Hosts
+    hosts : iterable of Host
+    controller : str
+        Its URL.
+    token_file : Path
+    directory : Path
+        That of its state; its log is beside it.
+    options : sequence of str
+        Further ones of ``sopa agent``.
+    """
     interfaces = [f"{lab.interface(host, 0)}@{lab.netns(host)}" for host in hosts]
-    every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={controller.agent_token_file}", *options]
-    return AgentProcess(interfaces, controller.url, directory.with_name(f"{directory.name}.log"), every)
+    every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={token_file}", *options]
+    return AgentProcess(interfaces, controller, directory.with_name(f"{directory.name}.log"), every)
 
 
 def patience_ms(rate_mbit: float, packets: int) -> float:
@@ -70,7 +83,7 @@ def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
         f"--mcs-patience={patience:g}",
     ]
     of_tcp = [
-        f"--segments={scheme.segments}",
+        *([f"--segments={scheme.segments}"] if scheme.slots is None else []),  # slots limit bursts
         f"--fr-threshold={scheme.fr_threshold}",
         f"--min-rtt-window={scheme.min_rtt_window}",
     ]

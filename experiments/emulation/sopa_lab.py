@@ -9,6 +9,8 @@ from pathlib import Path
 
 from experiments.emulation.host_agents import agent_process
 from experiments.emulation.processes import AgentProcess, ControllerProcess
+from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
+from experiments.schemes.slots import Slots
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.kernel.netns import Interface
@@ -46,6 +48,8 @@ class SopaLab:
         Where hosts write the label. With `Carrier.OPTION` the parser is attached to host ports of edge switches.
     datapath : Datapath
         What forwards the packets.
+    slots : Slots, optional
+        Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
 
     Attributes
     ----------
@@ -53,6 +57,7 @@ class SopaLab:
     controller : ControllerProcess
     agent : AgentProcess or None
         One process for the namespaces of all hosts that have one.
+    arbiter : ArbiterProcess or None
     labelling : list of Host
         The hosts that may choose paths, and have an agent.
     """
@@ -70,6 +75,7 @@ class SopaLab:
         directory: Path = Path("/run/sopa"),
         carrier: Carrier = Carrier.MAC,
         datapath: Datapath = Datapath.USER,
+        slots: Slots | None = None,
     ) -> None:
         self.tree = tree
         self.labelling = [host for host in tree.hosts() if host not in tree.no_label]
@@ -93,6 +99,12 @@ class SopaLab:
             ],
         )
         self.agent: AgentProcess | None = None
+        self.arbiter: ArbiterProcess | None = None
+        self._token_file = self.controller.agent_token_file
+        if slots is not None and rate_mbit is not None:
+            self.arbiter = ArbiterProcess(tree, self.controller, slots, rate_mbit, directory)
+            self._agent_options.append(f"--arbiter={ADDRESS}")
+            self._token_file = self.arbiter.token_file
         self._stack = ExitStack()
 
     @property
@@ -112,12 +124,18 @@ class SopaLab:
                 self._say("attaching the parser to host ports of edge switches")
                 for interface in self.host_ports():
                     edge_parser.attach(interface)
+            if self.arbiter is not None:
+                self._say("starting the arbiter")
+                stack.enter_context(self.arbiter)
             if self._agents:
                 count = len(self.labelling)
                 self._say(f"starting {count} agents")
                 self.agent = stack.enter_context(self.agent_of(self.labelling))
                 known = partial(self.controller.agents_know, count)
                 self.agent.wait_until(known, f"all {count} agents had acknowledged", AGENTS_SECONDS)
+                if self.arbiter is not None:
+                    self._say("waiting until the arbiter grants slots to every host")
+                    self.arbiter.wait_granting(count)
             self._stack = stack.pop_all()
         return self
 
@@ -132,4 +150,5 @@ class SopaLab:
 
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""
-        return agent_process(self.lab, hosts, self.controller, self.directory / name, [*self._agent_options, *options])
+        given = [*self._agent_options, *options]
+        return agent_process(self.lab, hosts, self.controller.url, self._token_file, self.directory / name, given)

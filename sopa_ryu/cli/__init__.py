@@ -12,6 +12,7 @@ from sopa_ryu import __version__
 _MODULES = {
     "agent": "agent",
     "agents": "query",
+    "arbiter": "arbiter",
     "completion": "completion",
     "doctor": "doctor",
     "drain": "maintenance",
@@ -62,6 +63,7 @@ def main() -> None:
                        sopa lab                           a fabric with a prompt
     On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
     Their tokens:      sopa token h0_0_2                  on the controller's machine
+    Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0

@@ -11,12 +11,23 @@ from click.core import ParameterSource
 
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
+from sopa_ryu.channel import slots
 from sopa_ryu.channel.mcs import DEFAULT_CHANNELS, MAX_CHANNELS, MIN_CHANNELS, POLICY, ChannelKind
 from sopa_ryu.cli.common import Segments, carrier_option, fail, need_root, policy_option, seed_option, threshold_option
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
-NOT_WITH_MCS = ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell")
-ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_patience", "mcs_without")
+NOT_WITH = {
+    POLICY: ("segments", "fr_threshold", "min_rtt_window", "flowlet_gap", "flowcell"),
+    slots.POLICY: ("segments", "flowlet_gap", "flowcell"),
+}
+ONLY_WITH = {
+    POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"),
+    slots.POLICY: ("arbiter", "slot_overrun"),
+}
+WHY_NOT = {
+    POLICY: "which changes neither TCP's settings nor its bursts",
+    slots.POLICY: "which limits bursts to its slots, and labels what does not wait for one round-robin",
+}
 
 
 @click.command()
@@ -31,8 +42,9 @@ ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_patience", "mcs_without")
 @click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
 @carrier_option
 @policy_option(
-    [policy.option_name for policy in Policy] + [POLICY],
-    " mcs scatters each TCP connection over channels and follows congestion on them (docs/mcs.md); TCP settings and bursts stay as "
+    [policy.option_name for policy in Policy] + [POLICY, slots.POLICY],
+    " cfr sends TCP's data in slots that an arbiter grants, all else round-robin (docs/cfr.md): no --segments, no --carrier. "
+    "mcs scatters each TCP connection over channels and follows congestion on them (docs/mcs.md); TCP settings and bursts stay as "
     "they are then: no --segments, no --fr-threshold, no --carrier option.",
 )
 @threshold_option
@@ -47,6 +59,10 @@ ONLY_WITH_MCS = ("channels", "channel_kind", "mcs_patience", "mcs_without")
               "than the delays of paths differ by, and less than TCP's retransmission timeout.")  # fmt: skip
 @click.option("--mcs-without", type=click.Choice(["window", "filter"]), multiple=True,
               help="With --policy mcs, for comparison: lower no windows, or send duplicate ACKs.")  # fmt: skip
+@click.option("--arbiter", metavar="ADDRESS:PORT",
+              help=f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.")  # fmt: skip
+@click.option("--slot-overrun", type=click.IntRange(0, 1_000_000), default=600, show_default=True, metavar="MICROSECONDS",
+              help="With --policy cfr: a packet may end so long after its slot: slots begun later are lost.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -94,6 +110,8 @@ def agent(
     channel_kind: str,
     mcs_patience: float,
     mcs_without: tuple[str, ...],
+    arbiter: str | None,
+    slot_overrun: int,
     seed: int,
     flows: int,
     state_dir: Path,
@@ -126,6 +144,9 @@ def agent(
     headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes
     as it is, without a label. The controller says which hosts run it.
 
+    With --policy cfr TCP's data waits for slots that the arbiter grants, so that no queue grows in the fabric, and takes the
+    paths granted with them. Everything else, and everything while no arbiter answers, is sent as with round-robin.
+
     With --carrier option the path is an IPv4 option of 4 bytes: the interface's MTU is lowered by 4 until the agent ends, and
     options of received packets are removed. The edge switches' ports towards hosts then need the parser: see sopa parser.
 
@@ -133,23 +154,27 @@ def agent(
     Example:
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
       sopa agent --iface eth1 --controller http://192.0.2.1:8080 --metrics-port 9158
+      sopa agent --iface eth1 --controller http://192.0.2.1:8080 --policy cfr --arbiter 192.0.2.1:9160
     """
     from flowrules.label import Carrier
     from sopa_ryu.agent.agent_options import AgentError, Options
+    from sopa_ryu.agent.cfr_options import CfrOptions, parse_arbiter
     from sopa_ryu.agent.host_settings import SettingsError
     from sopa_ryu.agent.kernel.libbpf import BpfError
     from sopa_ryu.agent.kernel.netns import Interface, NetnsError
     from sopa_ryu.agent.mcs import McsOptions, Without
     from sopa_ryu.agent.runner import run_agents
 
-    scatters = policy == POLICY
-    _reject_contradictions(scatters)
+    scatters, is_timed = policy == POLICY, policy == slots.POLICY
+    _reject_contradictions(policy)
+    if is_timed and not arbiter:
+        raise click.UsageError(f"--policy {slots.POLICY} needs --arbiter ADDRESS:PORT")
     log_to_stderr()
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
         token_file = TOKEN_FILE
     left_out = Without(sum(Without[name.upper()] for name in set(mcs_without)))
-    chosen = Policy.ROUND_ROBIN if scatters else Policy.named(policy)
+    chosen = Policy.ROUND_ROBIN if scatters or is_timed else Policy.named(policy)
     parameters = {Policy.FLOWLET: round(1000 * flowlet_gap), Policy.FLOWCELL: flowcell}
     try:
         options = Options(
@@ -169,6 +194,7 @@ def agent(
             min_rtt_window,
             weights,
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
+            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun) if arbiter else None,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:
@@ -176,19 +202,26 @@ def agent(
     sys.exit(status)
 
 
-def _reject_contradictions(scatters: bool) -> None:
+def _reject_contradictions(policy: str) -> None:
     """End with a usage error if an option was given that the policy has no use for; its default says nothing."""
     context = click.get_current_context()
     defaults = {param.name: param.get_default(context) for param in context.command.params}
-    for name in NOT_WITH_MCS if scatters else ONLY_WITH_MCS:
-        given = context.get_parameter_source(name) is not ParameterSource.DEFAULT
-        if given and context.params[name] != defaults[name]:
-            option = "--" + name.replace("_", "-")
-            raise click.UsageError(
-                f"{option} has no meaning with --policy {POLICY}, which changes neither TCP's settings nor its bursts: leave it out"
-                if scatters
-                else f"{option} needs --policy {POLICY}"
-            )
+
+    def given(name: str) -> bool:
+        explicit = context.get_parameter_source(name) is not ParameterSource.DEFAULT
+        return explicit and context.params[name] != defaults[name]
+
+    for name in filter(given, NOT_WITH.get(policy, ())):
+        raise click.UsageError(
+            f"{_option(name)} has no meaning with --policy {policy}, {WHY_NOT[policy]}: leave it out"
+        )
+    for other, names in ONLY_WITH.items():
+        for name in filter(given, names if other != policy else ()):
+            raise click.UsageError(f"{_option(name)} needs --policy {other}")
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def log_to_stderr() -> None:

@@ -1,4 +1,4 @@
-"""``make fuzz``: garbled input for a running controller and for the eBPF programs, until the time is over or something breaks.
+"""``make fuzz``: garbled input for a controller, the eBPF programs and the arbiter, until the time is over or something breaks.
 
 A run prints its seed; ``--seed`` repeats the input. The first failure ends it, with what was sent last.
 """
@@ -41,8 +41,8 @@ KINDS: dict[str, Callable[[Target, random.Random], Kind]] = {
     "rest": Rest,
     "lldp": Lldp,
 }
-PROGRAMS = {"programs": "tests.bpf.fuzz", "mcs": "tests.bpf.mcs_fuzz"}
-"""Modules that fuzz eBPF programs, which need no controller."""
+PROGRAMS = {"programs": "tests.bpf.fuzz", "mcs": "tests.bpf.mcs_fuzz", "arbiter": "tests.arbiter.fuzz"}
+"""Modules that fuzz eBPF programs and the arbiter's library, which need no controller."""
 
 
 def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str], None] = click.echo) -> int:
@@ -87,6 +87,7 @@ def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int)
     rest       requests                   lldp      frames at switch ports
     programs   packets through the eBPF programs, each compared with a reference
     mcs        packets of a few connections through those of MCS, in the same way
+    arbiter    demands and failures for the arbiter's library; packets are cells with a slot and a path, each checked
     """
     seed = random.randrange(1 << 31) if seed is None else seed
     click.echo(f"seed {seed}")

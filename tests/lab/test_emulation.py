@@ -187,8 +187,8 @@ def test_mcs_scatters_one_connection_over_all_core_switches(scheme: str) -> None
     def check(run: RunRecord, flows: list[FlowRecord]) -> None:
         [flow] = flows
         assert min(run.core_packets.values()) > 0.05 * sum(run.core_packets.values())
-        assert run.counters["McsScattered"] > flow.packets > 300
-        assert run.counters["McsMcoTaken"] > flow.packets
+        assert run.counters["McsMcoTaken"] > flow.packets > 300  # its packets, and acknowledgements
+        assert run.counters["McsScattered"] > 20 * run.counters["McsUnscattered"]  # a burst counts once
         assert (run.options["channels"], run.options["ecn_threshold"]) == (8, 20)
         assert flow.retransmits < 0.05 * flow.packets
         assert flow.mbit > 0.7 * RATE  # with the beginning of the connection
@@ -208,7 +208,9 @@ def test_marks_at_the_port_with_the_long_queue_arrive(base: str) -> None:
             run, [flow] = perform(fabric, Run(tree, plan, "test", scheme, 1, Scale(RATE, plan.seconds)))
         # the aggregation switch's port to the only core switch; its phantom queue has followed the link's lower rate
         assert list(run.marked) == ["a0_0-eth2"]
-        assert run.marked["a0_0-eth2"] == run.counters["IpExtInCEPkts"] > 10
+        arrived = run.counters["IpExtInCEPkts"]
+        assert arrived > 10
+        assert arrived <= run.marked["a0_0-eth2"] <= arrived + 5  # some may be on their way when the run ends
         assert run.options["ecn_threshold"] == 5
         assert flow.retransmits == 0
         assert flow.mbit == pytest.approx(0.95 * RATE / 2, rel=0.1)

@@ -6,12 +6,15 @@ import shutil
 import signal
 import subprocess
 import sys
+from ipaddress import IPv4Address
 from pathlib import Path
 
 import httpx
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
+from sopa_ryu.arbiter.build import build
+from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import eventually
 from topologies import FatTree
@@ -56,6 +59,25 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
     log = its.log.read_text()
     assert "Traceback" not in log
     assert "not permitted" not in log.lower()
+
+
+def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
+    build()
+    openflow, rest = free_ports(2)
+    with ControllerProcess(4, tmp_path / "controller.log", openflow, rest, options=["--sopa-no-switches"]) as its:
+        secret = its.state_dir / "agent-secret"
+        arbiter = ArbiterProcess(
+            its.url, tmp_path / "arbiter.log", [f"--secret-file={secret}", "--slot=4", "--rate=10"]
+        )
+        arbiter.command[:0] = under("sopa-arbiter.service")
+        with arbiter:
+            host = AskingHost(IPv4Address("10.0.0.2"), arbiter.port, secret.read_text().strip())
+            host.want(IPv4Address("10.1.0.2"), 20_000)
+            eventually(lambda: converse([host], 0.1) or host.left(), 0)
+            host.close()
+            assert arbiter.stop(signal.SIGTERM) == 143  # SuccessExitStatus
+    assert "Traceback" not in arbiter.text()
+    assert "not permitted" not in arbiter.text().lower()
 
 
 @pytest.mark.switch

@@ -311,6 +311,13 @@ def test_an_application_that_does_not_stop(stubborn_app: str, tmp_path: Path) ->
 # -- the doors
 
 
+def _is_open(host: str, port: int) -> bool:
+    with contextlib.suppress(ConnectionRefusedError):
+        socket.create_connection((host, port), 10).close()
+        return True
+    return False
+
+
 def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     hosts = ["--wsapi-host=::1", "--ofp-listen-host=::1", f"--sopa-state-dir={tmp_path}"]
@@ -320,8 +327,8 @@ def test_ipv6_addresses(app: str, tmp_path: Path) -> None:
         process = subprocess.Popen(command("sopa_ryu.app", *ports, *hosts), stdout=output, stderr=subprocess.STDOUT)
     try:
         eventually(log.read_text, Containing(f"REST on http://[::1]:{rest}/sopa/v1/fabric"), seconds=60)
-        for port in (openflow, rest):
-            socket.create_connection(("::1", port), 10).close()
+        for port in (openflow, rest):  # Ryu starts its listener for switches after this application
+            eventually(lambda port=port: _is_open("::1", port))
         with urllib.request.urlopen(f"http://[::1]:{rest}/sopa/v1/fabric", timeout=5) as answer:
             assert answer.status == 200
     finally:

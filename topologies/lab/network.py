@@ -32,6 +32,13 @@ MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
 FRAME_MEMORY_BYTES = 2500  # memory of a full Ethernet frame in the kernel's accounting
 ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: every host ignores it
 
+_SYSCTLS = {
+    "ipv6/conf/all/disable_ipv6": "1",
+    "ipv6/conf/default/disable_ipv6": "1",
+    "ipv4/ip_forward": "0",
+    # Hosts have tables of their own for their connections: reading all of the machine's takes 3 ms, the length of a slot.
+    "ipv4/tcp_child_ehash_entries": "1024",
+}
 _BFD_SECONDS = 120.0
 _BFD_SESSION = re.compile(r"^---- (\S+) ----\s+Forwarding: (\w+)", re.MULTILINE)
 _RX_PACKETS = re.compile(r"^\s*port\s+(\S+?):\s+rx pkts=(\d+)", re.MULTILINE)
@@ -190,8 +197,7 @@ class Lab(Startable):
             raise LabError("a Lab changes the network of its namespace: run it inside isolation.isolated()")
         require("ip", "tc", "ethtool", "ifconfig", "nsenter", "mnexec")
         setLogLevel("output")  # the output of commands at the prompt, without Mininet's progress messages
-        for sysctl in ("ipv6/conf/all/disable_ipv6=1", "ipv6/conf/default/disable_ipv6=1", "ipv4/ip_forward=0"):
-            name, _, value = sysctl.partition("=")
+        for name, value in _SYSCTLS.items():
             Path("/proc/sys/net", name).write_text(value)
         self._say("starting Open vSwitch")
         self.ovs.__enter__()

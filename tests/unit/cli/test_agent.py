@@ -33,3 +33,34 @@ def test_mcs_needs_the_carrier_mac() -> None:
 @pytest.mark.parametrize("count", [1, 17])
 def test_a_connection_has_2_to_16_channels(count: int) -> None:
     assert CliRunner().invoke(main, [*AGENT, "--policy=mcs", f"--channels={count}"]).exit_code == 2
+
+
+@pytest.mark.parametrize("option", ["--segments=4", "--flowcell=1000", "--flowlet-gap=7"])
+def test_cfr_limits_bursts_itself(option: str) -> None:
+    done = CliRunner().invoke(main, [*AGENT, "--policy=cfr", "--arbiter=127.0.0.1:9160", option])
+    assert done.exit_code == 2
+    assert f"{option.partition('=')[0]} has no meaning with --policy cfr" in done.output
+
+
+@pytest.mark.parametrize("policy", ["mcs", "round-robin"])
+@pytest.mark.parametrize("option", ["--arbiter=127.0.0.1:9160", "--slot-overrun=100"])
+def test_slots_are_those_of_cfr(policy: str, option: str) -> None:
+    done = CliRunner().invoke(main, [*AGENT, f"--policy={policy}", option])
+    assert done.exit_code == 2
+    assert f"{option.partition('=')[0]} needs --policy cfr" in done.output
+
+
+def test_cfr_needs_an_arbiter_and_the_carrier_mac() -> None:
+    done = CliRunner().invoke(main, [*AGENT, "--policy=cfr"])
+    assert done.exit_code == 2
+    assert "--policy cfr needs --arbiter ADDRESS:PORT" in done.output
+    for option, said in (("--arbiter=nowhere:0", "write ADDRESS:PORT"), ("--carrier=option", "CFR needs carrier mac")):
+        done = CliRunner().invoke(main, [*AGENT, "--policy=cfr", "--arbiter=127.0.0.1", option])
+        assert done.exit_code == 1
+        assert said in done.output
+
+
+def test_channels_are_not_those_of_cfr() -> None:
+    done = CliRunner().invoke(main, [*AGENT, "--policy=cfr", "--arbiter=127.0.0.1", "--channels=4"])
+    assert done.exit_code == 2
+    assert "--channels needs --policy mcs" in done.output

@@ -7,17 +7,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import click
 import pytest
 from oslo_config import cfg
 
 from sopa_ryu import options
+from sopa_ryu.cli import main
 from topologies import fabric_file
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
-MAX_EXPOSED = {"sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
+MAX_EXPOSED = {"sopa-arbiter": 1.5, "sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
@@ -109,14 +111,15 @@ def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_
     assert (found.tree, found.fabric_file) == (fabric_file.load(example), example)
 
 
-def test_the_agents_example_names_what_its_unit_and_command_read() -> None:
-    from sopa_ryu.cli.agent import agent
-
-    lines = re.findall(r"^#?(\w+)=(.*)$", (DEPLOY / "agent.env").read_text(), re.MULTILINE)
+@pytest.mark.parametrize(("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter")])
+def test_an_example_of_an_environment_names_what_its_unit_and_command_read(name: str, unit: str) -> None:
+    lines = re.findall(r"^#?(\w+)=(.*)$", (DEPLOY / f"{name}.env").read_text(), re.MULTILINE)
     names = {name for name, _ in lines}
-    [command] = settings(DEPLOY / "systemd/sopa-agent@.service", "ExecStart")
+    [command] = settings(DEPLOY / f"systemd/{unit}.service", "ExecStart")
     in_unit = set(re.findall(r"\$\{?(\w+)", command))
-    in_command = {str(param.envvar) for param in agent.params if param.envvar}
+    its = main.get_command(click.Context(main), name)
+    assert its is not None
+    in_command = {str(param.envvar) for param in its.params if param.envvar}
     assert names == in_unit | in_command
 
 

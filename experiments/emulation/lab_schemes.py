@@ -1,0 +1,40 @@
+"""Which schemes the lab can run. Pure."""
+
+from __future__ import annotations
+
+from experiments.schemes import Fabric, Scheme, SchemeError
+from flowrules.label import Carrier
+
+
+def check(scheme: Scheme, carrier: Carrier, queue_packets: int) -> None:
+    """Check that the lab can run a scheme.
+
+    Parameters
+    ----------
+    scheme : Scheme
+    carrier : Carrier
+        Where hosts write the label.
+    queue_packets : int
+        Capacity of the queue of a link in full frames.
+
+    Raises
+    ------
+    SchemeError
+        If it cannot. The message says what to change.
+    """
+    if scheme.fabric is Fabric.SIMULATOR:
+        raise SchemeError(f"{scheme.name} exists in the simulator only: add --backend ns3")
+    if scheme.channels and scheme.segments > 1:
+        raise SchemeError(f"{scheme.name}: in the lab a burst of MCS is as long as TCP makes it: leave out +segments")
+    if scheme.slots is not None and scheme.segments > 1:
+        raise SchemeError(f"{scheme.name}: in the lab slots limit bursts: leave out +segments")
+    if (scheme.channels or scheme.slots is not None) and carrier is not Carrier.MAC:
+        raise SchemeError(f"{scheme.name} has labels in the Ethernet address only: leave out --carrier")
+    if scheme.slots is not None and scheme.slots.is_simulated:
+        raise SchemeError(
+            f"{scheme.name}: +delay, +guard and +demand are for the simulator: leave them out, or add --backend ns3"
+        )
+    if scheme.ecn and scheme.ecn_threshold is not None and scheme.ecn_threshold >= queue_packets:
+        raise SchemeError(
+            f"{scheme.name}: no queue of {queue_packets} packets gets so long: give a lower +ecn or a longer --queue"
+        )

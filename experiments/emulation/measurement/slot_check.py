@@ -1,0 +1,153 @@
+"""What a capture of all links says of slots: when packets were sent in them, and which of them shared a link. Pure.
+
+The check knows nothing of grants. A packet belongs to the slot in which its host sent it, on every link of its path; two hosts'
+packets of one slot on one link are what the arbiter rules out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+_FILE = struct.Struct("=IHHiIII")
+_RECORD = struct.Struct("=IIII")
+_NANOSECONDS, _COOKED_V2 = 0xA1B23C4D, 276
+_COOKED = struct.Struct("!HHIHBB8s")
+_OUTGOING = 4
+_IPV4 = struct.Struct("!BBHHHBBHII")
+_TCP = struct.Struct("!HHI")
+_ETHERTYPE_IPV4, _PROTOCOL_TCP = 0x0800, 6
+
+
+class Seen(NamedTuple):
+    """A packet of TCP as it passed an interface.
+
+    Parameters
+    ----------
+    at_ns : int
+        Time of the machine's clock.
+    interface : int
+        Index.
+    outgoing : bool
+    packet : tuple of int
+        What tells it from all others: addresses, ports, sequence number, identification.
+    """
+
+    at_ns: int
+    interface: int
+    outgoing: bool
+    packet: tuple[int, int, int, int, int, int]
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """Addresses of sender and receiver."""
+        return self.packet[:2]
+
+
+class SlotCheck(NamedTuple):
+    """What a capture shows.
+
+    Parameters
+    ----------
+    packets : int
+        Packets of data that were sent.
+    late_ns : list of int
+        For each of them, the time since the beginning of its slot, in order of size.
+    used : int
+        Slots of links in which packets passed.
+    shared : int
+        Those in which packets of several pairs of hosts did.
+    """
+
+    packets: int
+    late_ns: list[int]
+    used: int
+    shared: int
+
+    def late_ms(self, share: float) -> float:
+        """Return the time since the beginning of the slot that a share of packets does not exceed."""
+        return self.late_ns[min(len(self.late_ns) - 1, int(share * len(self.late_ns)))] / 1e6 if self.late_ns else 0.0
+
+
+def read_capture(capture: bytes) -> Iterator[Seen]:
+    """Yield the TCP packets of a capture by ``tcpdump -i any -y LINUX_SLL2 --time-stamp-precision=nano``.
+
+    Raises
+    ------
+    ValueError
+        If it is of another form. A record that is cut off at its end is left out.
+    """
+    if len(capture) < _FILE.size:
+        raise ValueError(f"it has {len(capture)} bytes")
+    magic, *_, link = _FILE.unpack_from(capture)
+    if (magic, link) != (_NANOSECONDS, _COOKED_V2):
+        raise ValueError(f"it is no capture of cooked packets with nanoseconds, but {magic:#x} of link type {link}")
+    at = _FILE.size
+    while at + _RECORD.size <= len(capture):
+        seconds, nanoseconds, size, _ = _RECORD.unpack_from(capture, at)
+        at += _RECORD.size
+        if at + size > len(capture):
+            return
+        seen = _packet(seconds * 1_000_000_000 + nanoseconds, capture[at : at + size])
+        if seen is not None:
+            yield seen
+        at += size
+
+
+def _packet(at_ns: int, data: bytes) -> Seen | None:
+    if len(data) < _COOKED.size + _IPV4.size:
+        return None
+    ethertype, _, interface, _, kind, _, _ = _COOKED.unpack_from(data)
+    first, _, _, identification, _, _, protocol, _, src, dst = _IPV4.unpack_from(data, _COOKED.size)
+    tcp = _COOKED.size + 4 * (first & 15)
+    if ethertype != _ETHERTYPE_IPV4 or protocol != _PROTOCOL_TCP or len(data) < tcp + _TCP.size:
+        return None
+    sport, dport, sequence = _TCP.unpack_from(data, tcp)
+    return Seen(at_ns, interface, kind == _OUTGOING, (src, dst, sport, dport, sequence, identification))
+
+
+def check(
+    seen: Iterable[Seen], hosts: Mapping[int, int], links: Iterable[int], slot_ns: int, zero_ns: int
+) -> SlotCheck:
+    """Return what a capture shows of slots.
+
+    Parameters
+    ----------
+    seen : iterable of Seen
+        In order of time.
+    hosts : mapping of int to int
+        Addresses of hosts by the index of the interface of their edge switch towards them.
+    links : iterable of int
+        Indices of the interfaces at the ends of links between switches.
+    slot_ns : int
+        Length of a slot.
+    zero_ns : int
+        The beginning of slot 0 by the machine's clock.
+
+    Examples
+    --------
+    Host 1 sends to host 2 in slot 0, and host 3 in the same slot, over the same link (interface 9); slots have 100 ns:
+
+    >>> one, other = (1, 2, 7, 7, 0, 1), (3, 2, 7, 7, 0, 1)
+    >>> seen = [Seen(5, 1, False, one), Seen(8, 3, False, other), Seen(20, 9, False, one), Seen(140, 9, False, other)]
+    >>> check(seen, {1: 1, 3: 3}, [9], 100, 0)
+    SlotCheck(packets=2, late_ns=[5, 8], used=1, shared=1)
+    """
+    between = set(links)
+    slot_of: dict[tuple[int, ...], int] = {}
+    late: list[int] = []
+    pairs: dict[tuple[int, bool, int], set[tuple[int, int]]] = defaultdict(set)
+    for its in seen:
+        sender = hosts.get(its.interface)
+        if sender == its.packet[0] and not its.outgoing:
+            slot, since = divmod(its.at_ns - zero_ns, slot_ns)
+            slot_of[its.packet] = slot
+            late.append(since)
+        elif its.packet in slot_of and (
+            its.outgoing if sender is not None else its.interface in between and not its.outgoing
+        ):
+            pairs[its.interface, its.outgoing, slot_of[its.packet]].add(its.pair)
+    shared = sum(len(its) > 1 for its in pairs.values())
+    return SlotCheck(len(late), sorted(late), len(pairs), shared)

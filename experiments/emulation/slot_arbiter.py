@@ -1,0 +1,107 @@
+"""The arbiter of a lab's hosts that send in slots, and what they and it need besides."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
+from experiments.schemes.slots import Slots
+from sopa_ryu.arbiter.budgets import min_slot_ms
+from sopa_ryu.channel.host_tokens import token_line
+from sopa_ryu.channel.slots import PORT
+from sopa_ryu.rest.access import SECRET
+from topologies import Clos
+
+ADDRESS = f"127.0.0.1:{PORT}"
+MIN_SLOT_MS = 3.0
+PACKETS = 4
+"""Of a slot: with fewer, the agents of 16 hosts take both processors of a machine to begin slots in time."""
+
+
+def slot_ms(slots: Slots, rate_mbit: float) -> float:
+    """Return the length of a slot in milliseconds, in which a link carries its packets and leaves the arbiter's guard.
+
+    Parameters
+    ----------
+    slots : Slots
+    rate_mbit : float
+        Rate of hosts' links in Mbit/s.
+
+    Examples
+    --------
+    >>> slot_ms(Slots(), 4.0), slot_ms(Slots(packets=1), 4.0), slot_ms(Slots(packets=1), 20.0)
+    (12.8, 3.2, 3.0)
+    """
+    return max(MIN_SLOT_MS, min_slot_ms(rate_mbit / (slots.packets or PACKETS)))
+
+
+class ArbiterProcess(ChildProcess):
+    """``sopa arbiter`` as a child process, whose datagrams are authenticated.
+
+    Parameters
+    ----------
+    tree : Clos
+    controller : ControllerProcess
+        It runs when this is started.
+    slots : Slots
+    rate_mbit : float
+        Rate of hosts' links in Mbit/s.
+    directory : Path
+        Directory of its log and of the tokens.
+    seed : int
+
+    Attributes
+    ----------
+    token_file : Path
+        The tokens of all hosts.
+    """
+
+    def __init__(
+        self, tree: Clos, controller: ControllerProcess, slots: Slots, rate_mbit: float, directory: Path, seed: int = 1
+    ) -> None:
+        secret_file = controller.state_dir / SECRET
+        self.token_file = directory / "host-tokens"
+        self._tree, self._secret_file = tree, secret_file
+        [port] = free_ports(1)
+        self._metrics = f"http://127.0.0.1:{port}/metrics"
+        command = [
+            sys.executable,
+            "-m",
+            "sopa_ryu.cli",
+            "arbiter",
+            f"--controller={controller.url}",
+            f"--listen={ADDRESS}",
+        ]
+        command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--order={slots.order}", f"--paths={slots.paths}"]
+        command += [f"--rate={rate_mbit:g}", f"--secret-file={secret_file}", f"--metrics-port={port}", f"--seed={seed}"]
+        super().__init__(command, directory / "arbiter.log")
+
+    def start(self) -> None:
+        """Write the hosts' tokens, and start it without waiting."""
+        secret = self._secret_file.read_text().strip()
+        self.token_file.write_text(
+            "".join(f"{token_line(secret, self._tree.ip(host))}\n" for host in self._tree.hosts())
+        )
+        super().start()
+
+    def wait_granting(self, hosts: int) -> None:
+        """Wait until so many hosts take part, and slots are granted."""
+
+        def granting() -> bool:
+            try:
+                read = self.metrics()
+            except httpx.TransportError:
+                return False
+            return read["sopa_arbiter_participants"] == hosts and read["sopa_arbiter_granting"] == 1
+
+        self.wait_until(granting, f"{hosts} hosts took part", 60.0)
+
+    def metrics(self) -> dict[str, float]:
+        """Return its metrics without labels by name."""
+        text = httpx.get(self._metrics).raise_for_status().text
+        families = text_string_to_metric_families(text)
+        return {sample.name: sample.value for family in families for sample in family.samples if not sample.labels}
