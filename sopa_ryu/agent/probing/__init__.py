@@ -1,0 +1,1 @@
+"""Path probes of a host, and what it learns from them (docs/probes.md)."""
