@@ -26,6 +26,8 @@ class KnownRules:
         self._tree = tree
         self._healthy = Failures(tree)
         self._made_for: dict[Switch, tuple[Failures, ...]] = {}
+        self._found: dict[Switch, tuple[tuple[Failures, ...], list[Link]]] = {}
+        self._found_for: dict[str, str] = {}
 
     def sent(self, switch: Switch, failures: Failures) -> None:
         """Note that a switch is sent the rules for some failures: until it confirms them it may have those before, or a mixture."""
@@ -47,12 +49,21 @@ class KnownRules:
         failures : Failures
             What has failed now.
         """
+        if dict(failures) != self._found_for:
+            self._found, self._found_for = {}, dict(failures)
         for switch in switches:
-            old = [made for made in self._made_for.get(switch, ()) if made and dict(made) != dict(failures)]
-            if not old or switch.level is Level.CORE or not failures.alive(switch):
-                continue
-            now = allowed_uplinks(self._tree, switch, failures)
-            for made in old:
-                then = allowed_uplinks(self._tree, switch, made)
-                uplinks = {uplink for rack, allowed in now.items() for uplink in allowed if uplink not in then[rack]}
-                yield from (self._tree.link(switch, self._tree.uplink(switch, uplink)) for uplink in uplinks)
+            made = self._made_for.get(switch, ())
+            found = self._found.get(switch)
+            if found is None or found[0] is not made:
+                found = self._found[switch] = made, list(self._unfollowed_by(switch, made, failures))
+            yield from found[1]
+
+    def _unfollowed_by(self, switch: Switch, its: tuple[Failures, ...], failures: Failures) -> Iterator[Link]:
+        old = [made for made in its if made and dict(made) != dict(failures)]
+        if not old or switch.level is Level.CORE or not failures.alive(switch):
+            return
+        now = allowed_uplinks(self._tree, switch, failures)
+        for made in old:
+            then = allowed_uplinks(self._tree, switch, made)
+            uplinks = {uplink for rack, allowed in now.items() for uplink in allowed if uplink not in then[rack]}
+            yield from (self._tree.link(switch, self._tree.uplink(switch, uplink)) for uplink in uplinks)
