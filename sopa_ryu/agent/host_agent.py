@@ -19,6 +19,7 @@ from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
+from sopa_ryu.agent.paths.avoided import Avoided
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import protocol
@@ -101,6 +102,7 @@ class HostAgent:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper, self.timed = follower, labeller, keeper, timed
         self._settling: asyncio.Task[None] | None = None
+        self._loading = asyncio.Lock()
         self._heard_at = float("-inf")
         self._sweep_problem = ""
 
@@ -181,10 +183,10 @@ class HostAgent:
         leaving = asyncio.create_task(self._leave(channel))
         try:
             async for text in channel:
-                todo = self.follower.receive(text)
-                answer = await self._carry_out(todo)
-                if answer.settle:
-                    self._settling = asyncio.create_task(self._settle())
+                async with self._loading:
+                    answer = await self._carry_out(self.follower.receive(text))
+                    if answer.settle:
+                        self._settling = asyncio.create_task(self._settle())
                 if answer.delay:
                     await asyncio.sleep(answer.delay)
                 if not await self.keeper.confirm():
@@ -195,6 +197,21 @@ class HostAgent:
             leaving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leaving
+
+    async def avoid(self, avoided: Avoided) -> bool:
+        """Put a table in force without what the host avoids by itself, controller or not; return False if the kernel refuses."""
+        async with self._loading:
+            table = self.follower.avoid(avoided)
+            if table is None:
+                return True
+            try:
+                await self._swap(table)
+            except BpfMapError as error:
+                self.follower.not_swapped(error)
+                return False
+            self.follower.swapped()
+            self._settling = asyncio.create_task(self._settle())
+            return True
 
     async def _leave(self, channel: ClientConnection) -> None:
         await self.keeper.lost.wait()
@@ -250,20 +267,24 @@ class HostAgent:
                     )
 
     async def _load(self, load: Load) -> Answer:
-        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
-        tables = self.labeller.tables
+        """Put the table of a version in force, and the program with it."""
         try:
-            if self._settling is not None:
-                await self._settling
-            if tables.ready_for(load.table):
-                tables.swap(load.table)
-            else:
-                await in_thread(tables.swap, load.table)
+            await self._swap(load.table)
             if load.attach:
                 await self.keeper.attach()
         except BpfMapError as error:
             return self.follower.not_loaded(error)
         return self.follower.loaded(load)
+
+    async def _swap(self, table: PathTable) -> None:
+        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
+        tables = self.labeller.tables
+        if self._settling is not None:
+            await self._settling
+        if tables.ready_for(table):
+            tables.swap(table)
+        else:
+            await in_thread(tables.swap, table)
 
     async def _settle(self) -> None:
         try:
