@@ -21,8 +21,8 @@ class WayTo(NamedTuple):
 class Section(NamedTuple):
     """The paths that share a link, on the way out of one host; None stands for any.
 
-    ``(j)`` is the uplink of the host's edge switch, ``(j, i)`` that of the aggregation switch, ``(j, i, pod)`` the link down to a pod,
-    ``(j, None, pod, edge)`` the link down to a rack, and ``(j, i, pod, edge)`` one path alone.
+    ``(j)`` is the uplink of the host's edge switch, ``(j, i)`` that of the aggregation switch, ``(j, i, pod)`` the link down to a
+    pod, ``(j, None, pod, edge)`` the link down to a rack, and ``(j, i, pod, edge)`` one path alone.
 
     Examples
     --------
@@ -122,7 +122,7 @@ class Avoided(NamedTuple):
         """Return the candidate paths to a rack that are left, in their order: all, if all of them look dead."""
         ways = [WayTo(rack.pod, rack.index, up) for up in choices if up]
         dead = {way.up for way in ways if any(section.covers(way) for section in self.dead)}
-        if not dead and not self.lossy or len(dead) == len(choices):
+        if (not dead and not self.lossy) or len(dead) == len(choices):
             return choices
         shares = {way.up: self._share(way) for way in ways if way.up not in dead}
         lossy = sorted((up for up, share in shares.items() if share), key=lambda up: (-shares[up], up))
