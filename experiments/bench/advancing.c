@@ -21,7 +21,8 @@ int sopa_egress(struct __sk_buff *skb)
 {
 	__u32 device = 0;
 
-	count(label(skb, &device));
+	if (!is_answer(skb))
+		count(label(skb, &device));
 	advance(skb);
 	return TC_ACT_UNSPEC;
 }

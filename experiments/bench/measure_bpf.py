@@ -1,8 +1,8 @@
 """The cost of labelling: nanoseconds per packet of the egress program, with an empty program as baseline.
 
 Run as root: ``make bench ARGS=bpf``. BPF_PROG_TEST_RUN repeats a program on one frame. Rounds of the two programs
-alternate, so that changes of clock rate or load affect both. The frame is a new TCP segment each time (advancing.c), as what is sent
-again is looked for among the segments sent before: ``again_added_ns`` is that of a segment that is sent again all the time.
+alternate, so that changes of clock rate or load affect both. The frame is a new TCP segment each time (advancing.c), as what is
+sent again is looked for among the segments sent before: ``again_added_ns`` is that of a segment that is sent again all the time.
 """
 
 from __future__ import annotations

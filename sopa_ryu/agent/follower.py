@@ -19,6 +19,7 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
+from topologies.weights import Choices
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -228,6 +229,10 @@ class Follower:
     def avoided_paths(self) -> int:
         """The candidate paths, of all racks together, that the host avoids by itself."""
         return self._sets.avoided_paths if self._sets is not None else 0
+
+    def candidates(self, pod: int, edge: int) -> Choices:
+        """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
+        return self._sets.candidates(pod, edge) if self._sets is not None else ()
 
     def not_loaded(self, error: Exception) -> Answer:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""

@@ -7,7 +7,7 @@ from functools import lru_cache
 from flowrules import label
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
-from topologies import Clos, Failures, Host, Switch
+from topologies import Clos, Failures, Host, Level, Switch
 from topologies.structure import FABRIC_NETWORK
 from topologies.way_out import gateways_from
 from topologies.weights import Choices, Weights, sequence, weigh
@@ -110,6 +110,10 @@ class PathSets:
         same, self._gateways = same and gateways == self._gateways, gateways
         same, self._avoided = same and avoided == self._avoided, avoided
         return None if same else self._with_ways_out(self._table())
+
+    def candidates(self, pod: int, edge: int) -> Choices:
+        """Return the uplink indices of all candidate paths to a rack that the controller does not exclude, avoided or not."""
+        return self._choices.get(Switch(Level.EDGE, pod, edge), ())
 
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
+from itertools import islice
 from typing import NamedTuple
 
 from flowrules.label import UNUSED
@@ -17,6 +18,7 @@ from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
+from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 
 MIN_LOSS = 0.01
 """The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
@@ -32,7 +34,10 @@ ENOUGH, MAX_ENOUGH = 20, 1000
 SILENT_SECONDS = 60.0
 """A section that no probe has crossed for so long is put back: nothing is known of it."""
 ANSWER_SECONDS = 1.0
+"""A host that has not answered for so long is none whose losses count."""
 SUSPEND_SECONDS = 1.0
+RETURNING = 4
+"""Streams of a section that are probed to find out whether it is good again."""
 
 
 class Change(NamedTuple):
@@ -95,7 +100,6 @@ class PathHealth:
     --------
     Two paths share a link; both lose, and the others answer:
 
-    >>> from sopa_ryu.channel.probes import Stream
     >>> health, far = PathHealth(), IPv4Address("10.2.1.3")
     >>> for n in range(12):
     ...     up1, up2 = n % 2, n // 2 % 2
@@ -112,6 +116,7 @@ class PathHealth:
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
         self._crowded: dict[WayTo, float] = {}
+        self._probed: dict[Stream, WayTo] = {}  # the last one last
         self._passed = self._missed = 0
         self._suspended = -math.inf
 
@@ -121,10 +126,13 @@ class PathHealth:
         dead = frozenset(section for section, its in self._left.items() if its.dead)
         return Avoided(dead, {section: its.share for section, its in self._left.items() if not its.dead})
 
-    def doubted(self, now: float) -> tuple[WayTo, ...]:
-        """Return the paths whose last probes are lost, and which are not avoided: to be probed again soon."""
-        found = {way for run in self._runs.values() if now - run.since < SUSPEND_SECONDS for way in run.ways}
-        return tuple(sorted(way for way in found if not self._covering(way)))
+    def returning(self) -> list[Stream]:
+        """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
+        found: dict[Stream, None] = {}
+        for section in self._left:
+            crossing = (stream for stream, way in reversed(self._probed.items()) if section.covers(way))
+            found.update(dict.fromkeys(islice(crossing, RETURNING)))
+        return list(found)
 
     # -- observations -------------------------------------------------------------------------------------------------
 
@@ -136,6 +144,7 @@ class PathHealth:
         host = fate.stream.destination
         if fate.came_back:
             self._answered[host] = now
+        self._note_stream(fate.stream, way)
         if fate.crowded:
             self._crowded[way] = now
         through = fate.came_back or fate.lost_out is False
@@ -179,6 +188,12 @@ class PathHealth:
             del self._runs[section]
 
     # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _note_stream(self, stream: Stream, way: WayTo) -> None:
+        self._probed.pop(stream, None)
+        self._probed[stream] = way
+        if len(self._probed) > MAX_STREAMS:
+            del self._probed[next(iter(self._probed))]
 
     def _covering(self, way: WayTo) -> list[Section]:
         return [section for section in self._left if section.covers(way)]
