@@ -15,7 +15,7 @@ WINDOW_SECONDS = 30
 MIN_LOSSES = 5
 MIN_SHARE = 0.005
 """A smaller share of losses is left to the controller, which sees all hosts."""
-MIN_RATIO = 4.0
+MIN_RATIO = 2.0
 """How many times the share of the other paths of the same racks it has to be."""
 CHANCE = 1e-6
 """The probability of a false alarm of one test at most, if losses fall on all paths of a rack alike."""
@@ -39,9 +39,16 @@ class _Second(NamedTuple):
 
 
 class LossWindow:
-    """Probes and retransmissions of the last `WINDOW_SECONDS`, by path."""
+    """Probes and retransmissions of the last `WINDOW_SECONDS`, by path.
+
+    Attributes
+    ----------
+    fresh : bool
+        There have been losses since `worst` was asked for.
+    """
 
     def __init__(self) -> None:
+        self.fresh = False
         self._seconds: deque[_Second] = deque()
         self._whole = self._empty(0)
 
@@ -55,11 +62,13 @@ class LossWindow:
             second.sent[way] += 1
             if lost:
                 second.lost[way] += 1
+                self.fresh = True
 
     def sent_again(self, way: WayTo, now: float) -> None:
         """Note a retransmission of what a path had carried."""
         for second in (self._at(now), self._whole):
             second.again[way] += 1
+        self.fresh = True
 
     def carried(self, packets: Mapping[Label, int], now: float) -> None:
         """Note how many packets went out under each label since the last call."""
@@ -96,6 +105,7 @@ class LossWindow:
         ----------
         Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
         """
+        self.fresh = False
         avoided = tuple(without)
         ways = {*self._whole.sent, *self._whole.again, *self._beside()}
         known = {way for way in ways if not any(its.covers(way) for its in avoided)}

@@ -22,8 +22,13 @@ from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 
 MIN_LOSS = 0.01
 """The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
-MIN_OTHERS = 3
-"""Probes that must have come through elsewhere meanwhile: if nothing does, it is this host that is ill."""
+MAX_LUCK = 0.01
+"""The probability at most that chance has put all losses of that time in one section: where others come through, too, it is this
+host that is ill."""
+USUAL_SECONDS = 2.0
+"""The time over which the usual share of losses is taken."""
+MANY_RACKS = 3
+"""Hosts of so many racks do not fall silent at once."""
 CROWDED = 0.25
 """What a loss while a queue on the way was full counts, of one in a row; it counts nothing as a share."""
 HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 64.0
@@ -56,13 +61,32 @@ class _Run:
 
     since: float
     passed: int
-    """Probes that had come through anywhere by then."""
     missed: int
-    weight: float = 0.0
+    """Probes that had come through anywhere, and were lost, by then."""
     counted: int = 0
     """Its losses among those of `missed`."""
     ways: set[WayTo] = field(default_factory=set)
-    hosts: set[IPv4Address] = field(default_factory=set)
+    weights: dict[IPv4Address, float] = field(default_factory=dict)
+    """By the host that they went to."""
+
+
+class _Usual:
+    """The usual share of losses, with a memory of `USUAL_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._passed = self._lost = 0.0
+
+    def note(self, lost: bool, now: float) -> None:
+        """Note a probe."""
+        fade = math.exp((self._at - now) / USUAL_SECONDS)
+        self._at = now
+        self._passed, self._lost = self._passed * fade + (not lost), self._lost * fade + lost
+
+    def share(self, without: int) -> float:
+        """Return it, with so many losses less, and `MIN_LOSS` at least."""
+        lost = max(0.0, self._lost - without)
+        return max(MIN_LOSS, lost / (lost + self._passed)) if lost else MIN_LOSS
 
 
 @dataclass
@@ -118,6 +142,7 @@ class PathHealth:
         self._crowded: dict[WayTo, float] = {}
         self._probed: dict[Stream, WayTo] = {}  # the last one last
         self._passed = self._missed = 0
+        self._usual = _Usual()
         self._suspended = -math.inf
 
     @property
@@ -173,7 +198,7 @@ class PathHealth:
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""
         self._window.advance(now)
-        if now >= self._suspended:
+        if self._window.fresh and now >= self._suspended:
             worst = self._window.worst(self._left)
             if worst is not None:
                 self._leave_lossy(worst, now)
@@ -200,6 +225,7 @@ class PathHealth:
 
     def _come_through(self, way: WayTo, now: float) -> None:
         self._passed += 1
+        self._usual.note(False, now)
         for section in sections(way):
             self._runs.pop(section, None)
         for section in self._covering(way):
@@ -219,20 +245,19 @@ class PathHealth:
         counts = not covering and now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
         for section in sections(way):
             run = self._runs.setdefault(section, _Run(now, self._passed, self._missed))
-            run.weight += weight
             run.counted += counts
             run.ways.add(way)
-            run.hosts.add(host)
-        self._missed += counts
+            run.weights[host] = run.weights.get(host, 0.0) + weight
+        if counts:
+            self._missed += 1
+            self._usual.note(True, now)
         *wider, alone = sections(way)
         for section in (*wider, alone):  # the widest first: what it includes is left with it
             if self._explained(section) or not self._is_dead(section, section == alone):
                 continue
             run = self._runs[section]
-            row = f"{round(run.weight)} probes in a row lost" + (
-                "" if section == alone else f" on {len(run.ways)} paths"
-            )
-            self._leave(section, 1.0, "row", row, now)
+            row = f"{round(sum(run.weights.values()))} probes in a row lost"
+            self._leave(section, 1.0, "row", row + ("" if section == alone else f" on {len(run.ways)} paths"), now)
 
     def _explained(self, section: Section) -> bool:
         """Return True if it is avoided, or is part of what is dead and lets nothing through at all."""
@@ -246,16 +271,17 @@ class PathHealth:
         run = self._runs[section]
         if not alone and len(run.ways) < 2:
             return False
-        passed = self._passed - run.passed
-        if passed < MIN_OTHERS:
-            return False
-        missed = max(0, self._missed - run.missed - run.counted)
-        share = max(MIN_LOSS, missed / (missed + passed))
-        if run.weight < math.log(CHANCE) / math.log(share) - 1e-9:
-            return False
-        # not the far host, if that has answered on another path meanwhile, or hosts of several racks do not
+        # not the far host: that has answered on another path meanwhile, or it is many of them
         racks = {way[:2] for way in run.ways}
-        return len(racks) > 1 or any(self._answered.get(host, -math.inf) >= run.since for host in run.hosts)
+        answered = (host for host in run.weights if self._answered.get(host, -math.inf) >= run.since)
+        row = sum(run.weights[host] for host in (run.weights if len(racks) >= MANY_RACKS else answered))
+        passed, missed = self._passed - run.passed, max(0, self._missed - run.missed - run.counted)
+        usual = max(self._usual.share(run.counted), missed / (missed + passed) if passed else 1.0)
+        return (
+            usual < 1
+            and row >= math.log(CHANCE) / math.log(usual) - 1e-9
+            and luck(math.floor(row), passed, missed) <= MAX_LUCK
+        )
 
     def _leave_lossy(self, worst: Excess, now: float) -> None:
         detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"
@@ -276,6 +302,30 @@ class PathHealth:
         self._before[section] = its.hold, now
         self._window.forget(section)
         self.changes.append(Change(section, False, cause, detail))
+
+
+def luck(row: int, passed: int, missed: int) -> float:
+    """Return the probability that all of ``row`` probes are among the lost ones, if each is as likely to be as the others.
+
+    Parameters
+    ----------
+    row : int
+        Probes that are all lost.
+    passed, missed : int
+        Of the others meanwhile.
+
+    References
+    ----------
+    Fisher: The Design of Experiments, 1935, section 6 (the exact test).
+
+    Examples
+    --------
+    >>> luck(3, 9, 0) <= MAX_LUCK < luck(3, 5, 0)
+    True
+    >>> luck(20, 0, 0)
+    1.0
+    """
+    return math.prod((missed + row - n) / (missed + row + passed - n) for n in range(row))
 
 
 def way_to(address: IPv4Address, up: Label) -> WayTo | None:
