@@ -19,6 +19,7 @@ MEASUREMENTS = {
     "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
     "arbiter": "slots and paths by the arbiter's library, ns per MTU, and its share of the best matching, beside Fastpass",
     "cfr": "incast and permutation in the lab with slots from an arbiter, and TCP without slots as baseline",
+    "cfr_faults": "permutation with slots while the arbiter is killed and started again, and with 5% of grants lost, beside SOPA",
     "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
     "megaflows": "what Open vSwitch caches at a switch for 100 labelled flows, at k=8 and 48 (dummy datapath)",
@@ -28,6 +29,7 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
+    "scale": "720 and 2,880 switches that connect within a second, and a link's failure there (false switches)",
     "lab": "the k=8 lab with 128 agents",
     "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",
 }

@@ -79,10 +79,10 @@ class LossWindow:
                 self._whole.carried[label] += count
 
     def forget_second(self, now: float) -> None:
-        """Forget what was noted in this second."""
-        self.advance(now)
-        if self._seconds and self._seconds[-1].number == int(now):
-            self._take_out(self._seconds.pop())
+        """Forget the retransmissions of this second."""
+        for way, count in self._at(now).again.items():
+            self._whole.again[way] -= count
+        self._at(now).again.clear()
 
     def forget(self, section: Section) -> None:
         """Forget what was noted of the paths of a section."""

@@ -45,13 +45,17 @@ RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
 
+CAUSES = ("row", "share")
+"""Why a section is left."""
+
+
 class Change(NamedTuple):
     """A section that was left or put back, and why."""
 
     section: Section
     left: bool
     cause: str
-    """``row``, ``share``; of one put back ``good`` or ``unknown``."""
+    """One of `CAUSES`; of one put back ``good`` or ``unknown``."""
     detail: str
 
 
@@ -183,7 +187,7 @@ class PathHealth:
     def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
         """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
         hops = tuple(hop for hop in up if hop != UNUSED)
-        if hops and now - self._crowded.get(WayTo(*rack, hops), -math.inf) > SUSPEND_SECONDS:
+        if hops and now >= self._suspended and now - self._crowded.get(WayTo(*rack, hops), -math.inf) > SUSPEND_SECONDS:
             self._window.sent_again(WayTo(*rack, hops), now)
 
     def carried(self, packets: dict[Label, int], now: float) -> None:
@@ -191,14 +195,14 @@ class PathHealth:
         self._window.carried(packets, now)
 
     def dropped(self, now: float) -> None:
-        """Note that this host itself drops packets: no share is judged for a while."""
+        """Note that this host itself drops packets: what it sends again meanwhile says nothing about paths."""
         self._suspended = now + SUSPEND_SECONDS
         self._window.forget_second(now)
 
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""
         self._window.advance(now)
-        if self._window.fresh and now >= self._suspended:
+        if self._window.fresh:
             worst = self._window.worst(self._left)
             if worst is not None:
                 self._leave_lossy(worst, now)

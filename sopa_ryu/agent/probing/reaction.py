@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -83,6 +83,8 @@ class Reaction:
     traffic : Traffic, optional
         None with policies whose packets are not remembered.
     counted : Counted, optional
+    drops : callable
+        Returns the packets that this host itself has dropped so far.
     keep : bool
         Leave no path: what would be left is logged only.
 
@@ -101,13 +103,15 @@ class Reaction:
         probing: Probing,
         traffic: Traffic | None = None,
         counted: Counted | None = None,
+        drops: Callable[[], int] = lambda: 0,
         *,
         keep: bool = False,
     ) -> None:
         self.left: Counter[str] = Counter()
         self.returned = self.retransmissions = 0
         self._follower, self._swaps, self._probing = follower, swaps, probing
-        self._traffic, self._counted, self._keep = traffic, counted, keep
+        self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
+        self._dropped = 0
         self._health = PathHealth()
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
@@ -184,6 +188,9 @@ class Reaction:
         self._used_at.update(dict.fromkeys(traffic.busy(), now))
         if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
             return
+        dropped, self._dropped = self._dropped, self._drops()
+        if self._dropped > dropped:
+            self._health.dropped(now)
         before, self._carried = self._carried, self._counted.by_path(self._tree)
         if now - self._counted_at < 2 * COUNT_SECONDS:
             self._health.carried({label: count - before.get(label, 0) for label, count in self._carried.items()}, now)
