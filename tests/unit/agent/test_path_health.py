@@ -207,15 +207,6 @@ def test_losses_of_two_separate_paths_leave_both() -> None:
     assert its.kept(its.busy_host) == ((1, 0), (0, 1))
 
 
-def test_while_the_host_drops_packets_itself_no_share_is_judged() -> None:
-    its = warm(4, 3)
-    break_one(its, 0.2)
-    for _ in range(60):
-        its.health.dropped(its.now)
-        its.run(0.5)
-    assert not its.health.avoided.lossy
-
-
 # -- the host's own packets ---------------------------------------------------------------------------------------------
 
 ALL = {(0, 0): 1000, (1, 0): 1000, (0, 1): 1000, (1, 1): 1000}
@@ -263,6 +254,19 @@ def test_retransmissions_of_a_crowded_path_are_congestion() -> None:
             health.retransmitted((2, 1), (0, 1), second + 0.1)
         health.tick(second + 0.5)
     assert health.avoided == NOTHING
+
+
+def test_what_a_host_sends_again_while_it_drops_packets_itself_says_nothing() -> None:
+    health = PathHealth()
+    for second in range(30):
+        health.carried(ALL, float(second))
+        for _ in range(20):
+            health.retransmitted((2, 1), (0, 1), second + 0.1)
+        health.dropped(second + 0.2)
+        for _ in range(20):
+            health.retransmitted((2, 1), (0, 1), second + 0.9)
+        health.tick(second + 0.95)
+    assert health.changes == []
 
 
 # -- properties ---------------------------------------------------------------------------------------------------------
