@@ -91,6 +91,10 @@ class LossWindow:
                 for way in [way for way in counts if section.covers(way)]:
                     del counts[way]
 
+    def __len__(self) -> int:
+        """Return the number of paths of which something is known."""
+        return len(self._whole.sent)
+
     def advance(self, now: float) -> None:
         """Forget what is too old."""
         while self._seconds and self._seconds[0].number <= int(now) - WINDOW_SECONDS:
@@ -109,13 +113,15 @@ class LossWindow:
         avoided = tuple(without)
         ways = {*self._whole.sent, *self._whole.again, *self._beside()}
         known = {way for way in ways if not any(its.covers(way) for its in avoided)}
-        suspects = {
-            section for way in (*self._whole.lost, *self._whole.again) if way in known for section in sections(way)
-        }
-        found = (self._excess(section, known) for section in sorted(suspects, key=str))
-        return min(
-            (its for its in found if its is not None), key=lambda its: (its.chance, str(its.section)), default=None
-        )
+        suspects: set[Section] = set()
+        for counts in (self._whole.lost, self._whole.again):
+            losses: Counter[Section] = Counter()
+            for way, count in counts.items():
+                if way in known:
+                    losses.update(dict.fromkeys(sections(way), count))
+            suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
+        found = [its for section in suspects if (its := self._excess(section, known)) is not None]
+        return min(found, key=lambda its: (its.chance, str(its.section)), default=None)
 
     def _beside(self) -> Iterator[WayTo]:
         """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""

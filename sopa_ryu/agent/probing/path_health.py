@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
-from itertools import islice
 from typing import NamedTuple
 
 from flowrules.label import UNUSED
@@ -18,7 +17,7 @@ from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
-from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from sopa_ryu.channel.probes import Stream
 
 MIN_LOSS = 0.01
 """The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
@@ -41,6 +40,9 @@ SILENT_SECONDS = 60.0
 ANSWER_SECONDS = 1.0
 """A host that has not answered for so long is none whose losses count."""
 SUSPEND_SECONDS = 1.0
+JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
+"""The time from one judgement of shares to the next: more paths take longer."""
+MAX_KNOWN = 1 << 12
 RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
@@ -72,6 +74,15 @@ class _Run:
     ways: set[WayTo] = field(default_factory=set)
     weights: dict[IPv4Address, float] = field(default_factory=dict)
     """By the host that they went to."""
+
+
+@dataclass
+class _Probed:
+    """A stream that was probed, and when its last fate was known."""
+
+    way: WayTo
+    sections: tuple[Section, ...]
+    at: float = 0.0
 
 
 class _Usual:
@@ -144,10 +155,10 @@ class PathHealth:
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
         self._crowded: dict[WayTo, float] = {}
-        self._probed: dict[Stream, WayTo] = {}  # the last one last
+        self._probed: dict[Stream, _Probed] = {}
         self._passed = self._missed = 0
         self._usual = _Usual()
-        self._suspended = -math.inf
+        self._suspended = self._judged_at = -math.inf
 
     @property
     def avoided(self) -> Avoided:
@@ -159,28 +170,28 @@ class PathHealth:
         """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
         found: dict[Stream, None] = {}
         for section in self._left:
-            crossing = (stream for stream, way in reversed(self._probed.items()) if section.covers(way))
-            found.update(dict.fromkeys(islice(crossing, RETURNING)))
+            crossing = [(its.at, stream) for stream, its in self._probed.items() if section.covers(its.way)]
+            found.update((stream, None) for _, stream in sorted(crossing, reverse=True)[:RETURNING])
         return list(found)
 
     # -- observations -------------------------------------------------------------------------------------------------
 
     def decided(self, fate: Fate, now: float) -> None:
         """Note what became of a probe."""
-        way = way_to(fate.stream.destination, (fate.stream.up1, fate.stream.up2))
-        if way is None:
+        its = self._probed.get(fate.stream) or self._note_stream(fate.stream)
+        if its is None:
             return
+        way, its.at = its.way, now
         host = fate.stream.destination
         if fate.came_back:
             self._answered[host] = now
-        self._note_stream(fate.stream, way)
         if fate.crowded:
             self._crowded[way] = now
         through = fate.came_back or fate.lost_out is False
         if through or not fate.crowded:
             self._window.probed(way, not through, now)
         if through:
-            self._come_through(way, now)
+            self._come_through(its, now)
         else:
             self._lose(way, host, CROWDED if fate.crowded else 1.0, now)
 
@@ -202,7 +213,10 @@ class PathHealth:
     def tick(self, now: float) -> None:
         """Judge shares, and put back what has been good for long enough; to be called several times a second."""
         self._window.advance(now)
-        if self._window.fresh:
+        if self._window.fresh and now >= self._judged_at + max(
+            JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH
+        ):
+            self._judged_at = now
             worst = self._window.worst(self._left)
             if worst is not None:
                 self._leave_lossy(worst, now)
@@ -218,21 +232,24 @@ class PathHealth:
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
-    def _note_stream(self, stream: Stream, way: WayTo) -> None:
-        self._probed.pop(stream, None)
-        self._probed[stream] = way
-        if len(self._probed) > MAX_STREAMS:
-            del self._probed[next(iter(self._probed))]
+    def _note_stream(self, stream: Stream) -> _Probed | None:
+        way = way_to(stream.destination, stream[1:])
+        if way is None:
+            return None
+        if len(self._probed) >= MAX_KNOWN:
+            del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
+        return self._probed.setdefault(stream, _Probed(way, sections(way)))
 
     def _covering(self, way: WayTo) -> list[Section]:
         return [section for section in self._left if section.covers(way)]
 
-    def _come_through(self, way: WayTo, now: float) -> None:
+    def _come_through(self, probed: _Probed, now: float) -> None:
         self._passed += 1
         self._usual.note(False, now)
-        for section in sections(way):
-            self._runs.pop(section, None)
-        for section in self._covering(way):
+        if self._runs:
+            for section in probed.sections:
+                self._runs.pop(section, None)
+        for section in self._covering(probed.way) if self._left else ():
             its = self._left[section]
             its.heard = now
             its.since = its.since if its.through else now
