@@ -21,7 +21,7 @@ from sopa_ryu.channel.probes import Stream
 
 MIN_LOSS = 0.01
 """The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
-MAX_LUCK = 0.01
+MAX_LUCK = 0.02
 """The probability at most that chance has put all losses of that time in one section: where others come through, too, it is this
 host that is ill."""
 USUAL_SECONDS = 2.0
@@ -341,7 +341,7 @@ def luck(row: int, passed: int, missed: int) -> float:
 
     Examples
     --------
-    >>> luck(3, 9, 0) <= MAX_LUCK < luck(3, 5, 0)
+    >>> luck(3, 6, 0) <= MAX_LUCK < luck(3, 4, 0)
     True
     >>> luck(20, 0, 0)
     1.0

@@ -71,7 +71,8 @@ def loop() -> Iterator[VirtualLoop]:
     tasks = asyncio.all_tasks(made)
     for task in tasks:
         task.cancel()
-    made.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+    if tasks:
+        made.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
     made.close()
 
 
@@ -208,6 +209,7 @@ def test_what_is_avoided_is_probed_though_nothing_is_sent_there(loop: VirtualLoo
 
 def test_many_changes_are_a_few_log_lines(loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
     its = reaction(Host(), follower())
+    its.look(0.0)
     for n in range(60):
         its._health.changes.append(Change(Section(n % 2, 0), True, "row", "3 probes in a row lost"))
         its.look(0.1 * n)
