@@ -16,7 +16,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
-from sopa_ryu.agent.probing.reaction import BUSY_SECONDS, LOG_LINES, Reaction
+from sopa_ryu.agent.reaction import BUSY_SECONDS, LOG_LINES, Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 from sopa_ryu.fabric.view import View
