@@ -33,6 +33,8 @@ BUSY_SECONDS = 1.0
 """A rack that no packet has gone to for so long is not probed as one that is used."""
 MAX_BUSY = 16
 """Racks that are probed as used ones at a time: those with the latest packets."""
+PARTNER_SECONDS = 1.0
+"""The time that a host of a used rack has for its first answer."""
 TURN_SECONDS = 2.0
 """The time after which other candidate paths are probed, where there are too many of them."""
 LOG_SECONDS, LOG_LINES = 10.0, 6
@@ -113,6 +115,7 @@ class Reaction:
         self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
         self._dropped = 0
         self._health = PathHealth()
+        self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -140,13 +143,23 @@ class Reaction:
         for pod, edge in sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY]):
             hosts = self._probing.answering(pod, edge)
             if hosts:
-                host = hosts[int(now / TURN_SECONDS) % len(hosts)]
+                host = self._partner((pod, edge), hosts, now)
                 found.update((Stream(host, *up), None) for up in self._follower.candidates(pod, edge) if up)
         streams = list(found)
         if len(streams) <= MAX_STREAMS:
             return streams
         first = int(now / TURN_SECONDS) * MAX_STREAMS % len(streams)
         return (streams[first:] + streams[:first])[:MAX_STREAMS]
+
+    def _partner(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> IPv4Address:
+        """Return the host of a rack that is probed: another one when the last has not answered for a while."""
+        host, since = self._partners.get(rack, (None, now))
+        if host in hosts and (now - since < PARTNER_SECONDS or self._health.answers(host, now)):
+            return host
+        following = hosts.index(host) + 1 if host in hosts else int(self._follower.address)
+        host = hosts[following % len(hosts)]
+        self._partners[rack] = host, now
+        return host
 
     # -- at work ------------------------------------------------------------------------------------------------------
 

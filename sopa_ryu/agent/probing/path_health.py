@@ -91,6 +91,10 @@ class PathHealth:
         dead = frozenset(section for section, its in self._left.items() if its.dead)
         return Avoided(dead, {section: its.share for section, its in self._left.items() if not its.dead})
 
+    def answers(self, host: IPv4Address, now: float) -> bool:
+        """Return True if a host has answered just now."""
+        return now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
+
     def returning(self) -> list[Stream]:
         """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
         found: dict[Stream, None] = {}
@@ -188,7 +192,7 @@ class PathHealth:
             if not any(other != section and section.includes(other) for other in covering):
                 self._left[section].through = 0
         # the loss of one that does not answer at all says nothing about the others
-        counts = not covering and now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
+        counts = not covering and self.answers(host, now)
         dead = [section for section in covering if self._left[section].dead]
         for section in sections(way):
             if any(not other.includes(section) for other in dead):
