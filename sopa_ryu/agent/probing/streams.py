@@ -1,0 +1,149 @@
+"""All streams of a host: whom an answer belongs to, and what is decided. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from sopa_ryu.agent.probing.delays import MS
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.stream_state import FORGOTTEN_NS, Record, Refusal, StreamState, Tally
+from sopa_ryu.channel.probes import Stream
+
+__all__ = ["FORGOTTEN_NS", "PAUSE_NS", "Record", "Refusal", "StreamState", "Streams", "Tally"]
+
+SSIDS = 1 << 16
+PAUSE_NS = 1_000 * MS
+"""A process that looks so long after a deadline was stopped, or its machine: it does not know what has become of its probes."""
+
+
+class Streams:
+    """All streams of a host.
+
+    Parameters
+    ----------
+    first_ssid : int
+        New at each start of the agent.
+
+    Attributes
+    ----------
+    sent, came_back, lost : int
+        Probes so far.
+    answers : int
+        Answers taken in.
+    refused : Counter of Refusal
+        Answers that were not.
+    """
+
+    def __init__(self, first_ssid: int) -> None:
+        self._next_ssid = first_ssid % SSIDS
+        self._by_stream: dict[Stream, StreamState] = {}
+        self._by_ssid: dict[int, StreamState] = {}
+        self.sent = self.came_back = self.lost = self.answers = 0
+        self.refused: Counter[Refusal] = Counter()
+        self._undecided: dict[int, StreamState] = {}
+
+    def __iter__(self) -> Iterator[StreamState]:
+        """Return all of them."""
+        return iter(self._by_ssid.values())
+
+    def __len__(self) -> int:
+        return len(self._by_ssid)
+
+    def of(self, stream: Stream) -> StreamState:
+        """Return the state of a stream, which may be new."""
+        state = self._by_stream.get(stream)
+        if state is None:
+            state = self._by_stream[stream] = self.apart(stream)
+        return state
+
+    def apart(self, stream: Stream) -> StreamState:
+        """Return a new state with a number of its own, of which `of` knows nothing.
+
+        Raises
+        ------
+        RuntimeError
+            If all numbers are in use.
+        """
+        if len(self._by_ssid) >= SSIDS // 2:
+            raise RuntimeError(f"{len(self._by_ssid)} streams are too many")
+        while self._next_ssid in self._by_ssid:
+            self._next_ssid = (self._next_ssid + 1) % SSIDS
+        state = self._by_ssid[self._next_ssid] = StreamState(stream, self._next_ssid)
+        self._next_ssid = (self._next_ssid + 1) % SSIDS
+        return state
+
+    def reported(self) -> Iterable[StreamState]:
+        """Return those that are reported: all but those apart."""
+        return self._by_stream.values()
+
+    def remove(self, state: StreamState) -> None:
+        """Forget a stream; answers to it are refused from now on."""
+        del self._by_ssid[state.ssid]
+        self._undecided.pop(state.ssid, None)
+        if self._by_stream.get(state.stream) is state:
+            del self._by_stream[state.stream]
+
+    def remove_unused(self, before_ns: int) -> list[StreamState]:
+        """Forget the streams of which no probe was sent since then, and nothing is left to say; return them."""
+        unused = [one for one in self.reported() if one.used_ns < before_ns and one.idle]
+        for state in unused:
+            self.remove(state)
+        return unused
+
+    def send(self, state: StreamState, now_ns: int) -> int:
+        """Note that the next probe of a stream is sent now; return its number."""
+        self._undecided[state.ssid] = state
+        self.sent += 1
+        return state.send(now_ns)
+
+    def withdraw(self, state: StreamState, number: int) -> None:
+        """Note that it could not be sent."""
+        self.sent -= 1
+        state.withdraw(number)
+
+    def take(self, its: Record) -> list[Fate]:
+        """Take an answer; return what is decided with it. One that nobody asked for is counted, and decides nothing."""
+        state = self._by_ssid.get(its.ssid)
+        if state is None:
+            self.refused[Refusal.UNKNOWN] += 1
+            return []
+        if state.stream != (its.source, its.up1, its.up2):
+            self.refused[Refusal.FOREIGN] += 1
+            return []
+        decided = state.answered(its)
+        if isinstance(decided, Refusal):
+            self.refused[decided] += 1
+            return []
+        self.answers += 1
+        return self._counted(decided)
+
+    def expire(self, now_ns: int) -> list[Fate]:
+        """Return the fates of probes whose deadline is over; to be called after `take` of all answers that have come in."""
+        fates: list[Fate] = []
+        for state in list(self._undecided.values()):
+            until = state.deadline_ns()
+            if until is not None and until <= now_ns:
+                if now_ns - until > PAUSE_NS:
+                    state.forget()
+                else:
+                    fates += state.expire(now_ns)
+                until = state.deadline_ns()
+            if until is None:
+                del self._undecided[state.ssid]
+        return self._counted(fates)
+
+    def settle(self, now_ns: int) -> None:
+        """Count lost probes whose way will not be told, before a report."""
+        for state in self:
+            state.settle(now_ns)
+
+    def next_deadline_ns(self) -> int | None:
+        """Return when the next probe is decided about at the latest; None if all are."""
+        return min((at for one in self._undecided.values() if (at := one.deadline_ns()) is not None), default=None)
+
+    def _counted(self, fates: list[Fate]) -> list[Fate]:
+        back = sum(fate.came_back for fate in fates)
+        self.came_back += back
+        self.lost += len(fates) - back
+        return fates
