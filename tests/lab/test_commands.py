@@ -45,7 +45,7 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
         )
         assert 0 < int(lost) == int(packets)
         for mistake in (
-            "c0_1 is no switch or host",
+            "'c0_1' is no switch or host",
             "usage: loss a0_0 c0_1 PERCENT",
             "a probability is from 0 to 1, not 1.01",
         ):
