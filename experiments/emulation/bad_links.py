@@ -7,15 +7,14 @@ switch shows a loss, BFD and LLDP are lost as everything else, and the other dir
 
 from __future__ import annotations
 
-import hashlib
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from enum import IntEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from experiments.core.draws import Kind, stream, threshold
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
@@ -29,16 +28,6 @@ _HANDLE = 1
 _KEY = struct.Struct("=II")  # struct key
 _FAULT = struct.Struct("=QQ")  # struct fault
 _COUNT = struct.Struct("=QQ")  # struct count
-_WORD = 2**64 - 1
-_GAMMA = 0x9E3779B97F4A7C15
-_ONE = 2**32
-
-
-class Kind(IntEnum):
-    """What happens to a packet; the numbers are those of the program."""
-
-    LOSS = 0
-    CORRUPTION = 1
 
 
 class Count(NamedTuple):
@@ -66,39 +55,6 @@ class Links(Protocol):
 
     def set_share(self, interface: str, share: float) -> None:
         """Give an interface of a switch a share of its rate."""
-
-
-def drawn(seed: int, number: int) -> int:
-    """Return the draw of that number from the sequence of a seed, 64 bits: splitmix64, as the program computes it.
-
-    Examples
-    --------
-    >>> f"{drawn(1234567, 0):016x}"
-    '599ed017fb08fc85'
-    """
-    z = (seed + (number + 1) * _GAMMA) & _WORD
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 & _WORD
-    z = (z ^ z >> 27) * 0x94D049BB133111EB & _WORD
-    return z ^ z >> 31
-
-
-def stream(seed: int, name: str, towards: str, kind: Kind) -> int:
-    """Return the seed of a direction's sequence: the directions of all links differ, and both kinds."""
-    text = f"{seed} {name} {towards} {kind.name}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def threshold(probability: float) -> int:
-    """Return the value below which the upper 32 bits of a draw hit.
-
-    Raises
-    ------
-    ValueError
-        If the probability is not from 0 to 1.
-    """
-    if not 0 <= probability <= 1:
-        raise ValueError(f"a probability is from 0 to 1, not {probability:g}")
-    return round(probability * _ONE)
 
 
 class BadLinks:
@@ -246,16 +202,6 @@ class BadLinks:
             fd = program.program_fd("bad_link")
             tc.attach(index, fd, handle=_HANDLE, priority=PREF_BAD, replace=False)
         self._keys[interface] = program, index
-
-
-def hits(seed: int, probability: float, first: int = 0) -> Iterator[int]:
-    """Yield the numbers of the packets, from a first one on, that a fault with this `stream` hits, without end."""
-    limit = threshold(probability)
-    number = first
-    while limit:
-        if drawn(seed, number) >> 32 < limit:
-            yield number
-        number += 1
 
 
 def _detach(netns: str | None, index: int, made: bool) -> None:

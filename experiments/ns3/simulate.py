@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.core.draws import Kind, stream, threshold
 from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
@@ -23,6 +24,7 @@ from experiments.ns3.program import SimulatorError, build, digest
 from experiments.ns3.scheme_lines import BURSTS, MARKED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
 from experiments.schemes.slots import SLOT_SETTINGS
+from experiments.workloads import BadLink
 from topologies import Host
 
 SIMULATED = (
@@ -46,6 +48,8 @@ HEDERA_SHARE = 0.1
 """Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
+SERIES = 300
+"""Number of intervals of throughput during a run with a bad link."""
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
@@ -160,10 +164,14 @@ def simulate(
             for one in reached
             if "arrivals" in one
         },
-        events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
-        series_ms=float(run.options.get("series", 0)) / 1e6,
-        series={str(one["transfer"]): _series(one, int(run.options["series"])) for one in reached if "series" in one},
+        events=[
+            *([0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed),
+            *([one.after, str(one)] for one in plan.bad),
+        ],
+        series_ms=_interval(run) / 1e6,
+        series={str(one["transfer"]): _series(one, _interval(run)) for one in reached if "series" in one},
         collective=run.collective(flows),
+        bad=[{**one.record(), **_truth(one, did)} for one, did in zip(plan.bad, whole.get("bad", ()), strict=True)],
         round_trips=[time / 1e6 for time in whole.get("round_trips", ())],
     )
     return record, flows
@@ -173,6 +181,16 @@ def _series(one: dict[str, Any], interval: int) -> list[float]:
     """Return the rate of a transfer in each interval of so many nanoseconds, up to its end."""
     rates = [round(8 * payload * _NS / interval / 1e6, 3) for payload in one["series"]]
     return rates + [0.0] * (-(-one["ended"] // interval) - len(rates))
+
+
+def _interval(run: Run) -> int:
+    """Return the nanoseconds of an interval of the transfers' throughput; 0 for none: it is recorded where a link becomes bad."""
+    least = max(1, round(run.plan.seconds * _NS / SERIES)) if run.plan.bad else 0
+    return int(run.options.get("series", least))
+
+
+def _truth(one: BadLink, did: dict[str, int]) -> dict[str, int | None]:
+    return {**did, "packets": did["packets"] if one.loss or one.corruption else None}
 
 
 def _segment(scheme: Scheme, packet: int) -> int:
@@ -200,17 +218,35 @@ def lines(run: Run) -> Iterator[str]:
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(run)}"
-    options = {"all-transfers": 1, **run.options} if plan.collective else run.options
+    options = {"all-transfers": 1, **run.options} if plan.collective else dict(run.options)
+    if _interval(run):
+        options["series"] = _interval(run)
     for name, value in sorted(options.items()):
         yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
+    for bad in plan.bad:
+        yield f"bad {bad.link} {bad.towards} {round(bad.after * _NS)} {' '.join(map(str, _faults(run, bad)))}"
     number: dict[Host, int] = {host: place for place, host in enumerate(run.tree.hosts())}
     for place, one in enumerate(plan.transfers):
         size = -1 if one.bytes is None else one.bytes
         before = ",".join(map(str, one.after)) or "-1"
         traced = int(place in plan.traced)
         yield f"transfer {number[one.src]} {number[one.dst]} {size} {round(one.start * _NS)} {before} {traced}"
+
+
+def _faults(run: Run, one: BadLink) -> Iterator[int]:
+    """Yield the threshold and the seed of loss and of corruption, and the rate in bit/s, 0 for all of it."""
+    for probability, kind in ((one.loss, Kind.LOSS), (one.corruption, Kind.CORRUPTION)):
+        yield threshold(probability)
+        yield stream(run.seed, one.link, one.towards, kind)
+    tree = run.tree
+    link = tree.link_by_name(one.link)
+    yield (
+        0
+        if one.rate == 1
+        else max(1, round(one.rate * tree.capacity(link) / tree.level_rate("host") * run.scale.rate_mbit * 1e6))
+    )
 
 
 def _run(

@@ -9,7 +9,8 @@ from itertools import takewhile
 
 import pytest
 
-from experiments.emulation.bad_links import OBJECT, BadLinks, Count, Kind, drawn, hits, stream, threshold
+from experiments.core.draws import Kind, drawn, hits, stream, threshold
+from experiments.emulation.bad_links import OBJECT, BadLinks, Count
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside

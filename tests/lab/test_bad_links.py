@@ -8,7 +8,8 @@ from itertools import takewhile
 
 import pytest
 
-from experiments.emulation.bad_links import BadLinks, Count, Kind, hits, stream
+from experiments.core.draws import Kind, hits, stream
+from experiments.emulation.bad_links import BadLinks, Count
 from sopa_ryu.agent.kernel.netns import inside
 from tests.lab.test_lab_faults import in_lab, run
 from topologies.lab.network import Lab

@@ -306,6 +306,10 @@ Device::ReceiveMessage(const InFlightPacket& in_flight)
 void
 Device::Receive(InFlightPacket& in_flight)
 {
+    if (in_flight.corrupted)
+    {
+        return; // its checksum is wrong
+    }
     if (in_flight.flow->message != Message::SEGMENT)
     {
         return ReceiveMessage(in_flight);

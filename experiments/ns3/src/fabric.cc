@@ -206,6 +206,15 @@ Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
         m_unroutable += link == NO_LINK;
         return; // dropped: the simulator releases the last reference
     }
+    if (m_links[link].bad)
+    {
+        BadLink& how = m_bad.at(link);
+        if (how.loss.Takes())
+        {
+            return; // after it has been on the wire
+        }
+        in_flight.corrupted |= how.corruption.Takes();
+    }
     if (in_flight.ecn == Ecn::CAPABLE && m_links[link].Marks())
     {
         in_flight.ecn = Ecn::MARKED;
@@ -258,6 +267,13 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
         rate = std::max<std::uint64_t>(1, std::llround(rate * settings.core_share));
     }
     m_links[id].Configure(rate, settings.delay, id < tree.hosts ? settings.host_queue : settings.queue);
+    MarkFrom(settings, id);
+}
+
+// Let a queue mark from the lengths of the settings on, at its link's present rate.
+void
+Fabric::MarkFrom(const Settings& settings, LinkId id)
+{
     if (id < tree.hosts && !settings.ecn_at_hosts)
     {
         return;
@@ -269,6 +285,19 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
     if (settings.ecn_bytes)
     {
         m_links[id].MarkAboveBytes(settings.ecn_bytes);
+    }
+}
+
+void
+Fabric::Spoil(const Settings& settings, const BadLink& how)
+{
+    const LinkId id = DirectionOf(tree, how.name, how.towards);
+    m_bad[id] = how;
+    m_links[id].bad = true;
+    if (how.rate)
+    {
+        m_links[id].SetRate(how.rate);
+        MarkFrom(settings, id);
     }
 }
 

@@ -113,6 +113,21 @@ Print(const TransferResult& its)
     std::printf("}\n");
 }
 
+// Print what bad links have done, in the order of the settings; zeros of one whose time has not come.
+void
+Print(const std::vector<BadLink>& bad, const Fabric& fabric)
+{
+    std::printf(",\"bad\":[");
+    for (const BadLink& one : bad)
+    {
+        const BadLink& its = fabric.SpoiltBy(DirectionOf(fabric.tree, one.name, one.towards));
+        std::printf("%s{\"packets\":%llu,\"lost\":%llu,\"corrupted\":%llu}", &one == bad.data() ? "" : ",",
+                    static_cast<unsigned long long>(std::max(its.loss.packets, its.corruption.packets)),
+                    static_cast<unsigned long long>(its.loss.hit), static_cast<unsigned long long>(its.corruption.hit));
+    }
+    std::printf("]");
+}
+
 // Print the simulated fabric for comparison with topologies/: the address of each host, and the peer and rate of each port.
 int
 Dump()
@@ -215,6 +230,12 @@ Run()
         }
     }
 
+    for (const BadLink& one : settings.bad)
+    {
+        DirectionOf(fabric.tree, one.name, one.towards); // does it exist?
+        ns3::Simulator::Schedule(ns3::TimeStep(one.at), [&] { fabric.Spoil(settings, one); });
+    }
+
     Pings pings(settings, devices);
     Transfers transfers(settings, std::move(devices), segment);
     transfers.Start();
@@ -314,6 +335,10 @@ Run()
             }
         }
         std::printf("}");
+    }
+    if (!settings.bad.empty())
+    {
+        Print(settings.bad, fabric);
     }
     std::printf("}\n");
     if (std::fflush(stdout) || std::ferror(stdout))

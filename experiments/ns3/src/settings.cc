@@ -179,6 +179,19 @@ Read(std::istream& lines)
              const auto name = Value<std::string>(words);
              its.failures.emplace_back(name, Value<std::int64_t>(words));
          }},
+        {"bad",
+         [&](Words& words) {
+             BadLink& one = its.bad.emplace_back();
+             one.name = Value<std::string>(words);
+             one.towards = Value<std::string>(words);
+             one.at = Value<std::int64_t>(words);
+             for (Fault* fault : {&one.loss, &one.corruption})
+             {
+                 fault->threshold = Value<std::uint64_t>(words);
+                 fault->seed = Value<std::uint64_t>(words);
+             }
+             one.rate = Value<std::uint64_t>(words);
+         }},
         {"transfer",
          [&](Words& words) {
              TransferPlan plan{};

@@ -1,6 +1,7 @@
 // The settings of a run, read line by line from standard input.
 #pragma once
 
+#include "bad_links.h"
 #include "clos.h"
 
 #include <array>
@@ -78,6 +79,7 @@ struct Settings
     bool failure_notice = true;             // switches and senders exclude a failed element immediately
     std::int64_t progress = 0;              // ns of simulated time between reports on standard error; 0: none
     std::vector<std::pair<std::string, std::int64_t>> failures; // link or switch, and time in ns
+    std::vector<BadLink> bad;
     std::vector<TransferPlan> transfers;
 };
 
