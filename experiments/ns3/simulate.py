@@ -21,7 +21,7 @@ from experiments.ns3.cache import Cache, key
 from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
-from experiments.ns3.scheme_lines import BURSTS, MARKED, base_of, overhead, scheme_lines
+from experiments.ns3.scheme_lines import BURSTS, MARKED, PROBED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
 from experiments.schemes.slots import SLOT_SETTINGS
 from experiments.workloads import BadLink
@@ -53,7 +53,7 @@ SERIES = 300
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
-_SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "sack", "segments", "weights", *SLOT_SETTINGS)
+_SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "probes", "sack", "segments", "weights", *SLOT_SETTINGS)
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -71,10 +71,14 @@ def check(scheme: Scheme) -> None:
     if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
         raise SchemeError(
             f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +ecn=PACKETS, +ecn-bytes=BYTES, +fr=N, +sack=off, "
-            "+segments=N, +weights=off and the slots of cfr"
+            "+probes=on, +segments=N, +weights=off and the slots of cfr"
         )
     if not scheme.weights and base not in WEIGHTED:
         raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")
+    if scheme.probes and base not in PROBED:
+        raise SchemeError(
+            f"hosts of the simulator probe with {', '.join(PROBED)} only: leave +probes=on out of {scheme.name}"
+        )
     if scheme.segments > 1 and base not in BURSTS:
         raise SchemeError(
             f"the simulator has bursts with {', '.join(BURSTS)} only: {scheme.name} is sopa+segments={scheme.segments}"
@@ -147,7 +151,7 @@ def simulate(
         },
         counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")}
         | {"longest_queue": whole["longest"]}
-        | ({"pings": whole["pings"]} if "pings" in whole else {}),
+        | {name: whole[name] for name in ("pings", "probes", "probes_lost") if name in whole},
         core_packets={},
         queue_ms=_sample(run) / 1e6,
         queues=whole.get("queues", {}),
@@ -167,6 +171,7 @@ def simulate(
         events=[
             *([0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed),
             *([one.after, str(one)] for one in plan.bad),
+            *([at / _NS, _change(*what)] for at, *what in whole.get("left", ())),
         ],
         series_ms=_interval(run) / 1e6,
         series={str(one["transfer"]): _series(one, _interval(run)) for one in reached if "series" in one},
@@ -181,6 +186,12 @@ def _series(one: dict[str, Any], interval: int) -> list[float]:
     """Return the rate of a transfer in each interval of so many nanoseconds, up to its end."""
     rates = [round(8 * payload * _NS / interval / 1e6, 3) for payload in one["series"]]
     return rates + [0.0] * (-(-one["ended"] // interval) - len(rates))
+
+
+def _change(host: str, up1: int, up2: int, pod: int, edge: int, left: bool, cause: str) -> str:
+    """Return a section of paths that a host has left or put back as text; -1 stands for any switch."""
+    where = f"up {up1}" + (f",{up2}" if up2 >= 0 else "") + (f" to pod {pod}" if pod >= 0 else "")
+    return f"{host} {'leaves' if left else 'takes again'} {where}{f' rack {edge}' if edge >= 0 else ''} ({cause})"
 
 
 def _interval(run: Run) -> int:

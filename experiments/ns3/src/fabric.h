@@ -50,6 +50,7 @@ class InFlightPacket : public ns3::EventImpl
     std::uint8_t stage = 0;
     std::uint16_t channel = 0;
     Ecn ecn = Ecn::NOT_CAPABLE;
+    bool urgent = false; // overtakes data
     bool corrupted = false; // the receiver discards it
 
     // Prefetch the memory that the next arrival accesses.
@@ -71,6 +72,9 @@ class alignas(64) Link
 
     // Enqueue a packet. Return its arrival time at the other end in ns, or -1 if the queue is full or the link is down.
     std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
+
+    // The same for a packet that overtakes all others: it does not wait, and what enters after it waits for it.
+    std::int64_t Overtake(std::int64_t now, std::uint32_t bytes);
 
     // bit/s
     std::uint64_t rate() const { return m_rate; }
@@ -127,7 +131,8 @@ class Fabric
     ~Fabric();
 
     // Send a packet from a host. It is dropped if the queue of the host is full.
-    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn);
+    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn,
+              bool urgent = false);
 
     // Take down a link (e0_0-a0_1) or all links of a switch (a0_0). Throws std::invalid_argument for an unknown name.
     void Fail(const std::string& name);

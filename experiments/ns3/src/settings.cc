@@ -172,6 +172,7 @@ Read(std::istream& lines)
         {"ping", into(its.ping)},
         {"sample", into(its.sample)},
         {"series", into(its.series)},
+        {"probes", into(its.probes)},
         {"failure-notice", into(its.failure_notice)},
         {"progress", into(its.progress)},
         {"fail",
@@ -285,6 +286,10 @@ Read(std::istream& lines)
     if (its.packet < 100 || its.packet > 65'000)
     {
         throw std::invalid_argument("packet must be from 100 to 65000 bytes, not " + std::to_string(its.packet));
+    }
+    if (its.probes && its.scheme != "sopa")
+    {
+        throw std::invalid_argument("probes are for the scheme sopa, not for " + its.scheme);
     }
     const Clos tree(its.fabric);
     for (const TransferPlan& plan : its.transfers)
