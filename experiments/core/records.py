@@ -193,7 +193,7 @@ class RunRecord:
     events: Sequence[Sequence[Any]] = ()
     collective: Mapping[str, float | None] = field(default_factory=dict)
     round_trips: Sequence[float] = field(default_factory=list)
-    bad: Sequence[Mapping[str, Any]] = ()
+    bad: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 class Results:

@@ -75,16 +75,16 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
 
 def bad_link_series(collected: Collected, order: Sequence[str]) -> Plot | None:
     """Draw the mean throughput of the flows that a bad link may carry, of one run of each scheme."""
-    runs = _shown(collected, order, lambda run: run.series if run.bad else {})
+    runs = _shown(collected, order, _crossing)
     if not runs:
         return None
-    events = merged_events([replace(run, events=[[one["at"], _what(one)] for one in run.bad]) for _, run in runs])
+    ends = max(max(map(len, _crossing(run).values())) * run.series_ms / 1000 for _, run in runs)
+    became = merged_events([replace(run, events=[[one["at"], _what(one)] for one in run.bad]) for _, run in runs])
+    events = [(at, text) for at, text in became if at <= ends]
     made = figure(3.6 + 0.17 * len(events[:MAX_EVENTS]))
     panel = made.subplots()
     for scheme, run in runs:
-        crossing = {str(number) for one in run.bad for number in one["transfers"]}
-        chosen = [values for flow, values in run.series.items() if flow in crossing]
-        fine = [float(np.mean(values)) for values in zip_longest(*chosen, fillvalue=0.0)]
+        fine = [float(np.mean(values)) for values in zip_longest(*_crossing(run).values(), fillvalue=0.0)]
         each = max(1, round(len(fine) / BAD_LINK_STEPS))
         mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
         places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
@@ -100,6 +100,12 @@ def bad_link_series(collected: Collected, order: Sequence[str]) -> Plot | None:
         "Throughput of the flows that may cross the bad link",
         "Mean throughput of the flows of one run with a candidate path over the direction that becomes bad at the dotted line.",
     )
+
+
+def _crossing(run: RunRecord) -> dict[str, Sequence[float]]:
+    """Return the throughput of the flows that bad links may carry."""
+    its = {str(number) for one in run.bad for number in one["transfers"]}
+    return {flow: rates for flow, rates in run.series.items() if flow in its}
 
 
 def _what(bad: Mapping[str, Any]) -> str:
