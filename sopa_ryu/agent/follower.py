@@ -11,13 +11,18 @@ import random
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from flowrules.label import UNUSED
 from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import POLICY
+from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
+from topologies.structure import FABRIC_NETWORK
+from topologies.weights import Choices
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -53,6 +58,13 @@ class Hosts(NamedTuple):
     answer: Answer
 
 
+class Probe(NamedTuple):
+    """Streams to probe from now on, before the answer is sent."""
+
+    assignment: Assignment
+    answer: Answer
+
+
 class Follower:
     """The state of one agent that follows the controller.
 
@@ -73,6 +85,8 @@ class Follower:
         The hosts that run MCS, if this one does.
     policy_name : str, optional
         The policy as on the command line, if that is not the name of `policy`.
+    probes : bool
+        Whether the agent probes paths.
 
     Attributes
     ----------
@@ -84,6 +98,8 @@ class Follower:
         Path tables put in force, and messages refused, so far.
     cut_off : int
         Racks to which no path is left.
+    avoided : Avoided
+        What the host avoids by itself, besides what the controller excludes.
     """
 
     def __init__(
@@ -97,13 +113,16 @@ class Follower:
         weighted: bool = True,
         peers: McsPeers | None = None,
         policy_name: str | None = None,
+        probes: bool = False,
     ) -> None:
         self.address, self.controller, self.peers = address, controller, peers
+        self._probes = probes
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
         self.view: View | None = None
         self.connected = False
         self.swaps = self.refused = self.cut_off = 0
+        self.avoided = NOTHING
         self._sets: PathSets | None = None
         self._attached = False
         self._retry_seconds = MIN_RETRY_SECONDS
@@ -164,11 +183,12 @@ class Follower:
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load | Hosts:
+    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             view = protocol.receive(text, self.view, self.address)
             change = protocol.hosts_named(text) if self.peers is not None else None
+            assignment = self._assigned(text) if self._probes else None
         except GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Answer(protocol.RESYNC)
@@ -182,6 +202,8 @@ class Follower:
                 error,
             )
             return self._ack()
+        if assignment is not None:
+            return Probe(assignment, self._ack())
         if change is not None and self.peers is not None:
             self.peers.follow(change)
         table = None if view is None or view is self.view else self._follow(view)
@@ -196,6 +218,38 @@ class Follower:
         self.swaps += 1
         self._report(load)
         return self._ack()._replace(settle=True)
+
+    def avoid(self, avoided: Avoided) -> PathTable | None:
+        """Return the table without what the host avoids now, to be put in force at once; None if it stays as it is.
+
+        The version does not change, so nothing is acknowledged.
+        """
+        self.avoided = avoided
+        return None if self.view is None else self._follow(self.view)
+
+    def swapped(self) -> None:
+        """Note that such a table is in force."""
+        self.swaps += 1
+
+    def not_swapped(self, error: Exception) -> None:
+        """Note that such a table could not be loaded."""
+        self._sets = None  # the next table is complete, whatever this one would have changed
+        LOG.error(
+            "%s: path sets without the paths that it leaves cannot be loaded: %s; the old ones stay in force for another %g s; "
+            "check dmesg, free",
+            self.address,
+            error,
+            LOAD_RETRY_SECONDS,
+        )
+
+    @property
+    def avoided_paths(self) -> int:
+        """The candidate paths, of all racks together, that the host avoids by itself."""
+        return self._sets.avoided_paths if self._sets is not None else 0
+
+    def candidates(self, pod: int, edge: int) -> Choices:
+        """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
+        return self._sets.candidates(pod, edge) if self._sets is not None else ()
 
     def not_loaded(self, error: Exception) -> Answer:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
@@ -223,12 +277,21 @@ class Follower:
     def _ack(self) -> Answer:
         return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
 
+    def _assigned(self, text: str | bytes) -> Assignment | None:
+        assignment = protocol.probes_assigned(text)
+        for stream in assignment.streams if assignment is not None else ():
+            if stream.destination not in FABRIC_NETWORK or stream.destination == self.address:
+                raise ProtocolError(f"{stream.destination} is no other host to probe")
+            if stream.up1 == UNUSED != stream.up2:
+                raise ProtocolError(f"{UNUSED}, {stream.up2} are no hops of a path")
+        return assignment
+
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree
         if self._sets is None or self._sets.tree != tree:
             choice = self.seed, self.policy, self.parameter, self.weighted
             self._sets = PathSets(tree, tree.host_by_ip(self.address), *choice)
-        return self._sets.follow(view.failures)
+        return self._sets.follow(view.failures, self.avoided)
 
     def _report(self, load: Load) -> None:
         LOG.info(

@@ -11,6 +11,8 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "probe.h"
+#include "sent.h"
 
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
@@ -32,6 +34,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
+	note_sent(skb, at.l3, &key, &choice, path);
 
 	/* A store by helper: a direct one makes the kernel copy cloned packets first, and drop them if it cannot. */
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, path->up1, path->up2 };
@@ -50,8 +53,11 @@ SEC("tc")
 int sopa_egress(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason = label(skb, &device);
+	enum reason reason;
 
+	if (is_answer(skb))
+		return TC_ACT_UNSPEC;
+	reason = label(skb, &device);
 	count(reason);
 	if (reason == CUT)
 		return bpf_redirect(device, 0);

@@ -14,6 +14,8 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "probe.h"
+#include "sent.h"
 
 #define MAX_IHL 15
 #define MAX_BYTES 65535 /* of an IPv4 packet */
@@ -128,6 +130,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
+	note_sent(skb, at.l3, &key, &choice, path);
 	header.option.up1 = path->up1;
 	header.option.up2 = path->up2;
 	if (untag(skb, &at))
@@ -149,8 +152,11 @@ SEC("tc")
 int sopa_option(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason = label(skb, &device);
+	enum reason reason;
 
+	if (is_answer(skb))
+		return TC_ACT_UNSPEC;
+	reason = label(skb, &device);
 	if (reason == REASONS) { /* no memory half-way: a malformed packet is not sent */
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;
