@@ -59,6 +59,7 @@ class _LabRun:
         self._events: list[tuple[float, str]] = []
         self._begin = 0.0
         self._failed_at: float | None = None
+        self._bad_at = {one: one.after for one in self.plan.bad}
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
@@ -92,7 +93,7 @@ class _LabRun:
             counters.update(its.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
             marked = {name: count - marked_before[name] for name, count in its.marked().items()}
-            truth = [{**one.record(), **its.truth(one)} for one in self.plan.bad]
+            truth = [{**one.record(), "at": self._bad_at[one], **its.truth(one)} for one in self.plan.bad]
             capture.stop()
             self._events += its.changes_since(version, self._begin)
         finally:
@@ -150,7 +151,8 @@ class _LabRun:
 
     def _make_bad(self, one: BadLink) -> None:
         self.fabric.make_bad(one, self.run.seed)
-        self._events.append((round(time.time() - self._begin, 3), str(one)))
+        self._bad_at[one] = round(time.time() - self._begin, 3)
+        self._events.append((self._bad_at[one], str(one)))
 
     def _fail(self) -> None:
         for name in self.plan.failed:

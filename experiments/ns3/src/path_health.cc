@@ -10,10 +10,12 @@ namespace
 {
 
 // As in path_health.py and loss_window.py
-constexpr double MIN_LOSS = 0.01, HOLD = 2, MAX_HOLD = 64, SOON = 60, SILENT = 60, ANSWER = 1;
-constexpr std::uint32_t MIN_OTHERS = 3, ENOUGH = 20, MAX_ENOUGH = 1000, MIN_LOSSES = 5;
+constexpr double MIN_LOSS = 0.01, HOLD = 2, MAX_HOLD = 64, SOON = 60, SILENT = 60, ANSWER = 1, MAX_LUCK = 0.02, USUAL = 2;
+constexpr double JUDGE = 0.1, JUDGE_OF_PATH = 0.002;
+constexpr std::size_t MANY_RACKS = 3;
+constexpr std::uint32_t ENOUGH = 20, MAX_ENOUGH = 1000, MIN_LOSSES = 5;
 constexpr std::int64_t WINDOW = 30;
-constexpr double MIN_SHARE = 0.005, MIN_RATIO = 4, CHANCE = 1e-6;
+constexpr double MIN_SHARE = 0.005, MIN_RATIO = 2, CHANCE = 1e-6;
 
 // Return a bound of the probability that at least so many of `count` losses fall where so many are expected (Hoeffding 1963).
 double
@@ -30,6 +32,18 @@ ByChance(double hits, double count, double expected)
         distance += (1 - share) * std::log((1 - share) / (1 - mean));
     }
     return std::exp(-count * distance);
+}
+
+// Return the probability that all of `row` probes are among the lost ones, if each is as likely to be as the others (Fisher's test).
+double
+Luck(std::uint32_t row, double passed, double missed)
+{
+    double product = 1;
+    for (std::uint32_t n = 0; n < row; ++n)
+    {
+        product *= (missed + row - n) / (missed + row + passed - n);
+    }
+    return product;
 }
 
 } // namespace
@@ -100,6 +114,7 @@ LossWindow::Probed(const Way& way, bool lost, double now)
         ++its.sent;
         its.lost += lost;
     }
+    m_fresh |= lost;
 }
 
 void
@@ -109,6 +124,7 @@ LossWindow::SentAgain(const Way& way, double now)
     {
         ++second->ways[way].again;
     }
+    m_fresh = true;
 }
 
 void
@@ -137,13 +153,14 @@ LossWindow::Forget(const Section& section)
 }
 
 std::optional<Excess>
-LossWindow::Worst(const std::vector<Section>& avoided) const
+LossWindow::Worst(const std::vector<Section>& avoided)
 {
+    m_fresh = false;
     const auto free = [&](const Way& way) {
         return std::none_of(avoided.begin(), avoided.end(), [&](const Section& one) { return one.Covers(way, m_edges); });
     };
     std::set<Way> known;
-    std::set<Section> suspects;
+    std::map<Section, Counts> suspects;
     for (const auto& [way, its] : m_whole.ways)
     {
         if (!free(way))
@@ -165,17 +182,25 @@ LossWindow::Worst(const std::vector<Section>& avoided) const
         if (its.lost || its.again)
         {
             const int pod = way.rack / m_edges, edge = way.rack % m_edges, up1 = way.up.first, up2 = way.up.second;
-            suspects.insert(Section{up1});
+            std::vector<Section> crossed{Section{up1}, Section{up1, -1, pod, edge}};
             if (up2 != 0xff)
             {
-                suspects.insert({Section{up1, up2}, Section{up1, up2, pod}, Section{up1, up2, pod, edge}});
+                crossed.insert(crossed.end(), {Section{up1, up2}, Section{up1, up2, pod}, Section{up1, up2, pod, edge}});
             }
-            suspects.insert(Section{up1, -1, pod, edge});
+            for (const Section& section : crossed)
+            {
+                suspects[section].lost += its.lost;
+                suspects[section].again += its.again;
+            }
         }
     }
     std::optional<Excess> worst;
-    for (const Section& section : suspects)
+    for (const auto& [section, losses] : suspects)
     {
+        if (losses.lost < MIN_LOSSES && losses.again < MIN_LOSSES)
+        {
+            continue;
+        }
         const auto found = ExcessOf(section, known);
         if (found && (!worst || found->chance < worst->chance))
         {
@@ -272,6 +297,22 @@ LossWindow::ExcessOf(const Section& section, const std::set<Way>& known) const
 
 // -- the rules --------------------------------------------------------------------------------------------------------
 
+void
+PathHealth::Usual::Note(bool lost, double now)
+{
+    const double fade = std::exp((m_at - now) / USUAL);
+    m_at = now;
+    m_passed = m_passed * fade + !lost;
+    m_lost = m_lost * fade + lost;
+}
+
+double
+PathHealth::Usual::Share(double without) const
+{
+    const double lost = std::max(0.0, m_lost - without);
+    return lost > 0 ? std::max(MIN_LOSS, lost / (lost + m_passed)) : MIN_LOSS;
+}
+
 std::uint32_t
 PathHealth::Left::Enough() const
 {
@@ -310,6 +351,7 @@ void
 PathHealth::ComeThrough(const Way& way, double now)
 {
     ++m_passed;
+    m_usual.Note(false, now);
     for (const Section& section : SectionsOf(way))
     {
         m_runs.erase(section);
@@ -353,13 +395,16 @@ PathHealth::Lose(const Way& way, Host destination, double now)
     const auto sections = SectionsOf(way);
     for (const Section& section : sections)
     {
-        Run& run = m_runs.try_emplace(section, Run{now, m_passed, m_missed, 0, 0, {}, {}}).first->second;
-        run.weight += 1;
+        Run& run = m_runs.try_emplace(section, Run{now, m_passed, m_missed, 0, {}, {}}).first->second;
         run.counted += counts;
         run.ways.insert(way);
-        run.hosts.insert(destination);
+        ++run.lost[destination];
     }
-    m_missed += counts;
+    if (counts)
+    {
+        ++m_missed;
+        m_usual.Note(true, now);
+    }
     for (const Section& section : sections) // the widest first: what it includes is left with it
     {
         if (!Explained(section) && IsDead(section, section == sections.back()))
@@ -387,14 +432,7 @@ PathHealth::IsDead(const Section& section, bool alone) const
         return false;
     }
     const Run& run = found->second;
-    const double passed = m_passed - run.passed;
-    if ((!alone && run.ways.size() < 2) || passed < MIN_OTHERS)
-    {
-        return false;
-    }
-    const double missed = std::max<std::int64_t>(0, static_cast<std::int64_t>(m_missed - run.missed) - static_cast<std::int64_t>(run.counted));
-    const double share = std::max(MIN_LOSS, missed / (missed + passed));
-    if (run.weight < std::log(CHANCE) / std::log(share) - 1e-9)
+    if (!alone && run.ways.size() < 2)
     {
         return false;
     }
@@ -403,10 +441,17 @@ PathHealth::IsDead(const Section& section, bool alone) const
     {
         racks.insert(way.rack);
     }
-    return racks.size() > 1 || std::any_of(run.hosts.begin(), run.hosts.end(), [&](Host host) {
-               const auto answered = m_answered.find(host);
-               return answered != m_answered.end() && answered->second >= run.since;
-           });
+    // not the far host: that has answered on another path meanwhile, or it is many of them
+    std::uint32_t row = 0;
+    for (const auto& [host, lost] : run.lost)
+    {
+        const auto answered = m_answered.find(host);
+        row += racks.size() >= MANY_RACKS || (answered != m_answered.end() && answered->second >= run.since) ? lost : 0;
+    }
+    const double passed = m_passed - run.passed, others = static_cast<double>(m_missed - run.missed) - run.counted;
+    const double missed = std::max(0.0, others), usual_now = passed > 0 ? missed / (missed + passed) : 1;
+    const double usual = std::max(m_usual.Share(run.counted), usual_now);
+    return usual < 1 && row >= std::log(CHANCE) / std::log(usual) - 1e-9 && Luck(row, passed, missed) <= MAX_LUCK;
 }
 
 void
@@ -446,9 +491,13 @@ PathHealth::Tick(double now)
     {
         avoided.push_back(section);
     }
-    if (const auto worst = m_window.Worst(avoided))
+    if (m_window.fresh() && now >= m_judged + std::max(JUDGE, m_window.size() * JUDGE_OF_PATH))
     {
-        Leave(worst->section, std::min(worst->share, 0.99), "share", now);
+        m_judged = now;
+        if (const auto worst = m_window.Worst(avoided))
+        {
+            Leave(worst->section, std::min(worst->share, 0.99), "share", now);
+        }
     }
     for (const Section& section : avoided)
     {

@@ -3,6 +3,7 @@
 
 #include "clos.h"
 
+#include <cmath>
 #include <deque>
 #include <map>
 #include <optional>
@@ -63,7 +64,10 @@ class LossWindow
     void Advance(double now);
 
     // Return the section that certainly loses more than the other paths of its racks, if there is any.
-    std::optional<Excess> Worst(const std::vector<Section>& avoided) const;
+    std::optional<Excess> Worst(const std::vector<Section>& avoided);
+
+    bool fresh() const { return m_fresh; } // there have been losses since `Worst` was asked for
+    std::size_t size() const { return m_whole.ways.size(); }
 
   private:
     struct Counts
@@ -82,6 +86,7 @@ class LossWindow
     const std::uint32_t m_edges;
     std::deque<Second> m_seconds;
     Second m_whole;
+    bool m_fresh = false;
 };
 
 class PathHealth
@@ -120,11 +125,10 @@ class PathHealth
     struct Run
     {
         double since;
-        std::uint64_t passed, missed;
-        double weight = 0;
+        std::uint64_t passed, missed; // by then
         std::uint64_t counted = 0;
         std::set<Way> ways;
-        std::set<Host> hosts;
+        std::map<Host, std::uint32_t> lost; // by the host that they went to
     };
     struct Left
     {
@@ -133,6 +137,17 @@ class PathHealth
         double since = -1;
         bool dead() const { return share >= 1; }
         std::uint32_t Enough() const;
+    };
+
+    // The usual share of losses, with a short memory.
+    class Usual
+    {
+      public:
+        void Note(bool lost, double now);
+        double Share(double without) const;
+
+      private:
+        double m_at = 0, m_passed = 0, m_lost = 0;
     };
 
     std::vector<Section> SectionsOf(const Way& way) const; // the widest first; the last is that path alone
@@ -150,6 +165,8 @@ class PathHealth
     std::map<Section, std::pair<double, double>> m_before; // how long it was held, and until when
     std::map<Host, double> m_answered;
     std::uint64_t m_passed = 0, m_missed = 0;
+    Usual m_usual;
+    double m_judged = -INFINITY;
     std::uint32_t m_version = 0;
 };
 

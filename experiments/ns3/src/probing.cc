@@ -134,7 +134,6 @@ void
 Prober::Decide(const StreamKey& key, bool came_back, bool through)
 {
     lost += !came_back;
-    m_doubtful |= !through;
     m_health.Decided({m_tree.RackOf(key.first), key.second}, key.first, through, came_back, Now());
 }
 
@@ -202,7 +201,6 @@ Prober::Sent(const Flow& flow, Label up, std::uint32_t sequence, std::uint32_t p
             const auto& [first, bytes, label] = *one;
             if (sequence - first < bytes)
             {
-                m_doubtful = true;
                 m_health.Retransmitted({m_tree.RackOf(destination), label}, Now());
                 break;
             }
@@ -241,11 +239,7 @@ Prober::Avoids(Host destination, Label up)
 void
 Prober::Look()
 {
-    if (m_doubtful || m_health.avoids())
-    {
-        m_health.Tick(Now());
-    }
-    m_doubtful = false;
+    m_health.Tick(Now());
     for (const auto& what : m_health.changes)
     {
         changes.push_back({ns3::Simulator::Now().GetTimeStep(), what});
@@ -258,7 +252,6 @@ Prober::Count()
 {
     m_health.Carried(m_carried, Now());
     m_carried.clear();
-    m_doubtful = true; // shares are judged with what was carried
 }
 
 } // namespace sopa

@@ -98,7 +98,6 @@ class Prober
     std::map<Label, std::uint32_t> m_carried;
     std::unordered_map<std::uint32_t, std::set<Label>> m_gone; // by rack, of version `m_version`
     std::uint32_t m_version = 0;
-    bool m_doubtful = false; // something was lost since the last look
 };
 
 } // namespace sopa
