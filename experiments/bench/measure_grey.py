@@ -1,16 +1,15 @@
-"""What is left of a permutation's throughput beside a grey link, in the lab and in ns-3, and what probes cost without one."""
+"""What is left of a permutation's throughput beside a grey link in the lab, and what probes cost without one."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments import ns3, workloads
+from experiments import workloads
 from experiments.bench.measuring import measured_in_lab
 from experiments.core.records import RunRecord
 from experiments.core.run import Run
@@ -22,16 +21,13 @@ from experiments.workloads import Scale
 from topologies import FatTree
 from topologies.lab.network import default_rate
 
-LAB_SCHEMES = ("sopa", "sopa+probes=off", "rps", "ecmp", "mcs")
-NS3_SCHEMES = ("sopa+probes=on", "sopa", "rps", "ecmp", "mcs", "reps", "plb")
+SCHEMES = ("sopa", "sopa+probes=off", "rps", "ecmp", "mcs")
 LOSSES = (0.1, 1.0, 10.0)
-SEEDS, LAB_SECONDS, PAIRS, PAIR_SECONDS = (1, 2, 3), 45.0, 8, 20.0
-NS3_MBIT, NS3_SECONDS = 100.0, 12.0
-NS3_SIZES = (4, 8)
+SEEDS, SECONDS, PAIRS, PAIR_SECONDS = (1, 2), 45.0, 8, 20.0
 LIMIT_KEPT_PERCENT, LIMIT_THROUGHPUT_PERCENT, LIMIT_PROCESSOR_PERCENT = 97.0, 1.5, 5.0
 """Issue 19: at 1% with probes; probes on by off; processor time of the switches, likewise."""
-SHORT = "SOPA_BENCH_SHORT"
-"""If set: one seed, one pair and short runs, to see that the bench works."""
+SHORT = bool(os.environ.get("SOPA_BENCH_SHORT"))
+"""One seed, one pair and short runs, to see that the measurement works."""
 
 Execute = Callable[[str, str, int], RunRecord]
 """Runs a workload with a scheme and a seed."""
@@ -43,105 +39,94 @@ def measure() -> dict[str, Any]:
     Returns
     -------
     dict
-        ``lab_SCHEME`` and ``ns3_kK_SCHEME``: by percentage of loss, the mean throughput of all flows after the link has become
-        grey in percent of the same runs with a healthy link; ``..._crossing`` of the flows with a candidate path over it.
-        ``pairs_throughput_percent`` and ``pairs_switches_processor_percent``: with probes by without, medians of pairs of runs one
-        after the other, with their range; ``pairs_idle_percent``: the least idle time of the processors.
+        By scheme and percentage of loss, the mean throughput of all flows after the link has become grey in percent of the same
+        runs with a healthy link; ``..., crossing`` of the flows with a candidate path over it. ``pairs_throughput_percent`` and
+        ``pairs_switches_processor_percent``: with probes by without, medians of pairs of runs one after the other, with their
+        range; ``least_idle_percent``: of the processors, in all runs.
     """
-    found: dict[str, Any] = measured_in_lab(_in_lab)
-    for k in NS3_SIZES[:1] if os.environ.get(SHORT) else NS3_SIZES:
-        for name in NS3_SCHEMES:
-            _compare(found, f"ns3_k{k}", name, partial(_simulated, k))
-    return found | {
+    return measured_in_lab(_in_lab) | {
         "limit_kept_percent_at_1": LIMIT_KEPT_PERCENT,
         "limit_throughput_percent": LIMIT_THROUGHPUT_PERCENT,
         "limit_switches_processor_percent": LIMIT_PROCESSOR_PERCENT,
     }
 
 
-def _compare(found: dict[str, Any], where: str, scheme: str, execute: Execute) -> None:
-    every: dict[float, list[float]] = {loss: [] for loss in LOSSES}
-    crossing: dict[float, list[float]] = {loss: [] for loss in LOSSES}
-    for seed in SEEDS[:1] if os.environ.get(SHORT) else SEEDS:
+def compared(
+    scheme: str, execute: Execute, seeds: tuple[int, ...], losses: tuple[float, ...] = LOSSES
+) -> dict[str, Any]:
+    """Return what a grey link leaves to a scheme, in percent of a healthy one: of all flows, and of those that may cross it.
+
+    Parameters
+    ----------
+    scheme : str
+    execute : callable
+    seeds, losses : tuple
+        Losses in percent.
+    """
+    every: dict[str, list[float]] = {f"{loss:g}%": [] for loss in losses}
+    crossing: dict[str, list[float]] = {name: [] for name in every}
+    for seed in seeds[:1] if SHORT else seeds:
         healthy = effect(execute("grey-link+loss=0", scheme, seed))
         assert healthy is not None
-        for loss in LOSSES:
+        for loss in losses:
             grey = effect(execute(f"grey-link+loss={loss:g}", scheme, seed))
             assert grey is not None
-            every[loss].append(grey.after / healthy.after)
-            crossing[loss].append(grey.crossing_after / healthy.crossing_after)
-    for key, values in ((f"{where}_{scheme}", every), (f"{where}_{scheme}_crossing", crossing)):
-        found[key] = {f"{loss:g}%": _percent(each) for loss, each in values.items()}
-        print(f"{key}: {found[key]}", file=sys.stderr, flush=True)
+            every[f"{loss:g}%"].append(grey.after / healthy.after)
+            crossing[f"{loss:g}%"].append(grey.crossing_after / healthy.crossing_after)
+    return {scheme: _means(every), f"{scheme}, crossing": _means(crossing)}
 
 
-def _percent(shares: list[float]) -> float:
-    return round(100 * sum(shares) / len(shares), 1)
-
-
-def _run(k: int, workload: str, scheme: str, seed: int, scale: Scale) -> Run:
+def planned(k: int, workload: str, scheme: str, seed: int, scale: Scale) -> Run:
+    """Return a run of a workload on a fat-tree."""
     tree, its = FatTree(k), workloads.named(workload)
     return Run(tree, its.build(tree, seed, scale), its.name, named(scheme), seed, scale)
 
 
-def _simulated(k: int, workload: str, scheme: str, seed: int) -> RunRecord:
-    seconds = NS3_SECONDS / (4 if os.environ.get(SHORT) or k > NS3_SIZES[0] else 1)
-    return ns3.simulate(_run(k, workload, scheme, seed, Scale(NS3_MBIT, seconds)))[0]
-
-
-# -- in the lab -------------------------------------------------------------------------------------------------------
+def _means(shares: Mapping[str, list[float]]) -> dict[str, float]:
+    return {loss: round(100 * sum(each) / len(each), 1) for loss, each in shares.items()}
 
 
 def _in_lab() -> dict[str, Any]:
     tree = FatTree(4)
     rate = default_rate(tree)
-    seconds = 9.0 if os.environ.get(SHORT) else LAB_SECONDS
-    found: dict[str, Any] = {"lab_mbit": rate}
-    for name in LAB_SCHEMES:
+    scale = Scale(rate, 9.0 if SHORT else SECONDS)
+    idle: list[float] = []
+    found: dict[str, Any] = {"mbit": rate}
+    for name in SCHEMES:
         with EmulatedFabric(tree, named(name), rate) as fabric:
 
             def execute(workload: str, scheme: str, seed: int, fabric: EmulatedFabric = fabric) -> RunRecord:
-                record, _ = perform(fabric, _run(4, workload, scheme, seed, Scale(rate, seconds)))
-                if record.cpu_idle_percent < 10:
-                    print(
-                        f"{workload}, {scheme}: processors {record.cpu_idle_percent:g}% idle",
-                        file=sys.stderr,
-                        flush=True,
-                    )
+                record, _ = perform(fabric, planned(4, workload, scheme, seed, scale))
+                idle.append(record.cpu_idle_percent)
                 return record
 
-            _compare(found, "lab", name, execute)
-    return found | _pairs(tree, rate)
+            found |= compared(name, execute, SEEDS)
+        print({key: value for key, value in found.items() if key.startswith(name)}, file=sys.stderr, flush=True)
+    return found | _pairs(tree, rate, idle) | {"least_idle_percent": min(idle)}
 
 
-def _pairs(tree: FatTree, rate: float) -> dict[str, Any]:
+def _pairs(tree: FatTree, rate: float, idle: list[float]) -> dict[str, Any]:
     """Run the permutation with and without probes in turn over the same switches."""
-    scale = Scale(rate, 5.0 if os.environ.get(SHORT) else PAIR_SECONDS)
+    scale = Scale(rate, 5.0 if SHORT else PAIR_SECONDS)
     rates: list[float] = []
     times: list[float] = []
-    idle: list[float] = []
     with EmulatedFabric(tree, named("sopa"), rate) as fabric:
-        for number in range(1 if os.environ.get(SHORT) else PAIRS):
+        for number in range(1 if SHORT else PAIRS):
             figures: dict[str, tuple[float, float]] = {}
             order = ("sopa", "sopa+probes=off")
             for name in order if number % 2 else order[::-1]:
                 fabric.scheme = named(name)  # its agents begin with the run
-                run = _run(4, "permutation", name, 1 + number, scale)
                 before = _switch_seconds(fabric)
-                record, flows = perform(fabric, run)
+                record, flows = perform(fabric, planned(4, "permutation", name, 1 + number, scale))
                 figures[name] = (sum(flow.mbit for flow in flows) / len(flows), _switch_seconds(fabric) - before)
                 idle.append(record.cpu_idle_percent)
             with_probes, without = (figures[name] for name in order)
             rates.append(100 * with_probes[0] / without[0])
             times.append(100 * with_probes[1] / without[1])
-    return {
-        "pairs_throughput_percent": _spread(rates),
-        "pairs_switches_processor_percent": _spread(times),
-        "pairs_idle_percent": min(idle),
-    }
+    return {"pairs_throughput_percent": _spread(rates), "pairs_switches_processor_percent": _spread(times)}
 
 
-def _spread(values: list[float]) -> Mapping[str, float]:
+def _spread(values: list[float]) -> dict[str, float]:
     return {"median": round(median(values), 2), "least": round(min(values), 2), "most": round(max(values), 2)}
 
 
