@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
 from itertools import takewhile
 
 import pytest
 
+from experiments import schemes
 from experiments.core.draws import Kind, hits, stream
+from experiments.core.run import Run
 from experiments.emulation.bad_links import BadLinks, Count
+from experiments.emulation.emulated_fabric import EmulatedFabric
+from experiments.emulation.lab_run import perform
+from experiments.workloads import Scale, named
 from sopa_ryu.agent.kernel.netns import inside
 from tests.lab.test_lab_faults import in_lab, run
+from topologies import FatTree
+from topologies.lab.isolation import isolated
 from topologies.lab.network import Lab
 
 pytestmark = pytest.mark.lab
@@ -102,3 +110,29 @@ def test_a_lab_without_rates_has_no_slow_link() -> None:
             bad.set_rate(LINK, "c0_0", 0.25)
 
     in_lab(body, k=2, bfd=False)
+
+
+def test_a_run_has_the_truth_of_its_grey_link_and_heals_it() -> None:
+    tree = FatTree(2)
+    scale = Scale(4.0, 3.0)
+    plan = named("grey-link+loss=20").build(tree, 1, scale)
+
+    def main() -> int:
+        with EmulatedFabric(tree, schemes.named("ecmp"), scale.rate_mbit) as fabric:
+            run = Run(tree, plan, "grey-link+loss=20", schemes.named("ecmp"), 1, scale)
+            record, flows = perform(fabric, run)
+            [truth], [bad] = record.bad, plan.bad
+            assert (truth["link"], truth["towards"], truth["transfers"]) == (bad.link, bad.towards, list(bad.transfers))
+            draws = hits(stream(1, bad.link, bad.towards, Kind.LOSS), 0.2)
+            assert truth["lost"] == len(list(takewhile(lambda number: number < truth["packets"], draws)))
+            assert truth["packets"] > 0
+            assert truth["at"] >= bad.after
+            assert [truth["at"], str(bad)] in [list(event) for event in record.events]
+            assert sum(flow.retransmits for flow in flows) > 0
+            filters = subprocess.run(
+                ["tc", "filter", "show", "dev", "a0_0-eth2", "egress"], capture_output=True, text=True
+            )
+            assert "bad_link" not in filters.stdout
+        return 0
+
+    assert isolated(main) == 0
