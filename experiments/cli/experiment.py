@@ -69,6 +69,7 @@ def list_all() -> None:
         "sopa+fr=3 (fast-retransmit threshold), rps+rack=off (no RACK loss detection), sopa+adapt=off (fixed threshold), "
         "rps+sack=off (no selective acknowledgements), sopa+minrtt=300 (how long TCP remembers its shortest round trip). "
         "sopa+segments=16 lets 16 packets of a burst share a label, sopa+weights=off uses all candidate paths alike. "
+        "sopa+probes=off does not probe paths, sopa+probes=on does in the simulator, too. "
         "mcs+channels=4 has fewer channels, mcs+ecn=10 switches that mark packets in queues above 10, mcs+ecn=off none that mark. "
         "dctcp+ecn-bytes=30000 marks above 30 KB. cfr+slot=4+guard=10+delay=100us+demand=socket has slots of 4 packets, a tenth of "
         "them for what needs no slot, 0.1 ms to the arbiter, where sockets tell demands."

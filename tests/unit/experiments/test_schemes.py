@@ -2,6 +2,7 @@
 
 import pytest
 
+from experiments.emulation.host_agents import agent_options
 from experiments.schemes import SchemeError, named, schemes
 from experiments.schemes.slots import Slots
 
@@ -59,6 +60,17 @@ def test_without_adapting_the_threshold_is_also_the_largest() -> None:
     assert variant.name == "rps+fr=6+adapt=off"
     assert variant.sysctls == {"ipv4/tcp_max_reordering": "6"}
     assert named("rps+adapt=on").sysctls == {}
+
+
+def test_probes_are_a_setting_where_senders_have_agents() -> None:
+    assert [named(name).probes for name in ("sopa", "sopa+probes=on", "rps+probes=off")] == [None, True, False]
+    variant = named("sopa+fr=3+probes=off+weights=off")
+    assert variant.name == "sopa+weights=off+probes=off+fr=3"
+    options = [agent_options(named(name), 1, 20.0) for name in ("sopa", "sopa+probes=on", "sopa+probes=off")]
+    assert ["--no-probes" in each for each in options] == [False, False, True]
+    for text in ("ecmp+probes=on", "sopa+probes=maybe"):
+        with pytest.raises(SchemeError, match="probes=on or"):
+            named(text)
 
 
 def test_sack_is_a_setting_of_its_own() -> None:
