@@ -38,7 +38,7 @@ class FlowOf(NamedTuple):
 
 
 class Request(NamedTuple):
-    """What an agent is asked: to send ``count`` probes on each of some paths, or how it labels a flow.
+    """What an agent is asked: to send probes on each of some paths, or how it labels a flow.
 
     Attributes
     ----------
@@ -46,8 +46,8 @@ class Request(NamedTuple):
         Of the trace.
     streams : tuple of Stream
         In turn, one probe each ``interval_ms`` milliseconds.
-    count : int
-        The probes of each.
+    probes : int
+        Of each.
     interval_ms : float
     destination : IPv4Address or None
         With a flow: where it leads.
@@ -56,7 +56,7 @@ class Request(NamedTuple):
 
     number: int
     streams: tuple[Stream, ...] = ()
-    count: int = 0
+    probes: int = 0
     interval_ms: float = MIN_INTERVAL_MS
     destination: IPv4Address | None = None
     flow: FlowOf | None = None
@@ -116,7 +116,7 @@ def request_text(request: Request | Cancel) -> str:
         its |= {"destination": str(request.destination), "flow": list(request.flow)}
     else:
         streams = [[str(one.destination), one.up1, one.up2] for one in request.streams]
-        its |= {"count": request.count, "interval_ms": request.interval_ms, "streams": streams}
+        its |= {"count": request.probes, "interval_ms": request.interval_ms, "streams": streams}
     return json.dumps(its)
 
 
@@ -153,7 +153,11 @@ def read_request(message: dict[str, Any]) -> Request | Cancel | None:
         raise ValueError(f"count is no number from 1 to {MAX_COUNT}")
     if len(streams) * count > MAX_PROBES:
         raise ValueError(f"{len(streams)} streams with {count} probes each are more than {MAX_PROBES}")
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS:
+    if (
+        isinstance(interval, bool)
+        or not isinstance(interval, int | float)
+        or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS
+    ):
         raise ValueError(f"interval_ms is no number from {MIN_INTERVAL_MS:g} to {MAX_INTERVAL_MS:g}")
     return Request(number, tuple(read_stream(one) for one in streams), count, float(interval))
 

@@ -141,13 +141,13 @@ def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[in
     if not group._within:
         return sum(paths[path].lost for path in group.paths), sum(paths[path].sent for path in group.paths), 0
     parts = [(*_share_loss(inner, paths, price)[:2], inner) for inner in group._within]
-    parts = [part for part in parts if part[1]]
-    parts.sort(key=lambda part: part[0] / part[1])
-    alike = _alike([part[:2] for part in parts], price)
-    lost, sent = (sum(part[at] for part in parts[:alike]) for at in (0, 1))
+    parts = sorted((part for part in parts if part[1]), key=lambda part: part[0] / part[1])
+    counts = [(lost, sent) for lost, sent, _ in parts]
+    alike = _alike(counts, price)
+    lost, sent = (sum(column) for column in zip(*counts[:alike], strict=True)) if counts else (0, 0)
     for its_lost, its_sent, inner in parts[alike:]:
         inner.loss = 1 - (1 - its_lost / its_sent) / (1 - lost / sent)
-    return lost, sent, sum(1 for part in parts[:alike] if part[0])
+    return lost, sent, sum(1 for its_lost, _ in counts[:alike] if its_lost)
 
 
 def _alike(counts: Sequence[tuple[int, int]], price: float) -> int:

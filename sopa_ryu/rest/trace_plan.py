@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from http import HTTPStatus
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
+from sopa_ryu.channel.trace_desk import Asked
 from sopa_ryu.channel.traces import MAX_COUNT, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.rest.operations import Problem
 from topologies import Clos, Failures, Host
+from topologies.structure import Node
 
 DEFAULT_COUNT = 20
 DEFAULT_INTERVAL_MS = 10.0
@@ -18,27 +20,6 @@ UNASKED_PATHS = 64
 KEYS = ("src", "dst", "up", "all", "count", "interval_ms", "flow")
 _FLOW_KEYS = ("protocol", "sport", "dport")
 Up = tuple[int, ...]
-
-
-class Plan(NamedTuple):
-    """A trace to make.
-
-    Attributes
-    ----------
-    ups : tuple of tuple of int
-        The paths to send probes on, in the order of the candidate paths; none if only a flow is asked for.
-    count : int
-        Probes of each path.
-    interval_ms : float
-        From one probe to the next.
-    flow : FlowOf or None
-        The flow whose way is asked for.
-    """
-
-    ups: tuple[Up, ...]
-    count: int
-    interval_ms: float
-    flow: FlowOf | None
 
 
 def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
@@ -51,11 +32,11 @@ def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
     >>> links_of(tree, tree.host("h0_0_2"), tree.host("h0_1_2"), (1,))
     ('h0_0_2-e0_0', 'e0_0-a0_1', 'e0_1-a0_1', 'h0_1_2-e0_1')
     """
-    nodes = (src, *tree.hops(src, dst, up), dst)
+    nodes: tuple[Node, ...] = (src, *tree.hops(src, dst, up), dst)
     return tuple(tree.name(tree.link(here, there)) for here, there in pairwise(nodes))
 
 
-def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> Plan:
+def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> Asked:
     """Return what a body asks for between two hosts; `Problem` (400, 409) if it is malformed or cannot be done."""
     unknown = [key for key in body if key not in KEYS]
     if unknown:
@@ -71,15 +52,23 @@ def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> P
     if flow is not None:
         if given is not None or every:
             raise _bad("a flow takes the paths that it takes: leave out up and all")
-        return Plan((), 0, 0.0, flow)
+        return Asked(flow=flow)
     ups = _every(failures, src, dst, every) if given is None else _named(given, failures, src, dst)
     count = _whole(body, "count", DEFAULT_COUNT, MAX_COUNT)
     interval = body.get("interval_ms", DEFAULT_INTERVAL_MS)
-    if isinstance(interval, bool) or not isinstance(interval, int | float) or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS:
-        raise _bad(f"interval_ms: write a number from {MIN_INTERVAL_MS:g} to {MAX_INTERVAL_MS:g}: the time from one probe to the next")
+    if (
+        isinstance(interval, bool)
+        or not isinstance(interval, int | float)
+        or not MIN_INTERVAL_MS <= interval <= MAX_INTERVAL_MS
+    ):
+        raise _bad(
+            f"interval_ms: write a number from {MIN_INTERVAL_MS:g} to {MAX_INTERVAL_MS:g}: the time from one probe to the next"
+        )
     if len(ups) * count > MAX_PROBES:
-        raise _bad(f"{len(ups)} paths with {count} probes each are more than {MAX_PROBES:,} probes: choose fewer of either")
-    return Plan(ups, count, float(interval), None)
+        raise _bad(
+            f"{len(ups)} paths with {count} probes each are more than {MAX_PROBES:,} probes: choose fewer of either"
+        )
+    return Asked(ups, count, float(interval))
 
 
 def _every(failures: Failures, src: Host, dst: Host, asked: bool) -> tuple[Up, ...]:
@@ -102,7 +91,7 @@ def _named(given: object, failures: Failures, src: Host, dst: Host) -> tuple[Up,
     ups: list[Up] = []
     for each in given:
         if not isinstance(each, list) or not all(isinstance(hop, int) and not isinstance(hop, bool) for hop in each):
-            raise _bad(f"up: {str(each):.60} is no path: write its uplinks, such as [0, 1]")
+            raise _bad(f"up: {each!s:.60} is no path: write its uplinks, such as [0, 1]")
         up = tuple(each)
         if up in reasons:
             raise Problem(
