@@ -19,6 +19,7 @@ MEASUREMENTS = {
     "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
     "arbiter": "slots and paths by the arbiter's library, ns per MTU, and its share of the best matching, beside Fastpass",
     "cfr": "incast and permutation in the lab with slots from an arbiter, and TCP without slots as baseline",
+    "cfr_faults": "permutation with slots while the arbiter is killed and started again, and with 5% of grants lost, beside SOPA",
     "paths": "all candidate paths of one pair at k=48, with a graph search as baseline",
     "rules": "every rule of a k=48 fabric",
     "megaflows": "what Open vSwitch caches at a switch for 100 labelled flows, at k=8 and 48 (dummy datapath)",
