@@ -1,8 +1,8 @@
 """The hash by which Open vSwitch sends a flow without a label out of one of several ports (`flowrules.model.HashOver`). Pure.
 
-It is that of the action ``bundle`` with the algorithm ``hrw`` over the fields ``symmetric_l3l4+udp`` (ovs-actions(7)), in a build for
-processors in general, as distributions have it: one for SSE4.2 or for ARM's CRC32 mixes with the processor's own instruction and chooses
-other ports. Little-endian machines only.
+It is that of the action ``bundle`` with the algorithm ``hrw`` over the fields ``symmetric_l3l4+udp`` (ovs-actions(7)), in a build
+for processors in general, as distributions have it: one for SSE4.2 or for ARM's CRC32 mixes with the processor's own instruction
+and chooses other ports. Little-endian machines only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The controller's traces: what agents are asked, and what they have answered so far. Pure.
 
-A host has one trace at a time. A trace ends when its agent has answered for all probes, when nobody has read it for `UNREAD_SECONDS`, when its agent
-is silent for `SILENT_SECONDS` or leaves; what has come until then stays readable for a while.
+A host has one trace at a time. A trace ends when its agent has answered for all probes, when nobody has read it for
+`UNREAD_SECONDS`, when its agent is silent for `SILENT_SECONDS` or leaves; what has come until then stays readable for a while.
 """
 
 from __future__ import annotations
@@ -102,6 +102,8 @@ class Trace:
         By path.
     labels : FlowLabels or None
         How the agent labels the flow, once it has said so.
+    asked_agent : bool
+        Whether the host's agent is asked; of a flow that switches hash it is not.
     """
 
     number: int
@@ -115,6 +117,7 @@ class Trace:
     problem: str = ""
     found: list[Found] = field(default_factory=list)
     labels: FlowLabels | None = None
+    asked_agent: bool = True
 
     def end(self, state: State, problem: str = "") -> None:
         """End it."""
@@ -191,6 +194,7 @@ class TraceDesk:
         """Return a trace of a flow about which no agent is asked, ended."""
         self._numbers += 1
         trace = Trace(self._numbers, *ends, Asked(flow=flow), version, now, now)
+        trace.asked_agent = False
         self._by_number[trace.number] = trace
         self._end(trace, State.DONE, "", now)
         return trace

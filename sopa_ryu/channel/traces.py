@@ -98,7 +98,7 @@ class FlowLabels(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What an agent answers, in one message or several: the last one is ``done``; with a problem the rest of the trace fails."""
+    """What an agent answers, in one message or several: the last is ``done``, and fails with a problem."""
 
     number: int
     outcomes: tuple[Outcome, ...] = ()

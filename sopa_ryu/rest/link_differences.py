@@ -1,10 +1,11 @@
 """What the differences between traced paths say of their links. Pure.
 
-All paths between two hosts share the links at both ends; those by one aggregation switch share two more; each has some of its own. Links that
-the same paths cross are one *group*: no difference between these paths tells its links apart. A group lies *within* another if all its
-paths cross that one too, so that the groups are a tree. What a group costs is known only beside the groups next to it, within the same
-one: a delay or loss that they all have may as well be that of the group around them. It is given to that one, which is the explanation with
-the fewest bad links (among all exact solutions of the least squares, since there is always one, the smallest without negative parts).
+All paths between two hosts share the links at both ends; those by one aggregation switch share two more; each has some of its
+own. Links that the same paths cross are one *group*: no difference between these paths tells its links apart. A group lies
+*within* another if all its paths cross that one too, so that the groups are a tree. What a group costs is known only beside the
+groups next to it, within the same one: a delay or loss that they all have may as well be that of the group around them. It is
+given to that one, which is the explanation with the fewest bad links (among all exact solutions of the least squares, since there
+is always one, the smallest without negative parts).
 """
 
 from __future__ import annotations
@@ -59,8 +60,8 @@ class Group:
     loss : float
         The part of the probes that is lost here, there or back, beside the groups next to it.
     delay : dict of str to float
-        By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it; of the group of
-        all paths that delay itself. None of a group whose paths no probe has come back on.
+        By the names of `QUANTILES`: by how much the delay there and back is above that by the fastest group next to it; of the
+        group of all paths that delay itself. None of a group whose paths no probe has come back on.
     """
 
     links: tuple[str, ...]
@@ -71,7 +72,7 @@ class Group:
 
 
 class Differences(NamedTuple):
-    """The groups of the links of some paths, those of most paths first, and lost probes that are too few to say which group lost them."""
+    """The groups of links, those of most paths first, and lost probes that are too few to say which group lost them."""
 
     groups: tuple[Group, ...]
     undecided: int
@@ -137,7 +138,7 @@ def _share_delay(group: Group, name: str, delays: Sequence[float | None], around
 
 
 def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[int, int, int]:
-    """Write the loss of the groups within a group; return lost and sent probes of its other paths, and how many of the rest lost any."""
+    """Write the loss of the groups within; return lost and sent probes of the other ones, and how many of those lost any."""
     if not group._within:
         return sum(paths[path].lost for path in group.paths), sum(paths[path].sent for path in group.paths), 0
     parts = [(*_share_loss(inner, paths, price)[:2], inner) for inner in group._within]
@@ -151,14 +152,14 @@ def _share_loss(group: Group, paths: Sequence[Traced], price: float) -> tuple[in
 
 
 def _alike(counts: Sequence[tuple[int, int]], price: float) -> int:
-    """Return how many, from the one that lost the smallest part on, lost alike: each other one has to explain its losses by ``price``.
+    """Return how many lost alike, from the one that lost the smallest part on.
 
     Parameters
     ----------
     counts : sequence of (int, int)
         Lost and sent probes, in the order of the parts lost.
     price : float
-        The gain of the logarithm of the likelihood that an exception is worth.
+        The gain of the logarithm of the likelihood that an exception has to bring.
     """
     lost = sent = 0
     apart = sum(_likelihood(*each) - price for each in counts)

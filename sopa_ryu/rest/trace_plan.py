@@ -96,8 +96,8 @@ def _named(given: object, failures: Failures, src: Host, dst: Host) -> tuple[Up,
         if up in reasons:
             raise Problem(
                 HTTPStatus.CONFLICT,
-                f"path {_text(up)} is excluded ({reasons[up]}): switches send packets with its label by others, so that probes would not "
-                "cross it",
+                f"path {_text(up)} is excluded ({reasons[up]}): switches send packets with its label by others, so that "
+                "probes would not cross it",
             )
         if up not in order:
             example = _text(usable[0].up) if usable else "none is left"
