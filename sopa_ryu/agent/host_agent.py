@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Mapping
+from functools import partial
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -14,12 +15,13 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load, Trace
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.client import refusal
@@ -87,6 +89,11 @@ class HostAgent:
         Knows whether what the labeller has loaded is in force.
     timed : CfrAgent, optional
         With CFR: follows the arbiter.
+
+    Attributes
+    ----------
+    tracer : Tracer
+        Its traces; without a prober it answers that it sends no probes.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class HostAgent:
     ) -> None:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper, self.timed = follower, labeller, keeper, timed
+        self.tracer = Tracer()
         self._settling: asyncio.Task[None] | None = None
         self._heard_at = float("-inf")
         self._sweep_problem = ""
@@ -182,7 +190,9 @@ class HostAgent:
         try:
             async for text in channel:
                 todo = self.follower.receive(text)
-                answer = await self._carry_out(todo)
+                answer = todo.answer if isinstance(todo, Trace) else await self._carry_out(todo)
+                if isinstance(todo, Trace):
+                    self.tracer.follow(todo.asked, partial(_send, channel))
                 if answer.settle:
                     self._settling = asyncio.create_task(self._settle())
                 if answer.delay:
@@ -192,6 +202,7 @@ class HostAgent:
                     return
                 await channel.send(answer.text)
         finally:
+            self.tracer.end()
             leaving.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await leaving
@@ -271,3 +282,11 @@ class HostAgent:
         except BpfMapError as error:
             LOG.warning("%s: no room for the next path table yet, its swap will take longer: %s",
                         self.follower.address, error)  # fmt: skip
+
+
+async def _send(channel: ClientConnection, text: str) -> None:
+    """Send a message; `OSError` if the channel is closed."""
+    try:
+        await channel.send(text)
+    except websockets.ConnectionClosed as error:
+        raise OSError(str(error)) from error

@@ -134,7 +134,7 @@ def answer(text: str | bytes, now: View) -> Ack | None:
 
 def traced(text: str | bytes) -> traces.Answer | None:
     """Return what a message of an agent says of a trace; None if it is another message, `ProtocolError` if malformed."""
-    if (b"traced" if isinstance(text, bytes) else "traced") not in text[:_KIND]:  # type: ignore[operator]
+    if '"traced"' not in _beginning(text):
         return None
     try:
         return traces.read_answer(_read(text))
@@ -213,6 +213,8 @@ def hosts_named(text: str | bytes) -> HostChange | None:
 
 def trace_asked(text: str | bytes) -> traces.Request | traces.Cancel | None:
     """Return what trace a message of the controller asks for; None if it is another message, `ProtocolError` if malformed."""
+    if '"trace"' not in _beginning(text):
+        return None
     try:
         return traces.read_request(_read(text))
     except ProtocolError:
@@ -258,6 +260,11 @@ def _take_delta(message: dict[str, Any], view: View | None) -> View:
 
 
 # -- both ---------------------------------------------------------------------------------------------------------------
+
+
+def _beginning(text: str | bytes) -> str:
+    """Return where a message says its type, if it is one of those that are not read more than once."""
+    return text[:_KIND] if isinstance(text, str) else text[:_KIND].decode(errors="replace")
 
 
 def _read(text: str | bytes) -> dict[str, Any]:

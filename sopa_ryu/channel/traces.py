@@ -69,7 +69,7 @@ class Cancel(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What became of one probe of a trace: the place of its stream in the request, how, and the delay there and back in nanoseconds."""
+    """What became of one probe: the place of its stream in the request, how, and the delay there and back in nanoseconds."""
 
     place: int
     fate: int
