@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.flow_hash import FlowKey
-from sopa_ryu.agent.paths.flow_labels import flow_labels
+from sopa_ryu.agent.flow_labels import flow_labels
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol, traces
