@@ -1,4 +1,4 @@
-"""The agent's filters at tc of one interface: where they are, putting them there, finding a killed predecessor's, taking them away."""
+"""The agent's filters at tc of one interface: their places, a killed predecessor's, putting them there and taking them away."""
 
 from __future__ import annotations
 
@@ -94,10 +94,16 @@ class Filters:
                 elif there[place]:  # of a predecessor with other options
                     self._remove(place)
 
-    def are_attached(self) -> bool:
-        """Return False if another program has removed or replaced what `attach` has put there; `AttachError` if the kernel refuses."""
+    def are_attached(self, *places: Place) -> bool:
+        """Return False if another program has removed or replaced what `attach` has put there.
+
+        Raises
+        ------
+        AttachError
+            If the kernel refuses the question.
+        """
         with inside(self.netns):
-            return all(self._there_id(place) == program for place, program in self._attached.items())
+            return all(self._there_id(place) == self._attached[place] for place in places if place in self._attached)
 
     def detach_one(self, place: Place) -> None:
         """Remove the filter in one place, if it is an agent's."""

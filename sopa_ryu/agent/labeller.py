@@ -208,7 +208,16 @@ class Labeller:
         AttachError
             If the kernel refuses the question.
         """
-        return self._filters.are_attached() and (self.mcs is None or self.mcs.is_attached())
+        return self._filters.are_attached(Place.INGRESS, Place.EGRESS) and (self.mcs is None or self.mcs.is_attached())
+
+    def answers_probes(self) -> bool:
+        """Return False if another program has removed the one that answers probes; `AttachError` if the kernel refuses."""
+        return self._filters.are_attached(Place.PROBES)
+
+    def attach_probes(self) -> None:
+        """Attach that one again; errors as of `attach`."""
+        if self.probes is not None:
+            self._filters.attach({Place.PROBES: self.probes.program_fd})
 
     def stop_scattering(self) -> None:
         """With MCS: send packets as TCP makes them, and go on taking in what others scatter."""

@@ -3,7 +3,7 @@
 The controller sends a ``snapshot`` first and then ``delta``s, each of one version or of several. The agent answers each message
 with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta names the version that it changes
 (``base``); an agent that has another one in force has found a gap and asks for a snapshot (``resync``). A ``ping`` asks for an
-``ack``. Agents that run MCS are also sent which hosts do (`mcs`).
+``ack``. Agents that run MCS are also sent which hosts do (`mcs`), and those that probe paths which (`probes`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
-from sopa_ryu.channel import mcs, traces
+from sopa_ryu.channel import mcs, probes, traces
 from sopa_ryu.channel.mcs import HostChange, HostList
+from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, FatTree, TopologyError
 
@@ -192,7 +193,7 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -
     """
     message = _read(text)
     kind = message.get("type")
-    if kind in ("ping", "mcs", "trace"):
+    if kind in ("ping", "mcs", "probes", "trace"):
         return view
     if kind == "snapshot":
         return _take_snapshot(message, view, address)
@@ -217,6 +218,18 @@ def trace_asked(text: str | bytes) -> traces.Request | traces.Cancel | None:
         return None
     try:
         return traces.read_request(_read(text))
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+
+
+def probes_assigned(text: str | bytes) -> Assignment | None:
+    """Return what a message of the controller gives an agent to probe; None if nothing, `ProtocolError` if malformed."""
+    if not (b'"probes"' in text if isinstance(text, bytes) else '"probes"' in text):
+        return None  # a snapshot is large, and need not be read twice
+    try:
+        return probes.read_assignment(_read(text))
     except ProtocolError:
         raise
     except ValueError as error:

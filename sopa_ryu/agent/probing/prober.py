@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -72,8 +72,8 @@ class Prober:
         Who is told each fate as soon as it is decided, in the event loop; may be added to at any time. An answer after the deadline
         of its probe makes a second fate of it, which came back.
     busy : callable
-        Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the assignment, in
-        turn, at what is left of the rate. May be set at any time.
+        Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
+        assignment, in turn, at what is left of the rate. May be set at any time.
     streams : Streams
         All streams, with what has become of their probes.
     unsent : int

@@ -1,4 +1,4 @@
-"""The program that turns probes round and takes answers, loaded: its settings, what it has seen, and the answers that it has taken."""
+"""The program that turns probes round and takes answers, loaded: its settings, its counters, and the answers it has taken."""
 
 from __future__ import annotations
 

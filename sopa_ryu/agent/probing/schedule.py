@@ -1,4 +1,4 @@
-"""Which stream is probed when: those of the assignment at its interval, and those of busy racks with what is left of the rate. Pure."""
+"""Which stream is probed when: the assignment's at its interval, and those of busy racks with what is left of the rate. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The probes of each stream: their numbers, who has come back, and where the others were lost. Pure.
 
-Probes of a stream take one path, on which none overtakes another. So an answer decides about all probes before it: what the other
-host has not counted was lost on the way out, and the rest on the way back. What no answer follows is lost when its deadline is over;
-on which way is told by a later answer, or never.
+Probes of a stream take one path, on which none overtakes another. So an answer decides about all probes before it: what the
+other host has not counted was lost on the way out, the rest on the way back. A probe that no answer follows is lost when its
+deadline is over; on which way is told by a later answer, or never.
 
 Times are nanoseconds of the host's monotonic clock.
 """
@@ -213,9 +213,8 @@ class StreamState:
         else:
             back = arrived - 1
             out = missing - back
-            if len(before) == missing:
-                ways = [True] * out + [False] * back
-            else:  # some are forgotten already
+            ways = [*[True] * out, *[False] * back]
+            if len(before) < missing:  # some are forgotten already
                 ways = [None if out and back else bool(out)] * len(before)
         fates: list[Fate] = []
         for (open_number, one), way in zip(before, ways, strict=True):
