@@ -119,9 +119,9 @@ def _path(tree: Clos, trace: Trace, up: Up) -> Body:
 def is_hashed(src: Host, no_label: Collection[Host], agent: bool) -> str:
     """Return why the switches hash a host's flows; nothing if its agent labels their packets."""
     if src in no_label:
-        return "the host may not choose paths (no_label): switches hash its flows, labelled or not"
+        return "The host may not choose paths (no_label): switches hash its flows, labelled or not"
     if not agent:
-        return "no agent of the host is connected: switches hash its flows, unless the programs of a killed agent go on labelling"
+        return "No agent of the host is connected: switches hash its flows, unless the programs of a killed agent go on labelling"
     return ""
 
 
@@ -163,7 +163,7 @@ def _labelled(tree: Clos, trace: Trace, failures: Failures, labels: FlowLabels) 
     whole = labels.exact and labels.length == len(ups)
     usable = {path.up for path in failures.split(trace.src, trace.dst)[0]}
     lagging = [up for up in ways if up not in usable]
-    why = f"its agent labels packets by the policy {labels.policy}"
+    why = f"The host's agent labels packets by the policy {labels.policy}"
     if not labels.exact:
         why += ", which does not follow from the flow alone: its packets take some of these paths"
     if lagging:

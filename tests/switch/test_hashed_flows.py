@@ -7,6 +7,7 @@ import pytest
 
 from flowrules.hashed_way import hashed_way
 from flowrules.vswitch_hash import FiveTuple
+from sopa_ryu.cli.local_switches import way_of
 from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from tests.helpers.waiting import eventually
@@ -38,7 +39,7 @@ def asked(fabric: Fabric, src: Host, dst: Host, flow: FiveTuple) -> list[str]:
 
 def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
     tree, ways = fabric.tree, set()
-    for src, dst, flow in random_flows(tree, FLOWS, seed):
+    for number, (src, dst, flow) in enumerate(random_flows(tree, FLOWS, seed)):
         way = hashed_way(failures, src, dst, flow)
         if way.up is None:  # no path is left between these racks
             assert not way.reachable
@@ -47,6 +48,8 @@ def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
         assert way.up in way.reachable
         hops = [tree.name(switch) for switch in tree.hops(src, dst, way.up)]
         assert asked(fabric, src, dst, flow) == [*hops, tree.name(dst)], (flow, dict(failures))
+        if number < 5:  # as the command asks
+            assert way_of(tree, src, dst, *flow[2:]) == [*hops, tree.name(dst)]
         ways.add(way.up)
     assert len(ways) > 2
 
@@ -62,10 +65,13 @@ def installed(fabric: Fabric, version: int) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 6, "irregular"])
-def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(size: int | str, tmp_path: Path) -> None:
+def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(
+    size: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tree: Clos | int = random_fabric(13, most=30) if size == "irregular" else int(size)
     with running(tree, tmp_path) as fabric:
         tree = fabric.tree
+        monkeypatch.setenv("OVS_RUNDIR", str(fabric.ovs.directory))
         compare(fabric, Failures(tree), seed=1)
         links = [tree.name(link) for link in tree.switch_links()]
         failed = random.Random(2).sample(links, 2)

@@ -122,7 +122,13 @@ def test_a_trace_is_accepted_followed_and_done(rest: Rest) -> None:
         "option": "9e040000",
         "hops": ["e0_0", "a0_0", "c0_0", "a2_0", "e2_1"],
         "weight": 0.25,
-        "sent": 2, "lost": 0, "lost_out": 0, "lost_back": 0, "min_us": 80.0, "median_us": 80.0, "p99_us": 80.0,
+        "sent": 2,
+        "lost": 0,
+        "lost_out": 0,
+        "lost_back": 0,
+        "min_us": 80.0,
+        "median_us": 80.0,
+        "p99_us": 80.0,
     }
     assert body["links"][0]["links"] == ["h0_0_2-e0_0", "h2_1_3-e2_1"]
     assert body["order"] == {"paths": [[0, 0], [1, 0], [0, 1], [1, 1]], "length": 4}
