@@ -138,6 +138,9 @@ def agent(
     before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
     label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
 
+    It probes the paths that the controller names, and a program at tc ingress answers the probes of other hosts; see
+    docs/probes.md. With --no-probes it does neither.
+
     What another program changes there meanwhile is put right and logged; while labels are not written, the agent
     leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
     keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per

@@ -12,6 +12,7 @@ from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.probing.frames import FRAME_BYTES, read
 from sopa_ryu.agent.probing.programs import BURST, ProbeProgram, Seen
 from sopa_ryu.channel.probes import Stream
+from tests.bpf.probe_fuzz import fuzz
 from tests.bpf.probe_reference import PASS, REDIRECT, SHOT, STOLEN, Reference, without_times
 from tests.helpers.frames import tcp
 from tests.helpers.probe_frames import HERE, PATHS, SECRET, THERE, changed, corrected, ends, probe
@@ -165,3 +166,8 @@ def test_answers_that_nobody_reads_are_counted_and_dropped() -> None:
     assert here.program.run(answers[0]).retval == STOLEN
     here.program.close()
     there.program.close()
+
+
+def test_garbled_probes_and_answers_are_treated_as_the_reference_does() -> None:
+    done = fuzz(3000, seed=5)
+    assert {"answered", "taken", "corrupt", "not_ours", "odd", "unasked", "passed"} <= done.counted.keys()

@@ -287,8 +287,7 @@ static __always_inline int take(const struct frame *its, __u64 now)
 	return seen(TAKEN, TC_ACT_STOLEN);
 }
 
-SEC("tc")
-int sopa_probe(struct __sk_buff *skb)
+static __always_inline int handle(struct __sk_buff *skb)
 {
 	__u32 bytes = skb->len, zero = 0;
 	struct probe_settings *set;
@@ -318,6 +317,12 @@ int sopa_probe(struct __sk_buff *skb)
 	if (its.datagram.tlv.secret != set->secret)
 		return seen(UNASKED, TC_ACT_SHOT);
 	return is_too_many(set, its.ip.saddr, now) ? seen(TOO_MANY, TC_ACT_SHOT) : take(&its, now);
+}
+
+SEC("tc")
+int sopa_probe(struct __sk_buff *skb)
+{
+	return handle(skb);
 }
 
 char LICENSE[] SEC("license") = "Apache-2.0"; /* no helper in use asks for the GPL */

@@ -55,6 +55,8 @@ class ProbeProgram:
     Parameters
     ----------
     ends : Ends
+    most : int
+        Probes and answers a second of one source that it takes, in the long run; 0 for any number.
 
     Raises
     ------
@@ -62,14 +64,14 @@ class ProbeProgram:
         If it cannot be loaded.
     """
 
-    def __init__(self, ends: Ends) -> None:
+    def __init__(self, ends: Ends, most: int = MAX_OF_SOURCE) -> None:
         self.ends = ends
         self._object = libbpf.Object(PROBE)
         self._object.load()
         self._records: RingBuffer | None = None
         try:
             self._counters = self._object.map_fd("probe_counters")
-            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, _settings(ends))
+            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, settings(ends, most))
             self._records = RingBuffer(self._object.map_fd("probe_records"))
         except BaseException:
             self.close()
@@ -103,8 +105,9 @@ class ProbeProgram:
         return sum(struct.unpack(f"={len(values) // 8}Q", values))
 
 
-def _settings(ends: Ends) -> bytes:
-    pause = _SECOND // MAX_OF_SOURCE
+def settings(ends: Ends, most: int) -> bytes:
+    """Return the program's settings as its map has them."""
+    pause = _SECOND // most if most else 0
     return _SETTINGS.pack(
         ends.address.packed,
         FABRIC_NETWORK.network_address.packed,
