@@ -19,6 +19,7 @@ from sopa_ryu.cli.query import protocol_of
 
 LOOK_SECONDS = 0.25
 """How often the controller is asked what has come back."""
+SHOWN_PACKETS = 16
 NO_ANSWER = 1
 """Exit status: all probes on a path were lost."""
 
@@ -159,8 +160,11 @@ def _show(src: str, dst: str, body: Body) -> None:
     show(table)
     if body["undecided"]:
         click.echo(f"{body['undecided']} lost probes are too few to say which links lost them: raise --count")
-    order = " ".join(_text(up) for up in body["order"]["paths"])
-    rest = body["order"]["length"] - len(body["order"]["paths"])
+    for path in body["excluded"]:
+        click.echo(f"Not traced: {_text(path['up'])}, excluded: {path['reason']}")
+    shown = body["order"]["paths"][:SHOWN_PACKETS]
+    order = " ".join(_text(up) for up in shown)
+    rest = body["order"]["length"] - len(shown)
     click.echo(
         f"A flow's packets take the paths in turn, each flow from a start of its own: {order}{f' and {rest} more' if rest else ''}"
     )

@@ -294,6 +294,9 @@ SCHEMAS: dict[str, Schema] = {
                 "these paths; the part lost and the delay there and back by difference to the groups beside it",
             ),
             "undecided": {**_INTEGER, "description": "lost probes that are too few to say on which links"},
+            "excluded": _list(
+                _object({"up": _UP, "reason": _STRING}), description="candidate paths that packets do not take now"
+            ),
             "order": _object(
                 {"paths": _list(_UP), "length": _INTEGER},
                 description="the order in which a flow's packets take the candidate paths, from a start of its own: the first 64",
@@ -313,7 +316,18 @@ SCHEMAS: dict[str, Schema] = {
                 )
             ),
         },
-        optional=("count", "interval_ms", "probes", "decided", "paths", "links", "undecided", "order", "flow"),
+        optional=(
+            "count",
+            "interval_ms",
+            "probes",
+            "decided",
+            "paths",
+            "links",
+            "undecided",
+            "excluded",
+            "order",
+            "flow",
+        ),
     ),
     "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
     "Rules": _object(

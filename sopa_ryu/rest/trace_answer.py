@@ -46,7 +46,7 @@ def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
     }
     if asked.flow is not None:
         return {**body, "flow": tell_flow(trace, failures, no_label)}
-    usable, _ = failures.split(trace.src, trace.dst)
+    usable, excluded = failures.split(trace.src, trace.dst)
     choices = tuple(path.up for path in usable)
     weights = weights_of(failures, trace.src, trace.dst, choices)
     order = sequence(choices, weights)
@@ -82,6 +82,7 @@ def tell(trace: Trace, failures: Failures, no_label: Collection[Host]) -> Body:
             for group in found.groups
         ],
         "undecided": found.undecided,
+        "excluded": [{"up": list(path.up), "reason": path.reason} for path in excluded],
         "order": {"paths": [list(up) for up in order[:MAX_ORDER]], "length": len(order)},
     }
 
