@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules.label import Carrier
+from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.cli.doctor_host import check_probes
 from tests.helpers.sopa_lab import UDP_PORT, datagrams, in_lab
 from topologies.structure import BFD_MAC
 
@@ -50,6 +53,13 @@ def test_a_silent_link_is_named_and_a_flow_takes_the_way_that_is_told(carrier: C
         assert lost == {(0, 0): (10, 0), (1, 0): (10, 0), (0, 1): (10, 10), (1, 1): (10, 0)}
         named = [(group["links"], group["loss"]) for group in answer["links"] if group["loss"]]
         assert named == [([LINK, "a2_0-c0_1"], 1.0)]
+        for host, seen in ((SRC, "(\\d+) answers to this host's"), (DST, "^(\\d+) probes of other hosts answered")):
+            with inside(lab.lab.netns(host)):
+                found = check_probes(lab.lab.interface(lab.tree.host(host), 0), others=host == SRC)
+            counted = re.search(seen, found.text)
+            assert found.right, found
+            assert counted is not None, found
+            assert int(counted[1]) >= 30
         if carrier is Carrier.OPTION:
             return
         # the other direction, from another pod: the way back is lost

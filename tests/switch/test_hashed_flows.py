@@ -64,7 +64,7 @@ def installed(fabric: Fabric, version: int) -> None:
     eventually(done, True)
 
 
-@pytest.mark.parametrize("size", [4, 6, "irregular"])
+@pytest.mark.parametrize("size", [4, "irregular"])
 def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(
     size: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
