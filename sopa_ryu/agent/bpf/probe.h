@@ -93,11 +93,17 @@ enum probe_seen {
 	PROBE_SEEN,
 };
 
-struct stream_key {
-	__be32 source;
-	__be16 ssid;
-	__u8 up1;
-	__u8 up2;
+/* A stream that this host is probed by. */
+struct stream_state {
+	__u64 key; /* source, SSID, up1, up2; 0: none */
+	__u32 answers; /* so far */
+	__u32 used; /* when, in units of 2^20 ns */
+};
+
+#define WAYS 4
+
+struct stream_set {
+	struct stream_state ways[WAYS]; /* 64 bytes: a line of most caches */
 };
 
 /* What user space is told of an answer: `Record` in probing/programs.py. */
