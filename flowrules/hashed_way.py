@@ -61,7 +61,7 @@ def _slots(failures: Failures, switch: Switch, rack: Switch) -> tuple[int, ...]:
     tree = failures.tree
     if not failures and tree.even:
         return tree.uplinks(switch)
-    allowed = allowed_uplinks(tree, switch, failures)
+    allowed = allowed_uplinks(tree, switch, failures, pods=(rack.pod,))
     return hash_slots(switch, failures, allowed)[rack]
 
 

@@ -10,7 +10,7 @@ from sopa_ryu.channel.trace_desk import Asked
 from sopa_ryu.channel.traces import MAX_COUNT, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.rest.operations import Problem
 from topologies import Clos, Failures, Host
-from topologies.structure import Node
+from topologies.structure import Link, Node
 
 DEFAULT_COUNT = 20
 DEFAULT_INTERVAL_MS = 10.0
@@ -33,7 +33,12 @@ def links_of(tree: Clos, src: Host, dst: Host, up: Up) -> tuple[str, ...]:
     ('h0_0_2-e0_0', 'e0_0-a0_1', 'e0_1-a0_1', 'h0_1_2-e0_1')
     """
     nodes: tuple[Node, ...] = (src, *tree.hops(src, dst, up), dst)
-    return tuple(tree.name(tree.link(here, there)) for here, there in pairwise(nodes))
+    rising = len(nodes) // 2
+    # the lower end first; no port is looked up, since there are hundreds of paths
+    return tuple(
+        tree.name(Link(here, there) if place < rising else Link(there, here))  # type: ignore[arg-type]
+        for place, (here, there) in enumerate(pairwise(nodes))
+    )
 
 
 def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> Asked:
