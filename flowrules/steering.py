@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import IPv4Network
 from itertools import groupby
@@ -73,7 +73,9 @@ def _commonest(uplinks: Iterable[tuple[int, ...]], inherited: tuple[int, ...]) -
     return max(counted, key=lambda one: (counted[one], one == inherited), default=inherited)
 
 
-def allowed_uplinks(tree: Clos, switch: Switch, failures: Failures) -> dict[Switch, tuple[int, ...]]:
+def allowed_uplinks(
+    tree: Clos, switch: Switch, failures: Failures, pods: Iterable[int] | None = None
+) -> dict[Switch, tuple[int, ...]]:
     """Return, for every rack that is not below a switch, the uplinks that packets for it may take.
 
     These are the uplinks of paths without a failure; if a rack has no such path, the uplinks of paths without a hard failure.
@@ -85,6 +87,8 @@ def allowed_uplinks(tree: Clos, switch: Switch, failures: Failures) -> dict[Swit
     switch : Switch
         An edge or aggregation switch.
     failures : Failures
+    pods : iterable of int, optional
+        Restricts the answer to the racks of these pods.
 
     Returns
     -------
@@ -92,9 +96,10 @@ def allowed_uplinks(tree: Clos, switch: Switch, failures: Failures) -> dict[Swit
         From each rack's edge switch, pod by pod, to uplink indices in ascending order, none if the rack cannot be reached.
     """
     leading = _from_edge if switch.level is Level.EDGE else _from_aggregation
-    allowed = dict(leading(tree, switch, failures))
+    wanted = range(tree.pods) if pods is None else sorted(pods)
+    allowed = dict(leading(tree, switch, failures, wanted))
     if failures.hard is not failures and not all(allowed.values()):
-        carrying = dict(leading(tree, switch, failures.hard))
+        carrying = dict(leading(tree, switch, failures.hard, wanted))
         allowed = {rack: uplinks or carrying[rack] for rack, uplinks in allowed.items()}
     return allowed
 
@@ -152,10 +157,12 @@ def _in_slots(uplinks: tuple[int, ...], weights: tuple[float, ...]) -> tuple[int
     return tuple(index for index, count in zip(uplinks, counts, strict=True) for _ in range(count))
 
 
-def _from_edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+def _from_edge(
+    tree: Clos, edge: Switch, failures: Failures, pods: Sequence[int]
+) -> Iterator[tuple[Switch, tuple[int, ...]]]:
     # by identity: racks that no failure distinguishes share one path set, and comparing them takes longer than making them
     known: dict[int, tuple[int, ...]] = {}
-    choices_from = failures.choices_from(edge)
+    choices_from = failures.choices_from(edge, None if len(pods) == tree.pods else pods)
     for rack, choices in choices_from.items():
         if rack != edge:
             if id(choices) not in known:
@@ -163,10 +170,12 @@ def _from_edge(tree: Clos, edge: Switch, failures: Failures) -> Iterator[tuple[S
             yield rack, known[id(choices)]
 
 
-def _from_aggregation(tree: Clos, switch: Switch, failures: Failures) -> Iterator[tuple[Switch, tuple[int, ...]]]:
+def _from_aggregation(
+    tree: Clos, switch: Switch, failures: Failures, pods: Sequence[int]
+) -> Iterator[tuple[Switch, tuple[int, ...]]]:
     lost = failures.lost_uplinks
     rise = tuple(i for i in tree.uplinks(switch) if i not in lost(switch))
-    for pod in range(tree.pods):
+    for pod in pods:
         if pod == switch.pod:
             continue
         racks = list(tree.switches_of(Level.EDGE, pod))

@@ -21,6 +21,7 @@ from sopa_ryu import options
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
@@ -100,6 +101,7 @@ class SopaController(app_manager.RyuApp):
         )
         self._answering = 0
         self.carrier = settings.carrier
+        self.no_label = settings.no_label
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
@@ -313,6 +315,14 @@ class SopaController(app_manager.RyuApp):
         """Drain or restore a link or switch."""
         names = self.drains.add(name) if drained else self.drains.remove(name)
         self._carry_out(self.core.drained(names, self._now()))
+
+    def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
+        """Have a host's agent trace paths, or a flow."""
+        return self.channel.begin_trace(ends, asked, self.state.version)
+
+    def cancel_trace(self, trace: Trace) -> None:
+        """End a trace."""
+        self.channel.cancel_trace(trace)
 
     def wiring_report(self) -> dict[str, Any]:
         """Return what link discovery found."""

@@ -33,6 +33,7 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
+    "trace": "the controller's time for the longest trace at k=48, and lossy links named by differences between paths",
     "scale": "720 and 2,880 switches that connect within a second, and a link's failure there (false switches)",
     "lab": "the k=8 lab with 128 agents",
     "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",

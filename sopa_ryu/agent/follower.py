@@ -12,14 +12,17 @@ from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import UNUSED
+from sopa_ryu.agent.flow_labels import flow_labels
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
+from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.channel.traces import Cancel, Request
 from sopa_ryu.fabric.view import View
 from topologies.structure import FABRIC_NETWORK
 from topologies.weights import Choices
@@ -55,6 +58,13 @@ class Load(NamedTuple):
 class Hosts(NamedTuple):
     """A change of the hosts that run MCS, to put in force before the answer is sent."""
 
+    answer: Answer
+
+
+class Trace(NamedTuple):
+    """A trace to begin or to end, and the answer meanwhile."""
+
+    asked: Request | Cancel
     answer: Answer
 
 
@@ -124,6 +134,7 @@ class Follower:
         self.swaps = self.refused = self.cut_off = 0
         self.avoided = NOTHING
         self._sets: PathSets | None = None
+        self._table: PathTable | None = None
         self._attached = False
         self._retry_seconds = MIN_RETRY_SECONDS
         self._reported: set[str] = set()
@@ -183,10 +194,11 @@ class Follower:
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe:
+    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe | Trace:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             view = protocol.receive(text, self.view, self.address)
+            asked = protocol.trace_asked(text)
             change = protocol.hosts_named(text) if self.peers is not None else None
             assignment = self._assigned(text) if self._probes else None
         except GapError as error:
@@ -202,6 +214,8 @@ class Follower:
                 error,
             )
             return self._ack()
+        if asked is not None:
+            return self._trace(asked)
         if assignment is not None:
             return Probe(assignment, self._ack())
         if change is not None and self.peers is not None:
@@ -214,7 +228,7 @@ class Follower:
 
     def loaded(self, load: Load) -> Answer:
         """Return the answer after a path table is in force, and the program attached."""
-        self.view, self._attached = load.view, True
+        self.view, self._table, self._attached = load.view, load.table, True
         self.swaps += 1
         self._report(load)
         return self._ack()._replace(settle=True)
@@ -273,6 +287,15 @@ class Follower:
             LOAD_RETRY_SECONDS,
         )
         return Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
+
+    def _trace(self, asked: Request | Cancel) -> Answer | Trace:
+        if isinstance(asked, Cancel) or asked.flow is None:
+            return Trace(asked, self._ack())
+        if self._table is None or asked.destination is None:
+            return Answer(traces.answer_text(traces.Answer(asked.number, done=True, problem="it has no paths yet")))
+        key = FlowKey.of(self.address, asked.destination, *asked.flow)
+        labels = flow_labels(self._table, key, self.policy_name)
+        return Answer(traces.answer_text(traces.Answer(asked.number, done=True, flow=labels)))
 
     def _ack(self) -> Answer:
         return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))

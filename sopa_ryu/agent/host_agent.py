@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -14,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load, Probe
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
@@ -23,6 +24,7 @@ from sopa_ryu.agent.paths.avoided import Avoided
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.reaction import Reaction
+from sopa_ryu.agent.probing.tracer import Tracer
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal
@@ -99,6 +101,8 @@ class HostAgent:
     ----------
     reaction : Reaction or None
         Leaves bad paths; set before it runs.
+    tracer : Tracer
+        Its traces; without a prober it answers that it sends no probes.
     """
 
     def __init__(
@@ -117,6 +121,7 @@ class HostAgent:
         self.prober, self._drops, self._dropped = prober, drops, 0
         self.reaction: Reaction | None = None
         self._reporting: asyncio.Task[None] | None = None
+        self.tracer = Tracer(prober)
         self._settling: asyncio.Task[None] | None = None
         self._loading = asyncio.Lock()
         self._heard_at = float("-inf")
@@ -208,6 +213,9 @@ class HostAgent:
                     if isinstance(todo, Probe):
                         self._probe(todo, channel)
                         todo = todo.answer
+                    if isinstance(todo, Trace):
+                        self.tracer.follow(todo.asked, partial(_send, channel))
+                        todo = todo.answer
                     answer = await self._carry_out(todo)
                     if answer.settle:
                         self._settling = asyncio.create_task(self._settle())
@@ -218,6 +226,7 @@ class HostAgent:
                     return
                 await channel.send(answer.text)
         finally:
+            self.tracer.end()
             ending = [leaving] if self._reporting is None else [leaving, self._reporting]
             self._reporting = None
             for task in ending:
@@ -338,3 +347,11 @@ class HostAgent:
         except BpfMapError as error:
             LOG.warning("%s: no room for the next path table yet, its swap will take longer: %s",
                         self.follower.address, error)  # fmt: skip
+
+
+async def _send(channel: ClientConnection, text: str) -> None:
+    """Send a message; `OSError` if the channel is closed."""
+    try:
+        await channel.send(text)
+    except websockets.ConnectionClosed as error:
+        raise OSError(str(error)) from error

@@ -9,10 +9,11 @@ from urllib.parse import parse_qs
 import eventlet
 from eventlet.event import Event
 
-from sopa_ryu.channel import arbiter, mcs, protocol
+from sopa_ryu.channel import arbiter, mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
+from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
 from sopa_ryu.runtime import clock
 from topologies import Host
@@ -48,6 +49,16 @@ class AgentChannel:
     def depose(self, deposed: bool) -> None:
         """Send all agents away while another controller is the switches' master, or accept them again."""
         self._carry_out(self.notifier.depose(deposed))
+
+    def begin_trace(self, ends: tuple[Host, Host], asked: Asked, version: int) -> Trace:
+        """Have the agent of the first host trace paths, or a flow, to the second; raises `TraceError` if it cannot."""
+        trace, effects = self.notifier.begin_trace(ends, asked, version, clock.now())
+        self._carry_out(effects)
+        return trace
+
+    def cancel_trace(self, trace: Trace) -> None:
+        """End a trace, unless it has ended."""
+        self._carry_out(self.notifier.cancel_trace(trace, clock.now()))
 
     def watch(self) -> None:
         """Ping silent agents and cut off those that stay silent, until killed."""
@@ -119,7 +130,8 @@ class AgentChannel:
     ) -> tuple[AgentSession, list[Effect]]:
         carrier = query.get("carrier", [None])[0]
         policy, variant = mcs.requested(query)
-        return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant)
+        probing = query.get(probes.ASKED) == ["1"]
+        return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant, probing)
 
 
 class ArbiterChannel(AgentChannel):

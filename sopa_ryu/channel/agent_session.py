@@ -42,6 +42,8 @@ class AgentSession:
         Its policy, by its own account; None if it does not say.
     variant : Variant or None
         The MCS that it runs; None if it does not.
+    probes : bool
+        Whether it sends and answers probes, by its own account.
     connection : object
         What its messages are written to; opaque here.
     heard, pinged : float
@@ -81,6 +83,7 @@ class AgentSession:
     refuses: int = 0
     policy: str | None = None
     variant: Variant | None = None
+    probes: bool = False
     mcs_sent: HostList | None = None
     mcs_sent_at: float = 0.0
     mcs_acknowledged: int = 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from flowrules.label import Carrier
@@ -19,6 +19,8 @@ from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.protocol import Ack, ProtocolError
 from sopa_ryu.channel.texts import Texts
+from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
+from sopa_ryu.channel.traces import Answer
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host, TopologyError
@@ -117,6 +119,8 @@ class Notifier:
         ``claims`` and ``messages`` that were rejected.
     next_tick : float
         When `tick` has something to do; a pending claim may need it earlier.
+    traces : TraceDesk
+        What agents are asked to trace.
     is_deposed : bool
         Whether another controller is the switches' master: agents are sent away to find it.
     """
@@ -135,6 +139,7 @@ class Notifier:
         self._claims: list[_Claim] = []
         self._unchecked: deque[AgentSession] = deque()
         self._mcs_hosts = McsHosts()
+        self.traces = TraceDesk()
         self._effects: list[Effect] = []
         self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
 
@@ -171,6 +176,8 @@ class Notifier:
         change = self._mcs_hosts.due(session, now)
         if change is not None:
             return change
+        if (asked := self.traces.due(session)) is not None:
+            return asked
         if session.ping_due:
             session.ping_due = False
             return protocol.PING
@@ -241,6 +248,7 @@ class Notifier:
         now: float,
         policy: str | None = None,
         variant: Variant | None = None,
+        probes: bool = False,
     ) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
@@ -248,7 +256,7 @@ class Notifier:
             LOG.warning(self.texts.twice, former.name, former.peer)
             self._close(former)
         session = AgentSession(host, self._name(host), peer, carrier, connection, now, now)
-        session.policy, session.variant = policy, variant
+        session.policy, session.variant, session.probes = policy, variant, probes
         self.sessions[host] = session
         self._mcs_hosts.connected(session)
         LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
@@ -269,14 +277,22 @@ class Notifier:
         session.heard = now
         if view is not None:  # before, an agent can only answer a ping
             try:
-                ack = protocol.answer(text, view)
+                traced = protocol.traced(text)
+                if traced is not None:
+                    self._take_traced(session, traced, now)
+                else:
+                    self._follow(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
-            else:
-                self._follow(session, ack, view, now)
         for claim in self._take_claims(session):
             self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
         return self._take_effects()
+
+    def _take_traced(self, session: AgentSession, traced: Answer, now: float) -> None:
+        try:
+            self.traces.answered(session, traced, now)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from error
 
     def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
         if ack is None:
@@ -324,6 +340,7 @@ class Notifier:
                 self._close(holder)
         for session in self._mcs_hosts.tick(now, self.sessions.values()):
             self._wake(session)
+        self._wake_for(self.traces.tick(now))
         if now >= self.next_tick:
             self._check_silent(now)
             self.next_tick = now + (PINGS_AT_ONCE / PINGS_A_SECOND if self._unchecked else ROUND_SECONDS)
@@ -345,6 +362,28 @@ class Notifier:
                 self._ping(session, now)
                 pings += 1
 
+    # -- traces -------------------------------------------------------------------------------------------------------
+
+    def begin_trace(
+        self, ends: tuple[Host, Host], asked: Asked, version: int, now: float
+    ) -> tuple[Trace, list[Effect]]:
+        """Have the agent of a host trace paths, or a flow, to another host; raises `TraceError` if it cannot."""
+        src, dst = ends
+        trace = self.traces.begin(self.sessions.get(src), ends, self.tree.ip(dst), asked, version, now)
+        self._wake_for([trace])
+        return trace, self._take_effects()
+
+    def cancel_trace(self, trace: Trace, now: float) -> list[Effect]:
+        """End a trace, unless it has ended."""
+        self.traces.cancel(trace, now)
+        self._wake_for([trace])
+        return self._take_effects()
+
+    def _wake_for(self, traces: Iterable[Trace]) -> None:
+        for trace in traces:
+            if (session := self.sessions.get(trace.src)) is not None:
+                self._wake(session)
+
     def _ping(self, session: AgentSession, now: float) -> None:
         session.pinged, session.ping_due = now, True
         self._wake(session)
@@ -355,6 +394,7 @@ class Notifier:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
         self._mcs_hosts.closed(session, left)
+        self.traces.left(session, session.heard)
         self._effects.append(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)

@@ -98,7 +98,7 @@ def read_assignment(message: dict[str, Any]) -> Assignment | None:
         raise ValueError(f"streams is no list of at most {MAX_STREAMS}")
     if isinstance(interval, bool) or not isinstance(interval, int | float) or not 1.0 <= interval <= MAX_INTERVAL_MS:
         raise ValueError(f"interval_ms is no number from 1 to {MAX_INTERVAL_MS:g}")
-    return Assignment(_number(number), float(interval), tuple(_stream(one) for one in streams))
+    return Assignment(read_number(number), float(interval), tuple(read_stream(one) for one in streams))
 
 
 def report_text(report: Report) -> str:
@@ -135,7 +135,7 @@ def read_report(message: dict[str, Any]) -> tuple[int, bytes, int] | None:
         raise ValueError(
             f"streams has {len(records)} bytes: no records of {RECORD_BYTES}, at most {MAX_STREAMS} of them"
         )
-    return _number(message.get("number")), records, _number(message.get("dropped", 0))
+    return read_number(message.get("number")), records, read_number(message.get("dropped", 0))
 
 
 def unpacked(records: bytes) -> Iterable[Counts]:
@@ -151,14 +151,16 @@ def _record(one: Counts) -> bytes:
     return _RECORD.pack(*address, one.stream.up1, one.stream.up2, *counted, *delays)
 
 
-def _stream(value: object) -> Stream:
+def read_stream(value: object) -> Stream:
+    """Return a stream of a message, which is JSON already; ValueError if it is none."""
     match value:
         case [str(address), int(up1), int(up2)] if 0 <= up1 <= UNUSED and 0 <= up2 <= UNUSED:
             return Stream(IPv4Address(address), up1, up2)
     raise ValueError(f"{str(value)[:60]} is no stream: an address and two hops from 0 to {UNUSED}")
 
 
-def _number(value: object) -> int:
+def read_number(value: object) -> int:
+    """Return a whole number from 0 on of a message; ValueError if it is none."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _MAX_NUMBER:
         raise ValueError(f"{str(value)[:60]} is no number from 0 on")
     return value

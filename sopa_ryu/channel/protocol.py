@@ -12,7 +12,7 @@ import json
 from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
-from sopa_ryu.channel import mcs, probes
+from sopa_ryu.channel import mcs, probes, traces
 from sopa_ryu.channel.mcs import HostChange, HostList
 from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.fabric.view import View, changes
@@ -23,6 +23,7 @@ MAX_MESSAGE_BYTES = 32 << 20
 # Messages of agents are short.
 MAX_ANSWER_BYTES = 4096
 _MAX_NUMBER = 1 << 63
+_KIND = 40  # characters within which a message says its type
 _SHOWN = 60  # characters of a rejected value
 
 
@@ -132,6 +133,18 @@ def answer(text: str | bytes, now: View) -> Ack | None:
     return ack
 
 
+def traced(text: str | bytes) -> traces.Answer | None:
+    """Return what a message of an agent says of a trace; None if it is another message, `ProtocolError` if malformed."""
+    if '"traced"' not in _beginning(text):
+        return None
+    try:
+        return traces.read_answer(_read(text))
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+
+
 # -- the agent's side ---------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +193,7 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -
     """
     message = _read(text)
     kind = message.get("type")
-    if kind in ("ping", "mcs", "probes"):
+    if kind in ("ping", "mcs", "probes", "trace"):
         return view
     if kind == "snapshot":
         return _take_snapshot(message, view, address)
@@ -193,6 +206,18 @@ def hosts_named(text: str | bytes) -> HostChange | None:
     """Return what a message of the controller says about the hosts that run MCS; None if nothing, `ProtocolError` if malformed."""
     try:
         return mcs.read(_read(text))
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+
+
+def trace_asked(text: str | bytes) -> traces.Request | traces.Cancel | None:
+    """Return what trace a message of the controller asks for; None if it is another message, `ProtocolError` if malformed."""
+    if '"trace"' not in _beginning(text):
+        return None
+    try:
+        return traces.read_request(_read(text))
     except ProtocolError:
         raise
     except ValueError as error:
@@ -248,6 +273,11 @@ def _take_delta(message: dict[str, Any], view: View | None) -> View:
 
 
 # -- both ---------------------------------------------------------------------------------------------------------------
+
+
+def _beginning(text: str | bytes) -> str:
+    """Return where a message says its type, if it is one of those that are not read more than once."""
+    return text[:_KIND] if isinstance(text, str) else text[:_KIND].decode(errors="replace")
 
 
 def _read(text: str | bytes) -> dict[str, Any]:

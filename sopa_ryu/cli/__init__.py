@@ -24,6 +24,7 @@ _MODULES = {
     "rules": "rules",
     "status": "query",
     "token": "token",
+    "trace": "trace",
     "watch": "watch",
     "wiring": "query",
 }
@@ -69,6 +70,7 @@ def main() -> None:
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
                        sopa watch                         changes as they happen
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
+                       sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link
     Maintenance:       sopa drain c0_0 && sopa restore c0_0
     Set-up:            sopa doctor switch|controller|host
                        sopa fabric check FILE             what a fabric file describes

@@ -102,11 +102,13 @@ class Controller:
 
     def change(self, method: str, path: str, name: str) -> Body:
         """Return the answer to a PUT or DELETE of the resource ``name``, with the token."""
-        headers = {}
+        return self.send(method, f"{path}/{quote(name, safe='')}")
+
+    def send(self, method: str, path: str, body: Body | None = None) -> Body:
+        """Return the answer to a POST with a body, or a DELETE, with the token."""
         token = self._token()
-        if token is not None:
-            headers["Authorization"] = f"Bearer {token}"
-        return _body(self._request(method, f"{self.url}{ROOT}{path}/{quote(name, safe='')}", headers=headers))
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return _body(self._request(method, f"{self.url}{ROOT}{path}", headers=headers, json=body))
 
     def _pages(self, path: str, key: str) -> tuple[Body, bool]:
         response = self._request("GET", f"{self.url}{ROOT}{path}")
@@ -130,7 +132,7 @@ class Controller:
             raise NoAnswer(self._silence(error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise NoAnswer(self._silence(error)) from error
-        if response.status_code in (httpx.codes.OK, httpx.codes.NOT_MODIFIED):
+        if response.status_code in (httpx.codes.OK, httpx.codes.ACCEPTED, httpx.codes.NOT_MODIFIED):
             return response
         detail = _detail(response)
         if detail is None:
@@ -216,7 +218,7 @@ _URL_OPTION = click.option("--controller", "url", default=DEFAULT_URL, show_defa
                            show_envvar=True, metavar="URL", callback=_url, help="The controller's address.")  # fmt: skip
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
-                             help="The operator token, which drain and restore require: a copy of the file token in the "
+                             help="The operator token, which drain, restore and trace require: a copy of the file token in the "
                              f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
 _CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=_FILE, metavar="FILE",
                           help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "

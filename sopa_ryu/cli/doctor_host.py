@@ -28,7 +28,7 @@ def check_host(controller: Controller, interface: str, environment: Path, token:
     yield from _check_interface(interface, shown, address)
     yield from _check_environment(environment, controller, token)
     yield from _check_token(token, address)
-    yield from _check_agent(controller, interface, address)
+    yield from _check_agent(controller, interface, address, _probes_are_off(environment))
 
 
 def _check_interface(interface: str, shown: dict[str, Any] | None, address: str | None) -> Iterator[Finding]:
@@ -78,7 +78,7 @@ def _check_token(file: Path, address: str | None) -> Iterator[Finding]:
         yield Finding(False, f"{file}: {error}", renew)
 
 
-def _check_agent(controller: Controller, interface: str, address: str | None) -> Iterator[Finding]:
+def _check_agent(controller: Controller, interface: str, address: str | None, off: bool) -> Iterator[Finding]:
     try:
         fabric = controller.get("/fabric")
         agents = {agent["address"]: agent for agent in controller.listing("/agents", "agents")["agents"]}
@@ -115,6 +115,48 @@ def _check_agent(controller: Controller, interface: str, address: str | None) ->
     text = f"TCP remembers the shortest round trip for {window} s"
     yield Finding(window <= DEFAULT_MIN_RTT_WINDOW, text, f"{start}, which sets it")
     yield check_bursts(interface)
+    if not off:
+        racks = {other.rpartition(".")[0] for other in agents}
+        yield check_probes(interface, others=len(racks) > 1)
+
+
+def _probes_are_off(environment: Path) -> bool:
+    """Return whether the units' environment tells agents not to probe."""
+    try:
+        lines = environment.read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    return any("--no-probes" in line for line in lines if not line.lstrip().startswith("#"))
+
+
+def check_probes(interface: str, others: bool) -> Finding:
+    """Return whether probes are turned round at an interface, and answered by other hosts.
+
+    Parameters
+    ----------
+    interface : str
+    others : bool
+        Whether there are agents in other racks, which would answer.
+    """
+    from sopa_ryu.agent.filters import HANDLE, PROBE_PRIORITY
+    from sopa_ryu.agent.kernel import tc
+    from sopa_ryu.agent.kernel.libbpf import BpfError
+    from sopa_ryu.agent.kernel.tc import Point
+    from sopa_ryu.agent.probing.programs import Seen, seen_by
+
+    mend = "the agent's journal; sopa agents: is it of a version that probes? (--no-probes in agent.env otherwise)"
+    try:
+        program = tc.attached(
+            socket.if_nametoindex(interface), handle=HANDLE, priority=PROBE_PRIORITY, point=Point.INGRESS
+        )
+        if program is None:
+            return Finding(False, "no program answers probes of other hosts", mend)
+        seen = seen_by(program)
+    except (BpfError, OSError) as error:
+        return Finding(False, f"what answers probes cannot be read: {error}", mend)
+    text = f"{seen[Seen.ANSWERED]} probes of other hosts answered, {seen[Seen.TAKEN]} answers to this host's"
+    mend = "sopa trace from this host to one of another rack; the agents there"
+    return Finding(seen[Seen.TAKEN] > 0 or not others, text, mend)
 
 
 def check_bursts(interface: str) -> Finding:

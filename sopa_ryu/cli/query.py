@@ -89,7 +89,8 @@ def _some(names: list[str], total: int, rest: str) -> str:
     return ", ".join(shown) + (f" and {total - len(shown)} more: {rest}" if total > len(shown) else "")
 
 
-def _protocol(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+def protocol_of(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
+    """Return the number of a protocol that is given by name or number."""
     if value is None:
         return None
     if value.lower() in PROTOCOLS:
@@ -108,7 +109,7 @@ def _protocol(_ctx: click.Context, _param: click.Parameter, value: str | None) -
     metavar="N",
     help="Show the path of each of the first N packets of a flow.",
 )
-@click.option("--protocol", metavar="P", callback=_protocol,
+@click.option("--protocol", metavar="P", callback=protocol_of,
               help="The flow's protocol: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
 @click.option("--sport", type=click.IntRange(0, 65535), metavar="PORT",
               help="The flow's source port. Without ports, the first packet takes the first path.")  # fmt: skip

@@ -23,6 +23,7 @@ from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, ROOT, Listing, Op
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.rest.resources import Resources
+from sopa_ryu.rest.traces import TraceResources
 from topologies import Host
 
 LOG = logging.getLogger("sopa.rest")
@@ -72,7 +73,7 @@ class RestApplication:
         self._state = fabric.state
         self._tokens = tokens
         self._resources = Resources(fabric)
-        self.operations = operations(self._resources)
+        self.operations = operations(self._resources, TraceResources(fabric, self._resources))
         self.pages: dict[str, Page] = {OPENAPI: self._openapi, **(pages or {})}
         self.sockets: dict[str, Socket] = dict(sockets or {})
         self._methods: dict[str, dict[str, Operation]] = {}
@@ -109,7 +110,7 @@ class RestApplication:
         if (request.content_length or 0) > MAX_BODY_BYTES:
             raise Problem(
                 HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"a body may have at most {MAX_BODY_BYTES} bytes; no operation needs one",
+                f"a body may have at most {MAX_BODY_BYTES} bytes",
                 {"Connection": "close"},
             )
         path = request.path_info
@@ -139,6 +140,8 @@ class RestApplication:
             self._tokens.check_operator(request)
             self._check_unchanged(request)
         values = _values(request, operation, route)
+        if operation.body:
+            values["body"] = _body(request)
         offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
         listing = self._make(request, operation, values)
         body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
@@ -146,7 +149,11 @@ class RestApplication:
         etag = self._etag(data)
         if request.method in ("GET", "HEAD") and etag in request.if_none_match:
             return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
-        response = Response(data, content_type="application/json", charset="UTF-8", etag=etag)
+        response = Response(
+            data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
+        )
+        if operation.status is HTTPStatus.ACCEPTED:
+            response.headers["Location"] = f"{operation.path}/{body['id']}"
         if isinstance(listing, Listing) and offset + limit < listing.total:
             response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}>; rel="next"'
         return response
@@ -245,6 +252,17 @@ def _values(request: Request, operation: Operation, route: Mapping[str, str]) ->
         except ValueError as error:
             raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name}={text:.60}: {error}") from error
     return values
+
+
+def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has."""
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error!s:.100}") from error
+    if not isinstance(body, dict):
+        raise Problem(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+    return body
 
 
 def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:

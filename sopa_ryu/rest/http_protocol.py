@@ -38,7 +38,7 @@ MAX_REQUEST_BYTES = 1 << 18
 SLICE_SECONDS = 0.002
 """Requests that arrive without a pause are answered for so long without a switch of green threads."""
 _CHUNK_SIZE = re.compile(rb"[0-9A-Fa-f]{1,8}[ \t]*(;.*)?\r?\n")
-_TOO_LONG = f"a body may have at most {MAX_BODY_BYTES} bytes; no operation needs one"
+_TOO_LONG = f"a body may have at most {MAX_BODY_BYTES} bytes"
 OPTIONAL_WHITESPACE = " \t"
 """What may stand around a header's value (RFC 9110, section 5.6.3). Python's `str.strip` removes control characters, too."""
 

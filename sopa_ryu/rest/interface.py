@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any
 
 from sopa_ryu.rest.operations import ROOT, Operation, Param, number
 from sopa_ryu.rest.resources import Resources
+from sopa_ryu.rest.traces import TraceResources
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _HOST = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
@@ -50,7 +51,7 @@ def _get(answer: Callable[[], Any], summary: str, listed: bool = False, costly: 
     return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed, costly=costly)
 
 
-def operations(its: Resources) -> tuple[Operation, ...]:
+def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
     plain = (
         (its.fabric, "Size, connected switches, version and failures of the fabric", False),
@@ -122,4 +123,39 @@ def operations(its: Resources) -> tuple[Operation, ...]:
             drains,
             token=True,
         ),
+        *_traces(traces),
+    )
+
+
+def _traces(traces: TraceResources) -> Iterator[Operation]:
+    which = number("trace", "the trace's id", 1, 2**31 - 1, "path")
+    gone = {HTTPStatus.NOT_FOUND: "there is no such trace any more"}
+    yield Operation(
+        "POST",
+        f"{ROOT}/traces",
+        "trace",
+        "Send probes on candidate paths from a host's agent, or ask which way a flow takes; the answer has the id to read it by",
+        traces.begin,
+        "Trace",
+        problems={
+            HTTPStatus.NOT_FOUND: _ELSEWHERE,
+            HTTPStatus.CONFLICT: "the source has no agent, or one without probes, or another trace; or a path is excluded",
+            HTTPStatus.SERVICE_UNAVAILABLE: "as many traces are running as there may be",
+        },
+        body="TraceRequest",
+        status=HTTPStatus.ACCEPTED,
+        token=True,
+    )
+    summary = "What a trace has found so far; one that nobody reads for ten seconds ends"
+    yield Operation("GET", f"{ROOT}/traces/{{trace}}", "traced", summary, traces.read, "Trace", (which,), gone)
+    yield Operation(
+        "DELETE",
+        f"{ROOT}/traces/{{trace}}",
+        "untrace",
+        "End a trace",
+        traces.cancel,
+        "Trace",
+        (which,),
+        gone,
+        token=True,
     )

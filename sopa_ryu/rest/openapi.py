@@ -58,6 +58,9 @@ def _described(operation: Operation) -> dict[str, Any]:
         "parameters": [_parameter(param) for param in params],
         "responses": _responses(operation, bool(params)),
     }
+    if operation.body:
+        schema = {"$ref": f"#/components/schemas/{operation.body}"}
+        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": schema}}}
     if operation.method == "GET":
         described["parameters"].append(_IF_NONE_MATCH)
     if operation.token:
@@ -78,7 +81,7 @@ def _parameter(param: Param) -> dict[str, Any]:
 def _responses(operation: Operation, params: bool) -> dict[str, Any]:
     schema = {"$ref": f"#/components/schemas/{operation.schema}"}
     responses: dict[str, Any] = {
-        "200": {
+        str(operation.status.value): {
             "description": operation.summary,
             "headers": {"ETag": _ETAG},
             "content": {"application/json": {"schema": schema}},
@@ -87,6 +90,8 @@ def _responses(operation: Operation, params: bool) -> dict[str, Any]:
     problems = dict(operation.problems)
     if operation.method == "GET":
         responses["304"] = {"description": "nothing has changed", "headers": {"ETag": _ETAG}}
+    if operation.body:
+        problems.setdefault(HTTPStatus.BAD_REQUEST, "the body is no JSON object, or malformed")
     if any(param.where == "query" for param in operation.params) or operation.listed:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
     if operation.token:

@@ -114,6 +114,11 @@ class Operation(NamedTuple):
     params : tuple of Param
     problems : dict of HTTPStatus to str
         The operation's own problems, each with its condition.
+    body : str
+        The schema in `schemas.SCHEMAS` of the JSON object that a request has, which ``answer`` gets as its argument ``body``;
+        none by default.
+    status : HTTPStatus
+        Of the answer.
     token : bool
         Whether it requires the operator token.
     listed : bool
@@ -130,6 +135,8 @@ class Operation(NamedTuple):
     schema: str
     params: tuple[Param, ...] = ()
     problems: Mapping[HTTPStatus, str] = {}
+    body: str = ""
+    status: HTTPStatus = HTTPStatus.OK
     token: bool = False
     listed: bool = False
     costly: bool = False
@@ -145,10 +152,10 @@ def _number(least: int, most: int) -> Callable[[str], int]:
     return read
 
 
-def number(name: str, description: str, least: int, most: int) -> Param:
-    """Return a query parameter that is a whole number from ``least`` to ``most``."""
+def number(name: str, description: str, least: int, most: int, where: str = "query") -> Param:
+    """Return a parameter that is a whole number from ``least`` to ``most``."""
     schema = {"type": "integer", "minimum": least, "maximum": most}
-    return Param(name, "query", schema, description, _number(least, most))
+    return Param(name, where, schema, description, _number(least, most))
 
 
 PAGE = (

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flowrules.label import Carrier
 from sopa_ryu.fabric.state import FabricState
-from topologies import Link, Switch
+from topologies import Host, Link, Switch
 
 if TYPE_CHECKING:
     from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
     from sopa_ryu.channel.notifier import Notifier
+    from sopa_ryu.channel.trace_desk import Asked, Trace
 
 
 class FabricReader(Protocol):
@@ -27,12 +28,15 @@ class FabricReader(Protocol):
         The arbiter's.
     carrier : Carrier
         The place of the label.
+    no_label : collection of Host
+        The hosts that may not choose paths.
     """
 
     state: FabricState
     notifier: Notifier
     arbiter: ArbiterNotifier
     carrier: Carrier
+    no_label: Collection[Host]
 
     def wiring_report(self) -> dict[str, Any]:
         """Return `Wiring.report` of this moment."""
@@ -69,3 +73,15 @@ class FabricControl(FabricReader, Protocol):
         StateError
             If the drain cannot be stored; nothing has changed.
         """
+
+    def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
+        """Have the agent of the first host trace paths, or a flow, to the second one.
+
+        Raises
+        ------
+        TraceError
+            If it cannot now.
+        """
+
+    def cancel_trace(self, trace: Trace) -> None:
+        """End a trace, unless it has ended."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sopa_ryu.channel.arbiter import REPORTED
+from sopa_ryu.channel.traces import MAX_COUNT, MAX_PATHS, MIN_INTERVAL_MS
 
 Schema = dict[str, Any]
 
@@ -41,6 +42,17 @@ def _page(key: str, items: Schema, **more: Schema) -> Schema:
 
 
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
+
+_PATH: Schema = {
+    "up": _UP,
+    "option": {"type": "string", "pattern": "^9e04[0-9a-f]{4}$"},
+    "hops": _list(_STRING),
+}
+_PROBED: Schema = {
+    **dict.fromkeys(("sent", "lost", "lost_out", "lost_back"), _INTEGER),
+    **dict.fromkeys(("min_us", "median_us", "p99_us"), _maybe({"type": "number"})),
+}
+_FLOW: Schema = dict.fromkeys(("protocol", "sport", "dport"), _INTEGER)
 
 _GATEWAY: Schema = {"type": "string", "description": "of a path to the outside: the host that leads out of the fabric"}
 
@@ -235,6 +247,87 @@ SCHEMAS: dict[str, Schema] = {
         epoch=_INTEGER,
         behind=_INTEGER,
         refused={"type": "object", "additionalProperties": _INTEGER},
+    ),
+    "TraceRequest": _object(
+        {
+            "src": _STRING,
+            "dst": _STRING,
+            "up": _list(
+                _UP, description="the paths; all candidate paths by default, if they are 64 at most", maxItems=MAX_PATHS
+            ),
+            "all": {**_BOOLEAN, "description": "all candidate paths, however many"},
+            "count": {
+                "type": "integer",
+                "minimum": 1,
+                "maximum": MAX_COUNT,
+                "description": "probes of each path; 20 by default",
+            },
+            "interval_ms": {
+                "type": "number",
+                "minimum": MIN_INTERVAL_MS,
+                "description": "between probes; 10 by default",
+            },
+            "flow": _object(
+                _FLOW, optional=tuple(_FLOW), description="tell which way this flow takes, instead of sending probes"
+            ),
+        },
+        optional=("up", "all", "count", "interval_ms", "flow"),
+        additionalProperties=False,
+    ),
+    "Trace": _object(
+        {
+            "id": _INTEGER,
+            "src": _STRING,
+            "dst": _STRING,
+            "kind": {"enum": ["intra-rack", "inter-rack", "inter-pod"]},
+            "version": _INTEGER,
+            "state": {"enum": ["running", "done", "failed", "cancelled"]},
+            "problem": _maybe(_STRING),
+            "count": _INTEGER,
+            "interval_ms": _NUMBER,
+            "probes": {**_INTEGER, "description": "of all paths"},
+            "decided": {**_INTEGER, "description": "probes whose fate is known"},
+            "paths": _list(_object({**_PATH, "weight": _NUMBER, **_PROBED}), description="in round-robin order"),
+            "links": _list(
+                _object({"links": _list(_STRING), "paths": _list(_INTEGER), **_PROBED, "loss": _NUMBER}),
+                description="groups of links that the same of `paths` cross, so that nothing tells them apart: sent and lost of "
+                "these paths; the part lost and the delay there and back by difference to the groups beside it",
+            ),
+            "undecided": {**_INTEGER, "description": "lost probes that are too few to say on which links"},
+            "excluded": _list(
+                _object({"up": _UP, "reason": _STRING}), description="candidate paths that packets do not take now"
+            ),
+            "order": _object(
+                {"paths": _list(_UP), "length": _INTEGER},
+                description="the order in which a flow's packets take the candidate paths, from a start of its own: the first 64",
+            ),
+            "flow": _maybe(
+                _object(
+                    {
+                        **_FLOW,
+                        "labelled": _BOOLEAN,
+                        "policy": _maybe(_STRING),
+                        "exact": _BOOLEAN,
+                        "why": _STRING,
+                        "ways": _list(_object({**_PATH, "links": _list(_STRING), "share": _maybe(_NUMBER)})),
+                        "order": _object({"ways": _list(_INTEGER), "length": _INTEGER}),
+                        "others": _list(_object({**_PATH, "links": _list(_STRING)}), description="ways of other flows"),
+                    }
+                )
+            ),
+        },
+        optional=(
+            "count",
+            "interval_ms",
+            "probes",
+            "decided",
+            "paths",
+            "links",
+            "undecided",
+            "excluded",
+            "order",
+            "flow",
+        ),
     ),
     "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
     "Rules": _object(

@@ -26,7 +26,8 @@ from sopa_ryu.agent.agent_metrics import AgentMetrics
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel.probes import Stream
 from sopa_ryu.cli import main
 from tests.contract.values import TEXT, masked
 from topologies import Failures, FatTree, Host
@@ -267,10 +268,17 @@ def messages() -> Any:
         "an unknown type": {"type": "later"},
         "no object": [],
     }
+    stream, flow = Stream(IPv4Address("10.2.1.3"), 0, 1), traces.FlowOf(6, 40000, 5201)
+    labels = traces.FlowLabels("round-robin", True, 2, ((0, 1), (1, 1)))
     return {
         "ack": json.loads(protocol.ack(view, 2)),
         "ack without a snapshot": json.loads(protocol.ack(None, 0)),
         "resync": json.loads(protocol.RESYNC),
+        "trace": json.loads(traces.request_text(traces.Request(3, (stream,), 20, 10.0))),
+        "trace of a flow": json.loads(traces.request_text(traces.Request(3, destination=address, flow=flow))),
+        "end of a trace": json.loads(traces.request_text(traces.Cancel(3))),
+        "traced": json.loads(traces.answer_text(traces.Answer(3, (traces.Outcome(0, 0, 81_000),), done=True))),
+        "traced flow": json.loads(traces.answer_text(traces.Answer(3, done=True, flow=labels))),
         "received": {name: _received(message, view, address) for name, message in sent.items()},
     }
 

@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.traces import Answer, Outcome, answer_text
 from tests.fuzz.garble import garbled, text
 from tests.fuzz.target import Target
 
@@ -63,12 +64,18 @@ class Agents:
     def _text(self) -> bytes:
         """Return an agent's message, right or with wrong values."""
         draw = self.draw
-        body = json.loads(protocol.ack(None, draw.randrange(3)))
-        body |= {
-            "type": "ack",
-            "epoch": self.target.fabric.version,
-            "version": draw.randrange(1 << draw.randrange(1, 70)),
-        }
+        if draw.random() < 0.2:
+            outcome = Outcome(draw.randrange(8), draw.randrange(4), draw.randrange(1 << 32))
+            body = json.loads(
+                answer_text(Answer(draw.randrange(3), (outcome,) * draw.randrange(9), draw.random() < 0.5))
+            )
+        else:
+            body = json.loads(protocol.ack(None, draw.randrange(3)))
+            body |= {
+                "type": "ack",
+                "epoch": self.target.fabric.version,
+                "version": draw.randrange(1 << draw.randrange(1, 70)),
+            }
         for name in list(body):
             if draw.random() < 0.2:
                 body[name] = draw.choice((None, True, -1, 1.5, 10**400, [], {}, text(draw), [[]] * 50))

@@ -7,9 +7,11 @@ from typing import Any
 from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.wiring import Wiring
-from topologies import Link, Switch
+from sopa_ryu.runtime import clock
+from topologies import Host, Link, Switch
 
 
 class StubFabric:
@@ -20,6 +22,7 @@ class StubFabric:
         self.notifier = Notifier(state.tree, lambda: state.view)
         self.arbiter = ArbiterNotifier(state.tree, lambda: state.view, state.epoch)
         self.carrier = Carrier.MAC
+        self.no_label: frozenset[Host] = frozenset()
         self.wiring = Wiring(state.tree, 30)
 
     def wiring_report(self) -> dict[str, Any]:
@@ -36,6 +39,12 @@ class StubFabric:
 
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         return {}
+
+    def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:
+        return self.notifier.begin_trace(ends, asked, self.state.version, clock.now())[0]
+
+    def cancel_trace(self, trace: Trace) -> None:
+        self.notifier.cancel_trace(trace, clock.now())
 
     def set_drained(self, name: str, drained: bool) -> None:
         names = self.state.drained | {name} if drained else self.state.drained - {name}

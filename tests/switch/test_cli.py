@@ -81,6 +81,28 @@ def test_status_says_which_switches_forward_without_a_channel(healthy: Fabric) -
     eventually(lambda: sopa(its, "status").returncode, 0)
 
 
+def test_the_way_of_a_hashed_flow_is_computed_and_asked_for_where_the_switches_are(healthy: Fabric) -> None:
+    its, words = healthy.controller, ("trace", "--flow", "h0_0_2:40000", "h2_1_3:5201")
+    computed = sopa(its, *words, OVS_RUNDIR="/nowhere")
+    assert computed.returncode == 0, computed.stderr
+    assert "inter-pod, hashed, version" in computed.stdout
+    assert "e0_0-a0_1 a0_1-c1_0 a2_1-c1_0 e2_1-a2_1" in computed.stdout
+    assert "3 other ways" in computed.stdout
+    assert "Open vSwitch on this machine" not in computed.stdout
+    asked = sopa(its, *words, OVS_RUNDIR=str(healthy.ovs.directory))
+    assert asked.returncode == 0
+    assert "Open vSwitch on this machine says the same (ofproto/trace)." in asked.stdout
+
+
+def test_a_trace_that_cannot_be_made_says_why(healthy: Fabric, tmp_path: Path) -> None:
+    its = healthy.controller
+    refused = sopa(its, "trace", "h0_0_2", "h2_1_3")
+    assert (refused.returncode, "no agent of the source is connected" in refused.stderr) == (1, True)
+    (tmp_path / "token").write_text("wrong")
+    refused = sopa(its, "trace", "h0_0_2", "h2_1_3", SOPA_TOKEN_FILE=str(tmp_path / "token"))
+    assert (refused.returncode, "is not this controller's" in refused.stderr) == (1, True)
+
+
 def test_one_name_that_is_none_keeps_no_other_from_being_drained(healthy: Fabric) -> None:
     its = healthy.controller
     done = sopa(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")

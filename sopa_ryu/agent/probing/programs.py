@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from enum import IntEnum
 from ipaddress import IPv4Address
@@ -94,15 +95,29 @@ class ProbeProgram:
 
     def seen(self) -> dict[Seen, int]:
         """Return what it has done since loading."""
-        return {what: self._total(what) for what in Seen}
+        return _seen(self._counters)
 
     def run(self, frame: bytes, *, repeat: int = 1) -> libbpf.Outcome:
         """Run it on a frame without sending anything (BPF_PROG_TEST_RUN); it counts, and streams advance."""
         return libbpf.run_program(self.program_fd, frame, repeat=repeat)
 
-    def _total(self, what: Seen) -> int:
-        values = libbpf.lookup(self._counters, struct.pack("=I", what), 8 * libbpf.possible_cpus()) or b""
-        return sum(struct.unpack(f"={len(values) // 8}Q", values))
+
+def seen_by(program: int) -> dict[Seen, int]:
+    """Return what the program of an id has done since any process has loaded it; `BpfError` if the kernel refuses."""
+    counters = libbpf.open_program_map(program, "probe_counters")
+    try:
+        return _seen(counters)
+    finally:
+        os.close(counters)
+
+
+def _seen(counters: int) -> dict[Seen, int]:
+    return {what: _total(counters, what) for what in Seen}
+
+
+def _total(counters: int, what: Seen) -> int:
+    values = libbpf.lookup(counters, struct.pack("=I", what), 8 * libbpf.possible_cpus()) or b""
+    return sum(struct.unpack(f"={len(values) // 8}Q", values))
 
 
 def settings(ends: Ends, most: int) -> bytes:

@@ -1,0 +1,104 @@
+"""Traces that the controller asks an agent for: sends their probes in parts, and answers after each part."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Protocol
+
+from sopa_ryu.agent.probing.traces import Traced, TraceError
+from sopa_ryu.channel import traces
+from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, LOST_OUT, Answer, Cancel, Outcome, Request
+
+LOG = logging.getLogger("sopa.agent")
+
+PART_SECONDS = 1.0
+"""How long the probes of one part are sent, about: the controller hears of a trace that often."""
+Send = Callable[[str], Awaitable[None]]
+
+
+class Tracing(Protocol):
+    """What sends the probes: `Prober`."""
+
+    async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
+        """Send probes on paths, in turn, and return what became of each; `TraceError` if it cannot."""
+
+
+class Tracer:
+    """The traces of one interface: one at a time, which ends with the channel.
+
+    Parameters
+    ----------
+    prober : Tracing, optional
+        None if the agent sends no probes.
+
+    Attributes
+    ----------
+    prober : Tracing or None
+    """
+
+    def __init__(self, prober: Tracing | None = None) -> None:
+        self.prober = prober
+        self._number = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def follow(self, asked: Request | Cancel, send: Send) -> None:
+        """Begin a trace, or end it."""
+        if isinstance(asked, Request):
+            self.begin(asked, send)
+        else:
+            self.cancel(asked)
+
+    def begin(self, request: Request, send: Send) -> None:
+        """Begin to send a trace's probes, in place of one before; the answers are sent by ``send``, which may fail by `OSError`."""
+        self.end()
+        self._number = request.number
+        self._task = asyncio.create_task(self._trace(request, send))
+
+    def cancel(self, cancel: Cancel) -> None:
+        """End a trace that is not wanted any more."""
+        if cancel.number == self._number:
+            self.end()
+
+    def end(self) -> None:
+        """End what is running, such as when the channel is lost."""
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    async def _trace(self, request: Request, send: Send) -> None:
+        places = {stream: place for place, stream in enumerate(request.streams)}
+        left = request.probes * len(request.streams)
+        try:
+            for streams, probes in parts(request):
+                if self.prober is None:
+                    raise TraceError("it sends no probes")
+                found = await self.prober.trace(streams, probes, request.interval_ms / 1000)
+                left -= len(streams) * probes
+                outcomes = [Outcome(places[its.stream], _fate(its), its.delay_ns) for its in found]
+                for answer in traces.in_messages(request.number, outcomes, done=not left):
+                    await send(traces.answer_text(answer))
+        except TraceError as error:
+            with contextlib.suppress(OSError):
+                await send(traces.answer_text(Answer(request.number, done=True, problem=str(error))))
+        except OSError as error:
+            LOG.info("trace %d ends: its answers cannot be sent: %s", request.number, error)
+
+
+def parts(request: Request) -> Iterator[tuple[Sequence[Stream], int]]:
+    """Yield streams and probes of each for the parts of a trace, none of which lasts much longer than `PART_SECONDS`."""
+    at_once = max(1, int(PART_SECONDS * 1000 / request.interval_ms))
+    rounds = min(request.probes, max(1, at_once // len(request.streams)))
+    for first in range(0, request.probes, rounds):
+        probes = min(rounds, request.probes - first)
+        for at in range(0, len(request.streams), at_once):
+            yield request.streams[at : at + at_once], probes
+
+
+def _fate(its: Traced) -> int:
+    if its.came_back:
+        return BACK
+    return LOST if its.lost_out is None else LOST_OUT if its.lost_out else LOST_BACK

@@ -1,0 +1,250 @@
+"""``sopa trace``: probes on exact paths, and the way of a flow."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import Any, NoReturn
+
+import click
+
+from sopa_ryu.channel.traces import MAX_COUNT, MIN_INTERVAL_MS
+from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.local_switches import NotHereError, way_of
+from sopa_ryu.cli.names import hosts
+from sopa_ryu.cli.output import BAD, add, new_table, show
+from sopa_ryu.cli.query import protocol_of
+
+LOOK_SECONDS = 0.25
+"""How often the controller is asked what has come back."""
+SHOWN_PACKETS = 16
+NO_ANSWER = 1
+"""Exit status: all probes on a path were lost."""
+
+
+class Up(click.ParamType[Any]):
+    """The uplinks of a path: ``1,0``."""
+
+    name = "J,I"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> list[int]:
+        """Return the numbers; end with a usage error for anything else."""
+        if isinstance(value, list):
+            return value
+        if not re.fullmatch(r"[0-9]{1,3}(,[0-9]{1,3})?", value):
+            self.fail(f"{value!r} is no path: write its uplinks as sopa paths shows them, such as 1,0", param, ctx)
+        return [int(hop) for hop in value.split(",")]
+
+
+@click.command()
+@click.argument("src", shell_complete=hosts)
+@click.argument("dst", shell_complete=hosts)
+@click.option("--up", "ups", type=Up(), multiple=True, metavar="J,I",
+              help="Trace this candidate path, by its uplinks as sopa paths shows them; may be repeated.")  # fmt: skip
+@click.option("--all", "every", is_flag=True, help="Trace all candidate paths; without it there may be 64 at most.")
+@click.option("--count", type=click.IntRange(1, MAX_COUNT), default=20, show_default=True, metavar="N",
+              help="Probes of each path.")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(MIN_INTERVAL_MS, 1000), default=10.0, show_default=True, metavar="MS",
+              help="Milliseconds from one probe to the next, of all paths together.")  # fmt: skip
+@click.option("--flow", is_flag=True, help="Show which way a flow takes, instead: SRC and DST are HOST:PORT.")
+@click.option("--protocol", metavar="P", callback=protocol_of,
+              help="With --flow: tcp, udp, icmp, or a number. TCP by default.")  # fmt: skip
+@with_controller
+@json_option
+def trace(
+    controller: Controller,
+    src: str,
+    dst: str,
+    ups: tuple[list[int], ...],
+    every: bool,
+    count: int,
+    interval: float,
+    flow: bool,
+    protocol: int | None,
+    as_json: bool,
+) -> None:
+    """Send probes on candidate paths between two hosts, and show loss and delay by path and by link.
+
+    The agent of SRC sends them, and that of DST turns them round onto the same switches, so delays are there and back. What a link
+    costs follows from the differences between paths. Links that the same paths cross are in one row: no difference tells them
+    apart. Rows other than the first show by how much they are slower than the fastest one next to them.
+
+    With --flow, show which links the packets of a flow take: those of a labelled one take its paths in turn, from a start of its
+    own; one that switches hash takes one path. It needs no packets, and no agent for a hashed one.
+
+    \b
+    Examples:
+      sopa trace h0_0_2 h2_1_3
+      sopa trace 10.0.0.2 10.2.1.3 --up 0,1 --up 1,1 --count 100
+      sopa trace --flow h0_0_2:40000 h2_1_3:5201
+      sopa trace --all h0_0_2 h2_1_3 --json | jq '.links[] | select(.loss > 0)'
+
+    \b
+    Exit status:
+      0   no links are known to lose probes
+      1   no answer on a path, or from the controller; no such host; no agent that can send probes
+      2   wrong usage
+      3   links lose probes; with --flow: not known for sure, no way, or switches do otherwise
+    """
+    if flow:
+        if ups or every:
+            raise click.UsageError("--flow excludes --up and --all: a flow takes the paths that it takes")
+        _flow(controller, src, dst, protocol, as_json)
+    if protocol is not None:
+        raise click.UsageError("--protocol is that of --flow")
+    if ups and every:
+        raise click.UsageError("--up and --all exclude each other")
+    asked: Body = {"src": src, "dst": dst, "all": every, "count": count, "interval_ms": interval}
+    body = _followed(controller, asked | ({"up": list(ups)} if ups else {}))
+    if as_json:
+        print_json(body)
+    else:
+        _show(src, dst, body)
+    if body["problem"]:
+        click.echo(f"Error: the trace has ended early: {body['problem']}", err=True)
+    if body["problem"] or any(path["sent"] and path["lost"] == path["sent"] for path in body["paths"]):
+        sys.exit(NO_ANSWER)
+    sys.exit(NOT_RIGHT if any(group["loss"] for group in body["links"]) else 0)
+
+
+def _followed(controller: Controller, asked: Body) -> Body:
+    """Begin a trace and follow it to its end; Ctrl-C ends it and leaves what came so far."""
+    body = controller.send("POST", "/traces", asked)
+    try:
+        while body["state"] == "running":
+            _progress(body)
+            time.sleep(LOOK_SECONDS)
+            body = controller.get(f"/traces/{body['id']}")
+    except KeyboardInterrupt:
+        body = controller.send("DELETE", f"/traces/{body['id']}")
+    finally:
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", err=True, nl=False)
+    return body
+
+
+def _progress(body: Body) -> None:
+    if not sys.stderr.isatty():
+        return
+    if "probes" in body:
+        seconds = body["probes"] * body["interval_ms"] / 1000
+        text = f"{body['decided']} of {body['probes']} probes on {len(body['paths'])} paths, {seconds:.1f} s in all; Ctrl-C ends it"
+    else:
+        text = "asking the agent"
+    click.echo(f"\r\033[K{text}", err=True, nl=False)
+
+
+def _show(src: str, dst: str, body: Body) -> None:
+    what = f"{body['decided']} of {body['probes']} probes on {len(body['paths'])} paths, version {body['version']}"
+    click.echo(f"{src} to {dst}: {body['kind']}, {what}; delays in microseconds, there and back")
+    numbers = ("sent", "lost", "out", "back", "min", "median", "p99")
+    weighted = len({path["weight"] for path in body["paths"]}) > 1
+    columns = ("up", *(("weight",) if weighted else ()), *numbers)
+    table = new_table(*columns, "switches", right=columns[1:], wrap=("switches",))
+    for path in body["paths"]:
+        weight = (f"{path['weight']:.1%}",) if weighted else ()
+        cells = (_text(path["up"]), *weight, *_numbers(path), " ".join(path["hops"]))
+        add(table, *cells, style=BAD if path["lost"] and path["lost"] == path["sent"] else None)
+    show(table)
+    click.echo("By difference:")
+    table = new_table(
+        "paths", "sent", "lost", "loss", *numbers[4:], "links", right=("paths", "loss", *numbers), wrap=("links",)
+    )
+    for at, group in enumerate(body["links"]):
+        delays = [_delay(group[name], added=at > 0) for name in ("min_us", "median_us", "p99_us")]
+        loss = f"{group['loss']:.1%}" if group["loss"] else None
+        cells = (len(group["paths"]), group["sent"], group["lost"], loss, *delays, " ".join(group["links"]))
+        add(table, *cells, style=BAD if group["loss"] else None)
+    show(table)
+    if body["undecided"]:
+        click.echo(f"{body['undecided']} lost probes are too few to say which links lost them: raise --count")
+    for path in body["excluded"]:
+        click.echo(f"Not traced: {_text(path['up'])}, excluded: {path['reason']}")
+    shown = body["order"]["paths"][:SHOWN_PACKETS]
+    order = " ".join(_text(up) for up in shown)
+    rest = body["order"]["length"] - len(shown)
+    click.echo(
+        f"A flow's packets take the paths in turn, each flow from a start of its own: {order}{f' and {rest} more' if rest else ''}"
+    )
+
+
+def _numbers(path: Body) -> tuple[Any, ...]:
+    delays = (_delay(path[name]) for name in ("min_us", "median_us", "p99_us"))
+    return path["sent"], path["lost"], path["lost_out"], path["lost_back"], *delays
+
+
+def _delay(value: float | None, added: bool = False) -> str | None:
+    return None if value is None else f"{'+' if added else ''}{value:.0f}"
+
+
+def _text(up: list[int]) -> str:
+    return ",".join(map(str, up)) or "-"
+
+
+# -- a flow ---------------------------------------------------------------------------------------------------------------
+
+
+def _flow(controller: Controller, src: str, dst: str, protocol: int | None, as_json: bool) -> NoReturn:
+    (source, sport), (destination, dport) = _ended(src), _ended(dst)
+    flow = {"protocol": 6 if protocol is None else protocol, "sport": sport, "dport": dport}
+    body = _followed(controller, {"src": source, "dst": destination, "flow": flow})
+    its = body["flow"]
+    if its is None:
+        click.echo(
+            f"Error: the agent has not said which way the flow takes: {body['problem'] or 'it was interrupted'}",
+            err=True,
+        )
+        sys.exit(NO_ANSWER)
+    real = None if its["labelled"] else _asked_here(controller, body)
+    if as_json:
+        print_json(body if real is None else body | {"switches": real})
+    else:
+        _show_flow(f"{src} to {dst}", body, real)
+    way = [*its["ways"][0]["hops"]] if its["ways"] else []
+    sys.exit(0 if its["exact"] and way and real in (None, way) else NOT_RIGHT)
+
+
+def _ended(text: str) -> tuple[str, int]:
+    host, _, port = text.partition(":")
+    if port and (not port.isdigit() or not port.isascii() or int(port) > 65535):
+        raise click.UsageError(f"{text!r} is no HOST:PORT, such as h0_0_2:40000")
+    return host, int(port or 0)
+
+
+def _asked_here(controller: Controller, body: Body) -> list[str] | None:
+    """Return the switches of the flow's way by Open vSwitch's own answer; None where it does not run here."""
+    tree, flow = fabric_of(controller.get("/fabric")), body["flow"]
+    ends = tree.host_by_ip(body["src"]), tree.host_by_ip(body["dst"])
+    try:
+        way = way_of(tree, *ends, flow["protocol"], flow["sport"], flow["dport"])
+    except NotHereError:
+        return None
+    return way[:-1] if way[-1] == tree.name(ends[1]) else way
+
+
+def _show_flow(title: str, body: Body, real: list[str] | None) -> None:
+    its = body["flow"]
+    click.echo(
+        f"{title}: {body['kind']}, {'labelled' if its['labelled'] else 'hashed'}, version {body['version']}. {its['why']}."
+    )
+    if its["ways"]:
+        table = new_table("way", "up", "share", "links", right=("way", "share"), wrap=("links",))
+        for number, way in enumerate(its["ways"]):
+            share = None if way["share"] is None else f"{way['share']:.1%}"
+            add(table, number, _text(way["up"]), share, " ".join(way["links"]))
+        show(table)
+    else:
+        click.echo("It has no way: its packets are dropped, or go unlabelled.")
+    order = its["order"]
+    if len(order["ways"]) > 1:
+        again = f", and again after {order['length']} packets" if order["length"] else ""
+        click.echo(f"Its packets take the ways in this order: {' '.join(map(str, order['ways']))}{again}")
+    if its["others"]:
+        click.echo(f"Other flows between these hosts may take {len(its['others'])} other ways.")
+    if real is not None:
+        right = its["ways"] and real == its["ways"][0]["hops"]
+        click.echo(
+            f"Open vSwitch on this machine says {'the same' if right else 'otherwise: ' + ' '.join(real)} (ofproto/trace)."
+        )

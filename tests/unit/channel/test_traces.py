@@ -1,0 +1,155 @@
+"""Messages of traces: what is written is read, and what is malformed is rejected."""
+
+from __future__ import annotations
+
+import base64
+import json
+from ipaddress import IPv4Address
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.traces import Answer, Cancel, FlowLabels, FlowOf, Outcome, Request
+
+hops = st.integers(0, 255)
+addresses = st.integers(0x0A000000, 0x0AFFFFFF).map(IPv4Address)
+streams = st.lists(st.builds(Stream, addresses, hops, hops), min_size=1, max_size=20).map(tuple)
+numbers = st.integers(0, 2**62)
+ports = st.integers(0, 65535)
+requests = st.one_of(
+    st.tuples(numbers, streams, st.integers(1, 1000), st.floats(5.0, 60_000.0)).map(lambda its: Request(*its)),
+    st.tuples(numbers, addresses, st.tuples(st.integers(0, 255), ports, ports)).map(
+        lambda its: Request(its[0], destination=its[1], flow=FlowOf(*its[2]))
+    ),
+    numbers.map(Cancel),
+)
+outcomes = st.lists(
+    st.builds(Outcome, st.integers(0, 1023), st.integers(0, 3), st.integers(0, 2**32 - 1)), max_size=256
+)
+labels = st.lists(st.tuples(hops, hops), max_size=1024).map(tuple)
+flows = st.builds(FlowLabels, st.text(max_size=40), st.booleans(), st.integers(0, 8191), labels)
+answers = st.builds(Answer, numbers, outcomes.map(tuple), st.booleans(), st.text(max_size=300), st.none() | flows)
+junk: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=12),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(requests)
+def test_a_request_is_read_as_it_was_written(request: Request | Cancel) -> None:
+    assert protocol.trace_asked(traces.request_text(request)) == request
+    assert protocol.trace_asked(traces.request_text(request).encode()) == request
+
+
+@given(answers)
+def test_an_answer_is_read_as_it_was_written(answer: Answer) -> None:
+    assert protocol.traced(traces.answer_text(answer)) == answer
+
+
+@given(outcomes.map(tuple), st.text(alphabet='ä"\\x', max_size=400))
+def test_an_answer_of_fates_is_shorter_than_agents_may_send(found: tuple[Outcome, ...], problem: str) -> None:
+    text = traces.answer_text(Answer(2**62, found, True, problem))
+    assert len(text.encode()) <= protocol.MAX_ANSWER_BYTES or len(json.dumps(problem[: traces.MAX_PROBLEM])) > 1000
+
+
+def test_the_labels_of_a_flow_fit_into_what_agents_may_send() -> None:
+    most = FlowLabels("x" * 40, True, 8191, ((255, 255),) * traces.MAX_LABELS)
+    assert len(traces.answer_text(Answer(2**62, done=True, flow=most)).encode()) <= protocol.MAX_ANSWER_BYTES
+
+
+@given(requests, st.sampled_from(["number", "streams", "count", "interval_ms", "flow", "destination"]), junk)
+def test_a_request_with_a_wrong_field_is_rejected_or_as_bounded_as_a_right_one(
+    request: Any, name: str, value: Any
+) -> None:
+    message = json.loads(traces.request_text(request)) | {name: value}
+    try:
+        read = protocol.trace_asked(json.dumps(message))
+    except protocol.ProtocolError:
+        return
+    if isinstance(read, Request):
+        assert read.probes * len(read.streams) <= traces.MAX_PROBES
+        assert read.interval_ms >= traces.MIN_INTERVAL_MS
+
+
+@given(answers, st.sampled_from(["number", "probes", "done", "problem", "labels", "policy", "exact", "length"]), junk)
+def test_an_answer_with_a_wrong_field_is_rejected_or_an_answer(answer: Answer, name: str, value: Any) -> None:
+    message = json.loads(traces.answer_text(answer)) | {name: value}
+    try:
+        read = protocol.traced(json.dumps(message))
+    except protocol.ProtocolError:
+        return
+    assert read is not None
+    assert len(read.outcomes) <= traces.MAX_FATES
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"streams": []},
+        {"streams": [["10.2.1.3", 0, 1]] * 1025},
+        {"streams": [["10.2.1.3", 0, 256]]},
+        {"streams": [["10.2.1.300", 0, 1]]},
+        {"count": 0},
+        {"count": True},
+        {"count": 1001},
+        {"streams": [["10.2.1.3", 0, 1]] * 21, "count": 1000},
+        {"interval_ms": 4.9},
+        {"interval_ms": "10"},
+        {"number": -1},
+        {"flow": [6, 1]},
+        {"flow": [6, 1, 65536], "destination": "10.2.1.3"},
+        {"flow": [256, 1, 2], "destination": "10.2.1.3"},
+        {"flow": [6, -1, 2], "destination": "10.2.1.3"},
+        {"flow": [6, 1, 2], "destination": "nowhere"},
+    ],
+)
+def test_a_wrong_request_is_rejected(wrong: dict[str, Any]) -> None:
+    right = Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0)
+    with pytest.raises(protocol.ProtocolError):
+        protocol.trace_asked(json.dumps(json.loads(traces.request_text(right)) | wrong))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"number": 1.5},
+        {"probes": "no base64"},
+        {"probes": None},
+        {"probes": base64.b64encode(bytes(7)).decode()},
+        {"probes": base64.b64encode(bytes(8 * 257)).decode()},
+        {"probes": base64.b64encode(b"\0\0\4\0" + bytes(4)).decode()},
+        {"done": 1},
+        {"problem": 3},
+        {"labels": "AA=="},
+        {"labels": "AAA=", "policy": "x" * 41, "exact": True, "length": 1},
+        {"labels": "AAA=", "policy": "hash", "exact": 1, "length": 1},
+        {"labels": "AAA=", "policy": "hash", "exact": True, "length": -1},
+    ],
+)
+def test_a_wrong_answer_is_rejected(wrong: dict[str, Any]) -> None:
+    right = json.loads(traces.answer_text(Answer(3, (Outcome(0, 0, 5),), done=True)))
+    with pytest.raises(protocol.ProtocolError):
+        protocol.traced(json.dumps(right | wrong))
+
+
+def test_fates_go_into_as_few_messages_as_have_room_and_the_last_says_that_it_is() -> None:
+    found = [Outcome(at % 4, 0, at) for at in range(600)]
+    messages = traces.in_messages(5, found, done=True, problem="why")
+    assert [len(message.outcomes) for message in messages] == [256, 256, 88]
+    assert [message.done for message in messages] == [False, False, True]
+    assert messages[-1].problem == "why"
+    assert [its for message in messages for its in message.outcomes] == found
+    assert traces.in_messages(5, [], done=True) == [Answer(5, (), True)]
+
+
+def test_other_messages_are_none_of_a_trace() -> None:
+    for text in (protocol.PING, protocol.RESYNC, '{"type": "probes", "streams": []}'):
+        assert protocol.traced(text) is None
+        assert protocol.trace_asked(text) is None
+    with pytest.raises(protocol.ProtocolError):
+        protocol.traced('{"type": "traced"')
