@@ -28,6 +28,7 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
+    "health": "who probes what, and links that lose packets named from counts drawn at random: k=4, 24 and 48; the time of it",
     "lab": "the k=8 lab with 128 agents",
     "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",
 }
