@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 import eventlet
 from eventlet.event import Event
 
-from sopa_ryu.channel import arbiter, mcs, protocol
+from sopa_ryu.channel import arbiter, mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
@@ -18,7 +18,7 @@ from sopa_ryu.runtime import clock
 from topologies import Host
 
 PACE = Pace(burst=1024, rate=256.0)
-"""An agent answers each message with one; there are less than a hundred versions a second."""
+"""An agent answers each message with one, and reports once a second; there are less than a hundred versions a second."""
 LOOK_SECONDS = 1.0
 """How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
 
@@ -44,6 +44,14 @@ class AgentChannel:
         count, effects = self.notifier.broadcast()
         self._carry_out(effects)
         return count
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        """Give a host's agent another list of streams to probe."""
+        self._carry_out(self.notifier.assign(host, number, text))
+
+    def forged(self, host: Host, count: int) -> None:
+        """Count records of a host's reports that are forged."""
+        self._carry_out(self.notifier.forged(host, count))
 
     def depose(self, deposed: bool) -> None:
         """Send all agents away while another controller is the switches' master, or accept them again."""
@@ -119,7 +127,8 @@ class AgentChannel:
     ) -> tuple[AgentSession, list[Effect]]:
         carrier = query.get("carrier", [None])[0]
         policy, variant = mcs.requested(query)
-        return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant)
+        asked = query.get(probes.ASKED, [None])[0] == "1"
+        return self.notifier.connected(host, peer, carrier, socket, clock.now(), policy, variant, asked)
 
 
 class ArbiterChannel(AgentChannel):

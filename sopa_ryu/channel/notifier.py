@@ -17,7 +17,8 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
-from sopa_ryu.channel.protocol import Ack, ProtocolError
+from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.channel.protocol import Ack, ProtocolError, Reported
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
@@ -119,6 +120,8 @@ class Notifier:
         When `tick` has something to do; a pending claim may need it earlier.
     is_deposed : bool
         Whether another controller is the switches' master: agents are sent away to find it.
+    probe_lists : ProbeLists
+        Who probes what, and what is reported.
     """
 
     texts = Texts()
@@ -135,6 +138,8 @@ class Notifier:
         self._claims: list[_Claim] = []
         self._unchecked: deque[AgentSession] = deque()
         self._mcs_hosts = McsHosts()
+        self.probe_lists = ProbeLists()
+        self._places: dict[Host, int] = {}
         self._effects: list[Effect] = []
         self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
 
@@ -171,6 +176,9 @@ class Notifier:
         change = self._mcs_hosts.due(session, now)
         if change is not None:
             return change
+        streams = self.probe_lists.due(session)
+        if streams is not None:
+            return streams
         if session.ping_due:
             session.ping_due = False
             return protocol.PING
@@ -241,6 +249,7 @@ class Notifier:
         now: float,
         policy: str | None = None,
         variant: Variant | None = None,
+        probes: bool = False,
     ) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an agent whose claim was accepted; a session that its host still has is closed."""
         former = self.sessions.get(host)
@@ -248,9 +257,10 @@ class Notifier:
             LOG.warning(self.texts.twice, former.name, former.peer)
             self._close(former)
         session = AgentSession(host, self._name(host), peer, carrier, connection, now, now)
-        session.policy, session.variant = policy, variant
+        session.policy, session.variant, session.probes = policy, variant, probes
         self.sessions[host] = session
         self._mcs_hosts.connected(session)
+        self.probe_lists.connected(session)
         LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
@@ -262,18 +272,20 @@ class Notifier:
         return session, self._take_effects()
 
     def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
-        """Follow what an agent sent: an acknowledgement, or a request for a snapshot."""
+        """Follow what an agent sent: an acknowledgement, a report, or a request for a snapshot."""
         view = self._view()
         if session.phase is Phase.CLOSED:
             return []
         session.heard = now
         if view is not None:  # before, an agent can only answer a ping
             try:
-                ack = protocol.answer(text, view)
+                its = protocol.answer(text, view)
+                if isinstance(its, Reported):
+                    self.probe_lists.take(session, its, self._place(session.host), now)
+                else:
+                    self._follow(session, its, view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
-            else:
-                self._follow(session, ack, view, now)
         for claim in self._take_claims(session):
             self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
         return self._take_effects()
@@ -289,6 +301,28 @@ class Notifier:
             if session.variant is not None:
                 self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
             self._tracker.reached(session, ack.version)
+            if session.probes:
+                self.probe_lists.acknowledged(session)
+                self._wake(session)
+
+    def _place(self, host: Host) -> int:
+        if not self._places:
+            self._places = {each: number for number, each in enumerate(self.tree.hosts())}
+        return self._places[host]
+
+    def assign(self, host: Host, number: int, text: str) -> list[Effect]:
+        """Give a host's agent another list of streams to probe: the text of the message."""
+        session = self.probe_lists.assign(host, number, text)
+        if session is not None:
+            self._wake(session)
+        return self._take_effects()
+
+    def forged(self, host: Host, count: int) -> list[Effect]:
+        """Count what is wrong in the records of a host's reports, which are read elsewhere."""
+        session = self.sessions.get(host)
+        if session is not None:
+            self._reject_message(session, ProtocolError(f"{count} records of probes that it cannot have sent"))
+        return self._take_effects()
 
     def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
         """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
@@ -355,6 +389,7 @@ class Notifier:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
         self._mcs_hosts.closed(session, left)
+        self.probe_lists.closed(session, left)
         self._effects.append(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)
