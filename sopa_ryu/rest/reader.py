@@ -12,6 +12,7 @@ from topologies import Link, Switch
 if TYPE_CHECKING:
     from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
     from sopa_ryu.channel.notifier import Notifier
+    from sopa_ryu.health.monitor import Monitor
 
 
 class FabricReader(Protocol):
@@ -27,12 +28,15 @@ class FabricReader(Protocol):
         The arbiter's.
     carrier : Carrier
         The place of the label.
+    health : Monitor
+        Which links lose packets.
     """
 
     state: FabricState
     notifier: Notifier
     arbiter: ArbiterNotifier
     carrier: Carrier
+    health: Monitor
 
     def wiring_report(self) -> dict[str, Any]:
         """Return `Wiring.report` of this moment."""

@@ -8,8 +8,10 @@ from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.wiring import Wiring
-from topologies import Link, Switch
+from sopa_ryu.health.monitor import Monitor
+from topologies import Host, Link, Switch
 
 
 class StubFabric:
@@ -21,6 +23,8 @@ class StubFabric:
         self.arbiter = ArbiterNotifier(state.tree, lambda: state.view, state.epoch)
         self.carrier = Carrier.MAC
         self.wiring = Wiring(state.tree, 30)
+        caretaker = Caretaker(state.tree, Policy.WARN, 2)
+        self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:
         return self.wiring.report({}, self.state.connected, {}, 0)
@@ -36,6 +40,18 @@ class StubFabric:
 
     def switch_rules(self, switch: Switch) -> dict[str, Any]:
         return {}
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        self.notifier.assign(host, number, text)
+
+    def forged(self, host: Host, count: int) -> None:
+        self.notifier.forged(host, count)
+
+    def drain(self, name: str) -> None:
+        self.set_drained(name, True)
+
+    def lossy(self, names: frozenset[str]) -> None:
+        self.state.lossy(names, 1)
 
     def set_drained(self, name: str, drained: bool) -> None:
         names = self.state.drained | {name} if drained else self.state.drained - {name}

@@ -1,0 +1,199 @@
+"""Probes on the push channel of a real controller over real WebSockets: lists out, reports in, a bad link named.
+
+The agents are stand-ins that draw from a seed what their probes have lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ipaddress import IPv4Address
+from threading import Thread
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import ClientConnection, connect
+
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.probes import Counts, Report, Stream, read_assignment, report_text
+from sopa_ryu.fabric.view import View
+from tests.helpers.fabrics import Fabric
+from tests.helpers.waiting import eventually
+from topologies import Clos, Host
+
+pytestmark = pytest.mark.switch
+
+
+class Hosts:
+    """Agents of all hosts, in a thread of their own.
+
+    Parameters
+    ----------
+    fabric : Fabric
+    seed : int
+
+    Attributes
+    ----------
+    losing : dict of str to float
+        The share that each directed link loses: ``a0_0-c0_1`` upwards, ``c0_1-a0_0`` downwards.
+    lists : dict of Host to list of Stream
+    forge : str or None
+        What the first host does wrong.
+    """
+
+    def __init__(self, fabric: Fabric, seed: int) -> None:
+        self.fabric, self.tree = fabric, fabric.tree
+        self.losing: dict[str, float] = {}
+        self.lists: dict[Host, tuple[Stream, ...]] = {}
+        self.messages: dict[Host, int] = {}
+        self.forge: str | None = None
+        self._random = random.Random(seed)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_until_complete, args=(self._all(),), daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop)])
+        self._thread.join(timeout=20)
+
+    async def _all(self) -> None:
+        await asyncio.gather(*(self._agent(host) for host in self.tree.hosts()), return_exceptions=True)
+
+    async def _agent(self, host: Host) -> None:
+        address = self.tree.ip(host)
+        url = f"{self.fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}?probes=1"
+        token = {"Authorization": f"Bearer {self.fabric.controller.agent_token_file.read_text().strip()}"}
+        async with connect(url, additional_headers=token, proxy=None, ping_interval=None) as channel:
+            await self._attend(host, address, channel)
+
+    async def _attend(self, host: Host, address: IPv4Address, channel: ClientConnection) -> None:
+        view: View | None = None
+        number, reporting = 0, None
+        async for text in channel:
+            assignment = read_assignment(json.loads(text))
+            if assignment is not None:
+                number, self.lists[host] = assignment.number, assignment.streams
+                self.messages[host] = self.messages.get(host, 0) + 1
+                if reporting is None:
+                    reporting = asyncio.create_task(self._report(host, channel, lambda: number))
+            else:
+                view = protocol.receive(text, view, address)
+            await channel.send(protocol.ack(view, 0))
+
+    async def _report(self, host: Host, channel: ClientConnection, number: Any) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            counts = tuple(self._counts(host, stream) for stream in dict.fromkeys(self.lists[host]))
+            report = Report(number(), counts)
+            if host == Host(0, 0, 2) and self.forge is not None:
+                report = self._forged(report)
+            await channel.send(report_text(report))
+
+    def _forged(self, report: Report) -> Report:
+        match self.forge:
+            case "list":
+                return report._replace(number=report.number + 1)
+            case "rack":
+                return Report(report.number, (Counts(Stream(IPv4Address("10.9.0.2"), 0, 0), 2),))
+            case "flood":
+                return Report(report.number, tuple(one._replace(probes=60_000) for one in report.counts))
+        raise AssertionError(self.forge)
+
+    def _counts(self, host: Host, stream: Stream) -> Counts:
+        probes = 2 * self.lists[host].count(stream)
+        hops = [hop for hop in stream[1:] if hop != 255]
+        switches = [self.tree.name(one) for one in self.tree.hops(host, self.tree.host_by_ip(stream.destination), tuple(hops))]
+        lost = [0, 0]
+        for _ in range(probes):
+            for way, names in enumerate((switches, switches[::-1])):
+                shares = [self.losing.get(f"{a}-{b}", 0.0) for a, b in zip(names, names[1:], strict=False)]
+                if any(self._random.random() < share for share in shares):
+                    lost[way] += 1
+                    break
+        return Counts(stream, probes, *lost, 0, 40, 50 if sum(lost) < probes else 0)
+
+
+@contextmanager
+def hosts(fabric: Fabric, seed: int = 1) -> Iterator[Hosts]:
+    its = Hosts(fabric, seed)
+    its.start()
+    try:
+        yield its
+    finally:
+        its.stop()
+
+
+def health(fabric: Fabric, **query: int) -> dict[str, Any]:
+    text = "&".join(f"{name}={value}" for name, value in query.items())
+    body: dict[str, Any] = fabric.controller.get(f"/health?{text}").json()
+    return body
+
+
+def suspects(fabric: Fabric) -> list[str]:
+    return [link["name"] for link in health(fabric, suspects=1)["links"]]
+
+
+def everyone_has_a_list(its: Hosts) -> bool:
+    return len(its.lists) == its.tree.host_count and all(its.lists.values())
+
+
+def test_a_link_that_loses_packets_is_named_and_no_other(fabric: Fabric) -> None:
+    with hosts(fabric) as its:
+        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
+        eventually(lambda: health(fabric)["running"], True, timeout=30)
+        assert suspects(fabric) == []
+        its.losing = {"c0_1-a2_0": 0.05}
+        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], timeout=60)
+        link = health(fabric, suspects=1)["links"][0]
+        assert link["suspect"] and link["confidence"] > 0.95 and link["hosts"] >= 3
+        assert link["loss"]["down"] == pytest.approx(0.05, rel=0.8)
+        assert link["loss"]["up"] < 0.005
+        assert link["action"] is None
+        log = fabric.controller.log_file.read_text()
+        assert "link a2_0-c0_1 loses" in log and "downwards" in log and "--sopa-suspect warn" in log
+
+
+def test_a_failure_takes_the_streams_over_it_away_and_others_in(fabric: Fabric) -> None:
+    tree: Clos = fabric.tree
+    with hosts(fabric) as its:
+        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
+        fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
+        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), False, timeout=30)
+        crossed = {s[1:] for streams in its.lists.values() for s in streams}
+        assert {(0, 0), (1, 0), (1, 1)} <= crossed
+        fabric.controller.change("DELETE", "/drains/c0_1").raise_for_status()
+        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), True, timeout=30)
+    assert tree.host_count == 16
+
+
+@pytest.mark.parametrize("forge", ["list", "rack", "flood"])
+def test_forged_reports_are_refused_and_counted(fabric: Fabric, forge: str) -> None:
+    def refused() -> int:
+        agents = fabric.controller.get("/agents").json()["agents"]
+        return next((int(each["refused"]) for each in agents if each["address"] == "10.0.0.2"), 0)
+
+    with hosts(fabric) as its:
+        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
+        its.forge = forge
+        eventually(lambda: refused() > 0, True, timeout=30)
+        assert suspects(fabric) == []
+
+
+def test_the_estimator_may_die_and_nothing_else_does(fabric: Fabric) -> None:
+    with hosts(fabric) as its:
+        eventually(lambda: health(fabric)["running"], True, timeout=30)
+        pid = int(fabric.controller.log_file.read_text().rpartition("runs as process ")[2].split()[0])
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: health(fabric)["running"], False, timeout=30)
+        fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
+        eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
+        eventually(lambda: health(fabric)["running"], True, timeout=60)
+        its.losing = {"a1_1-c1_0": 0.1}
+        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], timeout=60)
