@@ -98,13 +98,15 @@ def trial(world: World, bad: set[tuple[int, bool]], seconds: int) -> Trial:
     observer = Observer(world.elements)
     observer.answers(np.ones(world.elements.hosts, bool))
     wrong: set[tuple[int, bool | None]] = set()
+    before: set[tuple[int, bool | None]] = set()
     for second in range(1, seconds + 1):
         observer.take(world.second(), second)
         if second % EVALUATION_SECONDS:
             continue
-        found = {(one.link, one.down) for one in observer.conclude().suspects}
-        wrong |= found - bad
-        if bad and found >= bad:
+        now = {(one.link, one.down) for one in observer.conclude().suspects}
+        before, named = now, now & before  # the controller names what two evaluations agree on
+        wrong |= named - bad
+        if bad and named >= bad:
             return Trial(second, len(wrong))
     return Trial(None, len(wrong))
 

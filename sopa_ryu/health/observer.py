@@ -23,6 +23,8 @@ SHORT, LONG = (30, 1), (30, 10)
 """Slots and their seconds."""
 MUTED_SECONDS = 5
 """After an element has failed or come back, reports are still of the time before."""
+MAX_RATE, MAX_AT_ONCE = 220.0, 1200.0
+"""Probes a second of a host, with what clocks differ, and as many as it may report after some seconds without a connection."""
 DEFAULT_LEAST_LOSS = 0.0005
 
 
@@ -84,6 +86,8 @@ class Observer:
         self._muted = np.full(elements.total + 1, -1)
         self._failed = np.zeros(elements.total + 1, bool)
         self._last: list[Records] = []
+        self._left = np.full(elements.hosts, float(MAX_AT_ONCE))
+        self._heard = np.zeros(elements.hosts, np.int64)
 
     def answers(self, hosts: Bools) -> None:
         """Note which hosts answer probes: records of others are forged."""
@@ -105,6 +109,7 @@ class Observer:
         """Take in the reports of a second; `forged` counts records by the host that reported them."""
         if not reports:
             return
+        reports = self._affordable(reports, second)
         sizes = [len(report.records) // RECORD.itemsize for report in reports]
         src = np.repeat([report.host for report in reports], sizes)
         its, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))
@@ -118,6 +123,22 @@ class Observer:
             window.take(second, crossed, lost._replace(slots=np.full(len(lost.slots), second // window.seconds)))
         if second % DELAY_SECONDS >= DELAY_SECONDS - 2:
             self._last.append(its)
+
+    def _affordable(self, reports: list[Told], second: int) -> list[Told]:
+        """Return the reports of no more probes than their hosts can have sent; each record of others counts as forged."""
+        kept = []
+        for report in reports:
+            host, probes = report.host, int(np.frombuffer(report.records, RECORD)["probes"].sum(dtype=np.int64))
+            since = second - int(self._heard[host])
+            left = min(MAX_AT_ONCE, self._left[host] + MAX_RATE * since)
+            self._heard[host] = second
+            if probes > left:
+                self._left[host] = left
+                self.forged[host] += len(report.records) // RECORD.itemsize
+                continue
+            self._left[host] = left - probes
+            kept.append(report)
+        return kept
 
     def conclude(self) -> Health:
         """Return what is known now."""

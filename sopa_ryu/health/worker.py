@@ -38,6 +38,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, resource.RLIM_INFINITY))
     os.nice(NICE)
     with socket.socket(fileno=int(sys.argv[1])) as its, contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        its.setblocking(True)  # the controller's green threads made it otherwise
         serve(its)
 
 

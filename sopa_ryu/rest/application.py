@@ -139,6 +139,7 @@ class RestApplication:
             self._tokens.check_operator(request)
             self._check_unchanged(request)
         values = _values(request, operation, route)
+        others = "".join(f"&{name}={values[name]}" for name in request.GET if name not in ("offset", "limit"))
         offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
         listing = self._make(request, operation, values)
         body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
@@ -148,7 +149,7 @@ class RestApplication:
             return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
         response = Response(data, content_type="application/json", charset="UTF-8", etag=etag)
         if isinstance(listing, Listing) and offset + limit < listing.total:
-            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}>; rel="next"'
+            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
         return response
 
     def _make(self, request: Request, operation: Operation, values: dict[str, Any]) -> Any:

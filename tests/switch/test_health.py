@@ -6,6 +6,7 @@ The agents are stand-ins that draw from a seed what their probes have lost.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -54,17 +55,28 @@ class Hosts:
         self.forge: str | None = None
         self._random = random.Random(seed)
         self._loop = asyncio.new_event_loop()
-        self._thread = Thread(target=self._loop.run_until_complete, args=(self._all(),), daemon=True)
+        self._thread = Thread(target=self._run, daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in asyncio.all_tasks(self._loop)])
+        self._loop.call_soon_threadsafe(self._cancel)
         self._thread.join(timeout=20)
 
+    def _cancel(self) -> None:
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._all())
+        finally:
+            self._loop.close()
+
     async def _all(self) -> None:
-        await asyncio.gather(*(self._agent(host) for host in self.tree.hosts()), return_exceptions=True)
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*(self._agent(host) for host in self.tree.hosts()), return_exceptions=True)
 
     async def _agent(self, host: Host) -> None:
         address = self.tree.ip(host)
@@ -130,14 +142,13 @@ def hosts(fabric: Fabric, seed: int = 1) -> Iterator[Hosts]:
         its.stop()
 
 
-def health(fabric: Fabric, **query: int) -> dict[str, Any]:
-    text = "&".join(f"{name}={value}" for name, value in query.items())
-    body: dict[str, Any] = fabric.controller.get(f"/health?{text}").json()
+def health(fabric: Fabric, **query: str) -> dict[str, Any]:
+    body: dict[str, Any] = fabric.controller.get("/health", **query).json()
     return body
 
 
 def suspects(fabric: Fabric) -> list[str]:
-    return [link["name"] for link in health(fabric, suspects=1)["links"]]
+    return [link["name"] for link in health(fabric, suspects="1")["links"]]
 
 
 def everyone_has_a_list(its: Hosts) -> bool:
@@ -146,30 +157,30 @@ def everyone_has_a_list(its: Hosts) -> bool:
 
 def test_a_link_that_loses_packets_is_named_and_no_other(fabric: Fabric) -> None:
     with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
-        eventually(lambda: health(fabric)["running"], True, timeout=30)
+        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
+        eventually(lambda: health(fabric)["running"], True, seconds=30)
         assert suspects(fabric) == []
         its.losing = {"c0_1-a2_0": 0.05}
-        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], timeout=60)
-        link = health(fabric, suspects=1)["links"][0]
+        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=60)
+        link = health(fabric, suspects="1")["links"][0]
         assert link["suspect"] and link["confidence"] > 0.95 and link["hosts"] >= 3
         assert link["loss"]["down"] == pytest.approx(0.05, rel=0.8)
         assert link["loss"]["up"] < 0.005
         assert link["action"] is None
-        log = fabric.controller.log_file.read_text()
+        log = fabric.controller.log.read_text()
         assert "link a2_0-c0_1 loses" in log and "downwards" in log and "--sopa-suspect warn" in log
 
 
 def test_a_failure_takes_the_streams_over_it_away_and_others_in(fabric: Fabric) -> None:
     tree: Clos = fabric.tree
     with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
+        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
         fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
-        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), False, timeout=30)
+        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), False, seconds=30)
         crossed = {s[1:] for streams in its.lists.values() for s in streams}
         assert {(0, 0), (1, 0), (1, 1)} <= crossed
         fabric.controller.change("DELETE", "/drains/c0_1").raise_for_status()
-        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), True, timeout=30)
+        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), True, seconds=30)
     assert tree.host_count == 16
 
 
@@ -180,20 +191,20 @@ def test_forged_reports_are_refused_and_counted(fabric: Fabric, forge: str) -> N
         return next((int(each["refused"]) for each in agents if each["address"] == "10.0.0.2"), 0)
 
     with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, timeout=30)
+        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
         its.forge = forge
-        eventually(lambda: refused() > 0, True, timeout=30)
+        eventually(lambda: refused() > 0, True, seconds=30)
         assert suspects(fabric) == []
 
 
 def test_the_estimator_may_die_and_nothing_else_does(fabric: Fabric) -> None:
     with hosts(fabric) as its:
-        eventually(lambda: health(fabric)["running"], True, timeout=30)
-        pid = int(fabric.controller.log_file.read_text().rpartition("runs as process ")[2].split()[0])
+        eventually(lambda: health(fabric)["running"], True, seconds=30)
+        pid = int(fabric.controller.log.read_text().rpartition("runs as process ")[2].split()[0])
         os.kill(pid, signal.SIGKILL)
-        eventually(lambda: health(fabric)["running"], False, timeout=30)
+        eventually(lambda: health(fabric)["running"], False, seconds=30)
         fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
         eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
-        eventually(lambda: health(fabric)["running"], True, timeout=60)
+        eventually(lambda: health(fabric)["running"], True, seconds=60)
         its.losing = {"a1_1-c1_0": 0.1}
-        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], timeout=60)
+        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=60)
