@@ -78,6 +78,8 @@ class EmulatedFabric:
         Available after entering, if switches or agents have one.
     arbiter : ArbiterProcess or None
         Available after `prepare`, for that run, if hosts send in slots.
+    arbiter_at : str
+        ADDRESS:PORT where agents look for the arbiter; may be changed to something between them.
     recoveries : FastRecoveries
         Available after `prepare`, for that run.
     """
@@ -101,6 +103,7 @@ class EmulatedFabric:
         self._phantom: PhantomQueues | None = None
         self._mcs: McsMetrics | None = None
         self.arbiter: ArbiterProcess | None = None
+        self.arbiter_at = ADDRESS
         self._say = say
         self._stack = ExitStack()
         self._run = ExitStack()
@@ -311,7 +314,7 @@ class EmulatedFabric:
         if its.slots is not None:
             self.arbiter = ArbiterProcess(self.tree, controller, its.slots, self.rate_mbit, RUN, seed)
             self._run.enter_context(self.arbiter)
-            options.append(f"--arbiter={ADDRESS}")
+            options.append(f"--arbiter={self.arbiter_at}")
             tokens = self.arbiter.token_file
         if its.channels:
             [port] = free_ports(1)

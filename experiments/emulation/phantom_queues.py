@@ -27,7 +27,7 @@ DCTCP_PACKETS = 20
 _PRIORITY, _HANDLE = 10, 1  # behind the filters that drop, or take past the queue: topologies.lab.links
 _KEY = struct.Struct("=I")
 _PORT = struct.Struct("=QQQQ")  # struct port
-_QUEUE = struct.Struct("=8xQQQQQQ")  # struct queue; the lock first
+_QUEUE = struct.Struct("=8xqQQQQQ")  # struct queue; the lock first
 _NSEC = 10**9
 
 

@@ -14,6 +14,7 @@ from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.cfr_metrics import CfrMetrics
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.mending import Part
+from sopa_ryu.agent.probe_metrics import ProbeMetrics
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.runtime import metrics_server
 from sopa_ryu.runtime.metrics_server import MetricsError
@@ -77,7 +78,7 @@ class AgentMetrics:
         options = _counter("received_options", "Packets received with an option, by whether it was taken out.",
                            "result")  # fmt: skip
         of_mcs = _counter("mcs_packets", "With --policy mcs: packets by what was done with them.", "outcome")
-        of_cfr = CfrMetrics()
+        of_cfr, of_probes = CfrMetrics(), ProbeMetrics()
         connections = _gauge("mcs_connections", "With --policy mcs: TCP connections whose state is kept.")
         hosts = _gauge("mcs_hosts", "With --policy mcs: hosts that packets are scattered to.")
         swaps = _counter("swaps", "Path tables put in force.")
@@ -129,13 +130,15 @@ class AgentMetrics:
                         of_mcs.add_metric([*labels, outcome.name.lower()], packets[outcome])
                 if agent.timed is not None:
                     of_cfr.add(labels, agent.timed, packets)
+                if agent.prober is not None and labeller.probes is not None:
+                    of_probes.add(labels, agent.prober, labeller.probes)
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:
                     for label, count in counted.by_path(its.view.failures.tree).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
         return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
-                of_mcs, connections, hosts, *of_cfr.families, in_force, mended, wrong]  # fmt: skip
+                of_mcs, connections, hosts, *of_cfr.families, *of_probes.families, in_force, mended, wrong]  # fmt: skip
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from sopa_ryu.agent.labeller import DEFAULT_FLOWS
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, DEFAULT_THRESHOLD
-from sopa_ryu.channel import client, mcs, slots
+from sopa_ryu.channel import client, mcs, probes, slots
 from sopa_ryu.channel.client import ClientOptionError
 from sopa_ryu.channel.host_tokens import token_of
 
@@ -64,6 +64,8 @@ class Options:
         Scatter TCP connections over channels instead of labelling packets by the policy; the host's settings stay as they are then.
     cfr : CfrOptions, optional
         Send TCP's data in slots that an arbiter grants, and label the rest by the policy.
+    probes : bool
+        Probe paths, and answer other hosts' probes.
     """
 
     controller: str
@@ -83,6 +85,7 @@ class Options:
     weighted: bool = True
     mcs: McsOptions | None = None
     cfr: CfrOptions | None = None
+    probes: bool = True
 
     def __post_init__(self) -> None:
         """Raise `AgentError` for options that contradict each other."""
@@ -143,6 +146,8 @@ class Options:
     def channel(self, address: IPv4Address) -> str:
         """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
+        if self.probes:
+            query += f"&{probes.ASKED}=1"
         try:
             return client.channel_url(self.controller, CHANNEL + str(address), query)
         except ClientOptionError as error:

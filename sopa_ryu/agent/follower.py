@@ -11,13 +11,16 @@ import random
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from flowrules.label import UNUSED
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.mcs import POLICY
+from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
+from topologies.structure import FABRIC_NETWORK
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -53,6 +56,13 @@ class Hosts(NamedTuple):
     answer: Answer
 
 
+class Probe(NamedTuple):
+    """Streams to probe from now on, before the answer is sent."""
+
+    assignment: Assignment
+    answer: Answer
+
+
 class Follower:
     """The state of one agent that follows the controller.
 
@@ -73,6 +83,8 @@ class Follower:
         The hosts that run MCS, if this one does.
     policy_name : str, optional
         The policy as on the command line, if that is not the name of `policy`.
+    probes : bool
+        Whether the agent probes paths.
 
     Attributes
     ----------
@@ -97,8 +109,10 @@ class Follower:
         weighted: bool = True,
         peers: McsPeers | None = None,
         policy_name: str | None = None,
+        probes: bool = False,
     ) -> None:
         self.address, self.controller, self.peers = address, controller, peers
+        self._probes = probes
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
         self.view: View | None = None
@@ -164,11 +178,12 @@ class Follower:
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load | Hosts:
+    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             view = protocol.receive(text, self.view, self.address)
             change = protocol.hosts_named(text) if self.peers is not None else None
+            assignment = self._assigned(text) if self._probes else None
         except GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Answer(protocol.RESYNC)
@@ -182,6 +197,8 @@ class Follower:
                 error,
             )
             return self._ack()
+        if assignment is not None:
+            return Probe(assignment, self._ack())
         if change is not None and self.peers is not None:
             self.peers.follow(change)
         table = None if view is None or view is self.view else self._follow(view)
@@ -222,6 +239,15 @@ class Follower:
 
     def _ack(self) -> Answer:
         return Answer(protocol.ack(self.view, self.refused, self.peers.number if self.peers else None))
+
+    def _assigned(self, text: str | bytes) -> Assignment | None:
+        assignment = protocol.probes_assigned(text)
+        for stream in assignment.streams if assignment is not None else ():
+            if stream.destination not in FABRIC_NETWORK or stream.destination == self.address:
+                raise ProtocolError(f"{stream.destination} is no other host to probe")
+            if stream.up1 == UNUSED != stream.up2:
+                raise ProtocolError(f"{UNUSED}, {stream.up2} are no hops of a path")
+        return assignment
 
     def _follow(self, view: View) -> PathTable | None:
         tree = view.failures.tree

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address
 from typing import NoReturn, Protocol
 
@@ -14,20 +14,21 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load, Probe
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.threads import in_thread
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal
 
 LOG = logging.getLogger("sopa.agent")
 
 OPEN_SECONDS = 10.0
-SWEEP_SECONDS = 1.0
+SWEEP_SECONDS = REPORT_SECONDS = 1.0
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
 
@@ -87,6 +88,10 @@ class HostAgent:
         Knows whether what the labeller has loaded is in force.
     timed : CfrAgent, optional
         With CFR: follows the arbiter.
+    prober : Prober, optional
+        Probes paths.
+    drops : callable, optional
+        Returns the packets that this host itself has dropped so far, as far as it counts them.
     """
 
     def __init__(
@@ -97,9 +102,13 @@ class HostAgent:
         labeller: LoadedPrograms,
         keeper: Keeper,
         timed: CfrAgent | None = None,
+        prober: Prober | None = None,
+        drops: Callable[[], int] = lambda: 0,
     ) -> None:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper, self.timed = follower, labeller, keeper, timed
+        self.prober, self._drops, self._dropped = prober, drops, 0
+        self._reporting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
         self._heard_at = float("-inf")
         self._sweep_problem = ""
@@ -128,6 +137,8 @@ class HostAgent:
             tasks.append(asyncio.create_task(self._sweep(self.labeller.mcs)))
         if self.timed is not None:
             tasks.append(asyncio.create_task(self.timed.run()))
+        if self.prober is not None:
+            tasks.append(asyncio.create_task(self.prober.run()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -182,6 +193,9 @@ class HostAgent:
         try:
             async for text in channel:
                 todo = self.follower.receive(text)
+                if isinstance(todo, Probe):
+                    self._probe(todo, channel)
+                    todo = todo.answer
                 answer = await self._carry_out(todo)
                 if answer.settle:
                     self._settling = asyncio.create_task(self._settle())
@@ -192,9 +206,31 @@ class HostAgent:
                     return
                 await channel.send(answer.text)
         finally:
-            leaving.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await leaving
+            ending = [leaving] if self._reporting is None else [leaving, self._reporting]
+            self._reporting = None
+            for task in ending:
+                task.cancel()
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    def _probe(self, todo: Probe, channel: ClientConnection) -> None:
+        """Follow an assignment, and report: a controller that assigns nothing does not know reports."""
+        if self.prober is None:
+            return
+        self.prober.follow(todo.assignment)
+        if self._reporting is None:
+            self._reporting = asyncio.create_task(self._report(self.prober, channel))
+
+    async def _report(self, prober: Prober, channel: ClientConnection) -> None:
+        """Report once a second what has become of probes, until the channel closes."""
+        self._dropped = self._drops()
+        prober.report()  # of before this connection
+        with contextlib.suppress(websockets.ConnectionClosed):
+            while True:
+                await asyncio.sleep(REPORT_SECONDS)
+                before, self._dropped = self._dropped, self._drops()
+                its = prober.report(max(0, self._dropped - before))
+                if its.counts or its.dropped:
+                    await channel.send(probes.report_text(its))
 
     async def _leave(self, channel: ClientConnection) -> None:
         await self.keeper.lost.wait()

@@ -28,12 +28,14 @@ SETTINGS_SECONDS = 30.0
 """The interval of reading settings without a notification: sysctls and gso_max_segs make none."""
 PAUSE_SECONDS = 1.0
 """Between two readings of the settings, however many notifications come."""
+_LOOKED_AT = (Part.PROGRAM, Part.PROBES)
 _EFFECT = {
     Part.PROGRAM: "packets are unlabelled",
     Part.SEGMENTS: "the packets of a burst share a label",
     Part.REORDERING: "TCP takes reordering for loss sooner",
     Part.MIN_RTT: "TCP takes reordering for loss sooner",
     Part.MTU: "large packets are unlabelled",
+    Part.PROBES: "other hosts' probes are not answered, and this host's paths are not judged",
 }
 
 
@@ -72,6 +74,12 @@ class Programs(Protocol):
 
     def attach(self) -> None:
         """Attach it."""
+
+    def answers_probes(self) -> bool:
+        """Return False if the program that does is not there any more."""
+
+    def attach_probes(self) -> None:
+        """Attach that."""
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         """Note another MTU of the fabric, and another segmentation device."""
@@ -166,8 +174,7 @@ class Keeper:
     def _patience(self, now: float) -> float:
         """Return how long to wait for the next notification."""
         due = [self._settings_due, now + LOOK_SECONDS]
-        if Part.PROGRAM in self.wrong:
-            due.append(self._paces[Part.PROGRAM].due_at)
+        due += [self._paces[part].due_at for part in _LOOKED_AT if part in self.wrong]
         return max(0.0, min(due) - now)
 
     def _take(self) -> None:
@@ -214,6 +221,7 @@ class Keeper:
                 if unread & Change.ADDRESS:
                     await in_thread(self.place.check_address)
                 there = not self._unattached and self._programs.is_attached()
+                answers = self._unattached or self._programs.answers_probes()
             except (BpfError, NetnsError, OSError) as error:
                 raise InterfaceAway(f"{self.place.interface} cannot be read: {error}") from error
             if there:
@@ -221,6 +229,11 @@ class Keeper:
             else:
                 text = f"the labelling program was removed from {self.place.interface}"
                 await self._mend(Part.PROGRAM, text, self._attach)
+            if answers:
+                self._set_right(Part.PROBES)
+            else:
+                text = f"the program that answers probes was removed from {self.place.interface}"
+                await self._mend(Part.PROBES, text, self._programs.attach_probes)
             self._set_in_force(Part.PROGRAM not in self.wrong)
 
     async def _look_at_settings(self) -> None:
@@ -287,7 +300,7 @@ class Keeper:
 
     def _set_wrong(self, part: Part, text: str) -> None:
         self.wrong[part] = text
-        if part is not Part.PROGRAM:
+        if part not in _LOOKED_AT:
             self._settings_due = min(self._settings_due, self._paces[part].due_at)
 
     def _set_in_force(self, is_so: bool) -> None:

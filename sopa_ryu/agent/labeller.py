@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import socket
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from pyroute2 import IPRoute
-
 from flowrules.label import Carrier
 from sopa_ryu.agent.cfr_programs import CfrPrograms
-from sopa_ryu.agent.kernel import libbpf, link_attributes, tc
+from sopa_ryu.agent.filters import Filters, Place
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
-from sopa_ryu.agent.kernel.libbpf import AttachError
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.path_maps import PathTables
-from sopa_ryu.agent.kernel.tc import Point
 from sopa_ryu.agent.mcs import McsOptions, McsPrograms
 from sopa_ryu.agent.paths.path_table import PathTable
+from sopa_ryu.agent.probing.frames import Ends
+from sopa_ryu.agent.probing.programs import ProbeProgram
 
 DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
@@ -28,33 +26,7 @@ _LABELS = {Carrier.MAC: "sopa_egress", Carrier.OPTION: "sopa_option"}
 _STRIPS = "sopa_strip"
 _SCATTERS, _GATHERS = "sopa_mcs", "sopa_mcs_in"
 _TIMED = "sopa_cfr"
-_OURS = {Point.EGRESS: (*_LABELS.values(), _SCATTERS, _TIMED), Point.INGRESS: (_STRIPS, _GATHERS)}
-# Fixed: a successor finds a killed agent's filters by them. Below the usual 49152, as a filter before ours may end the list.
-HANDLE, PRIORITY = 0x9E04, 10
-_CLSACT_PARENTS = (0xFFFFFFF2, 0xFFFFFFF3)  # ingress, egress
 _TABLES_MAP, _ACTIVE_MAP = "path_tables", "turn"  # an agent of another release, or a killed one, knows these names
-
-
-def _clsact_present(ifindex: int) -> bool:
-    """Return True if the interface of the calling thread's namespace has a clsact qdisc."""
-    with IPRoute() as route:
-        return any(qdisc.get_attr("TCA_KIND") == "clsact" for qdisc in route.get_qdiscs(index=ifindex))
-
-
-def _filters_left(ifindex: int) -> bool:
-    with IPRoute() as route:
-        return any(True for parent in _CLSACT_PARENTS for _ in route.get_filters(index=ifindex, parent=parent))
-
-
-def _there_id(ifindex: int, point: Point) -> int | None:
-    """Return the id of the program in our place, in the calling thread's network namespace."""
-    return tc.attached(ifindex, handle=HANDLE, priority=PRIORITY, point=point)
-
-
-def _there(ifindex: int, point: Point) -> tuple[int | None, str]:
-    """Return the id and the name of that program."""
-    identifier = _there_id(ifindex, point)
-    return identifier, "" if identifier is None else libbpf.program_name(identifier)
 
 
 class Labeller:
@@ -86,6 +58,8 @@ class Labeller:
         Scatter TCP connections instead of labelling each packet in turn.
     cfr : bool
         Send TCP's data in granted slots, on the paths granted with them.
+    probes : Ends, optional
+        Answer probes, and take the answers to those of this host.
 
     Raises
     ------
@@ -102,12 +76,15 @@ class Labeller:
         While it is loaded: what MCS needs besides.
     cfr : CfrPrograms or None
         While it is loaded: what CFR needs besides.
+    probes : ProbeProgram or None
+        While it is loaded: the program that answers probes.
     """
 
     tables: PathTables
     counted: Counters
     mcs: McsPrograms | None = None
     cfr: CfrPrograms | None = None
+    probes: ProbeProgram | None = None
 
     def __init__(
         self,
@@ -123,16 +100,14 @@ class Labeller:
         cut_by: int = 0,
         mcs: McsOptions | None = None,
         cfr: bool = False,
+        probes: Ends | None = None,
     ) -> None:
         if flows < 1:
             raise ValueError(f"room for at least one flow is needed, not {flows}")
         self.ifname, self.netns = ifname, netns
         self.carrier, self.fabric_mtu, self.cut_by = carrier, fabric_mtu, cut_by
-        self._owns_clsact = owns_clsact
-        self._on_clsact = on_clsact or (lambda added: None)
-        self._ifindex = 0
-        self._attached: dict[Point, int] = {}
-        self._mcs_options, self._is_timed = mcs, cfr
+        self._filters = Filters(ifname, netns, owns_clsact, on_clsact or (lambda added: None))
+        self._mcs_options, self._is_timed, self._probe_ends = mcs, cfr, probes
         # MCS keeps connections instead of flows
         sizes = {"flows": flows} if mcs is None else {"flows": 1, "mcs_connections": flows, "mcs_scales": flows}
         self._egress = _TIMED if cfr else _LABELS[carrier] if mcs is None else _SCATTERS
@@ -158,11 +133,7 @@ class Labeller:
         BpfUnavailable, BpfLoadError
             If the program cannot be loaded.
         """
-        with inside(self.netns):
-            try:
-                self._ifindex = socket.if_nametoindex(self.ifname)
-            except OSError as error:
-                raise AttachError(f"no interface {self.ifname} in {self.netns or 'this network namespace'}") from error
+        self._filters.find()
         self._object.load()
         try:
             its = self._object
@@ -173,6 +144,8 @@ class Labeller:
                 self.mcs = McsPrograms(its, self._mcs_options, self.netns)
             if self._is_timed:
                 self.cfr = CfrPrograms(its, self.netns)
+            if self._probe_ends is not None:
+                self.probes = ProbeProgram(self._probe_ends)
         except BaseException:
             self._object.close()
             raise
@@ -183,6 +156,8 @@ class Labeller:
             self.mcs.detach()
         if self.cfr is not None:
             self.cfr.close()
+        if self.probes is not None:
+            self.probes.close()
         if self._object.loaded:
             self.tables.close()
             self._object.close()
@@ -201,8 +176,7 @@ class Labeller:
 
     def inherits(self) -> bool:
         """Return True if the interface still has the program of a killed predecessor."""
-        with inside(self.netns):
-            return _there(self._ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]
+        return self._filters.inherits(Place.EGRESS)
 
     def attach(self) -> None:
         """Begin to label. A killed predecessor's program labels until this one replaces it.
@@ -214,22 +188,13 @@ class Labeller:
         AttachError
             If another program has our place, or the kernel refuses.
         """
-        wanted = {Point.INGRESS: self.strip_fd, Point.EGRESS: self.program_fd}
-        with inside(self.netns):
-            there = {point: self._own(point) for point in wanted}
-            if not _clsact_present(self._ifindex):
-                self._on_clsact(True)
-                self._owns_clsact = tc.create_clsact(self._ifindex)
-                if not self._owns_clsact:  # another program was faster
-                    self._on_clsact(False)
-            for point, program in wanted.items():
-                if program is not None:
-                    tc.attach(
-                        self._ifindex, program, handle=HANDLE, priority=PRIORITY, replace=there[point], point=point
-                    )
-                    self._attached[point] = _there(self._ifindex, point)[0] or 0
-                elif there[point]:  # of a predecessor with other options
-                    tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
+        self._filters.attach(
+            {
+                Place.PROBES: None if self.probes is None else self.probes.program_fd,
+                Place.INGRESS: self.strip_fd,
+                Place.EGRESS: self.program_fd,
+            }
+        )
         if self.mcs is not None:
             self.mcs.attach()  # TCP leaves room once there is what fills it
         if self.cfr is not None:
@@ -243,19 +208,23 @@ class Labeller:
         AttachError
             If the kernel refuses the question.
         """
-        with inside(self.netns):
-            there = all(_there_id(self._ifindex, point) == program for point, program in self._attached.items())
-        return there and (self.mcs is None or self.mcs.is_attached())
+        return self._filters.are_attached(Place.INGRESS, Place.EGRESS) and (self.mcs is None or self.mcs.is_attached())
+
+    def answers_probes(self) -> bool:
+        """Return False if another program has removed the one that answers probes; `AttachError` if the kernel refuses."""
+        return self._filters.are_attached(Place.PROBES)
+
+    def attach_probes(self) -> None:
+        """Attach that one again; errors as of `attach`."""
+        if self.probes is not None:
+            self._filters.attach({Place.PROBES: self.probes.program_fd})
 
     def stop_scattering(self) -> None:
         """With MCS: send packets as TCP makes them, and go on taking in what others scatter."""
         if self.mcs is None:
             return
         self.mcs.detach()
-        self._attached.pop(Point.EGRESS, None)
-        with inside(self.netns):
-            if link_attributes.alive(self._ifindex) and _there(self._ifindex, Point.EGRESS)[1] in _OURS[Point.EGRESS]:
-                tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=Point.EGRESS)
+        self._filters.detach_one(Place.EGRESS)
 
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         """Note another MTU of the fabric, in bytes (`Carrier.OPTION`), and another segmentation device."""
@@ -266,34 +235,13 @@ class Labeller:
         if self.carrier is Carrier.OPTION:
             libbpf.update(self._object.map_fd("fabric_mtu"), only, struct.pack("=I", fabric_mtu))
 
-    def _own(self, point: Point) -> bool:
-        """Return True if a predecessor's program is there; `AttachError` if it is a foreign one."""
-        identifier, name = _there(self._ifindex, point)
-        if identifier is not None and name not in _OURS[point]:
-            side = point.name.lower()
-            raise AttachError(
-                f"{self.ifname} has another program, {name or identifier}, at {side} priority {PRIORITY}, handle "
-                f"{HANDLE:#x}: remove it with tc filter del dev {self.ifname} {side} prio {PRIORITY}"
-            )
-        return identifier is not None
-
     def detach(self) -> None:
         """Stop labelling: remove our filters, and clsact if an agent added it and no other filter uses it. May be repeated."""
-        self._attached.clear()
         if self.mcs is not None:
             self.mcs.detach()
         if self.cfr is not None:
             self.cfr.detach()
-        with inside(self.netns):
-            if not link_attributes.alive(self._ifindex):
-                return  # its filters went with it
-            for point, names in _OURS.items():
-                if _there(self._ifindex, point)[1] in names:
-                    tc.detach(self._ifindex, handle=HANDLE, priority=PRIORITY, point=point)
-            if self._owns_clsact and not _filters_left(self._ifindex):
-                tc.destroy_clsact(self._ifindex)
-                self._owns_clsact = False
-                self._on_clsact(False)
+        self._filters.detach()
 
     def swap(self, table: PathTable) -> None:
         """Put a path table in force: `PathTables.swap`."""

@@ -26,6 +26,8 @@ class Part(StrEnum):
     REORDERING = "tcp_reordering"
     MIN_RTT = "tcp_min_rtt_wlen"
     MTU = "mtu"
+    PROBES = "probes"
+    """The program that answers probes."""
 
 
 class InterfaceAway(Exception):

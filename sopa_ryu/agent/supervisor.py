@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import NoReturn
 
@@ -17,8 +19,10 @@ from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
 from sopa_ryu.agent.keeper import Keeper
+from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.changes import Changes, Namespace
 from sopa_ryu.agent.kernel.counters import Reason
+from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
@@ -26,9 +30,13 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.mending import InterfaceAway, Part
 from sopa_ryu.agent.place import Place
+from sopa_ryu.agent.probing.frames import Ends
+from sopa_ryu.agent.probing.packet_socket import ProbeSocket
+from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel.mcs import ChannelKind
+from topologies.structure import GATEWAY_MAC
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -219,6 +227,29 @@ class Supervisor:
             limit_bursts=keeper.limit_bursts,
         )
 
+    def _ends(self, place: Place, namespace: Namespace) -> Ends:
+        """Return what all probes of the interface have in common."""
+        with inside(namespace.path):
+            mac = link_attributes.mac(place.ifindex)
+        own, gateway = (bytes.fromhex(text.replace(":", "")) for text in (mac, GATEWAY_MAC))
+        return Ends(place.address, own, gateway, self.options.carrier, secrets.randbits(32))
+
+    def _probing(
+        self, labeller: Labeller, place: Place, namespace: Namespace, taken: ExitStack
+    ) -> tuple[Prober | None, Callable[[], int]]:
+        """Return the prober of an interface whose programs are loaded, and what counts the packets that its host drops."""
+        if labeller.probes is None:
+            return None, lambda: 0
+        try:
+            socket = ProbeSocket(self.interface.name, namespace.path)
+            taken.callback(socket.close)
+            drops = Drops(place.ifindex, namespace.path)
+            taken.callback(drops.close)
+        except OSError as error:
+            raise InterfaceAway(f"{self.interface} cannot send probes: {error}") from error
+        program = labeller.probes
+        return Prober(program.ends, program, socket, first_ssid=secrets.randbits(16)), drops.count
+
     def _enter(self, taken: ExitStack) -> tuple[HostAgent, Labeller]:
         its = self.options
         try:
@@ -257,6 +288,7 @@ class Supervisor:
                 cut_by=settings.cut_by,
                 mcs=its.mcs,
                 cfr=its.cfr is not None,
+                probes=self._ends(place, namespace) if its.probes else None,
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
@@ -269,7 +301,16 @@ class Supervisor:
             weighted=its.weighted,
             peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
             policy_name=its.policy_name,
+            probes=its.probes,
         )
-        agent = HostAgent(self.interface, its, follower, labeller, keeper, self._timed(place, labeller, keeper))
+        agent = HostAgent(
+            self.interface,
+            its,
+            follower,
+            labeller,
+            keeper,
+            self._timed(place, labeller, keeper),
+            *self._probing(labeller, place, namespace, taken),
+        )
         agent.start()
         return agent, labeller

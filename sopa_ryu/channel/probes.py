@@ -65,7 +65,7 @@ class Counts(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What an agent reports: counts by stream, the number of the assignment that it follows, and packets that the host itself dropped."""
+    """What an agent reports: the number of the assignment that it follows, counts by stream, and packets that the host dropped."""
 
     number: int
     counts: tuple[Counts, ...]

@@ -3,7 +3,7 @@
 The controller sends a ``snapshot`` first and then ``delta``s, each of one version or of several. The agent answers each message
 with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta names the version that it changes
 (``base``); an agent that has another one in force has found a gap and asks for a snapshot (``resync``). A ``ping`` asks for an
-``ack``. Agents that run MCS are also sent which hosts do (`mcs`).
+``ack``. Agents that run MCS are also sent which hosts do (`mcs`), and those that probe paths which (`probes`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sopa_ryu.channel import mcs, probes
 from sopa_ryu.channel.mcs import HostChange, HostList
+from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.fabric.view import View, changes
 from topologies import Clos, Failures, FatTree, TopologyError
 
@@ -210,6 +211,18 @@ def hosts_named(text: str | bytes) -> HostChange | None:
     """Return what a message of the controller says about the hosts that run MCS; None if nothing, `ProtocolError` if malformed."""
     try:
         return mcs.read(_read(text))
+    except ProtocolError:
+        raise
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+
+
+def probes_assigned(text: str | bytes) -> Assignment | None:
+    """Return what a message of the controller gives an agent to probe; None if nothing, `ProtocolError` if malformed."""
+    if not (b'"probes"' in text if isinstance(text, bytes) else '"probes"' in text):
+        return None  # a snapshot is large, and need not be read twice
+    try:
+        return probes.read_assignment(_read(text))
     except ProtocolError:
         raise
     except ValueError as error:

@@ -94,6 +94,8 @@ WHY_NOT = {
               show_default=True, metavar="SECONDS",
               help="Seconds for which TCP remembers its shortest round trip (net.ipv4.tcp_min_rtt_wlen); it waits a quarter "
               "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip
+@click.option("--probes/--no-probes", default=True, show_default=True,
+              help="Probe the paths that the controller names, and answer other hosts' probes (docs/probes.md).")  # fmt: skip
 @click.option("--wait", is_flag=True,
               help="At the start, wait for an interface that is missing or has no address of the fabric.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
@@ -122,6 +124,7 @@ def agent(
     segments: int,
     weights: bool,
     min_rtt_window: int,
+    probes: bool,
     wait: bool,
     metrics_port: int | None,
     metrics_host: str,
@@ -134,6 +137,9 @@ def agent(
     round trip), and makes a segmentation device on the interface, which cuts TCP's bursts into packets
     before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
     label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
+
+    It probes the paths that the controller names, and a program at tc ingress answers the probes of other hosts; see
+    docs/probes.md. With --no-probes it does neither.
 
     What another program changes there meanwhile is put right and logged; while labels are not written, the agent
     leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
@@ -195,6 +201,7 @@ def agent(
             weights,
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
             CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun) if arbiter else None,
+            probes,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from sopa_ryu.agent.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
-from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
+from sopa_ryu.agent.labeller import Labeller
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import read_table, table_in_force
 from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair

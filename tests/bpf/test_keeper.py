@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.processes import AgentProcess
+from sopa_ryu.agent.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.labeller import HANDLE, PRIORITY
 from tests.helpers.agent_controller import AgentController, agent_controller
 from tests.helpers.frames import FAR
 from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run

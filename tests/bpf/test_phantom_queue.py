@@ -32,6 +32,7 @@ NOT_ECT, ECT1, ECT0, CE = range(4)
 LOOPBACK = struct.pack("=I", 1)  # the interface of a test run
 SLOW_MBIT = 8e-6  # a byte a second: time stands still during a test
 MSEC, NSEC = 10**6, 10**9
+LONG_NS = 1 << 62
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 UNSPEC = 2**32 - 1  # the next filter decides
 
@@ -63,8 +64,10 @@ class Port:
     def configure(self, rate_mbit: float, queue_packets: int, threshold: int) -> None:
         libbpf.update(self._ports, LOOPBACK, port_value(rate_mbit, queue_packets, threshold))
 
-    def begin(self, empty_ns: int = 0) -> None:
-        libbpf.update(self._queues, LOOPBACK, struct.pack("=8xQ", empty_ns) + bytes(40))
+    def begin(self, empty_ns: int | None = None) -> None:
+        """Have the queue be empty from a time on; by default for so long that the bucket is full, even just after a boot."""
+        its = time.monotonic_ns() - LONG_NS if empty_ns is None else empty_ns
+        libbpf.update(self._queues, LOOPBACK, struct.pack("=8xq", its) + bytes(40))
 
     def send(self, frame: bytes) -> bytes:
         """Return a frame as it goes on."""
@@ -83,7 +86,7 @@ class Port:
     def _values(self) -> tuple[int, ...]:
         found = libbpf.lookup(self._queues, LOOPBACK, 56)
         assert found is not None
-        return struct.unpack("=8xQQQQQQ", found)
+        return struct.unpack("=8xqQQQQQ", found)
 
 
 @pytest.fixture

@@ -170,5 +170,5 @@ def test_after_every_fault_the_fabric_connects_what_the_oracle_says(seed: int) -
 def test_after_every_fault_another_fabric_connects_what_the_oracle_says(name: str) -> None:
     tree = FABRICS[name]
     steps = list(plan(tree, 1, 1, sorted(set(KINDS) - {"cables"})))  # so that link discovery has a wrong cable to find
-    steps += plan(tree, 1, 8, LONG)
+    steps += plan(tree, 1, 5, LONG)
     assert isolated(lambda: run(tree, steps, f"{name}, seed 1")) == 0

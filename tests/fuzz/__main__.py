@@ -41,7 +41,12 @@ KINDS: dict[str, Callable[[Target, random.Random], Kind]] = {
     "rest": Rest,
     "lldp": Lldp,
 }
-PROGRAMS = {"programs": "tests.bpf.fuzz", "mcs": "tests.bpf.mcs_fuzz", "arbiter": "tests.arbiter.fuzz"}
+PROGRAMS = {
+    "programs": "tests.bpf.fuzz",
+    "mcs": "tests.bpf.mcs_fuzz",
+    "probes": "tests.bpf.probe_fuzz",
+    "arbiter": "tests.arbiter.fuzz",
+}
 """Modules that fuzz eBPF programs and the arbiter's library, which need no controller."""
 
 
@@ -87,6 +92,7 @@ def main(kinds: tuple[str, ...], seconds: float, seed: int | None, packets: int)
     rest       requests                   lldp      frames at switch ports
     programs   packets through the eBPF programs, each compared with a reference
     mcs        packets of a few connections through those of MCS, in the same way
+    probes     probes and answers through the program that turns them round, in the same way
     arbiter    demands and failures for the arbiter's library; packets are cells with a slot and a path, each checked
     """
     seed = random.randrange(1 << 31) if seed is None else seed

@@ -11,7 +11,8 @@ from ipaddress import IPv4Address
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import probes, protocol
+from sopa_ryu.channel.probes import Counts
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -29,11 +30,19 @@ class AgentController:
         The close codes of those that have ended.
     acknowledged : int
         The highest version that was acknowledged.
+    asked : list of str
+        The requests for channels.
+    reports : list of Counts
+        What was reported of probes.
+    refused : int
+        Messages that the agent says it has refused.
     """
 
     def __init__(self) -> None:
         self.url = ""
-        self.connections = self.acknowledged = 0
+        self.connections = self.acknowledged = self.refused = 0
+        self.asked: list[str] = []
+        self.reports: list[Counts] = []
         self.closed: list[int | None] = []
         self.headers: list[str] = []
         self.view = View(7, 1, Failures(FatTree(4)))
@@ -55,17 +64,27 @@ class AgentController:
                     self._channel.send(protocol.delta(before, self.view))
             return self.view.version
 
+    def send(self, text: str) -> None:
+        """Send a message, if the agent is connected."""
+        with self._guard:
+            if self._channel is not None:
+                self._channel.send(text)
+
     def attend(self, channel: ServerConnection) -> None:
         """Follow one channel until it closes."""
         with self._guard:
             self.connections += 1
             self._channel = channel
+            self.asked.append(channel.request.path if channel.request is not None else "")
         try:
             channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
                 answer = json.loads(text)
                 if answer["type"] == "ack":
                     self.acknowledged = max(self.acknowledged, answer["version"])
+                    self.refused = answer["refused"]
+                elif (report := probes.read_report(answer)) is not None:
+                    self.reports += probes.unpacked(report[1])
         except ConnectionClosed:
             pass
         finally:

@@ -9,9 +9,10 @@ from array import array
 from contextlib import ExitStack
 from ipaddress import IPv4Address, IPv4Network
 
+from sopa_ryu.agent.filters import HANDLE, PRIORITY
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.labeller import HANDLE, PRIORITY, Labeller
+from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_table import GATEWAY_SLOTS, WORD_BYTES, PathTable, Policy, WayOut
 

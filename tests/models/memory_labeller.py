@@ -152,6 +152,13 @@ class MemoryLabeller:
     def is_attached(self) -> bool:
         return not self._was_attached or self._interface.attached is self
 
+    def answers_probes(self) -> bool:
+        return Part.PROBES not in self._interface.wrong
+
+    def attach_probes(self) -> None:
+        del self._interface.wrong[Part.PROBES]
+        self._interface.mends += 1
+
     def follow(self, fabric_mtu: int, cut_by: int) -> None:
         pass
 
@@ -226,8 +233,9 @@ class MemorySettings:
 
     def changed(self) -> dict[Part, str]:
         self.reads += 1
-        return dict(self._interface.wrong)
+        return {part: text for part, text in self._interface.wrong.items() if part is not Part.PROBES}
 
     def mend(self) -> None:
-        self._interface.wrong.clear()
+        for part in [part for part in self._interface.wrong if part is not Part.PROBES]:
+            del self._interface.wrong[part]
         self._interface.mends += 1

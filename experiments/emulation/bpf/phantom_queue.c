@@ -80,10 +80,11 @@ int phantom_queue(struct __sk_buff *skb)
 	full_bucket = now - port->bucket_ns;
 	sending = skb->wire_len * NSEC_PER_SEC / port->bytes_per_second;
 	bpf_spin_lock(&queue->lock);
-	if (queue->empty_ns < full_bucket)
+	/* Signed differences: soon after a boot the bucket of a slow link has been filling since before time 0. */
+	if ((__s64)(queue->empty_ns - full_bucket) < 0)
 		queue->empty_ns = full_bucket;
-	long_queue = queue->empty_ns > now + port->threshold_ns;
-	if (queue->empty_ns + sending <= now + port->limit_ns)
+	long_queue = (__s64)(queue->empty_ns - now - port->threshold_ns) > 0;
+	if ((__s64)(queue->empty_ns + sending - now - port->limit_ns) <= 0)
 		queue->empty_ns += sending;
 	else
 		queue->full++;

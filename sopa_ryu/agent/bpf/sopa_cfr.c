@@ -19,6 +19,7 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "probe.h"
 
 #define PASS 1
 #define DROP_UNSEEN 0 /* and no word of congestion: BPF_CGROUP_INET_EGRESS gives TCP -EPERM instead of NET_XMIT_DROP */
@@ -255,7 +256,8 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 SEC("tc")
 int sopa_cfr(struct __sk_buff *skb)
 {
-	count(label(skb));
+	if (!is_answer(skb))
+		count(label(skb));
 	return TC_ACT_UNSPEC; /* on to the filters behind this one */
 }
 

@@ -11,6 +11,7 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "probe.h"
 
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
@@ -50,8 +51,11 @@ SEC("tc")
 int sopa_egress(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason = label(skb, &device);
+	enum reason reason;
 
+	if (is_answer(skb))
+		return TC_ACT_UNSPEC;
+	reason = label(skb, &device);
 	count(reason);
 	if (reason == CUT)
 		return bpf_redirect(device, 0);

@@ -13,12 +13,16 @@
 #include "mcs_connections.h"
 #include "mcs_egress.h"
 #include "mcs_ingress.h"
+#include "probe.h"
 
 SEC("tc")
 int sopa_mcs(struct __sk_buff *skb)
 {
-	enum reason reason = scatter(skb);
+	enum reason reason;
 
+	if (is_answer(skb))
+		return TC_ACT_UNSPEC;
+	reason = scatter(skb);
 	count(reason);
 	/* Not dropped, for TCP: it would take that for congestion. */
 	return reason == ACK_FILTERED ? TC_ACT_STOLEN : TC_ACT_UNSPEC;

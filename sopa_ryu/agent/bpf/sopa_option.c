@@ -14,6 +14,7 @@
 #include "label.h"
 #include "maps.h"
 #include "packet.h"
+#include "probe.h"
 
 #define MAX_IHL 15
 #define MAX_BYTES 65535 /* of an IPv4 packet */
@@ -149,8 +150,11 @@ SEC("tc")
 int sopa_option(struct __sk_buff *skb)
 {
 	__u32 device = 0;
-	enum reason reason = label(skb, &device);
+	enum reason reason;
 
+	if (is_answer(skb))
+		return TC_ACT_UNSPEC;
+	reason = label(skb, &device);
 	if (reason == REASONS) { /* no memory half-way: a malformed packet is not sent */
 		count(NOT_WRITABLE);
 		return TC_ACT_SHOT;

@@ -93,7 +93,12 @@ def _lib() -> ctypes.CDLL:
     except OSError as error:
         raise BpfUnavailable(f"libbpf.so.1 is missing ({error}): apt install libbpf1") from error
     lib.libbpf_set_print(_listen)
-    for name in ("bpf_object__open_file", "bpf_object__find_map_by_name", "bpf_object__find_program_by_name"):
+    for name in (
+        "bpf_object__open_file",
+        "bpf_object__find_map_by_name",
+        "bpf_object__find_program_by_name",
+        "ring_buffer__new",
+    ):
         getattr(lib, name).restype = c_void_p
     return lib
 
@@ -103,6 +108,16 @@ def call(function: str, *arguments: object) -> int:
     lib = _lib()
     _heard.lines = []
     return int(getattr(lib, function)(*arguments))
+
+
+def open_pointer(function: str, *arguments: object, doing: str, kind: type[BpfError]) -> int:
+    """Call a libbpf function that returns a pointer; raise the exception for the error if it is null."""
+    lib = _lib()
+    _heard.lines = []
+    found: int | None = getattr(lib, function)(*arguments)
+    if not found:
+        raise kind(f"{doing}: {_reason(ctypes.get_errno())}")
+    return found
 
 
 def _reason(number: int) -> str:

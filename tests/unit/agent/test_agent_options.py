@@ -49,8 +49,8 @@ def test_the_channel_follows_the_controllers_scheme(url: str, channel: str) -> N
 def test_the_channels_url_says_the_policy() -> None:
     plain = Options(controller="http://127.0.0.1:8080")
     scattering = Options(controller="http://127.0.0.1:8080", mcs=McsOptions(4, ChannelKind.PORTS))
-    assert plain.channel(HOST).endswith("?carrier=mac&policy=round-robin")
-    assert scattering.channel(HOST).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports")
+    assert plain.channel(HOST).endswith("?carrier=mac&policy=round-robin&probes=1")
+    assert scattering.channel(HOST).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports&probes=1")
     assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST)).query)) == (
         "mcs",
         Variant(1, "ports"),

@@ -248,4 +248,4 @@ def test_options_that_contradict_cfr_are_refused() -> None:
     for options in contradictions:
         with pytest.raises(AgentError):
             Options(url, cfr=cfr, **options)
-    assert Options(url, cfr=cfr).channel(HOST).endswith("?carrier=mac&policy=cfr")
+    assert Options(url, cfr=cfr).channel(HOST).endswith("?carrier=mac&policy=cfr&probes=1")

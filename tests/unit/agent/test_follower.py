@@ -17,12 +17,14 @@ from sopa_ryu.agent.follower import (
     Follower,
     Hosts,
     Load,
+    Probe,
 )
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.mcs import ChannelKind, HostList
+from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 
@@ -223,3 +225,39 @@ def test_a_malformed_list_of_hosts_is_refused_with_its_message() -> None:
     message = json.loads(protocol.snapshot(FIRST, ADDRESS, BOTH)) | {"mcs": ["nowhere"]}
     assert acknowledged(follower.receive(json.dumps(message))) == (0, 1)
     assert follower.view is None
+
+
+ASSIGNED = assignment_text(Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),)))
+
+
+def test_an_assignment_of_probes_is_followed_and_acknowledged() -> None:
+    follower = Follower(ADDRESS, "http://192.0.2.1:8080", probes=True)
+    todo = follower.receive(ASSIGNED)
+    assert isinstance(todo, Probe)
+    assert todo.assignment == Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),))
+    assert acknowledged(todo.answer) == (0, 0)
+    assert isinstance(follower.receive(ASSIGNED.encode()), Probe)
+
+
+def test_an_agent_that_does_not_probe_acknowledges_an_assignment_without_following_it(follower: Follower) -> None:
+    assert acknowledged(follower.receive(ASSIGNED)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("20.0", "0.1", "interval_ms is no number"),
+        ("20.0", "true", "interval_ms is no number"),
+        ("7,", "-7,", "-7 is no number"),
+        ('"streams"', '"stream"', "streams is no list"),
+        ("10.2.1.3", "10.2.1.300", "10.2.1.300"),
+        ("10.2.1.3", "11.2.1.3", "11.2.1.3 is no other host to probe"),
+        ("10.2.1.3", "10.0.0.2", "10.0.0.2 is no other host to probe"),
+        ("0, 1]", "0, 256]", "is no stream"),
+        ("0, 1]", "255, 1]", "255, 1 are no hops of a path"),
+    ],
+)
+def test_a_malformed_assignment_is_refused(old: str, new: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    follower = Follower(ADDRESS, "http://192.0.2.1:8080", probes=True)
+    assert acknowledged(follower.receive(ASSIGNED.replace(old, new))) == (0, 1)
+    assert why in caplog.text

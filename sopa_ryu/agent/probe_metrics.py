@@ -1,0 +1,42 @@
+"""The metrics of path probes: `AgentMetrics` has them among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prometheus_client.metrics_core import CounterMetricFamily, Metric
+
+from sopa_ryu.agent.probing.prober import Prober
+from sopa_ryu.agent.probing.programs import REFUSED, ProbeProgram, Seen
+from sopa_ryu.agent.probing.streams import Refusal
+
+
+class ProbeMetrics:
+    """The families of one scrape."""
+
+    def __init__(self) -> None:
+        self._probes = _counter("probes", "Probes of this host by what became of them; unsent ones the device did not take.",
+                                "result")  # fmt: skip
+        self._answers = _counter("probe_answers", "Probes of other hosts that were answered.")
+        self._refused = _counter("refused_probes", "Probes and answers that were refused, by reason.", "reason")
+
+    @property
+    def families(self) -> list[Metric]:
+        """All of them."""
+        return [self._probes, self._answers, self._refused]
+
+    def add(self, labels: Sequence[str], prober: Prober, program: ProbeProgram) -> None:
+        """Add an interface's."""
+        streams, seen = prober.streams, program.seen()
+        results = (("came_back", streams.came_back), ("lost", streams.lost), ("unsent", prober.unsent))
+        for result, count in results:
+            self._probes.add_metric([*labels, result], count)
+        self._answers.add_metric(labels, seen[Seen.ANSWERED])
+        for what in REFUSED:
+            self._refused.add_metric([*labels, what.name.lower()], seen[what])
+        for refusal in Refusal:
+            self._refused.add_metric([*labels, str(refusal)], streams.refused[refusal])
+
+
+def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    return CounterMetricFamily(f"sopa_agent_{name}", text, labels=["interface", *labels])

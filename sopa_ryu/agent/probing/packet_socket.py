@@ -1,0 +1,47 @@
+"""A packet socket that writes frames to an interface past its queueing disciplines and tc."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+
+from sopa_ryu.agent.kernel.netns import inside
+
+_SOL_PACKET, _PACKET_QDISC_BYPASS = 263, 20  # linux/if_packet.h; the socket module has no names for them
+_PRIORITY = 7  # TC_PRIO_CONTROL: what devices with several queues go by
+
+
+class ProbeSocket:
+    """The socket of one interface.
+
+    Parameters
+    ----------
+    ifname : str
+    netns : str, optional
+        Path of the interface's network namespace; the caller's own by default.
+
+    Raises
+    ------
+    OSError
+        If the kernel refuses.
+    NetnsError
+        If the namespace cannot be entered.
+    """
+
+    def __init__(self, ifname: str, netns: str | None = None) -> None:
+        with inside(netns), contextlib.ExitStack() as opened:
+            its = opened.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))  # receives nothing
+            its.setblocking(False)
+            its.setsockopt(_SOL_PACKET, _PACKET_QDISC_BYPASS, 1)
+            its.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, _PRIORITY)
+            its.bind((ifname, 0))
+            opened.pop_all()
+        self._socket = its
+
+    def send(self, frame: bytes | bytearray) -> None:
+        """Send a frame; `OSError` if the device does not take it."""
+        self._socket.send(frame)
+
+    def close(self) -> None:
+        """Close it. May be repeated."""
+        self._socket.close()

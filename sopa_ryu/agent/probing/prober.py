@@ -1,0 +1,251 @@
+"""The prober of one interface: sends probes, takes what comes back, tells those who judge paths, and reports.
+
+A task that wakes as rarely as it can: each time it takes the answers that have come in meanwhile, decides about probes whose
+deadline is over, and sends what is due, at most one probe of each stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv4Address
+from typing import NoReturn, Protocol
+
+from sopa_ryu.agent.kernel.libbpf import BpfError
+from sopa_ryu.agent.probing.fate import Fate, Judge
+from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
+from sopa_ryu.agent.probing.reports import report
+from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, Schedule
+from sopa_ryu.agent.probing.streams import Record, Streams, StreamState
+from sopa_ryu.agent.probing.traces import Trace, Traced, TraceError
+from sopa_ryu.channel.probes import Assignment, Report, Stream
+
+LOG = logging.getLogger("sopa.agent")
+
+UNUSED_SECONDS = 60.0
+"""A stream is forgotten after so long without a probe."""
+ANSWERED_SECONDS = 600.0
+"""A host that has not answered for so long is not named any more."""
+IDLE_SECONDS = 0.2
+"""How often the busy racks are asked for while nothing is probed."""
+
+
+class Socket(Protocol):
+    """What sends frames: `ProbeSocket`."""
+
+    def send(self, frame: bytes | bytearray) -> None:
+        """Send one; `OSError` if the device does not take it."""
+
+
+class Program(Protocol):
+    """What takes answers: `ProbeProgram`."""
+
+    def records(self) -> list[Record]:
+        """Return those that have come in since the last call."""
+
+
+def nothing_busy(now: float) -> Sequence[Stream]:
+    """Return the streams to probe besides the assignment: none."""
+    return ()
+
+
+class Prober:
+    """The prober of one interface, whose program is loaded.
+
+    Parameters
+    ----------
+    ends : Ends
+        The host's.
+    program : Program
+    socket : Socket
+    first_ssid : int
+        The number of the first stream, new at each start of the agent.
+    clock : callable
+        The monotonic clock in nanoseconds, the kernel's bpf_ktime_get_ns.
+
+    Attributes
+    ----------
+    judges : list of Judge
+        Who is told each fate as soon as it is decided, in the event loop; may be added to at any time. An answer after the deadline
+        of its probe makes a second fate of it, which came back.
+    busy : callable
+        Called with the monotonic time in seconds at each wake, which it must not delay: the streams to probe besides the
+        assignment, in turn, at what is left of the rate. May be set at any time.
+    streams : Streams
+        All streams, with what has become of their probes.
+    unsent : int
+        Probes that the device did not take.
+    """
+
+    def __init__(
+        self,
+        ends: Ends,
+        program: Program,
+        socket: Socket,
+        *,
+        first_ssid: int = 0,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.ends, self.address = ends, ends.address
+        self.judges: list[Judge] = []
+        self.busy: Callable[[float], Sequence[Stream]] = nothing_busy
+        self.streams = Streams(first_ssid)
+        self.unsent = 0
+        self._program, self._socket, self._clock = program, socket, clock
+        self._schedule = Schedule()
+        self._frames: dict[int, ProbeFrame] = {}
+        self._answered_at: dict[IPv4Address, float] = {}
+        self._assigned: frozenset[IPv4Address] = frozenset()
+        self._trace: Trace | None = None
+        self._changed = asyncio.Event()
+        self._problem = ""
+
+    # -- for others -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def assignment(self) -> Assignment:
+        """What the controller has given this host to probe."""
+        return self._schedule.assignment
+
+    def follow(self, assignment: Assignment) -> None:
+        """Probe these streams from now on."""
+        self._schedule.follow(assignment, self._clock() / 1e9)
+        self._assigned = frozenset(stream.destination for stream in assignment.streams)
+        LOG.info(
+            "%s: assignment %d in force: %d streams to %d hosts, a probe each %g ms",
+            self.address,
+            assignment.number,
+            len(assignment.streams),
+            len(self._assigned),
+            assignment.interval_ms,
+        )
+        self._changed.set()
+
+    def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
+        """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
+        known = self._assigned | self._answered_at.keys()
+        return tuple(sorted(host for host in known if host.packed[1:3] == bytes((pod, edge))))
+
+    def report(self, dropped: int = 0) -> Report:
+        """Return what has been decided since the last report, with the number of packets that the host has dropped meanwhile."""
+        now = self._clock()
+        self._forget(now)
+        return report(self.streams, self.assignment.number, dropped, now)
+
+    async def trace(self, streams: Sequence[Stream], count: int, interval: float) -> list[Traced]:
+        """Send probes on paths, in turn; return what became of each, in the order of sending.
+
+        They are streams of their own: no judge is told of them, and no report has them.
+
+        Parameters
+        ----------
+        streams : sequence of Stream
+        count : int
+            Probes of each stream.
+        interval : float
+            Seconds from one probe to the next, of all streams together; one of a wake at most is sent of each stream.
+
+        Raises
+        ------
+        TraceError
+            If another trace is running, or it asks for too much.
+        """
+        if self._trace is not None:
+            raise TraceError(f"{self.address} is tracing already: try again when that is done")
+        its = Trace(self.streams, streams, count, interval, self._clock() / 1e9)
+        self._trace = its
+        try:
+            self._changed.set()
+            await its.ended.wait()
+            return its.results()
+        finally:
+            self._trace = None
+            for state in its.states:
+                self._frames.pop(state.ssid, None)
+                self.streams.remove(state)
+
+    async def run(self) -> NoReturn:
+        """Probe until cancelled."""
+        while True:
+            seconds = self.wake()
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                if seconds > BATCH_SECONDS:
+                    async with asyncio.timeout(seconds):
+                        await self._changed.wait()
+                else:
+                    await asyncio.sleep(BATCH_SECONDS)
+
+    # -- one wake -------------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> float:
+        """Take, decide and send what there is now; return the seconds until the next time."""
+        self._take()
+        now_ns = self._clock()
+        self._tell(self.streams.expire(now_ns), now_ns)
+        now = now_ns / 1e9
+        busy = self.busy(now)
+        for stream in self._schedule.due(now, busy):
+            self._send(self.streams.of(stream))
+        if self._trace is not None:
+            for state in self._trace.due(now):
+                self._trace.sent(state, self._send(state))
+            self._trace.look()
+        return self._until_next(now, busy)
+
+    def _until_next(self, now: float, busy: Sequence[Stream]) -> float:
+        times = [self._schedule.next_due(now, busy), self._trace.next_due() if self._trace is not None else None]
+        deadline = self.streams.next_deadline_ns()
+        if deadline is not None:
+            times.append(deadline / 1e9)
+        if self.busy is not nothing_busy:
+            times.append(now + IDLE_SECONDS)
+        return max(BATCH_SECONDS, min((at for at in times if at is not None), default=now + UNUSED_SECONDS) - now)
+
+    def _take(self) -> None:
+        try:
+            records = self._program.records()
+            self._problem = ""
+        except BpfError as error:
+            if self._problem != str(error):
+                self._problem = str(error)
+                LOG.error(
+                    "%s: answers to probes cannot be read: %s; paths are not judged; check dmesg", self.address, error
+                )
+            return
+        for its in records:
+            fates = self.streams.take(its)
+            if fates:
+                self._answered_at[its.source] = its.arrived_ns / 1e9
+                self._tell(fates, its.arrived_ns)
+
+    def _send(self, state: StreamState) -> int | None:
+        """Send the next probe of a stream; return its number, or None if the device did not take it."""
+        frame = self._frames.get(state.ssid)
+        if frame is None:
+            frame = self._frames[state.ssid] = ProbeFrame(self.ends, state.stream, state.ssid)
+        now = self._clock()
+        number = self.streams.send(state, now)
+        try:
+            self._socket.send(frame.numbered(number, now))
+        except OSError:  # its queue is full, or it is down: that is not the path's fault
+            self.streams.withdraw(state, number)
+            self.unsent += 1
+            return None
+        return number
+
+    def _tell(self, fates: Iterable[Fate], now_ns: int) -> None:
+        for fate in fates:
+            for judge in self.judges:
+                judge.decided(fate, now_ns / 1e9)
+
+    def _forget(self, now_ns: int) -> None:
+        """Forget streams and hosts of which there was nothing for long."""
+        for state in self.streams.remove_unused(now_ns - int(UNUSED_SECONDS * 1e9)):
+            self._frames.pop(state.ssid, None)
+        since = now_ns / 1e9 - ANSWERED_SECONDS
+        for host in [host for host, at in self._answered_at.items() if at < since]:
+            del self._answered_at[host]

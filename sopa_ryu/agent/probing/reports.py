@@ -1,0 +1,31 @@
+"""What an agent reports of its streams, once a second. Pure."""
+
+from __future__ import annotations
+
+from sopa_ryu.agent.probing.streams import Streams, Tally
+from sopa_ryu.channel.probes import MAX_STREAMS, Report
+
+
+def report(streams: Streams, number: int, dropped: int, now_ns: int) -> Report:
+    """Return what has been decided since the last report, which is counted anew from now on.
+
+    Streams for which there is no room are in the next one. Those of a trace are not reported.
+
+    Parameters
+    ----------
+    streams : Streams
+    number : int
+        The assignment's.
+    dropped : int
+        Packets that the host itself has dropped meanwhile.
+    now_ns : int
+        Its monotonic clock.
+    """
+    streams.settle(now_ns)
+    told = [state for state in streams.reported() if state.tally.probes]
+    told.sort(key=lambda state: state.told)
+    found = []
+    for state in told[:MAX_STREAMS]:
+        found.append(state.tally.counts(state.stream))
+        state.tally, state.told = Tally(), now_ns
+    return Report(number, tuple(found), dropped)

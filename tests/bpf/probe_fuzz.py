@@ -1,0 +1,119 @@
+"""Random and mutated probes and answers for the program that turns probes round, each compared with the reference: ``make fuzz``.
+
+A run prints its seed; ``--seed`` repeats it. The first difference ends it, with the frame in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from ipaddress import IPv4Address
+
+from flowrules.label import Carrier
+from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
+from sopa_ryu.channel.probes import Stream
+from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, run
+from tests.bpf.probe_reference import Reference, without_times
+from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, ends, probe
+
+SOURCES = (HERE, IPv4Address("10.3.1.2"), THERE, IPv4Address("192.0.2.1"))
+EVERY = 500
+"""The ring is read after so many packets."""
+
+
+class Frames:
+    """An endless stream of frames: probes and answers, and such with something wrong."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(f"{seed} probes")
+
+    def next(self) -> bytes:
+        draw = self.draw
+        hops = draw.choice((0, 1, 2, 255)), draw.choice((0, 1, 255))
+        target = draw.choice((THERE, THERE, THERE, THERE, HERE))
+        frame = probe(
+            Stream(target, *hops),
+            source=draw.choice(SOURCES),
+            carrier=draw.choice(list(Carrier)),
+            ssid=draw.randrange(4),
+            number=draw.randrange(1 << 32),
+            at=draw.randrange(1 << 50),
+        )
+        if draw.random() < 0.3:  # an answer
+            secret = draw.choice((SECRET, draw.randrange(1 << 32))).to_bytes(4, "big")
+            frame = changed(frame, 24, draw.randbytes(28))
+            frame = changed(changed(frame, 52, b"\0"), 64, secret)
+        mutated = bytearray(frame)
+        for _ in range(draw.choice((0, 0, 0, 1, 1, 2, 5))):
+            self._mutate(mutated)
+        frame = bytes(mutated)
+        if len(frame) >= 58 and 5 <= frame[14] & 15 <= 6 and draw.random() < 0.7:
+            frame = corrected(frame)
+        return frame
+
+    def _mutate(self, frame: bytearray) -> None:
+        draw = self.draw
+        how = draw.randrange(12)
+        if how < 5:
+            frame[draw.randrange(len(frame))] = draw.choice((0, 0xFF, draw.randrange(256)))
+        elif how < 10:
+            frame[draw.randrange(len(frame))] ^= 1 << draw.randrange(8)
+        elif how == 10 and len(frame) > 50:
+            del frame[len(frame) - draw.randrange(1, 5) :]
+        else:
+            frame += draw.randbytes(draw.choice((1, 4)))
+
+
+def fuzz(packets: int, seed: int, say: bool = False) -> Done:
+    """Give frames to the program of a host with either carrier, and compare what it does with what the reference says.
+
+    Raises
+    ------
+    Difference
+        At the first frame of which the program makes something else.
+    """
+    done, stream = Done(), Frames(seed)
+    started = said = time.monotonic()
+    hosts = [(ProbeProgram(ends(THERE, carrier), most=0), Reference(ends(THERE, carrier))) for carrier in Carrier]
+    try:
+        while done.packets < packets:
+            frame = stream.next()
+            if len(frame) < MIN_OF_IP.get(frame[12:14], 14):
+                continue
+            for program, reference in hosts:
+                wanted = reference.expect(frame)
+                outcome = program.run(frame)
+                made = outcome.data if wanted.answer is None or outcome.data == frame else without_times(outcome.data)
+                if (outcome.retval, made) != (wanted.verdict, wanted.answer or frame):
+                    raise Difference(
+                        f"{program.ends.carrier}, seed {seed}, packet {done.packets} ({wanted.seen})\nframe     {frame.hex()}\n"
+                        f"reference {(wanted.answer or frame).hex()} ({wanted.verdict})\nprogram   {made.hex()} ({outcome.retval})"
+                    )
+                done.counted["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
+                if done.packets % EVERY == 0:
+                    program.records()
+            done.packets += 1
+            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
+                said = time.monotonic()
+                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
+        told = {
+            name: sum(program.seen()[Seen[name.upper()]] for program, _ in hosts)
+            for name in done.counted
+            if name != "passed"
+        }
+    finally:
+        for program, _ in hosts:
+            program.close()
+    if told != {name: count for name, count in done.counted.items() if name != "passed"}:
+        raise Difference(f"the programs have counted {told}, the reference {dict(done.counted)}")
+    return done
+
+
+def main() -> int:
+    """The command line of ``make fuzz``."""
+    return run(fuzz, __doc__.split("\n\n")[0])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

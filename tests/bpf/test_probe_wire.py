@@ -1,0 +1,188 @@
+"""Probes and answers between two hosts, as frames on a real wire, beside every program that labels."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+
+import pytest
+
+from flowrules.label import Carrier
+from sopa_ryu.agent.filters import PROBE_PRIORITY
+from sopa_ryu.agent.host_settings import HostSettings
+from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.mcs import McsOptions
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.frames import Packet, read
+from sopa_ryu.agent.probing.packet_socket import ProbeSocket
+from sopa_ryu.agent.probing.prober import Prober, nothing_busy
+from sopa_ryu.agent.probing.programs import Seen
+from sopa_ryu.channel.probes import Assignment, Stream
+from tests.helpers.frames import table
+from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
+from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer
+
+KINDS = {
+    "mac": {},
+    "option": {"carrier": Carrier.OPTION},
+    "mcs": {"mcs": McsOptions()},
+    "cfr": {"cfr": True},
+}
+ORDINARY = ("labelled", "forwarded", "unscattered", "stripped", "not_ipv4", "malformed")
+
+
+class Fates:
+    """A judge that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[Fate] = []
+
+    def decided(self, fate: Fate, now: float) -> None:
+        self.seen.append(fate)
+
+
+class Hosts:
+    """Two hosts with agents' programs, of which the first probes the second."""
+
+    def __init__(self, prober: Prober, near: Labeller, far: Labeller) -> None:
+        self.prober, self.near, self.far, self.fates = prober, near, far, Fates()
+        prober.judges.append(self.fates)
+
+    def probe(self, wakes: int) -> None:
+        """Let the prober wake so often, and once more for what is on its way."""
+        for _ in range(wakes):
+            self.prober.wake()
+            time.sleep(0.02)
+        self.prober.follow(Assignment(2, 1000.0, ()))
+        self.prober.busy = nothing_busy
+        while self.prober.streams.next_deadline_ns() is not None:
+            time.sleep(0.02)
+            self.prober.wake()
+
+
+@contextmanager
+def hosts(pair: Pair, directory: Path, kind: str = "mac", **far: Carrier) -> Iterator[Hosts]:
+    """Both hosts, with a path table and the settings that labelling needs."""
+    labellers = []
+    with ExitStack() as stack:
+        for ifname, netns, address, more in (("host0", pair.host, HERE, {}), ("peer0", pair.peer, THERE, far)):
+            options = {**KINDS[kind], **more}
+            carrier = options.get("carrier", Carrier.MAC)
+            settings = stack.enter_context(
+                HostSettings(ifname, state_dir=directory, netns=netns, overhead=carrier.overhead, changes=kind != "mcs")
+            )
+            its = {"fabric_mtu": settings.fabric_mtu, "cut_by": settings.cut_by, **options}
+            made = stack.enter_context(
+                Labeller(ifname, netns=netns, probes=ends(address, carrier, address.packed[3]), **its)
+            )
+            made.swap(table())
+            made.attach()
+            labellers.append(made)
+        socket = ProbeSocket("host0", pair.host)
+        stack.callback(socket.close)
+        near = labellers[0].probes
+        assert near is not None
+        yield Hosts(Prober(near.ends, near, socket), *labellers)
+
+
+def of_probes(captured: list[bytes]) -> list[Packet]:
+    return [packet for frame in captured if (packet := read(frame)) is not None]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
+    pair: Pair, tmp_path: Path, kind: str
+) -> None:
+    with hosts(pair, tmp_path, kind) as both:
+        before = [labeller.counters() for labeller in (both.near, both.far)]
+        with raw_socket(pair.peer, "peer0", ALL) as out, raw_socket(pair.host, "host0", ALL) as back:
+            both.prober.follow(Assignment(1, 20.0, PATHS))
+            both.probe(12)
+            probes, answers = of_probes(frames(out, 0.1)), of_probes(frames(back, 0.1))
+        after = [labeller.counters() for labeller in (both.near, both.far)]
+        report = both.prober.report()
+        assert both.near.probes is not None
+        assert both.far.probes is not None
+        near, far = both.near.probes.seen(), both.far.probes.seen()
+    count = len(probes)
+    assert count >= 10
+    assert [packet.carried for packet in probes] == [packet.label for packet in probes]
+    assert [packet.carried for packet in answers] == [packet.label for packet in answers]
+    assert Counter(packet.label for packet in probes) == Counter(packet.label for packet in answers)
+    assert set(Counter(packet.label for packet in probes)) == {path[1:] for path in PATHS}
+    assert near == {seen: count if seen is Seen.TAKEN else 0 for seen in Seen}
+    assert far == {seen: count if seen is Seen.ANSWERED else 0 for seen in Seen}
+    assert {fate.came_back for fate in both.fates.seen} == {True}
+    assert sum(one.probes for one in report.counts) == len(both.fates.seen) == count
+    assert all(0 < one.smallest_us <= one.mean_us for one in report.counts)
+    for name in ORDINARY:
+        assert [counted[name] for counted in after] == [counted[name] for counted in before], name
+
+
+def test_probes_of_one_carrier_are_answered_by_the_other(pair: Pair, tmp_path: Path) -> None:
+    with hosts(pair, tmp_path, "mac", carrier=Carrier.OPTION) as both:
+        both.prober.follow(Assignment(1, 20.0, PATHS))
+        both.probe(6)
+        assert len(both.fates.seen) >= 5
+        assert all(fate.came_back for fate in both.fates.seen)
+
+
+def test_probes_pass_beside_bursts_that_are_cut(pair: Pair, tmp_path: Path) -> None:
+    data = bytes(4_000_000)
+    with hosts(pair, tmp_path) as both:
+        both.prober.follow(Assignment(1, 20.0, PATHS))
+        both.prober.wake()
+        assert transfer(pair, data) == data
+        both.probe(5)
+        assert both.near.counters()["cut"] > 0
+        assert both.fates.seen[0].came_back
+
+
+@pytest.mark.parametrize(("way", "end"), [("out", "peer0"), ("back", "host0")])
+def test_a_silent_direction_is_named(pair: Pair, tmp_path: Path, way: str, end: str) -> None:
+    on_end = pair.on_peer if end == "peer0" else pair.on_host
+    with hosts(pair, tmp_path) as both:
+        labeller = both.far if way == "out" else both.near
+        both.prober.follow(Assignment(1, 20.0, PATHS[:1]))
+        for _ in range(5):
+            both.prober.wake()
+            time.sleep(0.02)
+        on_end(f"tc filter del dev {end} ingress prio {PROBE_PRIORITY}")  # what comes in there is lost
+        for _ in range(6):
+            both.prober.wake()
+            time.sleep(0.02)
+        assert not labeller.answers_probes()
+        labeller.attach_probes()
+        assert labeller.answers_probes()
+        both.prober.follow(Assignment(2, 20.0, PATHS[:1]))
+        both.probe(5)
+        [counts] = both.prober.report().counts
+    lost = [fate for fate in both.fates.seen if not fate.came_back]
+    assert len(lost) >= 3
+    assert {fate.lost_out for fate in lost} <= {None, way == "out"}
+    assert counts[2:5] == ((len(lost), 0, 0) if way == "out" else (0, len(lost), 0))
+
+
+def test_a_device_that_takes_no_frames_is_no_bad_path(pair: Pair, tmp_path: Path) -> None:
+    with hosts(pair, tmp_path) as both:
+        both.prober.follow(Assignment(1, 20.0, PATHS))
+        pair.on_host("ip link set host0 down")
+        both.probe(5)
+        assert both.prober.unsent >= 3
+        assert both.fates.seen == []
+
+
+def test_hosts_that_answer_are_known_by_their_rack(pair: Pair, tmp_path: Path) -> None:
+    with hosts(pair, tmp_path) as both:
+        both.prober.busy = lambda now: PATHS
+        assert both.prober.answering(2, 1) == ()
+        both.probe(6)
+        assert both.prober.answering(2, 1) == (THERE,)
+        assert both.prober.answering(2, 0) == ()
+        assert len(both.fates.seen) >= 5
+        both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
+        assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)

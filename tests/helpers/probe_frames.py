@@ -1,0 +1,61 @@
+"""Two hosts of the fabric that probe each other, and their frames."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+from flowrules.label import Carrier
+from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
+from sopa_ryu.channel.probes import Stream
+from topologies.structure import GATEWAY_MAC
+
+GATEWAY = bytes.fromhex(GATEWAY_MAC.replace(":", ""))
+HERE, THERE = IPv4Address("10.0.0.2"), IPv4Address("10.2.1.3")
+SECRET = 0x0BADCAFE
+PATHS = tuple(Stream(THERE, up1, up2) for up1 in (0, 1) for up2 in (0, 1))
+
+
+def ends(address: IPv4Address = HERE, carrier: Carrier = Carrier.MAC, secret: int = SECRET) -> Ends:
+    """What all probes of a host have in common."""
+    return Ends(address, b"\x02\x00" + address.packed, GATEWAY, carrier, secret)
+
+
+def probe(
+    stream: Stream = PATHS[1],
+    *,
+    source: IPv4Address = HERE,
+    carrier: Carrier = Carrier.MAC,
+    ssid: int = 77,
+    number: int = 0,
+    at: int = 5_000_000_123,
+) -> bytes:
+    """A probe as its sender writes it."""
+    return bytes(ProbeFrame(ends(source, carrier), stream, ssid).numbered(number, at))
+
+
+def corrected(frame: bytes) -> bytes:
+    """The frame with right checksums, whatever else is wrong with it."""
+    words = frame[14] & 15
+    at = 14 + 4 * words
+    header = bytearray(frame[14:at])
+    header[10:12] = b"\0\0"
+    header[10:12] = _checksum(bytes(header))
+    udp = bytearray(frame[at:])
+    udp[6:8] = b"\0\0"
+    udp[6:8] = _checksum(bytes(header[12:20]) + b"\0\x11" + len(udp).to_bytes(2, "big") + bytes(udp))
+    return frame[:14] + bytes(header) + bytes(udp)
+
+
+def changed(frame: bytes, at: int, value: bytes, *, correct: bool = True) -> bytes:
+    """The frame with other bytes from a place in what follows its IPv4 header on, or with a negative place before that."""
+    start = 14 + 4 * (frame[14] & 15) + at
+    done = frame[:start] + value + frame[start + len(value) :]
+    return corrected(done) if correct else done
+
+
+def _checksum(data: bytes) -> bytes:
+    data += b"\0" * (len(data) % 2)
+    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ((~total & 0xFFFF) or 0xFFFF).to_bytes(2, "big")

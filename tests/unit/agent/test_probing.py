@@ -1,0 +1,328 @@
+"""Streams of probes: who has come back, where the others were lost, deadlines, schedules and reports."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flowrules.label import Carrier
+from sopa_ryu.agent.probing.delays import FIRST_DEADLINE_NS, MAX_DEADLINE_NS, MIN_DEADLINE_NS, MS, Delays
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.frames import ProbeFrame, read
+from sopa_ryu.agent.probing.reports import report
+from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, Schedule
+from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Refusal, Streams
+from sopa_ryu.channel.probes import MAX_STREAMS, Assignment, Stream
+from tests.helpers.probe_frames import HERE, PATHS, THERE, ends, probe
+
+PATH = PATHS[1]
+STEP_NS = 20 * MS
+
+
+class Reflector:
+    """The other host: it counts what it answers."""
+
+    def __init__(self) -> None:
+        self.answers = 0
+
+    def answer(self, state_ssid: int, number: int, at: int, *, source: IPv4Address = THERE) -> Record:
+        """The answer to a probe that has arrived."""
+        self.answers += 1
+        return Record(at, source, self.answers - 1, number, 10**15, 10**15, state_ssid, PATH.up1, PATH.up2)
+
+
+class Line:
+    """One stream over a line that loses what it is told to, with a clock."""
+
+    def __init__(self, delay_ns: int = 2 * MS) -> None:
+        self.streams, self.far, self.now, self.delay_ns = Streams(65535), Reflector(), 1_000_000 * MS, delay_ns
+        self.state = self.streams.of(PATH)
+        self.fates: list[Fate] = []
+
+    def probe(self, fate: str = "back", delay_ns: int | None = None) -> None:
+        """Send one, which comes back or is lost on its way out or back; then the time of the next one comes."""
+        number = self.streams.send(self.state, self.now)
+        if fate != "out":
+            record = self.far.answer(
+                self.state.ssid, number, self.now + (self.delay_ns if delay_ns is None else delay_ns)
+            )
+            if fate == "back":
+                self.fates += self.streams.take(record)
+        self.now += STEP_NS
+        self.fates += self.streams.expire(self.now)
+
+    def pass_by(self, ns: int) -> None:
+        """Let time pass in steps."""
+        until = self.now + ns
+        while self.now < until:
+            self.now += STEP_NS
+            self.fates += self.streams.expire(self.now)
+        self.streams.settle(self.now)
+
+
+FATES = st.lists(st.sampled_from(["back", "back", "back", "out", "home"]), max_size=60)
+
+
+@given(FATES)
+def test_losses_between_two_answers_are_told_apart_exactly(fates: list[str]) -> None:
+    line = Line()
+    for fate in ["back", *fates, "back"]:
+        line.probe(fate)
+    counts = line.state.tally.counts(PATH)
+    assert counts.probes == len(fates) + 2
+    assert (counts.lost_out, counts.lost_back, counts.lost) == (fates.count("out"), fates.count("home"), 0)
+    assert len(line.fates) == len(fates) + 2
+    assert sum(fate.came_back for fate in line.fates) == fates.count("back") + 2 == line.streams.came_back
+    assert line.streams.lost == len(fates) - fates.count("back")
+
+
+@given(FATES, st.integers(0, 60))
+def test_every_loss_is_counted_once_when_the_other_host_begins_anew(fates: list[str], when: int) -> None:
+    line = Line()
+    line.probe()
+    for at, fate in enumerate(fates):
+        if at == when:
+            line.far.answers = 0
+        line.probe(fate)
+    line.probe()
+    line.pass_by(FORGOTTEN_NS + STEP_NS)
+    counts = line.state.tally.counts(PATH)
+    assert counts.probes == len(fates) + 2
+    assert counts.lost_out + counts.lost_back + counts.lost == len(fates) - fates.count("back")
+
+
+def test_a_stream_without_any_answer_is_lost_on_a_way_unknown() -> None:
+    line = Line()
+    for _ in range(10):
+        line.probe("out")
+    line.pass_by(FORGOTTEN_NS + STEP_NS)
+    assert [fate.lost_out for fate in line.fates] == [None] * 10
+    assert line.state.tally.counts(PATH) == (PATH, 10, 0, 0, 10, 0, 0)
+    assert line.state.idle is False
+    report(line.streams, 1, 0, line.now)
+    assert line.state.idle
+
+
+def test_the_fate_of_a_lost_probe_is_decided_by_its_deadline_and_its_way_is_reported_once_an_answer_tells() -> None:
+    line = Line()
+    for _ in range(30):
+        line.probe()
+    line.probe("home")
+    assert line.fates[-1] == Fate(PATH, False, None, 0, False)
+    assert line.state.tally.probes == 30
+    line.probe()
+    assert line.state.tally.counts(PATH)[1:5] == (32, 0, 1, 0)
+
+
+def test_a_later_answer_decides_before_the_deadline_and_on_which_way() -> None:
+    line = Line()
+    line.probe()
+    first = line.streams.send(line.state, line.now)
+    second = line.streams.send(line.state, line.now + 1)
+    assert line.state.deadline_ns() == line.now + line.state.delays.deadline_ns
+    fates = line.streams.take(line.far.answer(line.state.ssid, second, line.now + 2 * MS))
+    assert [(fate.came_back, fate.lost_out) for fate in fates] == [(False, True), (True, None)]
+    assert line.streams.take(line.far.answer(line.state.ssid, first, line.now + 3 * MS)) == []
+    assert line.streams.refused == {Refusal.NUMBER: 1}
+
+
+def test_an_answer_after_the_deadline_takes_the_loss_back_and_lengthens_the_deadline() -> None:
+    line = Line()
+    for _ in range(30):
+        line.probe()
+    assert line.state.delays.deadline_ns == MIN_DEADLINE_NS
+    number = line.streams.send(line.state, line.now)
+    sent = line.now
+    line.now += STEP_NS
+    assert line.streams.expire(line.now) == [Fate(PATH, False, None, 0, False)]
+    [late] = line.streams.take(line.far.answer(line.state.ssid, number, sent + 30 * MS))
+    assert (late.came_back, late.delay_ns, late.crowded) == (True, 30 * MS, True)
+    assert line.state.tally.counts(PATH)[1:5] == (31, 0, 0, 0)
+    assert line.state.delays.deadline_ns >= 45 * MS
+
+
+def test_losses_of_a_crowded_stream_are_decided_but_not_reported() -> None:
+    line = Line()
+    for _ in range(10):
+        line.probe()
+    for _ in range(10):
+        line.probe(delay_ns=15 * MS)
+    line.probe("out")
+    line.probe(delay_ns=15 * MS)
+    assert [fate.crowded for fate in line.fates if not fate.came_back] == [True]
+    assert line.state.tally.counts(PATH)[1:5] == (21, 0, 0, 0)
+    for _ in range(10):
+        line.probe()
+    line.probe("out")
+    line.probe()
+    assert line.state.tally.counts(PATH)[1:5] == (33, 1, 0, 0)
+
+
+def test_a_host_that_has_stopped_meanwhile_decides_about_nothing_it_did_not_see() -> None:
+    line = Line()
+    line.probe()
+    line.streams.send(line.state, line.now)
+    line.now += 10 * PAUSE_NS
+    assert line.streams.expire(line.now) == []
+    assert line.streams.next_deadline_ns() is None
+    line.probe()
+    assert line.state.tally.counts(PATH)[1:5] == (2, 0, 0, 0)
+
+
+def test_answers_that_nobody_asked_for_decide_nothing_and_are_counted() -> None:
+    line = Line()
+    line.probe()
+    number = line.streams.send(line.state, line.now)
+    good = line.far.answer(line.state.ssid, number, line.now + MS)
+    for bad, why in (
+        (good._replace(ssid=9), Refusal.UNKNOWN),
+        (good._replace(source=HERE), Refusal.FOREIGN),
+        (good._replace(up2=0), Refusal.FOREIGN),
+        (good._replace(number=number + 1), Refusal.NUMBER),
+        (good._replace(number=0), Refusal.NUMBER),
+        (good._replace(arrived_ns=line.now), Refusal.TIMES),
+        (good._replace(sent_ns=good.received_ns - 1), Refusal.TIMES),
+        (good._replace(sent_ns=good.received_ns + 2 * MS), Refusal.TIMES),
+    ):
+        before = line.streams.refused[why]
+        assert line.streams.take(bad) == []
+        assert line.streams.refused[why] == before + 1
+    assert line.streams.take(good) == [Fate(PATH, True, None, MS, False)]
+    assert line.streams.take(good) == []  # a second time
+
+
+def test_the_time_in_the_other_host_is_no_delay() -> None:
+    line = Line()
+    number = line.streams.send(line.state, line.now)
+    answer = line.far.answer(line.state.ssid, number, line.now + 5 * MS)
+    [fate] = line.streams.take(answer._replace(sent_ns=answer.received_ns + 4 * MS))
+    assert fate.delay_ns == MS
+
+
+def test_a_probe_that_could_not_be_sent_is_none() -> None:
+    line = Line()
+    line.streams.withdraw(line.state, line.streams.send(line.state, line.now))
+    line.pass_by(10 * STEP_NS)
+    assert (line.streams.sent, line.fates) == (0, [])
+    line.probe()
+    assert line.fates[0].came_back
+
+
+def test_streams_have_numbers_of_their_own_and_go_when_they_are_not_used() -> None:
+    streams = Streams(65534)
+    states = [streams.of(path) for path in PATHS] + [streams.apart(PATH)]
+    assert [state.ssid for state in states] == [65534, 65535, 0, 1, 2]
+    assert streams.of(PATHS[0]) is states[0]
+    streams.send(states[0], 5)
+    assert streams.remove_unused(9) == states[1:4]
+    assert len(streams) == 2
+    assert streams.of(PATHS[1]).ssid == 3
+
+
+@given(st.lists(st.integers(1, 400 * MS), min_size=1, max_size=100))
+def test_deadlines_follow_delays_within_bounds(delays: list[int]) -> None:
+    its = Delays()
+    assert its.deadline_ns == FIRST_DEADLINE_NS
+    for at, delay in enumerate(delays):
+        its.note(delay, at * STEP_NS)
+        assert MIN_DEADLINE_NS <= its.deadline_ns <= MAX_DEADLINE_NS
+        assert its.deadline_ns >= min(delay, MAX_DEADLINE_NS)
+
+
+def test_a_delay_is_forgotten_after_two_windows() -> None:
+    its = Delays()
+    for second in range(100):
+        its.note(200 * MS if second == 5 else MS, second * 1000 * MS)
+        assert (its.deadline_ns > 100 * MS) is (5 <= second < 20)
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(0, 12),
+    st.floats(1.0, 200.0),
+    st.lists(st.floats(0.0, 0.3), min_size=30, max_size=120),
+)
+def test_no_wake_sends_a_stream_twice_and_the_rate_is_bounded(
+    assigned: int, busy: int, interval: float, pauses: list[float]
+) -> None:
+    streams = [Stream(THERE, n, n) for n in range(30)]
+    its, now, sent = Schedule(), 0.0, 0
+    its.follow(Assignment(1, interval, tuple(streams[:assigned])), now)
+    for pause in pauses:
+        now += max(pause, BATCH_SECONDS)
+        due = its.due(now, streams[assigned - 1 : assigned - 1 + busy])
+        assert len(set(due)) == len(due)
+        sent += len(due)
+        following = its.next_due(now, ())
+        assert following is not None
+    assert sent <= MAX_RATE * now + 4 + len(pauses)
+
+
+@pytest.mark.parametrize(("interval", "busy", "assigned_rate", "busy_rate"), [
+    (20.0, 8, 50, 150),
+    (40.0, 8, 25, 75),
+    (5.0, 8, 200, 1),
+    (20.0, 1, 50, 50),  # a stream once a wake
+])  # fmt: skip
+def test_busy_racks_get_what_is_left_of_the_rate(
+    interval: float, busy: int, assigned_rate: int, busy_rate: int
+) -> None:
+    its, now = Schedule(), 100.0
+    streams = [Stream(THERE, n, n) for n in range(16)]
+    its.follow(Assignment(1, interval, tuple(streams[:8])), now)
+    counted = {True: 0, False: 0}
+    for _ in range(500):  # ten seconds
+        now += BATCH_SECONDS
+        for stream in its.due(now, streams[8 : 8 + busy]):
+            counted[stream in streams[:8]] += 1
+    assert counted[True] == pytest.approx(10 * assigned_rate, rel=0.02, abs=2)
+    assert counted[False] == pytest.approx(10 * busy_rate, rel=0.02, abs=4)
+
+
+def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() -> None:
+    streams, far, now = Streams(0), Reflector(), 10**12
+    paths = [Stream(THERE, up1, up2) for up1 in range(20) for up2 in range(20)]
+    for path in paths:
+        state = streams.of(path)
+        number = streams.send(state, now)
+        streams.take(far.answer(state.ssid, number, now + 3_500_000)._replace(up1=path.up1, up2=path.up2))
+    apart = streams.apart(PATH)
+    apart.decisions = {}
+    number = streams.send(apart, now)
+    assert streams.take(far.answer(apart.ssid, number, now + 1)) == []
+    assert apart.decisions[0].came_back
+    first, second, third = (report(streams, 7, dropped, now) for dropped in (5, 0, 0))
+    assert (first.number, first.dropped, len(first.counts)) == (7, 5, MAX_STREAMS)
+    assert sorted(one.stream for one in first.counts + second.counts) == sorted(paths)
+    assert third.counts == ()
+    assert first.counts[0] == (paths[0], 1, 0, 0, 0, 3500, 3500)
+
+
+@given(
+    st.integers(0, (1 << 32) - 1),
+    st.integers(0, (1 << 32) * 10**9 - 1),
+    st.integers(0, 65535),
+    st.integers(0, 255),
+    st.integers(0, 254),
+    st.sampled_from(Carrier),
+)
+def test_every_frame_is_read_as_it_was_written(
+    number: int, at: int, ssid: int, up1: int, up2: int, carrier: Carrier
+) -> None:
+    stream = Stream(THERE, up1, up2 if up1 != 255 else 255)
+    frame = bytes(ProbeFrame(ends(carrier=carrier), stream, ssid).numbered(number, at))
+    packet = read(frame)
+    assert packet is not None
+    assert packet[:6] == (HERE, THERE, tuple(stream[1:]), tuple(stream[1:]), 0x80, number)
+    assert (packet.ssid, packet.times) == (ssid, (at, 0, 0))
+
+
+def test_a_damaged_frame_is_none() -> None:
+    frame = probe()
+    assert read(frame) is not None
+    for at in range(14, len(frame)):
+        assert read(frame[:at] + bytes([frame[at] ^ 4]) + frame[at + 1 :]) is None, at
+    assert read(frame[:-1]) is None
