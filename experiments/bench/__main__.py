@@ -27,6 +27,8 @@ MEASUREMENTS = {
     "cold_start": "cold start of 320 switches (k=16, dummy datapath), with encoding alone as baseline",
     "leaf_spine": "rules, cold start and candidate paths of 32 leaves, 4 spines and 1,536 hosts, with a k=16 fat-tree as baseline",
     "failures": "a failure in the k=4 lab: time until it is in force at all agents, and losses of a stream",
+    "grey": "permutation beside a grey link, lab and ns-3, by that with a healthy one; the cost of probes in pairs of runs",
+    "reaction": "how soon a host leaves the paths over a silent link, with and without a controller and probes, in the k=4 lab",
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",

@@ -74,15 +74,20 @@ def lab(
       h0_0_2 tcpdump -c 8 -ne -i h0_0_2-eth0 ip     the labels 02:53:9e:04:UP1:UP2 on the wire
       sh sopa parser status --iface e0_0-eth1       with --carrier option: packets parsed at that port
       link a0_0 c0_1 down                           take a link down; up again: link a0_0 c0_1 up
+      loss a0_0 c0_1 1                              lose 1% of what a0_0 sends to c0_1; undo: loss a0_0 c0_1 0
+      corrupt a0_0 c0_1 1                           flip a bit in 1% of it
+      slow a0_0 c0_1 25                             let it have a quarter of the link's rate; undo: slow a0_0 c0_1 100
+      silent a0_0 c0_1 on                           lose all of it, with both ports up; undo: silent a0_0 c0_1 off
+      bad                                           packets that loss and corrupt have hit so far
       sh sopa status                                state of the fabric
       sh sopa paths h0_0_2 h2_0_2                   the candidate paths of a pair
       sh sopa drain c0_0                            take a switch out for maintenance; undo: sh sopa restore c0_0
       sh sopa rules e0_0                            planned and installed rules of a switch
       sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    flow entries of a switch
     """
-    from mininet.cli import CLI
-
+    from experiments.cli.lab_prompt import Prompt
     from experiments.cli.lab_rate import given_rate, measured_rate
+    from experiments.emulation.bad_links import BadLinks
     from experiments.emulation.host_agents import McsMetrics, patience_ms
     from experiments.emulation.phantom_queues import PhantomQueues, port_rates
     from experiments.emulation.processes import free_ports
@@ -147,7 +152,8 @@ def lab(
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
                 f"controller at {its.url}; logs in {its.directory}"
             )
-            CLI(its.lab.net, script=str(script.resolve()) if script else None)
+            bad = marking.enter_context(BadLinks(its.lab))
+            Prompt(its.lab, bad, seed, script=str(script.resolve()) if script else None)
         return 0
 
     sys.exit(in_isolation(inside))

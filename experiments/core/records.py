@@ -167,6 +167,10 @@ class RunRecord:
         the last transfer, or null if one did not end in time. Empty of other workloads.
     round_trips : sequence of float
         Round-trip times of pings in milliseconds, in the order of their answers; ``counters`` has the number of ``pings`` sent.
+    bad : sequence of mapping
+        The truth of each bad link: ``link``, ``towards``, ``at`` in seconds, ``loss``, ``corruption`` and ``rate`` as planned,
+        ``transfers`` that may cross it, and the ``packets`` that it carried since then, ``lost`` and ``corrupted``; null where
+        nothing counts them.
     """
 
     scheme: str
@@ -189,6 +193,7 @@ class RunRecord:
     events: Sequence[Sequence[Any]] = ()
     collective: Mapping[str, float | None] = field(default_factory=dict)
     round_trips: Sequence[float] = field(default_factory=list)
+    bad: Sequence[Mapping[str, Any]] = field(default_factory=list)
 
 
 class Results:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller, patience_ms
 from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.measurement.fast_recoveries import FastRecoveries
@@ -21,10 +22,11 @@ from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
+from experiments.workloads import BadLink
 from flowrules.label import Carrier
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
-from topologies.lab.faults import kill_switch, restore_switch, silence_switch
+from topologies.lab.faults import kill_switch, restore_switch, sending_port, silence_switch
 from topologies.lab.links import at_rate, shaper
 
 RUN = Path("/run/sopa")
@@ -49,6 +51,9 @@ class Forwarding(Protocol):
 
     def set_link(self, name: str, up: bool) -> None:
         """Take a link down at both ends, or bring it up."""
+
+    def set_share(self, interface: str, share: float) -> None:
+        """Give an interface of a switch a share of its rate."""
 
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
         """Return the packets received so far by each switch of a level."""
@@ -101,6 +106,7 @@ class EmulatedFabric:
         self.controller: ControllerProcess | None = None
         self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._phantom: PhantomQueues | None = None
+        self._bad: BadLinks
         self._mcs: McsMetrics | None = None
         self.arbiter: ArbiterProcess | None = None
         self.arbiter_at = ADDRESS
@@ -142,6 +148,7 @@ class EmulatedFabric:
                         [f"--sopa-carrier={self.carrier}", *self.scheme.controller_options],
                     )
                 )
+            self._bad = stack.enter_context(BadLinks(self.lab, self._switch_netns))
             if self.ecn_threshold is not None:
                 ports = port_rates(self._rated, self.lab.interface, self._switch_netns)
                 self._phantom = stack.enter_context(PhantomQueues(ports, self.queue_packets, self.ecn_threshold))
@@ -193,6 +200,39 @@ class EmulatedFabric:
         else:
             assert isinstance(self.lab, RouterLab)
             self.lab.set_router(name, not failed)
+
+    def make_bad(self, its: BadLink, seed: int) -> None:
+        """Let one direction of a link become bad. The seed and the number of a packet decide whether it is lost or corrupted."""
+        self._bad.set_loss(its.link, its.towards, its.loss, seed)
+        self._bad.set_corruption(its.link, its.towards, its.corruption, seed)
+        if its.rate != 1:
+            self._bad.set_rate(its.link, its.towards, its.rate)
+            self._mark_at_rate(its, its.rate)
+
+    def truth(self, its: BadLink) -> dict[str, int | None]:
+        """Return what a bad link has done so far; None where nothing counts it, as without loss and corruption."""
+        lost, corrupted = (
+            count(its.link, its.towards) if probability else None
+            for count, probability in ((self._bad.lost, its.loss), (self._bad.corrupted, its.corruption))
+        )
+        packets = lost or corrupted
+        return {
+            "packets": packets.packets if packets else None,
+            "lost": lost.hit if lost else 0,
+            "corrupted": corrupted.hit if corrupted else 0,
+        }
+
+    def heal(self, bad: Sequence[BadLink]) -> None:
+        """Make all bad links healthy."""
+        self._bad.heal()
+        for its in bad:
+            self._mark_at_rate(its, 1.0)
+
+    def _mark_at_rate(self, its: BadLink, share: float) -> None:
+        if self._phantom is not None:
+            switch, port = sending_port(self.tree, its.link, its.towards)
+            rate = share * self._rated.capacity(self.tree.link_by_name(its.link))
+            self._phantom.set_rate(self.lab.interface(switch, port), rate)
 
     def await_settled(self, failed: Sequence[str] = ()) -> None:
         """Wait until the failure of these links and switches, or of none, is in force everywhere.
@@ -289,6 +329,7 @@ class EmulatedFabric:
             "fr_threshold": its.fr_threshold,
             "segments": its.segments,
             "weights": its.weights,
+            "probes": its.probes is not False and its.policy is not None,
             "tcp_recovery": its.recovery,
             "min_rtt_window": its.min_rtt_window,
             "subflows": its.subflows,

@@ -92,6 +92,7 @@ def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
         *scheme.policy_options,
         *(of_mcs if scheme.channels else of_tcp),  # with MCS agents leave TCP's settings to host_sysctls.py
         *([] if scheme.weights else ["--no-weights"]),
+        *(["--no-probes"] if scheme.probes is False else []),
         f"--seed={seed}",
     ]
 

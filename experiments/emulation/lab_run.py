@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 from experiments.core.machine import CpuIdle, describe
 from experiments.core.records import FlowRecord, RunRecord
@@ -16,6 +17,7 @@ from experiments.emulation.measurement.queue_lengths import QueueLengths
 from experiments.emulation.measurement.tcp_counters import tcp_counters
 from experiments.emulation.traffic.tcp_connection import SERIES_SECONDS, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
+from experiments.workloads import BadLink
 from sopa_ryu.agent.kernel.netns import cookie, inside
 from topologies import Host, Level
 
@@ -57,6 +59,7 @@ class _LabRun:
         self._events: list[tuple[float, str]] = []
         self._begin = 0.0
         self._failed_at: float | None = None
+        self._bad_at = {one: one.after for one in self.plan.bad}
         self._cookies: dict[Host, int] = {}
 
     def perform(self, tick: Callable[[float], None]) -> tuple[RunRecord, list[FlowRecord]]:
@@ -90,11 +93,14 @@ class _LabRun:
             counters.update(its.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
             marked = {name: count - marked_before[name] for name, count in its.marked().items()}
+            truth = [{**one.record(), "at": self._bad_at[one], **its.truth(one)} for one in self.plan.bad]
             capture.stop()
             self._events += its.changes_since(version, self._begin)
         finally:
             capture.stop()
             queues.close()
+            if self.plan.bad:
+                its.heal(self.plan.bad)
             for name in self.plan.failed:
                 its.fail(name, False)
             if self.plan.failed:
@@ -126,6 +132,7 @@ class _LabRun:
             failed_at=self._failed_at,
             events=sorted(self._events),
             collective=self.run.collective(flows),
+            bad=truth,
         )
         return record, flows
 
@@ -139,7 +146,13 @@ class _LabRun:
         ]
         if self.plan.fail_after is not None:
             actions.append((self.plan.fail_after, self._fail))
+        actions += [(one.after, partial(self._make_bad, one)) for one in self.plan.bad]
         return actions
+
+    def _make_bad(self, one: BadLink) -> None:
+        self.fabric.make_bad(one, self.run.seed)
+        self._bad_at[one] = round(time.time() - self._begin, 3)
+        self._events.append((self._bad_at[one], str(one)))
 
     def _fail(self) -> None:
         for name in self.plan.failed:

@@ -12,6 +12,8 @@ MARKED = ("mcs", "mcs-ports", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", 
 DCTCP = ("per-packet", "mptcp", "plb", "reps", "dctcp")
 OTHER_NAMES = {"tcp": "ecmp", "dctcp": "ecmp"}
 """Schemes whose paths are those of another one."""
+PROBED = ("sopa",)
+"""Schemes with ``+probes=on``."""
 BURSTS = ("sopa", "mcs", "mcs-ports")
 """Schemes with ``+segments=N``."""
 FAST_MBIT = 10_000.0
@@ -36,6 +38,8 @@ def scheme_lines(scheme: Scheme, rate_mbit: float, options: Mapping[str, int | s
     """Yield the lines of a scheme that ``src/settings.cc`` reads, without those that the options of a run have."""
     base = base_of(scheme)
     yield f"scheme {OTHER_NAMES.get(base, base)}"
+    if scheme.probes:
+        yield "probes 1"
     if scheme.slots:
         yield from _slot_lines(scheme.slots)
     if scheme.channels:

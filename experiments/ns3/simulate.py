@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from experiments.core.draws import Kind, stream, threshold
 from experiments.core.machine import describe
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
@@ -20,9 +21,10 @@ from experiments.ns3.cache import Cache, key
 from experiments.ns3.fabric_lines import fabric_lines
 from experiments.ns3.path_orders import WEIGHTED, order_lines
 from experiments.ns3.program import SimulatorError, build, digest
-from experiments.ns3.scheme_lines import BURSTS, MARKED, base_of, overhead, scheme_lines
+from experiments.ns3.scheme_lines import BURSTS, MARKED, PROBED, base_of, overhead, scheme_lines
 from experiments.schemes import Scheme, SchemeError
 from experiments.schemes.slots import SLOT_SETTINGS
+from experiments.workloads import BadLink
 from topologies import Host
 
 SIMULATED = (
@@ -46,10 +48,12 @@ HEDERA_SHARE = 0.1
 """Polling interval of Hedera as a share of the run: as in the lab, which polls every second for 10 s."""
 LINK_DELAY_NS = 25
 PACKET_BYTES = 1500
+SERIES = 300
+"""Number of intervals of throughput during a run with a bad link."""
 SAMPLES = 400
 """Number of samples of queues and windows during a run."""
 MAX_SAMPLED_HOSTS = 128  # of a fat-tree with k=8
-_SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "sack", "segments", "weights", *SLOT_SETTINGS)
+_SETTINGS = ("channels", "ecn", "ecn-bytes", "fr", "probes", "sack", "segments", "weights", *SLOT_SETTINGS)
 _NS = 1_000_000_000
 _log = logging.getLogger(__name__)
 # Huge pages and a larger thread cache: with thousands of hosts most time is spent on cache and TLB misses.
@@ -67,10 +71,14 @@ def check(scheme: Scheme) -> None:
     if other := [one for one in settings if one.partition("=")[0] not in _SETTINGS]:
         raise SchemeError(
             f"TCP of ns-3 does not support +{other[0]}: only +channels=N, +ecn=PACKETS, +ecn-bytes=BYTES, +fr=N, +sack=off, "
-            "+segments=N, +weights=off and the slots of cfr"
+            "+probes=on, +segments=N, +weights=off and the slots of cfr"
         )
     if not scheme.weights and base not in WEIGHTED:
         raise SchemeError(f"{base} ignores weights in the simulator: +weights=off is for {', '.join(WEIGHTED)}")
+    if scheme.probes and base not in PROBED:
+        raise SchemeError(
+            f"hosts of the simulator probe with {', '.join(PROBED)} only: leave +probes=on out of {scheme.name}"
+        )
     if scheme.segments > 1 and base not in BURSTS:
         raise SchemeError(
             f"the simulator has bursts with {', '.join(BURSTS)} only: {scheme.name} is sopa+segments={scheme.segments}"
@@ -143,7 +151,7 @@ def simulate(
         },
         counters={name: whole[name] for name in ("hops", "dropped", "dropped_at_hosts", "unroutable")}
         | {"longest_queue": whole["longest"]}
-        | ({"pings": whole["pings"]} if "pings" in whole else {}),
+        | {name: whole[name] for name in ("pings", "probes", "probes_lost") if name in whole},
         core_packets={},
         queue_ms=_sample(run) / 1e6,
         queues=whole.get("queues", {}),
@@ -160,10 +168,15 @@ def simulate(
             for one in reached
             if "arrivals" in one
         },
-        events=[[0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed],
-        series_ms=float(run.options.get("series", 0)) / 1e6,
-        series={str(one["transfer"]): _series(one, int(run.options["series"])) for one in reached if "series" in one},
+        events=[
+            *([0.0 if plan.fail_after is None else plan.fail_after, f"{name} fails"] for name in plan.failed),
+            *([one.after, str(one)] for one in plan.bad),
+            *([at / _NS, _change(*what)] for at, *what in whole.get("left", ())),
+        ],
+        series_ms=_interval(run) / 1e6,
+        series={str(one["transfer"]): _series(one, _interval(run)) for one in reached if "series" in one},
         collective=run.collective(flows),
+        bad=[{**one.record(), **_truth(one, did)} for one, did in zip(plan.bad, whole.get("bad", ()), strict=True)],
         round_trips=[time / 1e6 for time in whole.get("round_trips", ())],
     )
     return record, flows
@@ -173,6 +186,22 @@ def _series(one: dict[str, Any], interval: int) -> list[float]:
     """Return the rate of a transfer in each interval of so many nanoseconds, up to its end."""
     rates = [round(8 * payload * _NS / interval / 1e6, 3) for payload in one["series"]]
     return rates + [0.0] * (-(-one["ended"] // interval) - len(rates))
+
+
+def _change(host: str, up1: int, up2: int, pod: int, edge: int, left: bool, cause: str) -> str:
+    """Return a section of paths that a host has left or put back as text; -1 stands for any switch."""
+    where = f"up {up1}" + (f",{up2}" if up2 >= 0 else "") + (f" to pod {pod}" if pod >= 0 else "")
+    return f"{host} {'leaves' if left else 'takes again'} {where}{f' rack {edge}' if edge >= 0 else ''} ({cause})"
+
+
+def _interval(run: Run) -> int:
+    """Return the nanoseconds of an interval of the transfers' throughput; 0 for none: it is recorded where a link becomes bad."""
+    least = max(1, round(run.plan.seconds * _NS / SERIES)) if run.plan.bad else 0
+    return int(run.options.get("series", least))
+
+
+def _truth(one: BadLink, did: dict[str, int]) -> dict[str, int | None]:
+    return {**did, "packets": did["packets"] if one.loss or one.corruption else None}
 
 
 def _segment(scheme: Scheme, packet: int) -> int:
@@ -200,17 +229,35 @@ def lines(run: Run) -> Iterator[str]:
     yield f"seconds {round(plan.seconds * _NS)}"
     yield f"hedera-period {max(1, round(HEDERA_SHARE * plan.seconds * _NS))}"
     yield f"sample {_sample(run)}"
-    options = {"all-transfers": 1, **run.options} if plan.collective else run.options
+    options = {"all-transfers": 1, **run.options} if plan.collective else dict(run.options)
+    if _interval(run):
+        options["series"] = _interval(run)
     for name, value in sorted(options.items()):
         yield f"{name} {value}"
     for name in plan.failed:
         yield f"fail {name} {round((plan.fail_after or 0.0) * _NS)}"
+    for bad in plan.bad:
+        yield f"bad {bad.link} {bad.towards} {round(bad.after * _NS)} {' '.join(map(str, _faults(run, bad)))}"
     number: dict[Host, int] = {host: place for place, host in enumerate(run.tree.hosts())}
     for place, one in enumerate(plan.transfers):
         size = -1 if one.bytes is None else one.bytes
         before = ",".join(map(str, one.after)) or "-1"
         traced = int(place in plan.traced)
         yield f"transfer {number[one.src]} {number[one.dst]} {size} {round(one.start * _NS)} {before} {traced}"
+
+
+def _faults(run: Run, one: BadLink) -> Iterator[int]:
+    """Yield the threshold and the seed of loss and of corruption, and the rate in bit/s, 0 for all of it."""
+    for probability, kind in ((one.loss, Kind.LOSS), (one.corruption, Kind.CORRUPTION)):
+        yield threshold(probability)
+        yield stream(run.seed, one.link, one.towards, kind)
+    tree = run.tree
+    link = tree.link_by_name(one.link)
+    yield (
+        0
+        if one.rate == 1
+        else max(1, round(one.rate * tree.capacity(link) / tree.level_rate("host") * run.scale.rate_mbit * 1e6))
+    )
 
 
 def _run(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.core.records import FlowRecord, Results, ResultsError, RunRecord, Settings
+from experiments.report.bad_links import Effect, effect
 from experiments.report.recovery import Recovery, recovery
 
 
@@ -42,6 +43,8 @@ class Collected:
         From each scheme to the run that is drawn over time: the valid run with the lowest seed.
     recoveries : dict
         From each scheme to the recoveries of its valid runs with a failure.
+    effects : dict
+        From each scheme to what a bad link cost in its valid runs with one.
     collectives : dict
         From scheme and seed to the completion time of each valid run that is a collective operation, in seconds; None if it was not
         complete in time.
@@ -52,6 +55,7 @@ class Collected:
     excluded: Sequence[Excluded]
     shown: dict[str, RunRecord]
     recoveries: dict[str, list[Recovery]]
+    effects: dict[str, list[Effect]]
     collectives: dict[tuple[str, int], float | None]
 
     def schemes(self) -> list[str]:
@@ -87,6 +91,7 @@ def collect(directory: Path) -> Collected:
     runs: dict[tuple[str, int], Sequence[FlowRecord]] = {}
     shown: dict[str, RunRecord] = {}
     recoveries: dict[str, list[Recovery]] = {}
+    effects: dict[str, list[Effect]] = {}
     collectives: dict[tuple[str, int], float | None] = {}
     excluded = []
     for file in empty:
@@ -102,6 +107,8 @@ def collect(directory: Path) -> Collected:
                 collectives[scheme, seed] = run.collective["seconds"]
             if found := recovery(run):
                 recoveries.setdefault(scheme, []).append(found)
+            if cost := effect(run):
+                effects.setdefault(scheme, []).append(cost)
         else:
             why = f"the processors were busy ({run.cpu_idle_percent:.0f}% idle)"
             excluded.append(Excluded(scheme, seed, why))
@@ -113,7 +120,7 @@ def collect(directory: Path) -> Collected:
             "run again in another directory, at a lower rate or with a smaller fabric"
         )
     drawn = {scheme: _ordered(run) for scheme, run in shown.items()}
-    return Collected(settings, runs, excluded, drawn, recoveries, collectives)
+    return Collected(settings, runs, excluded, drawn, recoveries, effects, collectives)
 
 
 def _check(flow: FlowRecord, directory: Path) -> None:

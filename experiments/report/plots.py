@@ -148,6 +148,7 @@ DRAWN: dict[str, _Draw] = {
     "flows": flow_bars,
     "completion-cdf": completion_cdf,
     "throughput-series": timelines.throughput_series,
+    "bad-link-series": timelines.bad_link_series,
     "flow-series": timelines.flow_series,
     "cwnd": timelines.windows,
     "queues": timelines.queues,

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from experiments.core.records import FlowRecord, Settings
+from experiments.report import bad_links
+from experiments.report.bad_links import Effect
 from experiments.report.collect import Collected, Excluded
 from experiments.report.recovery import Recoveries, over_runs
 from experiments.report.statistics import (
@@ -74,6 +76,8 @@ class SchemeSummary:
         Completion times by kind of transfer with a size.
     recoveries : Recoveries or None
         Recovery of flows after a failure, if there was one.
+    bad_link : Effect or None
+        What a bad link cost, if there was one.
     collective : Collective or None
         Completion of the collective operation, if the workload is one.
     """
@@ -89,6 +93,7 @@ class SchemeSummary:
     kinds: dict[str, Distribution]
     completion: dict[str, Completion]
     recoveries: Recoveries | None
+    bad_link: Effect | None = None
     collective: Collective | None = None
 
 
@@ -169,6 +174,7 @@ def _of_scheme(collected: Collected, scheme: str, means: dict[int, float], again
             for kind, of_kind in _by_kind([flow for flow in flows if flow.size is not None]).items()
         },
         over_runs(collected.recoveries.get(scheme, ())),
+        bad_links.over_runs(collected.effects.get(scheme, ())),
     )
 
 

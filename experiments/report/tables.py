@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments.report.bad_links import Effect
 from experiments.report.statistics import Distribution, Interval, Ratio
 from experiments.report.summary import Collective, SchemeSummary, Summary
 
@@ -101,6 +102,12 @@ def grids(summary: Summary) -> list[Grid]:
             1,
             ("scheme", "runs", "silence", "worst", "full rate, mean", "last flow", "worst"),
             [_recoveries(scheme) for scheme in summary.schemes if any_recovery],
+        ),
+        Grid(
+            "Mean throughput in Mbit/s before and after a link has become bad, and what the link did to packets",
+            1,
+            ("scheme", "before", "after", "left", "crossing it: before", "after", "left", "lost", "corrupted", "of"),
+            [_bad_link(scheme.scheme, scheme.bad_link) for scheme in summary.schemes if scheme.bad_link],
         ),
         Grid(
             "Retransmissions by TCP",
@@ -210,6 +217,15 @@ def _collective(scheme: SchemeSummary, its: Collective) -> tuple[str, ...]:
         *(_milliseconds(its.mean), MISSING if half is None else _milliseconds(half)),
         *(_number(against.value if against else None, 3), _half(against.interval if against else None, 3)),
         _milliseconds(its.longest),
+    )
+
+
+def _bad_link(scheme: str, its: Effect) -> tuple[str, ...]:
+    packets = MISSING if its.packets is None else str(its.packets)
+    return (
+        *(scheme, _number(its.before), _number(its.after), f"{100 * its.ratio:.1f}%"),
+        *(_number(its.crossing_before), _number(its.crossing_after), f"{100 * its.crossing_ratio:.1f}%"),
+        *(str(its.lost), str(its.corrupted), packets),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
 
@@ -22,7 +23,9 @@ from experiments.report.style import (
     line_style,
     stack,
 )
+from experiments.workloads import BadLink
 
+BAD_LINK_STEPS = 60
 QUEUE_POINTS = 120
 """Points per line. With one sample per pixel, several queues would merge into a block of colour."""
 SERIES_STEP = 0.5
@@ -68,6 +71,45 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         "Dotted lines are changes of the fabric.",
         {"events": events},
     )
+
+
+def bad_link_series(collected: Collected, order: Sequence[str]) -> Plot | None:
+    """Draw the mean throughput of the flows that a bad link may carry, of one run of each scheme."""
+    runs = _shown(collected, order, _crossing)
+    if not runs:
+        return None
+    ends = max(max(map(len, _crossing(run).values())) * run.series_ms / 1000 for _, run in runs)
+    became = merged_events([replace(run, events=[[one["at"], _what(one)] for one in run.bad]) for _, run in runs])
+    events = [(at, text) for at, text in became if at <= ends]
+    made = figure(3.6 + 0.17 * len(events[:MAX_EVENTS]))
+    panel = made.subplots()
+    for scheme, run in runs:
+        fine = [float(np.mean(values)) for values in zip_longest(*_crossing(run).values(), fillvalue=0.0)]
+        each = max(1, round(len(fine) / BAD_LINK_STEPS))
+        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
+        places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
+        label = f"{scheme}, seed {run.seed}"
+        panel.step(places, [*mean, *mean[-1:]], where="post", label=label, **line_style(order.index(scheme)))
+    panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
+    from_zero([panel])
+    _mark(panel, events)
+    legend_below(made, *panel.get_legend_handles_labels())
+    return finish(
+        made,
+        "bad-link-series",
+        "Throughput of the flows that may cross the bad link",
+        "Mean throughput of the flows of one run with a candidate path over the direction that becomes bad at the dotted line.",
+    )
+
+
+def _crossing(run: RunRecord) -> dict[str, Sequence[float]]:
+    """Return the throughput of the flows that bad links may carry."""
+    its = {str(number) for one in run.bad for number in one["transfers"]}
+    return {flow: rates for flow, rates in run.series.items() if flow in its}
+
+
+def _what(bad: Mapping[str, Any]) -> str:
+    return str(BadLink(bad["link"], bad["towards"], bad["at"], bad["loss"], bad["corruption"], bad["rate"]))
 
 
 def _step(run: RunRecord, simulated: bool) -> str:

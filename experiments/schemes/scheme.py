@@ -69,6 +69,9 @@ class Scheme:
         Length in bytes above which a queue is long; None for one in packets.
     slots : Slots or None
         With congestion-free routing, its slots.
+    probes : bool or None
+        Hosts probe paths, and leave bad ones by themselves (docs/probes.md); None as the backend does it: the lab's agents probe,
+        hosts of the simulator do not.
     fabric : Fabric
     applications : tuple of str
         Ryu applications that run with the SOPA controller.
@@ -96,6 +99,7 @@ class Scheme:
     ecn_threshold: int | None = None
     ecn_bytes: int | None = None
     slots: Slots | None = None
+    probes: bool | None = None
     fabric: Fabric = Fabric.OPENFLOW
     applications: tuple[str, ...] = ()
     controller_options: tuple[str, ...] = ()
@@ -106,7 +110,7 @@ class Scheme:
         """Return the scheme with different TCP settings.
 
         ``channels`` is the number of channels of MCS. ``segments`` packets of a burst share a label. ``weights`` is ``off`` for
-        senders that use every candidate path alike.
+        senders that use every candidate path alike. ``probes`` is ``on`` or ``off``, see `probes`.
         ``fr`` is the fast-retransmit threshold, ``minrtt`` are the seconds
         of `min_rtt_window`. ``rack`` is ``on`` or ``off``. ``adapt`` is ``off`` to keep TCP from raising the threshold when
         it detects reordering. ``sack`` is ``off`` for TCP without selective acknowledgements (RFC 2018), which detects
@@ -129,6 +133,8 @@ class Scheme:
                 name == "segments" and self.policy is not None and value.isdecimal() and 1 <= int(value) <= MAX_SEGMENTS
             ):
                 changed = replace(changed, segments=int(value))
+            elif name == "probes" and self.policy is not None and value in ("on", "off"):
+                changed = replace(changed, probes=value == "on")
             elif name == "weights" and self.policy is not None and value in ("on", "off"):
                 changed = replace(changed, weights=value == "on")
             elif (
@@ -160,7 +166,8 @@ class Scheme:
                 raise SchemeError(
                     f"{self.name}: {name}={value} is not a setting: write +fr=N (1 to {MAX_DUPLICATES}), "
                     f"+minrtt=SECONDS (0 to {MAX_MIN_RTT_WINDOW}), "
-                    f"+segments=N (1 to {MAX_SEGMENTS}) and +weights=on or +weights=off where senders write labels, "
+                    f"+segments=N (1 to {MAX_SEGMENTS}) +weights=on or +weights=off, and +probes=on or +probes=off where senders "
+                    "write labels, "
                     f"+channels=N ({MIN_CHANNELS} to {MAX_CHANNELS}) and +ecn=PACKETS, +ecn=on or +ecn=off with MCS, "
                     f"+ecn-bytes=BYTES (1 to {MAX_ECN_BYTES}) with dctcp, {SLOT_HELP}, "
                     + ", ".join(f"+{switch}=on or +{switch}=off" for switch in _SWITCHES)
@@ -179,6 +186,7 @@ class Scheme:
                 *SLOT_SETTINGS,
                 "segments",
                 "weights",
+                "probes",
                 "fr",
                 "minrtt",
                 *_SWITCHES,

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from experiments.suggestions import unknown
-from experiments.workloads import collectives, many_to_one, pairs, production, racks, small_examples, switch_failure
+from experiments.workloads import (
+    bad_links,
+    collectives,
+    many_to_one,
+    pairs,
+    production,
+    racks,
+    small_examples,
+    switch_failure,
+)
 from experiments.workloads.failed_links import with_failed_links
 from experiments.workloads.matrix import from_csv
 from experiments.workloads.pairs import inter_pod_permutation
-from experiments.workloads.plan import Plan, Scale, Transfer, Workload, WorkloadError
+from experiments.workloads.plan import BadLink, Plan, Scale, Transfer, Workload, WorkloadError
 
 __all__ = [
     "WORKLOADS",
+    "BadLink",
     "Plan",
     "Scale",
     "Transfer",
@@ -24,21 +34,21 @@ __all__ = [
 
 WORKLOADS: dict[str, Workload] = {
     workload.name: workload
-    for module in (pairs, production, switch_failure, small_examples, racks, many_to_one, collectives)
+    for module in (pairs, production, switch_failure, bad_links, small_examples, racks, many_to_one, collectives)
     for workload in module.WORKLOADS
 }
 
 
 def named(name: str) -> Workload:
     """Return the workload with a name: ``permutation``, a collective operation of 8 hosts, ``all-to-all+8``, or with another number
-    ``incast+8`` and ``uniform-load+30``.
+    ``incast+8`` and ``uniform-load+30``, or with a percentage ``grey-link+loss=0.1``.
 
     Raises
     ------
     WorkloadError
         If the name is unknown. The message lists the workloads.
     """
-    for module in (collectives, many_to_one):
+    for module in (collectives, many_to_one, bad_links):
         found = module.named(name)
         if found is not None:
             return found

@@ -38,6 +38,55 @@ class Transfer:
 
 
 @dataclass(frozen=True)
+class BadLink:
+    """One direction of a link between switches that is bad from a time on, while both of its ports stay up.
+
+    Attributes
+    ----------
+    link : str
+        ``a0_0-c0_1``.
+    towards : str
+        The switch that it leads to.
+    after : float
+        Seconds after the start of the run.
+    loss, corruption : float
+        Probability that a packet is lost, or that one of its bits is flipped.
+    rate : float
+        What is left of the link's rate, as a share.
+    transfers : tuple of int
+        Indices of the transfers with data on a candidate path over it.
+    """
+
+    link: str
+    towards: str
+    after: float
+    loss: float = 0.0
+    corruption: float = 0.0
+    rate: float = 1.0
+    transfers: tuple[int, ...] = ()
+
+    def record(self) -> dict[str, object]:
+        """Return what is planned, as `RunRecord.bad` has it."""
+        return {
+            "link": self.link,
+            "towards": self.towards,
+            "at": self.after,
+            "loss": self.loss,
+            "corruption": self.corruption,
+            "rate": self.rate,
+            "transfers": list(self.transfers),
+        }
+
+    def __str__(self) -> str:
+        what = [
+            *([f"loses {100 * self.loss:g}%"] if self.loss else []),
+            *([f"flips a bit in {100 * self.corruption:g}% of packets"] if self.corruption else []),
+            *([f"has {100 * self.rate:g}% of its rate"] if self.rate != 1 else []),
+        ]
+        return f"{self.link} towards {self.towards} {' and '.join(what) or 'stays healthy'}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """All transfers and failures of one run.
 
@@ -53,6 +102,8 @@ class Plan:
         Links and switches that fail, by name.
     fail_after : float or None
         Time of the failures in seconds after the start of the run; None for before the start.
+    bad : tuple of BadLink
+        Links that become bad. Nobody is told: hosts and switches find out, or do not.
     traced : tuple of int
         Indices of the transfers whose packets are recorded one by one, for the figures.
     collective : bool
@@ -67,6 +118,7 @@ class Plan:
     fail_after: float | None = None
     traced: tuple[int, ...] = ()
     collective: bool = False
+    bad: tuple[BadLink, ...] = ()
 
 
 # The simulator reads a plan as lines (`experiments.ns3.simulate.lines`). Of each transfer in order, with times in ns:
@@ -74,7 +126,10 @@ class Plan:
 #     transfer SRC DST BYTES START AFTER TRACED
 #
 # BYTES is -1 without a size. AFTER is -1, or the indices of `Transfer.after` joined by commas: 17 or 3,17. The transfer starts
-# START ns after the last of them has ended. A collective plan has the line "all-transfers 1".
+# START ns after the last of them has ended. A collective plan has the line "all-transfers 1". Of each bad link, with probabilities
+# times 2^32 and the rate in bit/s:
+#
+#     bad LINK TOWARDS AT LOSS CORRUPTION RATE
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,8 @@ class AgentMetrics:
                     of_cfr.add(labels, agent.timed, packets)
                 if agent.prober is not None and labeller.probes is not None:
                     of_probes.add(labels, agent.prober, labeller.probes)
+                if agent.reaction is not None:
+                    of_probes.add_reaction(labels, agent.reaction, its.avoided_paths)
                 for result in (Reason.STRIPPED, Reason.NOT_STRIPPED):
                     options.add_metric([*labels, result.name.lower()], packets[result])
                 if its.view is not None:

@@ -66,6 +66,8 @@ class Options:
         Send TCP's data in slots that an arbiter grants, and label the rest by the policy.
     probes : bool
         Probe paths, and answer other hosts' probes.
+    keep_paths : bool
+        Leave no path that probes find bad; log it only.
     """
 
     controller: str
@@ -86,6 +88,7 @@ class Options:
     mcs: McsOptions | None = None
     cfr: CfrOptions | None = None
     probes: bool = True
+    keep_paths: bool = False
 
     def __post_init__(self) -> None:
         """Raise `AgentError` for options that contradict each other."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from flowrules.label import UNUSED
 from sopa_ryu.agent.mcs_peers import McsPeers
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
@@ -21,6 +22,7 @@ from sopa_ryu.channel.probes import Assignment
 from sopa_ryu.channel.protocol import GapError, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies.structure import FABRIC_NETWORK
+from topologies.weights import Choices
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -96,6 +98,8 @@ class Follower:
         Path tables put in force, and messages refused, so far.
     cut_off : int
         Racks to which no path is left.
+    avoided : Avoided
+        What the host avoids by itself, besides what the controller excludes.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class Follower:
         self.view: View | None = None
         self.connected = False
         self.swaps = self.refused = self.cut_off = 0
+        self.avoided = NOTHING
         self._sets: PathSets | None = None
         self._attached = False
         self._retry_seconds = MIN_RETRY_SECONDS
@@ -214,6 +219,38 @@ class Follower:
         self._report(load)
         return self._ack()._replace(settle=True)
 
+    def avoid(self, avoided: Avoided) -> PathTable | None:
+        """Return the table without what the host avoids now, to be put in force at once; None if it stays as it is.
+
+        The version does not change, so nothing is acknowledged.
+        """
+        self.avoided = avoided
+        return None if self.view is None else self._follow(self.view)
+
+    def swapped(self) -> None:
+        """Note that such a table is in force."""
+        self.swaps += 1
+
+    def not_swapped(self, error: Exception) -> None:
+        """Note that such a table could not be loaded."""
+        self._sets = None  # the next table is complete, whatever this one would have changed
+        LOG.error(
+            "%s: path sets without the paths that it leaves cannot be loaded: %s; the old ones stay in force for another %g s; "
+            "check dmesg, free",
+            self.address,
+            error,
+            LOAD_RETRY_SECONDS,
+        )
+
+    @property
+    def avoided_paths(self) -> int:
+        """The candidate paths, of all racks together, that the host avoids by itself."""
+        return self._sets.avoided_paths if self._sets is not None else 0
+
+    def candidates(self, pod: int, edge: int) -> Choices:
+        """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
+        return self._sets.candidates(pod, edge) if self._sets is not None else ()
+
     def not_loaded(self, error: Exception) -> Answer:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
         self._sets = None  # the next table is complete, whatever this one would have changed
@@ -254,7 +291,7 @@ class Follower:
         if self._sets is None or self._sets.tree != tree:
             choice = self.seed, self.policy, self.parameter, self.weighted
             self._sets = PathSets(tree, tree.host_by_ip(self.address), *choice)
-        return self._sets.follow(view.failures)
+        return self._sets.follow(view.failures, self.avoided)
 
     def _report(self, load: Load) -> None:
         LOG.info(

@@ -19,8 +19,10 @@ from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
+from sopa_ryu.agent.paths.avoided import Avoided
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.prober import Prober
+from sopa_ryu.agent.probing.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal
@@ -92,6 +94,11 @@ class HostAgent:
         Probes paths.
     drops : callable, optional
         Returns the packets that this host itself has dropped so far, as far as it counts them.
+
+    Attributes
+    ----------
+    reaction : Reaction or None
+        Leaves bad paths; set before it runs.
     """
 
     def __init__(
@@ -108,8 +115,10 @@ class HostAgent:
         self.interface, self.options = interface, options
         self.follower, self.labeller, self.keeper, self.timed = follower, labeller, keeper, timed
         self.prober, self._drops, self._dropped = prober, drops, 0
+        self.reaction: Reaction | None = None
         self._reporting: asyncio.Task[None] | None = None
         self._settling: asyncio.Task[None] | None = None
+        self._loading = asyncio.Lock()
         self._heard_at = float("-inf")
         self._sweep_problem = ""
 
@@ -139,6 +148,8 @@ class HostAgent:
             tasks.append(asyncio.create_task(self.timed.run()))
         if self.prober is not None:
             tasks.append(asyncio.create_task(self.prober.run()))
+        if self.reaction is not None:
+            tasks.append(asyncio.create_task(self.reaction.run()))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -192,13 +203,14 @@ class HostAgent:
         leaving = asyncio.create_task(self._leave(channel))
         try:
             async for text in channel:
-                todo = self.follower.receive(text)
-                if isinstance(todo, Probe):
-                    self._probe(todo, channel)
-                    todo = todo.answer
-                answer = await self._carry_out(todo)
-                if answer.settle:
-                    self._settling = asyncio.create_task(self._settle())
+                async with self._loading:
+                    todo = self.follower.receive(text)
+                    if isinstance(todo, Probe):
+                        self._probe(todo, channel)
+                        todo = todo.answer
+                    answer = await self._carry_out(todo)
+                    if answer.settle:
+                        self._settling = asyncio.create_task(self._settle())
                 if answer.delay:
                     await asyncio.sleep(answer.delay)
                 if not await self.keeper.confirm():
@@ -231,6 +243,21 @@ class HostAgent:
                 its = prober.report(max(0, self._dropped - before))
                 if its.counts or its.dropped:
                     await channel.send(probes.report_text(its))
+
+    async def avoid(self, avoided: Avoided) -> bool:
+        """Put a table in force without what the host avoids by itself, controller or not; return False if the kernel refuses."""
+        async with self._loading:
+            table = self.follower.avoid(avoided)
+            if table is None:
+                return True
+            try:
+                await self._swap(table)
+            except BpfMapError as error:
+                self.follower.not_swapped(error)
+                return False
+            self.follower.swapped()
+            self._settling = asyncio.create_task(self._settle())
+            return True
 
     async def _leave(self, channel: ClientConnection) -> None:
         await self.keeper.lost.wait()
@@ -286,20 +313,24 @@ class HostAgent:
                     )
 
     async def _load(self, load: Load) -> Answer:
-        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
-        tables = self.labeller.tables
+        """Put the table of a version in force, and the program with it."""
         try:
-            if self._settling is not None:
-                await self._settling
-            if tables.ready_for(load.table):
-                tables.swap(load.table)
-            else:
-                await in_thread(tables.swap, load.table)
+            await self._swap(load.table)
             if load.attach:
                 await self.keeper.attach()
         except BpfMapError as error:
             return self.follower.not_loaded(error)
         return self.follower.loaded(load)
+
+    async def _swap(self, table: PathTable) -> None:
+        """Put a table in force. What makes the kernel wait is done in a thread, after the swap wherever possible."""
+        tables = self.labeller.tables
+        if self._settling is not None:
+            await self._settling
+        if tables.ready_for(table):
+            tables.swap(table)
+        else:
+            await in_thread(tables.swap, table)
 
     async def _settle(self) -> None:
         try:

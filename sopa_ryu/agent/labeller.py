@@ -13,6 +13,7 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR, EGRESS, MCS, OPTION
 from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.mcs import McsOptions, McsPrograms
 from sopa_ryu.agent.paths.path_table import PathTable
@@ -78,6 +79,8 @@ class Labeller:
         While it is loaded: what CFR needs besides.
     probes : ProbeProgram or None
         While it is loaded: the program that answers probes.
+    own : OwnTraffic or None
+        While it is loaded: what it has seen of the host's own packets; None with MCS and CFR.
     """
 
     tables: PathTables
@@ -85,6 +88,7 @@ class Labeller:
     mcs: McsPrograms | None = None
     cfr: CfrPrograms | None = None
     probes: ProbeProgram | None = None
+    own: OwnTraffic | None = None
 
     def __init__(
         self,
@@ -144,6 +148,8 @@ class Labeller:
                 self.mcs = McsPrograms(its, self._mcs_options, self.netns)
             if self._is_timed:
                 self.cfr = CfrPrograms(its, self.netns)
+            if self._egress in _LABELS.values():
+                self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
             if self._probe_ends is not None:
                 self.probes = ProbeProgram(self._probe_ends)
         except BaseException:
@@ -158,6 +164,9 @@ class Labeller:
             self.cfr.close()
         if self.probes is not None:
             self.probes.close()
+        if self.own is not None:
+            self.own.close()
+            self.own = None
         if self._object.loaded:
             self.tables.close()
             self._object.close()

@@ -33,6 +33,7 @@ from sopa_ryu.agent.place import Place
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober
+from sopa_ryu.agent.probing.reaction import Reaction
 from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel.mcs import ChannelKind
@@ -303,14 +304,13 @@ class Supervisor:
             policy_name=its.policy_name,
             probes=its.probes,
         )
-        agent = HostAgent(
-            self.interface,
-            its,
-            follower,
-            labeller,
-            keeper,
-            self._timed(place, labeller, keeper),
-            *self._probing(labeller, place, namespace, taken),
-        )
+        timed = self._timed(place, labeller, keeper)
+        prober, drops = self._probing(labeller, place, namespace, taken)
+        agent = HostAgent(self.interface, its, follower, labeller, keeper, timed, prober, drops)
+        if prober is not None and labeller.own is not None:
+            its_own = labeller.own, labeller.counted, drops
+            agent.reaction = Reaction(follower, agent, prober, *its_own, keep=its.keep_paths)
+            prober.judges.append(agent.reaction)
+            prober.busy = agent.reaction.busy
         agent.start()
         return agent, labeller

@@ -96,6 +96,8 @@ WHY_NOT = {
               "of that round trip for a packet that others have overtaken. Linux's default is 300.")  # fmt: skip
 @click.option("--probes/--no-probes", default=True, show_default=True,
               help="Probe the paths that the controller names, and answer other hosts' probes (docs/probes.md).")  # fmt: skip
+@click.option("--keep-paths", is_flag=True,
+              help="Leave no path that this host finds bad by itself; log only that it would be left.")  # fmt: skip
 @click.option("--wait", is_flag=True,
               help="At the start, wait for an interface that is missing or has no address of the fabric.")  # fmt: skip
 @click.option("--metrics-port", envvar="SOPA_AGENT_METRICS_PORT", type=click.IntRange(1, 65535), metavar="PORT",
@@ -125,6 +127,7 @@ def agent(
     weights: bool,
     min_rtt_window: int,
     probes: bool,
+    keep_paths: bool,
     wait: bool,
     metrics_port: int | None,
     metrics_host: str,
@@ -202,6 +205,7 @@ def agent(
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
             CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun) if arbiter else None,
             probes,
+            keep_paths,
         )
         status = run_agents([Interface.parse(text) for text in interfaces], options)
     except (AgentError, BpfError, NetnsError, SettingsError, ValueError) as error:

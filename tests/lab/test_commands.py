@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,8 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
     script = tmp_path / "script"
     script.write_text(
         "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nh0_0_2 sopa status\nsh sopa restore c0_0\n"
+        "loss a0_0 c0_0 100\nh0_0_2 ping -c 1 -W 1 h1_0_2\nbad\nloss a0_0 c0_0 0\n"
+        "loss a0_0 c0_1 1\nloss a0_0 c0_0\ncorrupt a0_0 c0_0 101\n"
         "link a0_0 c0_0 down\nsh sleep 0.5; sopa status --json\n"
     )
     command = [*SOPA, "lab", "--k", "2", "--script", str(script)]
@@ -36,6 +39,17 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
         assert "c0_0: drained\nversion " in out
         assert "c0_0: back in use" in out
         assert "failures      switch c0_0 drained" in out + errors  # asked from a host
+        assert "1 packets transmitted, 0 received, 100% packet loss" in out + errors
+        [(lost, packets)] = re.findall(
+            r"a0_0-c0_0 towards c0_0: lost (\d+) of (\d+) packets, corrupted 0 of 0", out + errors
+        )
+        assert 0 < int(lost) == int(packets)
+        for mistake in (
+            "'c0_1' is no switch or host",
+            "usage: loss a0_0 c0_1 PERCENT",
+            "a probability is from 0 to 1, not 1.01",
+        ):
+            assert mistake in out + errors
         assert '"a0_0-c0_0"' in out
 
 

@@ -8,7 +8,25 @@ from __future__ import annotations
 from topologies.lab.batch_net import run_batch
 from topologies.lab.links import silence
 from topologies.lab.network import Lab
-from topologies.structure import Node, Switch, TopologyError
+from topologies.structure import Clos, Node, Switch, TopologyError
+
+
+def sending_port(tree: Clos, name: str, towards: str) -> tuple[Switch, int]:
+    """Return the switch, and its port, that send what a link between switches carries towards one of its ends.
+
+    Raises
+    ------
+    TopologyError
+        If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
+    """
+    link = tree.link_by_name(name)
+    if not isinstance(link.lower, Switch):
+        raise TopologyError(f"{name} is a host's link; only links between switches can fail in one direction")
+    ends = {tree.name(link.lower): link.upper, tree.name(link.upper): link.lower}
+    if towards not in ends:
+        raise TopologyError(f"{towards} is not an end of {name}")
+    sender = ends[towards]
+    return sender, tree.port(sender, tree.switch(towards))
 
 
 def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
@@ -30,15 +48,22 @@ def set_silent(lab: Lab, name: str, towards: str, silent: bool) -> None:
     TopologyError
         If the fabric has no such link, it is a host's, or ``towards`` is not one of its ends.
     """
-    link = lab.tree.link_by_name(name)
-    if not isinstance(link.lower, Switch):
-        raise TopologyError(f"{name} is a host's link; only links between switches can be silent")
-    ends = {lab.tree.name(link.lower): link.upper, lab.tree.name(link.upper): link.lower}
-    if towards not in ends:
-        raise TopologyError(f"{towards} is not an end of {name}")
-    sender = ends[towards]
-    interface = lab.interface(sender, lab.tree.port(sender, lab.tree.switch(towards)))
-    run_batch(["tc", "-batch", "-"], [silence(interface, silent)])
+    switch, port = sending_port(lab.tree, name, towards)
+    run_batch(["tc", "-batch", "-"], [silence(lab.interface(switch, port), silent)])
+
+
+def set_rate(lab: Lab, name: str, towards: str, share: float) -> None:
+    """Let one direction of a link between switches have a share of its rate, or all of it again with 1.
+
+    Raises
+    ------
+    ValueError
+        If the share is not above 0 and at most 1, or the lab's links have no rate.
+    TopologyError
+        As of `set_silent`.
+    """
+    switch, port = sending_port(lab.tree, name, towards)
+    lab.set_share(lab.interface(switch, port), share)
 
 
 def silence_switch(lab: Lab, name: str, silent: bool) -> None:

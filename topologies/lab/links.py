@@ -24,7 +24,8 @@ _BFD_SESSIONS_AT_MIN = 64
 _MUCH_SLOWER = 1.5
 
 # Order of an interface's egress filters. clsact and its filters stay when Open vSwitch adds and removes interfaces.
-_PREF_SILENT, _PREF_CONTROL = 1, 2
+# PREF_BAD is that of grey links (experiments/emulation/bad_links.py): what they lose must not have been redirected before.
+_PREF_SILENT, PREF_BAD, _PREF_CONTROL = 1, 2, 3
 # u32 matches: LLDP; UDP to BFD's port in an IPv4 packet without options and with a TTL of 255 (RFC 5881, section 5)
 _CONTROL = (
     "0x88cc u32 match u32 0 0",

@@ -101,6 +101,7 @@ class Lab(Startable):
         self.bfd_ms = bfd_interval_ms(tree)
         self.ovs = PrivateOvs(OVS_DIRECTORY)
         self.net: Any = None
+        self._shares: dict[str, float] = {}
         self._say = say
         self._management = {host: MANAGEMENT_ROOT + 1 + index for index, host in enumerate(tree.hosts())}
 
@@ -177,8 +178,27 @@ class Lab(Startable):
     def shape(self, interfaces: Iterable[str]) -> None:
         """Set the rate of switches' interfaces again: Open vSwitch clears their queueing disciplines when it adds them."""
         if self.rate_mbit is not None:
-            lines = [shaper(interface, self._rates[interface], self.queue_packets) for interface in interfaces]
+            lines = [shaper(interface, self.rate_of(interface), self.queue_packets) for interface in interfaces]
             run_batch(["tc", "-batch", "-"], lines)
+
+    def set_share(self, interface: str, share: float) -> None:
+        """Give an interface of a switch a share of its rate; 1 for all of it.
+
+        Raises
+        ------
+        ValueError
+            If the share is not above 0 and at most 1, or the links have no rate.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
+        if self.rate_mbit is None:
+            raise ValueError("links of a lab without a rate cannot be slow: start it with one")
+        self._shares[interface] = share
+        self.shape([interface])
+
+    def rate_of(self, interface: str) -> float:
+        """Return the rate of an interface in Mbit/s, as it is now."""
+        return self._rates[interface] * self._shares.get(interface, 1.0)
 
     @cached_property
     def _rates(self) -> dict[str, float]:

@@ -128,6 +128,22 @@ class RouterLab:
         self._write(router, "net/ipv4/ip_forward", "1" if alive else "0")
         self._failed = self._failed.without(name) if alive else self._failed.with_failed(name)
 
+    def set_share(self, interface: str, share: float) -> None:
+        """Give an interface of a router a share of its rate; 1 for all of it.
+
+        Raises
+        ------
+        ValueError
+            If the share is not above 0 and at most 1.
+        """
+        if not 0 < share <= 1:
+            raise ValueError(f"a link's rate can fall to a share above 0 and at most 1, not {share:g}")
+        router, _, port = interface.partition("-eth")
+        node = self.tree.switch(router)
+        rate = share * self._rated.capacity(self.tree.link(node, self.tree.ports(node)[int(port)]))
+        line = shaper(interface, rate, self.queue_packets)
+        run_batch(["nsenter", f"--net={self.netns(node)}", "tc", "-batch", "-"], [line])
+
     def port_packets(self, level: Level = Level.CORE) -> dict[str, int]:
         """Return the packets received so far by each router of a level, including BGP and BFD."""
         counts = {}

@@ -21,7 +21,7 @@ constexpr std::uint32_t IP_BYTES = 20, TCP_BYTES = 20, MAX_IP_BYTES = 24;
 constexpr std::uint32_t MAX_MCO_BYTES = McoBytes(MAX_CHANNELS);
 constexpr std::uint32_t ECHO_BYTES = 40; // as much as an acknowledgement
 constexpr std::uint32_t PING_BYTES = 44; // 64 with the IP header
-constexpr std::uint32_t PING_PORT = 7;
+constexpr std::uint32_t PING_PORT = 7, PROBE_PORT = 862;
 constexpr std::uint8_t OPTION_TYPE = 0x9e, OPTION_LENGTH = 4, TTL = 64, TCP = 6, TCP_ECE = 0x40;
 
 std::uint32_t
@@ -237,6 +237,16 @@ Device::Transmit(Flow& flow, const std::vector<ns3::Ptr<ns3::Packet>>& segments)
         bytes += segment->GetSize();
     }
     selector.AtHost(flow, bytes, up1, up2);
+    if (m_prober && flow.message == Message::SEGMENT && selector.labels(flow))
+    {
+        PassOver(flow, bytes, up1, up2);
+        for (const auto& segment : segments)
+        {
+            std::uint8_t tcp[TCP_BYTES];
+            segment->CopyData(tcp, sizeof tcp);
+            m_prober->Sent(flow, {up1, up2}, Load32(tcp + 4), segment->GetSize() - (tcp[12] >> 4) * 4);
+        }
+    }
     for (const auto& segment : segments)
     {
         SendOn(flow, segment, up1, up2);
@@ -267,6 +277,67 @@ Device::SetGate(SlotArbiter& arbiter)
             const bool labels = m_fabric->selector().labels(flow); // if not, the edge switch chooses
             SendOn(flow, segment, labels ? up1 : 0xff, labels ? up2 : 0xff);
         });
+}
+
+bool
+Device::CanProbe() const
+{
+    Flow flow{};
+    flow.source = m_host;
+    return m_fabric->selector().labels(flow);
+}
+
+void
+Device::SetProber(std::uint64_t seed)
+{
+    m_prober = std::make_unique<Prober>(
+        m_fabric->tree, m_host, seed,
+        [this](Host destination, Label up, std::uint32_t number) { SendProbe(destination, Message::PROBE, up, number, 0); },
+        [this](Host destination) {
+            Flow& flow = FlowOf(m_fabric->tree.AddressOf(destination), PROBE_PORT << 16 | static_cast<std::uint32_t>(Message::PROBE));
+            std::vector<Label> distinct(m_fabric->selector().CandidatesOf(flow).all);
+            std::sort(distinct.begin(), distinct.end()); // a path of more weight is there several times
+            distinct.erase(std::unique(distinct.begin(), distinct.end()), distinct.end());
+            return distinct;
+        });
+    m_prober->Start();
+}
+
+void
+Device::PassOver(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2)
+{
+    PathSelector& selector = m_fabric->selector();
+    for (auto left = selector.CandidatesOf(flow).all.size(); left && m_prober->Avoids(flow.destination, {up1, up2}); --left)
+    {
+        selector.AtHost(flow, bytes, up1, up2);
+    }
+}
+
+void
+Device::SendProbe(Host destination, Message message, Label up, std::uint32_t number, std::uint32_t answers)
+{
+    Flow& flow = FlowOf(m_fabric->tree.AddressOf(destination), PROBE_PORT << 16 | static_cast<std::uint32_t>(message));
+    flow.message = message;
+    std::uint8_t bytes[8];
+    Store32(bytes, number);
+    Store32(bytes + 4, answers);
+    m_fabric->Send(flow, ns3::Create<ns3::Packet>(bytes, sizeof bytes), PROBE_BYTES, up.first, up.second, Ecn::NOT_CAPABLE, true);
+}
+
+void
+Device::ReceiveProbe(const InFlightPacket& in_flight)
+{
+    std::uint8_t bytes[8];
+    in_flight.packet->CopyData(bytes, sizeof bytes);
+    const Label up{in_flight.up1, in_flight.up2};
+    if (in_flight.flow->message == Message::PROBE)
+    {
+        SendProbe(in_flight.source, Message::PROBE_ANSWER, up, Load32(bytes), ++m_answers[{in_flight.source, up}]);
+    }
+    else if (m_prober)
+    {
+        m_prober->Answered(in_flight.source, up, Load32(bytes), Load32(bytes + 4));
+    }
 }
 
 void
@@ -306,6 +377,14 @@ Device::ReceiveMessage(const InFlightPacket& in_flight)
 void
 Device::Receive(InFlightPacket& in_flight)
 {
+    if (in_flight.corrupted)
+    {
+        return; // its checksum is wrong
+    }
+    if (in_flight.flow->message == Message::PROBE || in_flight.flow->message == Message::PROBE_ANSWER)
+    {
+        return ReceiveProbe(in_flight);
+    }
     if (in_flight.flow->message != Message::SEGMENT)
     {
         return ReceiveMessage(in_flight);

@@ -6,6 +6,7 @@
 #include "fabric.h"
 #include "feedback.h"
 #include "mcs.h"
+#include "probing.h"
 #include "slots.h"
 
 #include "ns3/error-model.h"
@@ -52,6 +53,15 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     // Hold data until they have slots, from now on.
     void SetGate(SlotArbiter& arbiter);
 
+    // Return whether this host labels packets, and so may choose the paths of probes.
+    bool CanProbe() const;
+
+    // Probe paths, and leave bad ones.
+    void SetProber(std::uint64_t seed);
+
+    // Return the prober, or null.
+    Prober* prober() const { return m_prober.get(); }
+
     // Return the gate, or null.
     Gate* gate() const { return m_gate.get(); }
 
@@ -93,6 +103,13 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     void SendMessage(Host destination, Message message, std::int64_t time);
     void ReceiveMessage(const InFlightPacket& in_flight);
 
+    // Send a probe or its answer on a path, with the probe's number and that of answers so far.
+    void SendProbe(Host destination, Message message, Label up, std::uint32_t number, std::uint32_t answers);
+    void ReceiveProbe(const InFlightPacket& in_flight);
+
+    // Take further paths of a flow until it is none that this host has left.
+    void PassOver(Flow& flow, std::uint32_t bytes, std::uint8_t& up1, std::uint8_t& up2);
+
     Flow& FlowOf(std::uint32_t destination, std::uint32_t ports);
 
     // Return the flow in the other direction of a received packet, which this host sends.
@@ -131,6 +148,8 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     std::unique_ptr<Plb> m_plb;   // null without PLB
     std::unique_ptr<Reps> m_reps; // null without REPS
     std::unique_ptr<Gate> m_gate; // null without CFR
+    std::unique_ptr<Prober> m_prober; // null without probes
+    std::map<std::pair<Host, Label>, std::uint32_t> m_answers; // to probes of hosts, by path
     std::function<void(std::int64_t)> m_on_round_trip;
     ns3::Ptr<ns3::TcpL4Protocol> m_tcp;
     ns3::Ptr<ns3::Ipv4Interface> m_interface;

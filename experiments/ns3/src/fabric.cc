@@ -104,6 +104,18 @@ Link::Enter(std::int64_t now, std::uint32_t bytes)
     return m_free + m_delay;
 }
 
+std::int64_t
+Link::Overtake(std::int64_t now, std::uint32_t bytes)
+{
+    if (!up)
+    {
+        ++dropped;
+        return -1;
+    }
+    m_free = std::max(m_free, now) + Serialization(bytes);
+    return now + Transit(bytes);
+}
+
 std::uint32_t
 Link::Length(std::int64_t now)
 {
@@ -146,11 +158,11 @@ Fabric::Fabric(const Settings& settings, std::unique_ptr<PathSelector> selector)
 Fabric::~Fabric() = default;
 
 void
-Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn)
+Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn, bool urgent)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
     Link& first = m_links[tree.FromHost(flow.source)];
-    const std::int64_t arrival = first.Enter(now, bytes);
+    const std::int64_t arrival = urgent ? first.Overtake(now, bytes) : first.Enter(now, bytes);
     if (arrival < 0)
     {
         return;
@@ -165,6 +177,7 @@ Fabric::Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std:
     in_flight->bytes = bytes;
     in_flight->up1 = up1;
     in_flight->up2 = up2;
+    in_flight->urgent = urgent;
     in_flight->channel = flow.channel;
     in_flight->ecn = ecn != Ecn::NOT_CAPABLE && first.Marks() ? Ecn::MARKED : ecn;
     in_flight->stage = EDGE;
@@ -200,11 +213,22 @@ void
 Fabric::Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage)
 {
     const std::int64_t now = ns3::Simulator::Now().GetTimeStep();
-    const std::int64_t arrival = link == NO_LINK ? -1 : m_links[link].Enter(now, in_flight.bytes);
+    const std::int64_t arrival = link == NO_LINK    ? -1
+                                 : in_flight.urgent ? m_links[link].Overtake(now, in_flight.bytes)
+                                                    : m_links[link].Enter(now, in_flight.bytes);
     if (arrival < 0)
     {
         m_unroutable += link == NO_LINK;
         return; // dropped: the simulator releases the last reference
+    }
+    if (m_links[link].bad)
+    {
+        BadLink& how = m_bad.at(link);
+        if (how.loss.Takes())
+        {
+            return; // after it has been on the wire
+        }
+        in_flight.corrupted |= how.corruption.Takes();
     }
     if (in_flight.ecn == Ecn::CAPABLE && m_links[link].Marks())
     {
@@ -258,6 +282,13 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
         rate = std::max<std::uint64_t>(1, std::llround(rate * settings.core_share));
     }
     m_links[id].Configure(rate, settings.delay, id < tree.hosts ? settings.host_queue : settings.queue);
+    MarkFrom(settings, id);
+}
+
+// Let a queue mark from the lengths of the settings on, at its link's present rate.
+void
+Fabric::MarkFrom(const Settings& settings, LinkId id)
+{
     if (id < tree.hosts && !settings.ecn_at_hosts)
     {
         return;
@@ -269,6 +300,19 @@ Fabric::Configure(const Settings& settings, LinkId id, std::uint64_t rate)
     if (settings.ecn_bytes)
     {
         m_links[id].MarkAboveBytes(settings.ecn_bytes);
+    }
+}
+
+void
+Fabric::Spoil(const Settings& settings, const BadLink& how)
+{
+    const LinkId id = DirectionOf(tree, how.name, how.towards);
+    m_bad[id] = how;
+    m_links[id].bad = true;
+    if (how.rate)
+    {
+        m_links[id].SetRate(how.rate);
+        MarkFrom(settings, id);
     }
 }
 

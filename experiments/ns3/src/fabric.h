@@ -1,6 +1,7 @@
 // Links and switches. Every hop of a packet is one event.
 #pragma once
 
+#include "bad_links.h"
 #include "clos.h"
 #include "flow.h"
 #include "settings.h"
@@ -10,6 +11,7 @@
 #include "ns3/packet.h"
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,6 +50,8 @@ class InFlightPacket : public ns3::EventImpl
     std::uint8_t stage = 0;
     std::uint16_t channel = 0;
     Ecn ecn = Ecn::NOT_CAPABLE;
+    bool urgent = false; // overtakes data
+    bool corrupted = false; // the receiver discards it
 
     // Prefetch the memory that the next arrival accesses.
     void Prefetch() const;
@@ -63,8 +67,14 @@ class alignas(64) Link
   public:
     void Configure(std::uint64_t rate, std::int64_t delay, std::uint32_t capacity);
 
+    // Change the rate. What is in the queue leaves as before.
+    void SetRate(std::uint64_t rate) { m_rate = rate; }
+
     // Enqueue a packet. Return its arrival time at the other end in ns, or -1 if the queue is full or the link is down.
     std::int64_t Enter(std::int64_t now, std::uint32_t bytes);
+
+    // The same for a packet that overtakes all others: it does not wait, and what enters after it waits for it.
+    std::int64_t Overtake(std::int64_t now, std::uint32_t bytes);
 
     // bit/s
     std::uint64_t rate() const { return m_rate; }
@@ -87,7 +97,7 @@ class alignas(64) Link
     // Return the largest number of packets that were in the queue together, the one on the wire included.
     std::uint32_t longest() const { return m_longest; }
 
-    bool up = true;
+    bool up = true, bad = false; // bad: Fabric::Spoil has a fault for it
     std::uint32_t dropped = 0;
 
   private:
@@ -121,10 +131,22 @@ class Fabric
     ~Fabric();
 
     // Send a packet from a host. It is dropped if the queue of the host is full.
-    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn);
+    void Send(Flow& flow, ns3::Ptr<ns3::Packet> packet, std::uint32_t bytes, std::uint8_t up1, std::uint8_t up2, Ecn ecn,
+              bool urgent = false);
 
     // Take down a link (e0_0-a0_1) or all links of a switch (a0_0). Throws std::invalid_argument for an unknown name.
     void Fail(const std::string& name);
+
+    // Let one direction of a link become bad from now on.
+    void Spoil(const Settings& settings, const BadLink& how);
+
+    // Return what the direction of a link has lost and corrupted so far.
+    const BadLink& SpoiltBy(LinkId id) const
+    {
+        static const BadLink HEALTHY;
+        const auto found = m_bad.find(id);
+        return found == m_bad.end() ? HEALTHY : found->second;
+    }
 
     PathSelector& selector() { return *m_selector; }
     Link& link(LinkId id) { return m_links[id]; }
@@ -137,11 +159,13 @@ class Fabric
   private:
     friend class InFlightPacket;
     void Configure(const Settings& settings, LinkId id, std::uint64_t rate);
+    void MarkFrom(const Settings& settings, LinkId id);
     LinkId Next(const InFlightPacket& in_flight) const;
     void Arrive(InFlightPacket& in_flight);
     void Forward(InFlightPacket& in_flight, LinkId link, std::uint8_t stage);
 
     std::vector<Link> m_links;
+    std::map<LinkId, BadLink> m_bad;
     std::unique_ptr<PathSelector> m_selector;
     std::uint64_t m_hops = 0, m_unroutable = 0;
 };

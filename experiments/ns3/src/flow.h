@@ -18,7 +18,9 @@ enum class Message : std::uint8_t
 {
     SEGMENT, // of TCP
     PING,
-    ANSWER
+    ANSWER,
+    PROBE,
+    PROBE_ANSWER
 };
 
 struct Flow

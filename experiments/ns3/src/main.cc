@@ -113,6 +113,49 @@ Print(const TransferResult& its)
     std::printf("}\n");
 }
 
+// Print the probes of all hosts, and the sections of paths that they have left or put back: time, host, up1, up2, pod, edge (-1 for any),
+// whether it was left, and why.
+void
+Print(const std::vector<ns3::Ptr<Device>>& hosts, const Clos& tree)
+{
+    std::uint64_t sent = 0, lost = 0;
+    std::string left;
+    for (Host host = 0; host < hosts.size(); ++host)
+    {
+        const Prober* const prober = hosts[host]->prober();
+        if (!prober)
+        {
+            continue;
+        }
+        sent += prober->sent;
+        lost += prober->lost;
+        for (const auto& [at, what] : prober->changes)
+        {
+            const Section& section = what.section;
+            left += (left.empty() ? "[" : ",[") + std::to_string(at) + ",\"" + tree.NameOf(host) + "\"," +
+                    std::to_string(section.up1) + "," + std::to_string(section.up2) + "," + std::to_string(section.pod) + "," +
+                    std::to_string(section.edge) + "," + (what.left ? "true" : "false") + ",\"" + what.cause + "\"]";
+        }
+    }
+    std::printf(",\"probes\":%llu,\"probes_lost\":%llu,\"left\":[%s]", static_cast<unsigned long long>(sent),
+                static_cast<unsigned long long>(lost), left.c_str());
+}
+
+// Print what bad links have done, in the order of the settings; zeros of one whose time has not come.
+void
+Print(const std::vector<BadLink>& bad, const Fabric& fabric)
+{
+    std::printf(",\"bad\":[");
+    for (const BadLink& one : bad)
+    {
+        const BadLink& its = fabric.SpoiltBy(DirectionOf(fabric.tree, one.name, one.towards));
+        std::printf("%s{\"packets\":%llu,\"lost\":%llu,\"corrupted\":%llu}", &one == bad.data() ? "" : ",",
+                    static_cast<unsigned long long>(std::max(its.loss.packets, its.corruption.packets)),
+                    static_cast<unsigned long long>(its.loss.hit), static_cast<unsigned long long>(its.corruption.hit));
+    }
+    std::printf("]");
+}
+
 // Print the simulated fabric for comparison with topologies/: the address of each host, and the peer and rate of each port.
 int
 Dump()
@@ -187,6 +230,10 @@ Run()
         {
             devices.back()->SetShim(settings.channels, segment, settings.least_timeout / PATIENCE);
         }
+        if (settings.probes && devices.back()->CanProbe())
+        {
+            devices.back()->SetProber(settings.seed);
+        }
         if (settings.scheme == "plb")
         {
             devices.back()->SetPlb(settings.seed + host);
@@ -215,6 +262,13 @@ Run()
         }
     }
 
+    for (const BadLink& one : settings.bad)
+    {
+        DirectionOf(fabric.tree, one.name, one.towards); // does it exist?
+        ns3::Simulator::Schedule(ns3::TimeStep(one.at), [&] { fabric.Spoil(settings, one); });
+    }
+
+    const auto hosts = devices;
     Pings pings(settings, devices);
     Transfers transfers(settings, std::move(devices), segment);
     transfers.Start();
@@ -314,6 +368,14 @@ Run()
             }
         }
         std::printf("}");
+    }
+    if (settings.probes)
+    {
+        Print(hosts, fabric.tree);
+    }
+    if (!settings.bad.empty())
+    {
+        Print(settings.bad, fabric);
     }
     std::printf("}\n");
     if (std::fflush(stdout) || std::ferror(stdout))

@@ -64,6 +64,9 @@ class PathSelector
     virtual void AtEdge(InFlightPacket&, Fabric&) {}
     virtual void AtAggregation(InFlightPacket&, Fabric&) {}
 
+    // Return the candidate paths of a flow, without failed and absent links.
+    const PathSet& CandidatesOf(Flow& flow) { return PathSetOf(flow); }
+
     // Exclude failed and absent links from path selection from now on. Senders and switches learn of them at the same time.
     void Learn(Fabric& fabric);
 

@@ -172,12 +172,26 @@ Read(std::istream& lines)
         {"ping", into(its.ping)},
         {"sample", into(its.sample)},
         {"series", into(its.series)},
+        {"probes", into(its.probes)},
         {"failure-notice", into(its.failure_notice)},
         {"progress", into(its.progress)},
         {"fail",
          [&](Words& words) {
              const auto name = Value<std::string>(words);
              its.failures.emplace_back(name, Value<std::int64_t>(words));
+         }},
+        {"bad",
+         [&](Words& words) {
+             BadLink& one = its.bad.emplace_back();
+             one.name = Value<std::string>(words);
+             one.towards = Value<std::string>(words);
+             one.at = Value<std::int64_t>(words);
+             for (Fault* fault : {&one.loss, &one.corruption})
+             {
+                 fault->threshold = Value<std::uint64_t>(words);
+                 fault->seed = Value<std::uint64_t>(words);
+             }
+             one.rate = Value<std::uint64_t>(words);
          }},
         {"transfer",
          [&](Words& words) {
@@ -272,6 +286,10 @@ Read(std::istream& lines)
     if (its.packet < 100 || its.packet > 65'000)
     {
         throw std::invalid_argument("packet must be from 100 to 65000 bytes, not " + std::to_string(its.packet));
+    }
+    if (its.probes && its.scheme != "sopa")
+    {
+        throw std::invalid_argument("probes are for the scheme sopa, not for " + its.scheme);
     }
     const Clos tree(its.fabric);
     for (const TransferPlan& plan : its.transfers)

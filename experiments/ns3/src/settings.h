@@ -1,6 +1,7 @@
 // The settings of a run, read line by line from standard input.
 #pragma once
 
+#include "bad_links.h"
 #include "clos.h"
 
 #include <array>
@@ -75,9 +76,11 @@ struct Settings
     std::int64_t ping = 0;                  // ns, mean gap between pings beside each transfer without a size; 0: none
     std::int64_t sample = 0;                // ns between samples of queues and windows; 0: none
     std::int64_t series = 0;                // ns of an interval of the transfers' throughput; 0: none
+    bool probes = false;                    // hosts probe paths and leave bad ones
     bool failure_notice = true;             // switches and senders exclude a failed element immediately
     std::int64_t progress = 0;              // ns of simulated time between reports on standard error; 0: none
     std::vector<std::pair<std::string, std::int64_t>> failures; // link or switch, and time in ns
+    std::vector<BadLink> bad;
     std::vector<TransferPlan> transfers;
 };
 

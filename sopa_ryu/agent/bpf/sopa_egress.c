@@ -12,6 +12,7 @@
 #include "maps.h"
 #include "packet.h"
 #include "probe.h"
+#include "sent.h"
 
 static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 {
@@ -33,6 +34,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
+	note_sent(skb, at.l3, &key, &choice, path);
 
 	/* A store by helper: a direct one makes the kernel copy cloned packets first, and drop them if it cannot. */
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH, path->up1, path->up2 };

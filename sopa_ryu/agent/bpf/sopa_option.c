@@ -15,6 +15,7 @@
 #include "maps.h"
 #include "packet.h"
 #include "probe.h"
+#include "sent.h"
 
 #define MAX_IHL 15
 #define MAX_BYTES 65535 /* of an IPv4 packet */
@@ -129,6 +130,7 @@ static __always_inline enum reason label(struct __sk_buff *skb, __u32 *device)
 	path = next_path(&choice, skb->len);
 	if (!path)
 		return NO_PATH;
+	note_sent(skb, at.l3, &key, &choice, path);
 	header.option.up1 = path->up1;
 	header.option.up2 = path->up2;
 	if (untag(skb, &at))

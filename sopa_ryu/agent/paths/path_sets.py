@@ -5,8 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 from flowrules import label
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, PathTable, Policy, WayOut
-from topologies import Clos, Failures, Host, Switch
+from topologies import Clos, Failures, Host, Level, Switch
 from topologies.structure import FABRIC_NETWORK
 from topologies.way_out import gateways_from
 from topologies.weights import Choices, Weights, sequence, weigh
@@ -47,6 +48,17 @@ class PathSets:
     [(0, 0), (1, 0), (1, 1)]
     >>> sets.follow(failures.with_failed("h2_0_2-e2_0")) is None
     True
+
+    What the host avoids by itself is left out besides:
+
+    >>> avoided = Avoided(frozenset({Section(0, None, 2, 1)}))
+    >>> set(sets.follow(failures, avoided).candidates(tree.ip(tree.host("h2_1_3"))))
+    {(1, 0), (1, 1)}
+
+    Attributes
+    ----------
+    avoided_paths : int
+        Candidate paths, of all racks together, that are left out of the table since the host avoids them.
     """
 
     def __init__(
@@ -61,11 +73,19 @@ class PathSets:
         self._failures = Failures(tree)
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
+        self._avoided = NOTHING
+        self.avoided_paths = 0
         self._leads_out = host in tree.gateways
         self._gateways: tuple[Host, ...] = ()
 
-    def follow(self, failures: Failures) -> PathTable | None:
+    def follow(self, failures: Failures, avoided: Avoided = NOTHING) -> PathTable | None:
         """Return the table for these failures; None if it is the table before.
+
+        Parameters
+        ----------
+        failures : Failures
+        avoided : Avoided
+            What the host avoids besides, as far as it leaves a path to each rack.
 
         Returns
         -------
@@ -88,22 +108,43 @@ class PathSets:
         self._failures, self._choices, self._weights = failures, choices, weights
         gateways = () if self._leads_out else gateways_from(failures, edge)
         same, self._gateways = same and gateways == self._gateways, gateways
+        same, self._avoided = same and avoided == self._avoided, avoided
         return None if same else self._with_ways_out(self._table())
+
+    def candidates(self, pod: int, edge: int) -> Choices:
+        """Return the uplink indices of all candidate paths to a rack that the controller does not exclude, avoided or not."""
+        return self._choices.get(Switch(Level.EDGE, pod, edge), ())
 
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}
         # racks that nothing distinguishes share their tuples, and comparing long ones takes longer than making the table
-        known: dict[tuple[int, int], int] = {}
+        known: dict[tuple[int, int, frozenset[Section]], tuple[int, int]] = {}
         destinations = []
+        self.avoided_paths = 0
         for rack, choices in self._choices.items():
             weights = self._weights.get(rack, ())
-            key = id(choices), id(weights)
+            key = id(choices), id(weights), self._avoided.of(rack) if self._avoided else frozenset()
             if key not in known:
-                known[key] = sets.setdefault(sequence(choices, weights), len(sets)) if choices else -1
-            destinations.append(known[key])
+                kept, its = self._kept(rack, choices, weights)
+                place = sets.setdefault(sequence(kept, its), len(sets)) if kept else -1
+                known[key] = place, len(choices) - len(kept)
+            place, left_out = known[key]
+            destinations.append(place)
+            self.avoided_paths += left_out
         labels = tuple(_labels(order) for order in sets)
         choice = self.seed, self.policy, self.parameter
         return PathTable(FABRIC_NETWORK, self.tree.edges, labels, tuple(destinations), *choice)
+
+    def _kept(self, rack: Switch, choices: Choices, weights: Weights) -> tuple[Choices, Weights]:
+        """Return the candidate paths that the host does not avoid, and their weights, in proportion as before."""
+        kept = self._avoided.kept(rack, choices) if self._avoided else choices
+        if kept is choices or not weights:
+            return kept, weights if kept is choices else ()
+        left = dict(zip(choices, weights, strict=True))
+        whole = sum(left[up] for up in kept)
+        if not whole:  # what is left had no weight
+            return kept, ()
+        return kept, tuple(left[up] / whole for up in kept)
 
     def _with_ways_out(self, table: PathTable) -> PathTable:
         """Return a table with the paths to the gateways, which are those to their racks."""

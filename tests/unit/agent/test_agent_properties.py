@@ -20,7 +20,8 @@ from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.changes import Change
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mending import Part
-from sopa_ryu.agent.paths.path_sets import path_table
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
+from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.protocol import Ack
@@ -36,10 +37,16 @@ NUMBERS = st.integers(0, 200)
 SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])
 
 
-def table_of(view: View) -> PathTable:
-    """The table that follows from a view, computed from nothing."""
+AVOIDED = [NOTHING, Avoided(frozenset({Section(0)})), Avoided(frozenset({Section(1, 0)}), {Section(0, 1): 0.1})]
+
+
+def table_of(view: View, avoided: Avoided = NOTHING) -> PathTable:
+    """The table that follows from a view and from what the host avoids, computed from nothing."""
     tree = view.failures.tree
-    return path_table(tree, tree.host_by_ip(ADDRESS), view.failures, OPTIONS.seed, Policy.ROUND_ROBIN)
+    sets = PathSets(tree, tree.host_by_ip(ADDRESS), OPTIONS.seed, Policy.ROUND_ROBIN)
+    table = sets.follow(view.failures, avoided)
+    assert table is not None
+    return table
 
 
 def garbage(now: View) -> list[str | bytes]:
@@ -77,6 +84,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
+        self.avoided = NOTHING
         self.labeller = MemoryLabeller(self.interface)
         follower = Follower(ADDRESS, OPTIONS.controller, seed=OPTIONS.seed)
         keeper = Keeper(
@@ -101,7 +109,7 @@ class AgentMachine(RuleBasedStateMachine):
         """Nothing is acknowledged before its table is in force."""
         if ack.epoch:
             self.acknowledged = self.controller.views[ack.epoch, ack.version]
-            assert self.interface.in_force == table_of(self.acknowledged)
+            assert any(self.interface.in_force == table_of(self.acknowledged, avoided) for avoided in AVOIDED)
 
     # -- what may happen --------------------------------------------------------------------------------------------------
 
@@ -132,6 +140,12 @@ class AgentMachine(RuleBasedStateMachine):
         for number in numbers:
             self.controller.toggle(number)
         self.send_garbage(which, seconds)
+
+    @rule(avoided=st.sampled_from(AVOIDED), seconds=SECONDS)
+    def leave_or_take_paths(self, avoided: Avoided, seconds: float) -> None:
+        self.avoided = avoided
+        self.loop.create_task(self.agent.avoid(avoided))
+        self.wait(seconds)
 
     @rule()
     def lose_the_connection(self) -> None:
@@ -185,7 +199,7 @@ class AgentMachine(RuleBasedStateMachine):
     def every_table_was_one_of_the_controllers_and_stayed_until_the_next(self) -> None:
         tables = self.interface.history[1:]
         assert None not in tables, "packets went unlabelled although there was a table"
-        known = (table_of(view) for view in reversed(self.controller.views.values()))
+        known = (table_of(view, one) for view in reversed(self.controller.views.values()) for one in AVOIDED)
         assert all(any(table == one for one in known) for table in reversed(tables)), "an order that nobody sent"
         self.interface.history[:] = self.interface.history[-1:]
 
@@ -202,7 +216,9 @@ class AgentMachine(RuleBasedStateMachine):
             self.controller.toggle(0)  # shows the agent that it has missed something
             self.wait(QUIET_SECONDS)
         assert self.acknowledged == self.controller.now
-        assert self.interface.in_force == table_of(self.controller.now)
+        assert self.loop.run_until_complete(self.agent.avoid(self.avoided))
+        self.wait(1.0)
+        assert self.interface.in_force == table_of(self.controller.now, self.avoided)
         assert self.interface.attached is self.labeller
         assert self.agent.follower.connected
         assert not self.interface.wrong

@@ -16,11 +16,18 @@ from experiments.report.collect import collect
 from experiments.report.plots import DRAWN
 from experiments.report.style import COLOURS, line_style
 from experiments.report.summary import summarize
+from experiments.workloads import BadLink
 from tests.helpers.records import THESE, a_flow, a_run, results_in
 
 ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
 OF_SIMULATOR = {"flow-series", "round-trips"}
 OF_LAB = set(DRAWN) - OF_SIMULATOR
+A_GREY_LINK = {
+    **BadLink("a0_0-c0_0", "c0_0", 3.0, 0.01, transfers=(0, 2)).record(),
+    "packets": 900,
+    "lost": 9,
+    "corrupted": 0,
+}
 SCHEMES = ("sopa", "rps", "ecmp", "plts-rnd")
 
 
@@ -43,6 +50,7 @@ def full_run(scheme: str, seed: int, half: int = 2) -> RunRecord:
         cwnd={str(flow): [[0.1 * step, 10.0 + step * len(scheme) ** 2] for step in range(50)] for flow in range(12)},
         arrivals={"0": sorted(arrivals)},
         series={str(flow): [9.0 + dice.random() for _ in range(10)] for flow in range(12)},
+        bad=[A_GREY_LINK],
         events=[[4.0 + 0.1 * dice.random(), "link cut"], [4.2, "agents told"], [6.0, "link restored"]],
     )
 
@@ -119,6 +127,7 @@ def test_few_samples_and_packets_are_drawn(tmp_path: Path) -> None:
         cwnd={"0": [[0.0, 10.0]], "1": []},
         arrivals={"0": [[0.1, 7, 0, 1, 2.0]]},
         series={"0": [1.0], "1": []},
+        bad=[A_GREY_LINK],
         events=[[0.5, f"event {number}"] for number in range(20)],
     )
     results_in(tmp_path).add(few, [a_flow()])

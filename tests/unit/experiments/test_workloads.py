@@ -7,15 +7,26 @@ import pytest
 
 from experiments.cli.experiment import MAX_LAB_TRANSFERS
 from experiments.emulation.traffic.transfers import CLIENT_PORTS
-from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, collectives, inter_pod_permutation, named
+from experiments.workloads import (
+    WORKLOADS,
+    Plan,
+    Scale,
+    WorkloadError,
+    bad_links,
+    collectives,
+    inter_pod_permutation,
+    named,
+)
 from topologies import Clos, FatTree
 
 SCALE = Scale(4.0, 20.0)
 SEEDED = [
     *("permutation", "permutation-transfers", "ftp", "ftp-transfers", "production"),
     *("failure", "failure-permutation", "short-flow-beside-incast", "half-load", "incast", "uniform-load"),
+    *("grey-link", "slow-link", "corrupting-link"),
 ]
 COLLECTIVE = {workload.name for workload in collectives.WORKLOADS}
+BAD = {workload.name for workload in bad_links.WORKLOADS}
 RACKS = {"rack-pairs", "rack-pair-failure"}
 ANYWHERE = {"ftp", "ftp-transfers", "production", "failure", "half-load", "incast", "uniform-load", *COLLECTIVE}
 BETWEEN_PODS = sorted(set(WORKLOADS) - ANYWHERE)
@@ -50,7 +61,7 @@ def test_every_workload_of_the_papers_is_there() -> None:
     for name, workload in WORKLOADS.items():
         assert named(name) is workload
         assert workload.name == name
-        assert "section" in workload.summary or name in COLLECTIVE
+        assert "section" in workload.summary or name in {*COLLECTIVE, *BAD}
         assert "\n" not in workload.summary
         assert workload.parameters
 
@@ -125,7 +136,7 @@ def test_two_hosts_do_for_whoever_pairs_all_of_them_and_others_refuse(name: str)
         "half-load",
         "uniform-load",
     }
-    if name in {*pairing, *RACKS, *COLLECTIVE}:
+    if name in {*pairing, *RACKS, *COLLECTIVE, *BAD}:
         assert {transfer.src.pod for transfer in built(name, 2).transfers} <= {0, 1}
     else:
         with pytest.raises(WorkloadError, match="give --k 4 or more"):

@@ -1,0 +1,152 @@
+/*
+ * What a host's own packets tell about paths: which label carried which bytes of a TCP connection, so that a retransmission counts
+ * against the path that lost them, and which racks packets go to now. docs/probes.md; the readers are in kernel/own_traffic.py.
+ */
+#ifndef SOPA_SENT_H
+#define SOPA_SENT_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/tcp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "choose.h"
+#include "maps.h"
+#include "packet.h"
+
+/*
+ * A ring has a flow's last segments, in one word each, so that a flow that moves to another processor leaves no half of one. Flows that
+ * meet in a ring take it from each other: then one's retransmissions are not found, and none is counted against a wrong path.
+ */
+#define RINGS 512
+#define SEGMENTS 128
+#define MAX_WINDOW (1U << 30) /* RFC 7323, section 2.3: what is farther away is of another connection */
+
+struct sent_ring {
+	__u32 owner; /* the flow's hash */
+	__u32 next; /* behind the highest sequence number sent */
+	__u64 noted; /* segments so far; 0: nobody's */
+	__u64 segments[SEGMENTS]; /* first sequence number in 32 bits, bytes in 16, up1 and up2 in 8 each */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RINGS);
+	__type(key, __u32);
+	__type(value, struct sent_ring);
+} sent SEC(".maps");
+
+/* A segment that was sent again: its label the time before. The agent reads them every 50 ms; what has no room until then is not counted. */
+struct sent_again {
+	__u32 daddr; /* of the path: the destination, or the gateway to it; host order */
+	__u8 up1;
+	__u8 up2;
+	__u16 unused;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 16384);
+} again SEC(".maps");
+
+/* Racks that packets go to: time in jiffies << 16 | pod << 8 | edge, at most once a jiffy. Racks of the same slot show by turns. */
+#define BUSY_SLOTS 512
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, BUSY_SLOTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} busy SEC(".maps");
+
+static __always_inline void note_busy(__u32 daddr)
+{
+	__u32 rack = daddr >> 8 & 0xffff;
+	__u64 now = bpf_jiffies64() << 16 | rack;
+	volatile __u64 *slot = word(&busy, rack * MIX_0 >> 55); /* 9 bits */
+
+	if (slot && *slot != now)
+		*slot = now;
+}
+
+/* Counts a retransmission of the byte with this sequence number against the label that carried it last. */
+static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, __u32 daddr)
+{
+	for (__u32 back = 1; back <= SEGMENTS; back++) {
+		struct sent_again record = { daddr, 0, 0, 0 };
+		__u64 segment;
+
+		if (back > ring->noted)
+			break;
+		segment = ring->segments[(ring->noted - back) & (SEGMENTS - 1)];
+		if (seq - (__u32)(segment >> 32) >= (segment >> 16 & 0xffff))
+			continue;
+		record.up1 = segment >> 8;
+		record.up2 = segment;
+		bpf_ringbuf_output(&again, &record, sizeof(record), BPF_RB_NO_WAKEUP);
+		break;
+	}
+}
+
+static __always_inline void note_segment(struct __sk_buff *skb, __u32 l3, __u32 hash, __u32 daddr, const struct path_word *path)
+{
+	void *data = (void *)(long)skb->data;
+	void *end = (void *)(long)skb->data_end;
+	struct iphdr *ip = data + l3;
+	struct sent_ring *ring;
+	__u32 headers, bytes, seq, behind;
+	struct tcphdr *tcp;
+
+	if ((void *)(ip + 1) > end)
+		return;
+	headers = ip->ihl * 4;
+	tcp = data + l3 + headers;
+	if ((void *)(tcp + 1) > end)
+		return;
+	headers += l3 + tcp->doff * 4;
+	bytes = skb->len - headers; /* not the packet's own length, which is 0 of a burst beyond 64 KB */
+	if ((__s32)bytes <= 0 && !tcp->syn)
+		return;
+	ring = word(&sent, hash & (RINGS - 1));
+	if (!ring)
+		return;
+	seq = bpf_ntohl(tcp->seq);
+	if (tcp->syn) { /* another connection between the same ports */
+		ring->noted = 0;
+		return;
+	}
+	behind = ring->next - seq;
+	if (ring->owner != hash || !ring->noted || (behind > MAX_WINDOW && behind < -MAX_WINDOW)) {
+		ring->owner = hash;
+		ring->noted = 0;
+		ring->next = seq;
+	} else if ((__s32)behind > 0) {
+		count_again(ring, seq, daddr);
+	}
+	if ((__s32)(seq + bytes - ring->next) > 0)
+		ring->next = seq + bytes;
+	ring->segments[ring->noted & (SEGMENTS - 1)] =
+		(__u64)seq << 32 | (bytes < 0xffff ? bytes : 0xffff) << 16 | path->up1 << 8 | path->up2;
+	ring->noted++;
+}
+
+/* Notes a packet that gets a label, before it is written. Where there was no choice of a path, there is none to leave. */
+static __always_inline void note_sent(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct choice *from,
+				      const struct path_word *path)
+{
+	__u32 daddr = key->daddr;
+
+	if (from->count < 2)
+		return;
+	if (leaves(path)) /* a gateway's Ethernet address ends with its own in the fabric */
+		daddr = path->gateway[2] << 24 | path->gateway[3] << 16 | path->gateway[4] << 8 | path->gateway[5];
+	note_busy(daddr);
+	if (key->proto == IPPROTO_TCP)
+		note_segment(skb, l3, from->hash, daddr, path);
+}
+
+#endif

@@ -1,0 +1,217 @@
+"""Losses by path over the last seconds, and whether a section of the fabric loses more than chance explains. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from flowrules.label import UNUSED, hop_bytes
+from sopa_ryu.agent.paths.avoided import Section, WayTo, sections
+from sopa_ryu.agent.paths.path_table import Label
+
+WINDOW_SECONDS = 30
+MIN_LOSSES = 5
+MIN_SHARE = 0.005
+"""A smaller share of losses is left to the controller, which sees all hosts."""
+MIN_RATIO = 2.0
+"""How many times the share of the other paths of the same racks it has to be."""
+CHANCE = 1e-6
+"""The probability of a false alarm of one test at most, if losses fall on all paths of a rack alike."""
+
+
+class Excess(NamedTuple):
+    """A section that loses more than others: the share that it loses, that of the others, and how probable that is by chance."""
+
+    section: Section
+    share: float
+    others: float
+    chance: float
+
+
+class _Second(NamedTuple):
+    number: int
+    sent: Counter[WayTo]
+    lost: Counter[WayTo]
+    again: Counter[WayTo]
+    carried: Counter[Label]
+
+
+class LossWindow:
+    """Probes and retransmissions of the last `WINDOW_SECONDS`, by path.
+
+    Attributes
+    ----------
+    fresh : bool
+        There have been losses since `worst` was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.fresh = False
+        self._seconds: deque[_Second] = deque()
+        self._whole = self._empty(0)
+
+    @staticmethod
+    def _empty(number: int) -> _Second:
+        return _Second(number, Counter(), Counter(), Counter(), Counter())
+
+    def probed(self, way: WayTo, lost: bool, now: float) -> None:
+        """Note a probe whose fate is known."""
+        for second in (self._at(now), self._whole):
+            second.sent[way] += 1
+            if lost:
+                second.lost[way] += 1
+                self.fresh = True
+
+    def sent_again(self, way: WayTo, now: float) -> None:
+        """Note a retransmission of what a path had carried."""
+        for second in (self._at(now), self._whole):
+            second.again[way] += 1
+        self.fresh = True
+
+    def carried(self, packets: Mapping[Label, int], now: float) -> None:
+        """Note how many packets went out under each label since the last call."""
+        second = self._at(now)
+        for label, count in packets.items():
+            if count:
+                second.carried[label] += count
+                self._whole.carried[label] += count
+
+    def forget_second(self, now: float) -> None:
+        """Forget the retransmissions of this second."""
+        for way, count in self._at(now).again.items():
+            self._whole.again[way] -= count
+        self._at(now).again.clear()
+
+    def forget(self, section: Section) -> None:
+        """Forget what was noted of the paths of a section."""
+        for second in (*self._seconds, self._whole):
+            for counts in (second.sent, second.lost, second.again):
+                for way in [way for way in counts if section.covers(way)]:
+                    del counts[way]
+
+    def __len__(self) -> int:
+        """Return the number of paths of which something is known."""
+        return len(self._whole.sent)
+
+    def advance(self, now: float) -> None:
+        """Forget what is too old."""
+        while self._seconds and self._seconds[0].number <= int(now) - WINDOW_SECONDS:
+            self._take_out(self._seconds.popleft())
+
+    def worst(self, without: Iterable[Section]) -> Excess | None:
+        """Return the section that certainly loses more than the other paths of its racks, if there is any.
+
+        Among several it is the least probable one; paths of sections that are avoided already count neither for nor against.
+
+        References
+        ----------
+        Hoeffding: Probability Inequalities for Sums of Bounded Random Variables. JASA 58 (1963), theorem 1.
+        """
+        self.fresh = False
+        avoided = tuple(without)
+        ways = {*self._whole.sent, *self._whole.again, *self._beside()}
+        known = {way for way in ways if not any(its.covers(way) for its in avoided)}
+        suspects: set[Section] = set()
+        for counts in (self._whole.lost, self._whole.again):
+            losses: Counter[Section] = Counter()
+            for way, count in counts.items():
+                if way in known:
+                    losses.update(dict.fromkeys(sections(way), count))
+            suspects.update(section for section, count in losses.items() if count >= MIN_LOSSES)
+        found = [its for section in suspects if (its := self._excess(section, known)) is not None]
+        return min(found, key=lambda its: (its.chance, str(its.section)), default=None)
+
+    def _beside(self) -> Iterator[WayTo]:
+        """Yield the paths to racks with retransmissions that have carried something: losses might have been on any of them."""
+        ups = [tuple(hop for hop in label if hop != UNUSED) for label in self._whole.carried]
+        for pod, edge, hops in {(way.pod, way.edge, len(way.up)) for way in self._whole.again}:
+            yield from (WayTo(pod, edge, up) for up in ups if len(up) == hops)
+
+    def _excess(self, section: Section, known: set[WayTo]) -> Excess | None:
+        inside = {way for way in known if section.covers(way)}
+        racks = {way[:2] for way in inside}
+        outside = {way for way in known if way[:2] in racks and way not in inside}
+        if not outside:
+            return None
+        its = self._whole
+        tests = (self._by_probes(its, inside, outside), self._by_traffic(its, inside, outside))
+        best = min((test for test in tests if test is not None), key=lambda test: test[2], default=None)
+        return None if best is None else Excess(section, *best)
+
+    @staticmethod
+    def _by_probes(its: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+        lost, others_lost = (sum(its.lost[way] for way in ways) for ways in (inside, outside))
+        sent, others_sent = (sum(its.sent[way] for way in ways) for ways in (inside, outside))
+        if lost < MIN_LOSSES or not others_sent:
+            return None
+        expected = (lost + others_lost) * sent / (sent + others_sent)
+        return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)
+
+    @staticmethod
+    def _by_traffic(its: _Second, inside: set[WayTo], outside: set[WayTo]) -> tuple[float, float, float] | None:
+        lost, others_lost = (sum(its.again[way] for way in ways) for ways in (inside, outside))
+        if lost < MIN_LOSSES:
+            return None
+        expected = 0.0
+        for rack in {way[:2] for way in inside}:
+            here = [sum(its.carried[_label(way)] for way in ways if way[:2] == rack) for ways in (inside, outside)]
+            again = sum(its.again[way] for way in (*inside, *outside) if way[:2] == rack)
+            expected += again * here[0] / sum(here) if sum(here) else again
+        sent, others_sent = (sum(its.carried[label] for label in {*map(_label, ways)}) for ways in (inside, outside))
+        if not sent or not others_sent:
+            return None
+        return _judged(lost, others_lost, expected, lost / sent, others_lost / others_sent)
+
+    def _at(self, now: float) -> _Second:
+        if not self._seconds or self._seconds[-1].number < int(now):
+            self.advance(now)
+            self._seconds.append(self._empty(int(now)))
+        return self._seconds[-1]
+
+    def _take_out(self, second: _Second) -> None:
+        whole = self._whole
+        for total, old in ((whole.sent, second.sent), (whole.lost, second.lost), (whole.again, second.again)):
+            total -= old
+        _carried = whole.carried
+        _carried -= second.carried
+
+
+def _judged(
+    lost: int, others: int, expected: float, share: float, others_share: float
+) -> tuple[float, float, float] | None:
+    """Return share, that of others and the probability of so many losses by chance, if all of them say that it is worse."""
+    if share < MIN_SHARE or share < MIN_RATIO * others_share:
+        return None
+    chance = by_chance(lost, lost + others, expected)
+    return (share, others_share, chance) if chance <= CHANCE / 2 else None  # there are two tests
+
+
+def by_chance(hits: int, count: int, expected: float) -> float:
+    """Return a bound of the probability that at least so many of ``count`` independent losses fall on a section.
+
+    Parameters
+    ----------
+    hits, count : int
+    expected : float
+        How many are expected there; the losses' own probabilities may differ.
+
+    Examples
+    --------
+    Ten losses, all on one of four paths:
+
+    >>> f"{by_chance(10, 10, 2.5):.1e}", by_chance(2, 10, 2.5)
+    ('9.5e-07', 1.0)
+    """
+    if not count or hits <= expected:
+        return 1.0
+    mean, share = expected / count, hits / count
+    distance = share * math.log(share / mean) if mean else math.inf
+    if share < 1:
+        distance += (1 - share) * math.log((1 - share) / (1 - mean))
+    return math.exp(-count * distance)
+
+
+def _label(way: WayTo) -> Label:
+    return hop_bytes(way.up)

@@ -1,0 +1,356 @@
+"""Which paths a host leaves by itself, from what becomes of its probes and of its own packets (docs/probes.md). Pure.
+
+Two rules. *In a row*: a section of the fabric that nothing has crossed since several probes in a row were lost in it is dead.
+*Share*: a section that certainly loses several times the share of the other paths to the same racks is lossy. A section is put
+back after probes in a row have come through it for a time that doubles whenever it has to be left again soon.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from flowrules.label import UNUSED
+from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
+from sopa_ryu.agent.paths.path_table import Label
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
+from sopa_ryu.channel.probes import Stream
+
+MIN_LOSS = 0.01
+"""The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
+MAX_LUCK = 0.02
+"""The probability at most that chance has put all losses of that time in one section: where others come through, too, it is this
+host that is ill."""
+USUAL_SECONDS = 2.0
+"""The time over which the usual share of losses is taken."""
+MANY_RACKS = 3
+"""Hosts of so many racks do not fall silent at once."""
+CROWDED = 0.25
+"""What a loss while a queue on the way was full counts, of one in a row; it counts nothing as a share."""
+HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 64.0
+SOON_SECONDS = 60.0
+"""A section that has to be left again within this time, or four times its last hold if that is longer, is held twice as long."""
+ENOUGH, MAX_ENOUGH = 20, 1000
+"""Probes in a row that have come through a dead section, and a lossy one at most, when it is put back."""
+SILENT_SECONDS = 60.0
+"""A section that no probe has crossed for so long is put back: nothing is known of it."""
+ANSWER_SECONDS = 1.0
+"""A host that has not answered for so long is none whose losses count."""
+SUSPEND_SECONDS = 1.0
+JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
+"""The time from one judgement of shares to the next: more paths take longer."""
+MAX_KNOWN = 1 << 12
+RETURNING = 4
+"""Streams of a section that are probed to find out whether it is good again."""
+
+
+CAUSES = ("row", "share")
+"""Why a section is left."""
+
+
+class Change(NamedTuple):
+    """A section that was left or put back, and why."""
+
+    section: Section
+    left: bool
+    cause: str
+    """One of `CAUSES`; of one put back ``good`` or ``unknown``."""
+    detail: str
+
+
+@dataclass
+class _Run:
+    """Losses in a section since a probe has come through it."""
+
+    since: float
+    passed: int
+    missed: int
+    """Probes that had come through anywhere, and were lost, by then."""
+    counted: int = 0
+    """Its losses among those of `missed`."""
+    ways: set[WayTo] = field(default_factory=set)
+    weights: dict[IPv4Address, float] = field(default_factory=dict)
+    """By the host that they went to."""
+
+
+@dataclass
+class _Probed:
+    """A stream that was probed, and when its last fate was known."""
+
+    way: WayTo
+    sections: tuple[Section, ...]
+    at: float = 0.0
+
+
+class _Usual:
+    """The usual share of losses, with a memory of `USUAL_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._at = 0.0
+        self._passed = self._lost = 0.0
+
+    def note(self, lost: bool, now: float) -> None:
+        """Note a probe."""
+        fade = math.exp((self._at - now) / USUAL_SECONDS)
+        self._at = now
+        self._passed, self._lost = self._passed * fade + (not lost), self._lost * fade + lost
+
+    def share(self, without: int) -> float:
+        """Return it, with so many losses less, and `MIN_LOSS` at least."""
+        lost = max(0.0, self._lost - without)
+        return max(MIN_LOSS, lost / (lost + self._passed)) if lost else MIN_LOSS
+
+
+@dataclass
+class _Left:
+    """A section that is avoided."""
+
+    share: float
+    """1 of a dead one."""
+    at: float
+    hold: float
+    heard: float
+    through: int = 0
+    """Probes in a row that have come through."""
+    since: float | None = None
+    """When the first of them did."""
+
+    @property
+    def dead(self) -> bool:
+        return self.share >= 1
+
+    @property
+    def enough(self) -> int:
+        return ENOUGH if self.dead else min(MAX_ENOUGH, max(ENOUGH, math.ceil(3 / self.share)))
+
+
+class PathHealth:
+    """The judge of one host's paths.
+
+    Attributes
+    ----------
+    changes : list of Change
+        What was decided since the caller has emptied it.
+
+    Examples
+    --------
+    Two paths share a link; both lose, and the others answer:
+
+    >>> health, far = PathHealth(), IPv4Address("10.2.1.3")
+    >>> for n in range(12):
+    ...     up1, up2 = n % 2, n // 2 % 2
+    ...     health.decided(Fate(Stream(far, up1, up2), came_back=up1 == 1), now=0.01 * n)
+    >>> health.avoided.dead
+    frozenset({Section(up1=0, up2=None, pod=None, edge=None)})
+    """
+
+    def __init__(self) -> None:
+        self.changes: list[Change] = []
+        self._window = LossWindow()
+        self._runs: dict[Section, _Run] = {}
+        self._left: dict[Section, _Left] = {}
+        self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
+        self._answered: dict[IPv4Address, float] = {}
+        self._crowded: dict[WayTo, float] = {}
+        self._probed: dict[Stream, _Probed] = {}
+        self._passed = self._missed = 0
+        self._usual = _Usual()
+        self._suspended = self._judged_at = -math.inf
+
+    @property
+    def avoided(self) -> Avoided:
+        """What is avoided now."""
+        dead = frozenset(section for section, its in self._left.items() if its.dead)
+        return Avoided(dead, {section: its.share for section, its in self._left.items() if not its.dead})
+
+    def returning(self) -> list[Stream]:
+        """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
+        found: dict[Stream, None] = {}
+        for section in self._left:
+            crossing = [(its.at, stream) for stream, its in self._probed.items() if section.covers(its.way)]
+            found.update((stream, None) for _, stream in sorted(crossing, reverse=True)[:RETURNING])
+        return list(found)
+
+    # -- observations -------------------------------------------------------------------------------------------------
+
+    def decided(self, fate: Fate, now: float) -> None:
+        """Note what became of a probe."""
+        its = self._probed.get(fate.stream) or self._note_stream(fate.stream)
+        if its is None:
+            return
+        way, its.at = its.way, now
+        host = fate.stream.destination
+        if fate.came_back:
+            self._answered[host] = now
+        if fate.crowded:
+            self._crowded[way] = now
+        through = fate.came_back or fate.lost_out is False
+        if through or not fate.crowded:
+            self._window.probed(way, not through, now)
+        if through:
+            self._come_through(its, now)
+        else:
+            self._lose(way, host, CROWDED if fate.crowded else 1.0, now)
+
+    def retransmitted(self, rack: tuple[int, int], up: Label, now: float) -> None:
+        """Note that what a path had carried to a rack (its pod, and its edge switch's number) was sent again."""
+        hops = tuple(hop for hop in up if hop != UNUSED)
+        if hops and now >= self._suspended and now - self._crowded.get(WayTo(*rack, hops), -math.inf) > SUSPEND_SECONDS:
+            self._window.sent_again(WayTo(*rack, hops), now)
+
+    def carried(self, packets: dict[Label, int], now: float) -> None:
+        """Note how many packets went out under each label since the last call."""
+        self._window.carried(packets, now)
+
+    def dropped(self, now: float) -> None:
+        """Note that this host itself drops packets: what it sends again meanwhile says nothing about paths."""
+        self._suspended = now + SUSPEND_SECONDS
+        self._window.forget_second(now)
+
+    def tick(self, now: float) -> None:
+        """Judge shares, and put back what has been good for long enough; to be called several times a second."""
+        self._window.advance(now)
+        if self._window.fresh and now >= self._judged_at + max(
+            JUDGE_SECONDS, len(self._window) * JUDGE_SECONDS_OF_PATH
+        ):
+            self._judged_at = now
+            worst = self._window.worst(self._left)
+            if worst is not None:
+                self._leave_lossy(worst, now)
+        for section, its in list(self._left.items()):
+            if now - its.at < its.hold:
+                continue
+            if its.since is not None and its.through >= its.enough and now - its.since >= its.hold:
+                self._put_back(section, "good", f"{its.through} probes in a row have come through", now)
+            elif now - its.heard >= SILENT_SECONDS:
+                self._put_back(section, "unknown", f"no probe has crossed it for {SILENT_SECONDS:g} s", now)
+        for section in [section for section, run in self._runs.items() if now - run.since > SILENT_SECONDS]:
+            del self._runs[section]
+
+    # -- what follows -------------------------------------------------------------------------------------------------
+
+    def _note_stream(self, stream: Stream) -> _Probed | None:
+        way = way_to(stream.destination, stream[1:])
+        if way is None:
+            return None
+        if len(self._probed) >= MAX_KNOWN:
+            del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
+        return self._probed.setdefault(stream, _Probed(way, sections(way)))
+
+    def _covering(self, way: WayTo) -> list[Section]:
+        return [section for section in self._left if section.covers(way)]
+
+    def _come_through(self, probed: _Probed, now: float) -> None:
+        self._passed += 1
+        self._usual.note(False, now)
+        if self._runs:
+            for section in probed.sections:
+                self._runs.pop(section, None)
+        for section in self._covering(probed.way) if self._left else ():
+            its = self._left[section]
+            its.heard = now
+            its.since = its.since if its.through else now
+            its.through += 1
+
+    def _lose(self, way: WayTo, host: IPv4Address, weight: float, now: float) -> None:
+        covering = self._covering(way)
+        for section in covering:
+            self._left[section].heard = now
+            # a narrower one that is avoided explains the loss
+            if not any(other != section and section.includes(other) for other in covering):
+                self._left[section].through = 0
+        # the loss of one that does not answer at all says nothing about the others
+        counts = not covering and now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
+        for section in sections(way):
+            run = self._runs.setdefault(section, _Run(now, self._passed, self._missed))
+            run.counted += counts
+            run.ways.add(way)
+            run.weights[host] = run.weights.get(host, 0.0) + weight
+        if counts:
+            self._missed += 1
+            self._usual.note(True, now)
+        *wider, alone = sections(way)
+        for section in (*wider, alone):  # the widest first: what it includes is left with it
+            if self._explained(section) or not self._is_dead(section, section == alone):
+                continue
+            run = self._runs[section]
+            row = f"{round(sum(run.weights.values()))} probes in a row lost"
+            self._leave(section, 1.0, "row", row + ("" if section == alone else f" on {len(run.ways)} paths"), now)
+
+    def _explained(self, section: Section) -> bool:
+        """Return True if it is avoided, or is part of what is dead and lets nothing through at all."""
+        return any(
+            section == other or (other.includes(section) and its.dead and not its.through)
+            for other, its in self._left.items()
+            if its.dead
+        )
+
+    def _is_dead(self, section: Section, alone: bool) -> bool:
+        run = self._runs[section]
+        if not alone and len(run.ways) < 2:
+            return False
+        # not the far host: that has answered on another path meanwhile, or it is many of them
+        racks = {way[:2] for way in run.ways}
+        answered = (host for host in run.weights if self._answered.get(host, -math.inf) >= run.since)
+        row = sum(run.weights[host] for host in (run.weights if len(racks) >= MANY_RACKS else answered))
+        passed, missed = self._passed - run.passed, max(0, self._missed - run.missed - run.counted)
+        usual = max(self._usual.share(run.counted), missed / (missed + passed) if passed else 1.0)
+        return (
+            usual < 1
+            and row >= math.log(CHANCE) / math.log(usual) - 1e-9
+            and luck(math.floor(row), passed, missed) <= MAX_LUCK
+        )
+
+    def _leave_lossy(self, worst: Excess, now: float) -> None:
+        detail = f"{worst.share:.1%} lost, {worst.others:.1%} on other paths (by chance: {worst.chance:.0e})"
+        self._leave(worst.section, min(worst.share, 0.99), "share", detail, now)
+
+    def _leave(self, section: Section, share: float, cause: str, detail: str, now: float) -> None:
+        for other in [other for other in self._left if section.includes(other)]:
+            del self._left[other]
+        hold, until = self._before.pop(section, (0.0, -math.inf))
+        soon = now - until < max(SOON_SECONDS, 4 * hold)
+        hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
+        self._left[section] = _Left(share, now, hold, now)
+        self._window.forget(section)
+        self.changes.append(Change(section, True, cause, f"{detail}; left for {hold:g} s at least"))
+
+    def _put_back(self, section: Section, cause: str, detail: str, now: float) -> None:
+        its = self._left.pop(section)
+        self._before[section] = its.hold, now
+        self._window.forget(section)
+        self.changes.append(Change(section, False, cause, detail))
+
+
+def luck(row: int, passed: int, missed: int) -> float:
+    """Return the probability that all of ``row`` probes are among the lost ones, if each is as likely to be as the others.
+
+    Parameters
+    ----------
+    row : int
+        Probes that are all lost.
+    passed, missed : int
+        Of the others meanwhile.
+
+    References
+    ----------
+    Fisher: The Design of Experiments, 1935, section 6 (the exact test).
+
+    Examples
+    --------
+    >>> luck(3, 6, 0) <= MAX_LUCK < luck(3, 4, 0)
+    True
+    >>> luck(20, 0, 0)
+    1.0
+    """
+    return math.prod((missed + row - n) / (missed + row + passed - n) for n in range(row))
+
+
+def way_to(address: IPv4Address, up: Label) -> WayTo | None:
+    """Return the path to an address of the fabric by a label; None if it takes no uplink."""
+    _, pod, edge, _ = address.packed
+    hops = tuple(hop for hop in up if hop != UNUSED)
+    return WayTo(pod, edge, hops) if hops else None

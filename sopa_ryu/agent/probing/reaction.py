@@ -1,0 +1,248 @@
+"""How a host leaves bad paths by itself: hears what became of probes and of its own packets, and has path tables swapped.
+
+What decides is `PathHealth`; this reads, tells, logs and counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from ipaddress import IPv4Address
+from typing import NoReturn, Protocol
+
+from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, Follower
+from sopa_ryu.agent.kernel.libbpf import BpfError
+from sopa_ryu.agent.kernel.own_traffic import SentAgain
+from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
+from sopa_ryu.agent.paths.path_table import Label, Policy
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.path_health import Change, PathHealth
+from sopa_ryu.channel.probes import MAX_STREAMS, Stream
+from topologies import Clos, Level, Switch
+
+LOG = logging.getLogger("sopa.agent")
+
+LOOK_SECONDS = 0.05
+"""The interval of reading what the program has seen, and of judging."""
+COUNT_SECONDS = 1.0
+"""The interval of reading the packets of each label."""
+BUSY_SECONDS = 1.0
+"""A rack that no packet has gone to for so long is not probed as one that is used."""
+MAX_BUSY = 16
+"""Racks that are probed as used ones at a time: those with the latest packets."""
+TURN_SECONDS = 2.0
+"""The time after which other candidate paths are probed, where there are too many of them."""
+LOG_SECONDS, LOG_LINES = 10.0, 6
+PER_PACKET = (Policy.ROUND_ROBIN, Policy.RANDOM, Policy.LEAST_USED)
+"""Policies with which each packet's path is chosen anew. With others a flow's losses are all on its path, bad or not."""
+
+
+class Swaps(Protocol):
+    """What puts path tables in force: `HostAgent`."""
+
+    async def avoid(self, avoided: Avoided) -> bool:
+        """Put a table in force without these; return False if the kernel refuses."""
+
+
+class Traffic(Protocol):
+    """What the program has seen: `OwnTraffic`."""
+
+    def sent_again(self) -> list[SentAgain]:
+        """Return the retransmissions since the last call."""
+
+    def busy(self) -> list[tuple[int, int]]:
+        """Return the racks that packets went to since the last call."""
+
+
+class Counted(Protocol):
+    """What the program has counted: `Counters`."""
+
+    def by_path(self, tree: Clos) -> dict[Label, int]:
+        """Return the packets by label."""
+
+
+class Probing(Protocol):
+    """What probes: `Prober`."""
+
+    def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
+        """Return the hosts of a rack that answer."""
+
+
+class Reaction:
+    """The reaction of one host to bad paths, a judge of the prober.
+
+    Parameters
+    ----------
+    follower : Follower
+        Knows the fabric and its candidate paths.
+    swaps : Swaps
+    probing : Probing
+    traffic : Traffic, optional
+        None with policies whose packets are not remembered.
+    counted : Counted, optional
+    drops : callable
+        Returns the packets that this host itself has dropped so far.
+    keep : bool
+        Leave no path: what would be left is logged only.
+
+    Attributes
+    ----------
+    left : Counter of str
+        Sections that were left so far, by cause.
+    returned, retransmissions : int
+        Sections put back so far; segments sent again whose path is known.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        swaps: Swaps,
+        probing: Probing,
+        traffic: Traffic | None = None,
+        counted: Counted | None = None,
+        drops: Callable[[], int] = lambda: 0,
+        *,
+        keep: bool = False,
+    ) -> None:
+        self.left: Counter[str] = Counter()
+        self.returned = self.retransmissions = 0
+        self._follower, self._swaps, self._probing = follower, swaps, probing
+        self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
+        self._dropped = 0
+        self._health = PathHealth()
+        self._used_at: dict[tuple[int, int], float] = {}
+        self._carried: dict[Label, int] = {}
+        self._counted_at = float("-inf")
+        self._in_force = NOTHING
+        self._retry_at = float("-inf")
+        self._decided = asyncio.Event()
+        self._tree: Clos | None = None
+        self._logged: list[float] = []
+        self._unsaid = 0
+        self._problem = ""
+
+    # -- for the prober -----------------------------------------------------------------------------------------------
+
+    def decided(self, fate: Fate, now: float) -> None:
+        """Note what became of a probe."""
+        self._health.decided(fate, now)
+        if self._health.changes:
+            self._decided.set()
+
+    def busy(self, now: float) -> Sequence[Stream]:
+        """Return the streams to probe besides the assignment: to racks that packets go to now, and what is avoided."""
+        for rack in [rack for rack, at in self._used_at.items() if now - at > BUSY_SECONDS]:
+            del self._used_at[rack]
+        found = dict.fromkeys(self._health.returning())
+        for pod, edge in sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY]):
+            hosts = self._probing.answering(pod, edge)
+            if hosts:
+                host = hosts[int(now / TURN_SECONDS) % len(hosts)]
+                found.update((Stream(host, *up), None) for up in self._follower.candidates(pod, edge) if up)
+        streams = list(found)
+        if len(streams) <= MAX_STREAMS:
+            return streams
+        first = int(now / TURN_SECONDS) * MAX_STREAMS % len(streams)
+        return (streams[first:] + streams[:first])[:MAX_STREAMS]
+
+    # -- at work ------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> NoReturn:
+        """Watch, and leave and take back paths, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._decided.wait()
+            self._decided.clear()
+            self.look(loop.time())
+            if self._health.avoided != self._in_force and loop.time() >= self._retry_at:
+                await self._put_in_force(loop.time())
+
+    def look(self, now: float) -> None:
+        """Read what the program has seen, and judge."""
+        self._begin_anew_with_another_fabric()
+        try:
+            if self._traffic is not None:
+                self._read(self._traffic, now)
+            self._problem = ""
+        except BpfError as error:
+            if self._problem != str(error):
+                self._problem = str(error)
+                LOG.error("%s: its own packets cannot be watched: %s; probes alone judge its paths; check dmesg",
+                          self._follower.address, error)  # fmt: skip
+        self._health.tick(now)
+        for change in self._health.changes:
+            self._note(change, now)
+        self._health.changes.clear()
+
+    def _read(self, traffic: Traffic, now: float) -> None:
+        judges = self._follower.policy in PER_PACKET
+        for rack, label in traffic.sent_again():
+            self.retransmissions += 1
+            if judges:
+                self._health.retransmitted(rack, label, now)
+        self._used_at.update(dict.fromkeys(traffic.busy(), now))
+        if self._counted is None or self._tree is None or now - self._counted_at < COUNT_SECONDS or not self._used_at:
+            return
+        dropped, self._dropped = self._dropped, self._drops()
+        if self._dropped > dropped:
+            self._health.dropped(now)
+        before, self._carried = self._carried, self._counted.by_path(self._tree)
+        if now - self._counted_at < 2 * COUNT_SECONDS:
+            self._health.carried({label: count - before.get(label, 0) for label, count in self._carried.items()}, now)
+        self._counted_at = now
+
+    def _begin_anew_with_another_fabric(self) -> None:
+        tree = self._follower.view.failures.tree if self._follower.view is not None else None
+        if tree != self._tree:
+            self._tree, self._health = tree, PathHealth()
+            self._used_at.clear()
+
+    async def _put_in_force(self, now: float) -> None:
+        avoided = self._health.avoided
+        if self._keep or await self._swaps.avoid(avoided):
+            self._in_force = avoided
+        else:
+            self._retry_at = now + LOAD_RETRY_SECONDS
+
+    def _note(self, change: Change, now: float) -> None:
+        if change.left:
+            self.left[change.cause] += 1
+        else:
+            self.returned += 1
+        self._logged = [at for at in self._logged if now - at < LOG_SECONDS]
+        if len(self._logged) >= LOG_LINES:
+            self._unsaid += 1
+            return
+        self._logged.append(now)
+        more = f" ({self._unsaid} such lines left out before)" if self._unsaid else ""
+        self._unsaid = 0
+        if not change.left:
+            LOG.info("%s: takes %s again: %s%s", self._name, self._paths(change.section), change.detail, more)
+        elif self._keep:
+            LOG.warning("%s: would leave %s: %s; it stays in use by --keep-paths; sopa health names the link%s",
+                        self._name, self._paths(change.section), change.detail, more)  # fmt: skip
+        else:
+            LOG.warning("%s: leaves %s: %s; packets take the others; sopa health names the link, sopa trace shows it%s",
+                        self._name, self._paths(change.section), change.detail, more)  # fmt: skip
+
+    @property
+    def _name(self) -> str:
+        tree = self._tree
+        return str(self._follower.address) if tree is None else tree.name(tree.host_by_ip(self._follower.address))
+
+    def _paths(self, section: Section) -> str:
+        """Describe the paths of a section: by the link that they share, or the one path."""
+        if self._tree is None:
+            return str(section)
+        own = self._tree.edge_of(self._tree.host_by_ip(self._follower.address))
+        link = section.link(self._tree, own)
+        if link is not None:
+            return f"the paths over link {link}"
+        up = tuple(hop for hop in section[:2] if hop is not None)
+        rack = self._tree.name(Switch(Level.EDGE, section.pod or 0, section.edge or 0))
+        return f"path {up} to rack {rack}"

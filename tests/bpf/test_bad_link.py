@@ -1,0 +1,246 @@
+"""Grey and corrupting links: packet by packet (BPF_PROG_TEST_RUN) against the twin in Python, and at a real interface."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from itertools import takewhile
+
+import pytest
+
+from experiments.core.draws import Kind, drawn, hits, stream, threshold
+from experiments.emulation.bad_links import OBJECT, BadLinks, Count
+from sopa_ryu.agent.kernel import libbpf, tc
+from sopa_ryu.agent.kernel.build import build
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.frames import UDP, ip, ports
+from tests.helpers.veth import PEER_ADDRESS, Pair
+from topologies import Clos, FatTree, Host, Switch, TopologyError
+
+LOOPBACK = 1  # the interface of a test run
+FRAME = ip(ports(40000, 9), proto=UDP)
+STOLEN, UNSPEC = 4, 2**32 - 1
+LINK, LOWER, UPPER = "a0_0-c0_1", "a0_0", "c0_1"
+
+
+class Program:
+    """The program with faults of the loopback interface, without attaching it."""
+
+    def __init__(self, program: libbpf.Object) -> None:
+        self._fd = program.program_fd("bad_link")
+        self._faults, self._counts = program.map_fd("faults"), program.map_fd("counts")
+
+    def begin(self, kind: Kind, seed: int, probability: float) -> None:
+        key = struct.pack("=II", LOOPBACK, kind)
+        libbpf.update(self._counts, key, bytes(16))
+        libbpf.update(self._faults, key, struct.pack("=QQ", seed, threshold(probability)))
+
+    def run(self, frame: bytes) -> libbpf.Outcome:
+        return libbpf.run_program(self._fd, frame)
+
+    def count(self, kind: Kind) -> Count:
+        found = libbpf.lookup(self._counts, struct.pack("=II", LOOPBACK, kind), 16)
+        assert found is not None
+        return Count(*struct.unpack("=QQ", found))
+
+
+@pytest.fixture
+def program() -> Iterator[Program]:
+    build([OBJECT])
+    with libbpf.Object(OBJECT) as loaded:
+        yield Program(loaded)
+
+
+def expected(seed: int, probability: float, packets: int) -> list[int]:
+    return list(takewhile(lambda number: number < packets, hits(seed, probability)))
+
+
+@pytest.mark.parametrize("probability", [0.001, 0.01, 0.1, 0.5])
+def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, probability: float) -> None:
+    seed, packets = stream(7, LINK, UPPER, Kind.LOSS), 4000
+    for _ in range(2):  # the same again
+        program.begin(Kind.LOSS, seed, probability)
+        outcomes = [program.run(FRAME) for _ in range(packets)]
+        lost = [number for number, outcome in enumerate(outcomes) if outcome.retval == STOLEN]
+        assert lost == expected(seed, probability, packets)
+        assert {outcome.retval for outcome in outcomes} == {STOLEN, UNSPEC}
+        assert program.count(Kind.LOSS) == (packets, len(lost))
+        # within five standard deviations of a fair draw
+        assert abs(len(lost) - packets * probability) < 5 * (packets * probability * (1 - probability)) ** 0.5
+
+
+@pytest.mark.parametrize(("probability", "verdict"), [(0.0, UNSPEC), (1.0, STOLEN)])
+def test_the_ends_of_the_range(program: Program, probability: float, verdict: int) -> None:
+    program.begin(Kind.LOSS, 1, probability)
+    assert {program.run(FRAME).retval for _ in range(500)} == {verdict}
+    assert program.count(Kind.LOSS) == (500, 500 if probability else 0)
+
+
+def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(program: Program) -> None:
+    seed, probability, packets = stream(3, LINK, LOWER, Kind.CORRUPTION), 0.3, 6000
+    program.begin(Kind.CORRUPTION, seed, probability)
+    bits: list[int] = []
+    flipped: list[int] = []
+    for number in range(packets):
+        outcome = program.run(FRAME)
+        assert (outcome.retval, len(outcome.data)) == (UNSPEC, len(FRAME))
+        difference = int.from_bytes(outcome.data) ^ int.from_bytes(FRAME)
+        if difference:
+            assert difference.bit_count() == 1
+            flipped.append(number)
+            place = drawn(drawn(seed, number), 0) % (8 * len(FRAME))
+            assert outcome.data[place // 8] ^ FRAME[place // 8] == 1 << place % 8
+            bits.append(place)
+    assert flipped == expected(seed, probability, packets)
+    assert program.count(Kind.CORRUPTION) == (packets, len(flipped))
+    assert len(set(bits)) > 0.8 * 8 * len(FRAME)  # header, label and payload
+
+
+def test_a_lost_packet_is_not_corrupted_too(program: Program) -> None:
+    program.begin(Kind.LOSS, 1, 0.5)
+    program.begin(Kind.CORRUPTION, 2, 0.5)
+    for _ in range(400):
+        program.run(FRAME)
+    loss, corruption = program.count(Kind.LOSS), program.count(Kind.CORRUPTION)
+    assert (loss.packets, corruption.packets) == (400, 400 - loss.hit)
+
+
+def test_directions_links_kinds_and_seeds_have_sequences_of_their_own() -> None:
+    seeds = {
+        stream(seed, link, towards, kind)
+        for seed in range(20)
+        for link in (LINK, "a0_0-c0_0")
+        for towards in link.split("-")
+        for kind in Kind
+    }
+    assert len(seeds) == 20 * 2 * 2 * 2
+    assert expected(stream(1, LINK, UPPER, Kind.LOSS), 0.1, 300) != expected(
+        stream(1, LINK, LOWER, Kind.LOSS), 0.1, 300
+    )
+
+
+class TwoEnds:
+    """A fabric's link of which both ends are those of a `Pair`."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.tree: Clos = FatTree(4)
+        self.pair, self.shares = pair, list[tuple[str, float]]()
+
+    def interface(self, node: Host | Switch, _port: int) -> str:
+        return {LOWER: "host0", UPPER: "peer0"}[self.tree.name(node)]
+
+    def netns(self, switch: Switch) -> str:
+        return {LOWER: self.pair.host, UPPER: self.pair.peer}[self.tree.name(switch)]
+
+    def set_share(self, interface: str, share: float) -> None:
+        self.shares.append((interface, share))
+
+
+def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
+    """Send numbered datagrams both ways; return the numbers that arrive at the peer, and at the host."""
+    ends = []
+    for netns, address in ((pair.host, "10.0.0.2"), (pair.peer, PEER_ADDRESS)):
+        with inside(netns):
+            end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            end.bind((address, 9))
+            end.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+            end.setblocking(False)
+            ends.append(end)
+    host, peer = ends
+    for number in range(count):
+        host.sendto(struct.pack("!I", number), (PEER_ADDRESS, 9))
+        peer.sendto(struct.pack("!I", number), ("10.0.0.2", 9))
+    arrived = []
+    for end in (peer, host):
+        got = []
+        with end:
+            while True:
+                try:
+                    got.append(struct.unpack("!I", end.recv(64))[0])
+                except BlockingIOError:
+                    break
+        arrived.append(got)
+    return arrived[0], arrived[1]
+
+
+def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair) -> None:
+    ends = TwoEnds(pair)
+    exchange(pair, 1)  # ARP
+    before = [pair.on_host("tc -s qdisc show dev host0 clsact"), pair.on_host("tc filter show dev host0 egress")]
+    with BadLinks(ends, ends.netns) as bad:
+        bad.set_loss(LINK, UPPER, 0.1, seed=5)
+        up, down = exchange(pair, 500)
+        lost = expected(stream(5, LINK, UPPER, Kind.LOSS), 0.1, 500)
+        assert down == list(range(500))
+        assert sorted({*range(500)} - {*up}) == lost
+        assert (bad.lost(LINK, UPPER), bad.lost(LINK, LOWER)) == (Count(500, len(lost)), Count(0, 0))
+        bad.set_loss(LINK, UPPER, 0.0, seed=5)
+        assert exchange(pair, 100) == (list(range(100)), list(range(100)))
+        assert bad.lost(LINK, UPPER) == Count(500, len(lost))  # the truth stays
+        bad.set_loss(LINK, LOWER, 0.5, seed=6)
+        bad.set_loss(LINK, UPPER, 0.5, seed=6)
+        up, down = exchange(pair, 200)
+        assert sorted({*range(200)} - {*down}) == expected(stream(6, LINK, LOWER, Kind.LOSS), 0.5, 200)
+        assert bad.lost(LINK, UPPER).hit == 200 - len(up)
+    assert exchange(pair, 100) == (list(range(100)), list(range(100)))
+    assert [
+        pair.on_host("tc -s qdisc show dev host0 clsact"),
+        pair.on_host("tc filter show dev host0 egress"),
+    ] == before
+
+
+def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:
+    for on, name in ((pair.on_host, "host0"), (pair.on_peer, "peer0")):  # as in the lab: no checksum is left to a card
+        on(f"ethtool -K {name} tx off rx off")
+    exchange(pair, 1)
+    ends = TwoEnds(pair)
+    with BadLinks(ends, ends.netns) as bad:
+        bad.set_corruption(LINK, UPPER, 0.2, seed=1)
+        up, down = exchange(pair, 500)
+        found = bad.corrupted(LINK, UPPER)
+    assert found.packets == 500
+    assert (down, up) == (list(range(500)), sorted(set(up)))
+    # a bit of the Ethernet source, of the type of service or of no consequence leaves a datagram whole; every one that arrives is
+    assert set(up) <= set(range(500))
+    assert 0 < 500 - len(up) <= found.hit
+
+
+def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair) -> None:
+    pair.on_host("tc qdisc add dev host0 clsact")
+    pair.on_host("tc filter add dev host0 egress pref 3 protocol ip u32 match u32 0 0 flowid 1:1")
+    ends = TwoEnds(pair)
+    with BadLinks(ends, ends.netns) as bad:
+        bad.set_loss(LINK, UPPER, 1.0, seed=1)
+        assert "bad_link" in pair.on_host("tc filter show dev host0 egress")
+    shown = pair.on_host("tc filter show dev host0 egress")
+    assert ("pref 3" in shown, "bad_link" in shown) == (True, False)
+    with inside(pair.host):
+        assert not tc.create_clsact(socket.if_nametoindex("host0"))
+
+
+def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair) -> None:
+    ends = TwoEnds(pair)
+    with BadLinks(ends, ends.netns) as bad:
+        for name, towards, probability, error, message in (
+            (LINK, UPPER, 1.1, ValueError, "from 0 to 1"),
+            (LINK, UPPER, -0.1, ValueError, "from 0 to 1"),
+            (LINK, UPPER, float("nan"), ValueError, "from 0 to 1"),
+            (LINK, "c1_1", 0.1, TopologyError, "not an end"),
+            ("h0_0_2-e0_0", "e0_0", 0.1, TopologyError, "is a host's link"),
+            ("a0_0-c9_9", "a0_0", 0.1, TopologyError, "c9_9"),
+        ):
+            with pytest.raises(error, match=message):
+                bad.set_loss(name, towards, probability, seed=1)
+        bad.set_loss(LINK, UPPER, 0.0, seed=1)
+        assert bad.lost(LINK, UPPER) == Count(0, 0)
+        assert "bad_link" not in pair.on_host("tc filter show dev host0 egress")
+    assert ends.shares == []
+
+
+def test_a_slow_direction_has_its_rate_again_on_leaving(pair: Pair) -> None:
+    ends = TwoEnds(pair)
+    with BadLinks(ends, ends.netns) as bad:
+        bad.set_rate(LINK, UPPER, 0.25)
+        bad.set_rate(LINK, LOWER, 0.5)
+    assert ends.shares == [("host0", 0.25), ("peer0", 0.5), ("host0", 1.0), ("peer0", 1.0)]

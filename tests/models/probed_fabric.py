@@ -1,0 +1,149 @@
+"""A fabric whose links lose packets, and one host that probes it as `Prober` does: simulated truth for what judges paths.
+
+Time is simulated. Every link has a loss for each direction; a probe crosses the links out and the same ones back.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from itertools import pairwise
+
+from sopa_ryu.agent.paths.avoided import Avoided, Up
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.agent.probing.path_health import PathHealth
+from sopa_ryu.channel.probes import Stream
+from topologies import Clos, Host, Switch
+
+DELAY, DEADLINE, TICK = 0.001, 0.03, 0.05
+
+
+class ProbedFabric:
+    """One probing host in a fabric.
+
+    Parameters
+    ----------
+    tree : Clos
+    seed : int
+    peers : int
+        Hosts of other racks that are probed by assignment.
+    per_second : float
+        Probes of the assignment, and as many three times over of the busy rack.
+
+    Attributes
+    ----------
+    loss : dict
+        From (from, to), neighbouring switches, to the probability that a packet is lost there.
+    dead_hosts : set of Host
+        They do not answer.
+    own_loss : float
+        What this host itself loses of all that it receives.
+    crowded : set
+        Such pairs with a full queue.
+    """
+
+    def __init__(self, tree: Clos, seed: int, peers: int = 8, per_second: float = 50.0) -> None:
+        self.tree, self.draw = tree, random.Random(f"{seed} probed fabric")
+        self.health = PathHealth()
+        hosts = list(tree.hosts())
+        self.host = self.draw.choice(hosts)
+        elsewhere = [host for host in hosts if host[:2] != self.host[:2]]
+        self.busy_host = self.draw.choice([host for host in elsewhere if host.pod != self.host.pod] or elsewhere)
+        assigned = self.draw.sample(elsewhere, min(peers, len(elsewhere)))
+        self.assigned = [
+            self._stream(host, self.draw.choice(tree.choices_between(self.host, host))) for host in assigned
+        ]
+        self.loss: dict[tuple[Switch, Switch], float] = {}
+        self.crowded: set[tuple[Switch, Switch]] = set()
+        self.dead_hosts: set[Host] = set()
+        self.own_loss = 0.0
+        self.now = 0.0
+        self._interval = 1 / per_second
+        self._queue: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = self._known = 0
+        self._turns = [0, 0]
+        self.avoided: list[tuple[float, Avoided]] = []
+        self._at(0.0, self._assigned_turn)
+        self._at(0.001, self._busy_turn)
+        self._at(0.002, self._tick)
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        until = self.now + seconds
+        while self._queue and self._queue[0][0] <= until:
+            self.now, _, act = heapq.heappop(self._queue)
+            act()
+            if len(self.health.changes) != self._known:
+                self._known = len(self.health.changes)
+                self.avoided.append((self.now, self.health.avoided))
+        self.now = until
+
+    def run_until(self, condition: Callable[[], bool], seconds: float) -> float:
+        """Let time pass until a condition holds; return how long that took, or infinity."""
+        begin = self.now
+        while not condition():
+            if self.now - begin > seconds:
+                return float("inf")
+            self.run(0.01)
+        return self.now - begin
+
+    def pair(self, lower: str, upper: str) -> tuple[Switch, Switch]:
+        """Return one direction of a link by the names of its ends."""
+        return self.tree.switch(lower), self.tree.switch(upper)
+
+    def way_out(self, host: Host, up: Up) -> list[tuple[Switch, Switch]]:
+        """Return the directions of links between switches on the way out."""
+        return list(pairwise(self.tree.hops(self.host, host, up)))
+
+    def kept(self, host: Host) -> tuple[Up, ...]:
+        """Return the paths to a host's rack that are left."""
+        return self.health.avoided.kept(self.tree.edge_of(host), self.tree.choices_between(self.host, host))
+
+    def lost_share(self, host: Host, up: Up) -> float:
+        """Return the probability that a packet on a path is lost on its way out."""
+        arrives = 1.0
+        for pair in self.way_out(host, up):
+            arrives *= 1 - self.loss.get(pair, 0.0)
+        return 1 - arrives
+
+    # -- probing ------------------------------------------------------------------------------------------------------
+
+    def _stream(self, host: Host, up: Up) -> Stream:
+        return Stream(self.tree.ip(host), *up)
+
+    def _at(self, time: float, act: Callable[[], None]) -> None:
+        self._count += 1
+        heapq.heappush(self._queue, (time, self._count, act))
+
+    def _tick(self) -> None:
+        self.health.tick(self.now)
+        self._at(self.now + TICK, self._tick)
+
+    def _assigned_turn(self) -> None:
+        self._turns[0] += 1
+        self._probe(self.assigned[self._turns[0] % len(self.assigned)])
+        self._at(self.now + self._interval, self._assigned_turn)
+
+    def _busy_turn(self) -> None:
+        ups = self.tree.choices_between(self.host, self.busy_host)
+        streams = list(dict.fromkeys([*self.health.returning(), *(self._stream(self.busy_host, up) for up in ups)]))
+        self._turns[1] += 1
+        self._probe(streams[self._turns[1] % len(streams)])
+        self._at(self.now + self._interval / 3, self._busy_turn)
+
+    def _probe(self, stream: Stream) -> None:
+        host = self.tree.host_by_ip(stream.destination)
+        up = tuple(hop for hop in stream[1:] if hop != 255)
+        out = self.way_out(host, up)
+        lost_out = any(self.draw.random() < self.loss.get(pair, 0.0) for pair in out)
+        back = [(there, here) for here, there in reversed(out)]
+        lost = (
+            lost_out
+            or host in self.dead_hosts
+            or any(self.draw.random() < self.loss.get(pair, 0.0) for pair in back)
+            or self.draw.random() < self.own_loss
+        )
+        crowded = any(pair in self.crowded for pair in (*out, *back))
+        fate = Fate(stream, not lost, None, 0 if lost else 2_000_000, crowded)
+        self._at(self.now + (DEADLINE if lost else DELAY), lambda: self.health.decided(fate, self.now))

@@ -1,0 +1,154 @@
+"""Workloads with a bad link: which one it is, from when on, and what the report makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import islice, pairwise
+
+import pytest
+
+from experiments.core.draws import Kind, drawn, hits, stream, threshold
+from experiments.report.bad_links import Effect, effect, over_runs
+from experiments.workloads import BadLink, Plan, Scale, WorkloadError, named
+from experiments.workloads.bad_links import crossed, with_bad_link
+from experiments.workloads.plan import Transfer
+from tests.helpers.records import a_run
+from topologies import Clos, FatTree
+
+SCALE = Scale(4.0, 30.0)
+LEAF_SPINE = Clos(1, 4, 2, 0, 3)
+
+
+def built(name: str, tree: Clos | None = None, seed: int = 1) -> Plan:
+    return named(name).build(tree or FatTree(4), seed, SCALE)
+
+
+def bad(name: str, tree: Clos | None = None, seed: int = 1) -> BadLink:
+    [found] = built(name, tree, seed).bad
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "corruption", "rate"),
+    [
+        ("grey-link", 0.01, 0.0, 1.0),
+        ("grey-link+loss=0.1", 0.001, 0.0, 1.0),
+        ("grey-link+loss=10", 0.1, 0.0, 1.0),
+        ("grey-link+loss=0", 0.0, 0.0, 1.0),
+        ("slow-link", 0.0, 0.0, 0.25),
+        ("slow-link+rate=50", 0.0, 0.0, 0.5),
+        ("corrupting-link", 0.0, 0.01, 1.0),
+        ("corrupting-link+bits=5", 0.0, 0.05, 1.0),
+    ],
+)
+def test_a_link_becomes_bad_at_a_third_of_a_permutation(name: str, loss: float, corruption: float, rate: float) -> None:
+    its = bad(name)
+    assert (its.loss, its.corruption, its.rate) == pytest.approx((loss, corruption, rate))
+    assert its.after == pytest.approx(10.0)
+    assert built(name).transfers == built("permutation").transfers
+    assert named(name).name == name
+
+
+@pytest.mark.parametrize("tree", [FatTree(4), LEAF_SPINE], ids=lambda tree: tree.title)
+def test_the_seed_draws_a_direction_between_switches_that_data_may_cross(tree: Clos) -> None:
+    drawn_links = set()
+    for seed in range(25):
+        plan = built("grey-link", tree, seed)
+        [its] = plan.bad
+        sender = next(end for end in its.link.split("-") if end != its.towards)
+        assert not its.link.startswith("h")
+        crossing = {
+            number
+            for number, one in enumerate(plan.transfers)
+            if any((sender, its.towards) in pairwise(path.hops) for path in tree.candidate_paths(one.src, one.dst))
+        }
+        assert set(its.transfers) == crossing
+        assert crossing
+        assert (bad("slow-link", tree, seed).link, bad("slow-link", tree, seed).towards) == (its.link, its.towards)
+        drawn_links.add((its.link, its.towards))
+    assert len(drawn_links) > 8
+    assert {towards[0] for _, towards in drawn_links} == set("aec") if tree.cores else set("ae")
+
+
+def test_only_what_transfers_cross_is_drawn() -> None:
+    tree = FatTree(4)
+    one_way = (Transfer(tree.host("h0_0_2"), tree.host("h0_1_2")),)
+    assert set(crossed(tree, one_way)) == {
+        ("e0_0-a0_0", "a0_0"), ("e0_0-a0_1", "a0_1"), ("e0_1-a0_0", "e0_1"), ("e0_1-a0_1", "e0_1"),
+    }  # fmt: skip
+    with pytest.raises(WorkloadError, match="no link between switches carries anything"):
+        with_bad_link(Plan((Transfer(tree.host("h0_0_2"), tree.host("h0_0_3")),), 1.0), tree, 1)
+
+
+@pytest.mark.parametrize(
+    "name", ["grey-link+loss=101", "grey-link+loss=-1", "grey-link+loss=nan", "grey-link+loss=", "grey-link+rate=1",
+             "grey-link+", "slow-link+rate=0", "corrupting-link+loss=1"],
+)  # fmt: skip
+def test_settings_are_checked(name: str) -> None:
+    with pytest.raises(WorkloadError, match=r"write (grey-link.loss|slow-link.rate|corrupting-link.bits)=PERCENT"):
+        named(name)
+
+
+# -- draws ------------------------------------------------------------------------------------------------------------
+
+
+def test_draws_are_splitmix64() -> None:
+    # Vigna's reference implementation with this seed
+    expected = [
+        6457827717110365317,
+        3203168211198807973,
+        9817491932198370423,
+        4593380528125082431,
+        16408922859458223821,
+    ]
+    assert [drawn(1234567, number) for number in range(5)] == expected
+
+
+@pytest.mark.parametrize("probability", [0.001, 0.01, 0.1])
+def test_as_many_are_hit_as_the_probability_says(probability: float) -> None:
+    count = 2000
+    last = list(islice(hits(stream(5, "a0_0-c0_0", "c0_0", Kind.LOSS), probability), count))[-1]
+    deviation = (count * (1 - probability)) ** 0.5 / probability
+    assert abs(last - count / probability) < 5 * deviation
+    assert list(hits(1, 0.0)) == []
+    for wrong in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="from 0 to 1"):
+            threshold(wrong)
+
+
+# -- reports ----------------------------------------------------------------------------------------------------------
+
+
+def told(series: Iterable[list[float]], at: float = 2.0, packets: int | None = 900) -> Effect | None:
+    truth = {
+        **BadLink("a0_0-c0_0", "c0_0", at, 0.01, 0.0, 1.0, (1,)).record(),
+        "packets": packets,
+        "lost": 9,
+        "corrupted": 0,
+    }
+    run = a_run(series={str(flow): one for flow, one in enumerate(series)})
+    return effect(replace(run, series_ms=100.0, bad=[truth]))
+
+
+def test_rates_before_and_after_are_of_all_flows_and_of_those_that_may_cross() -> None:
+    start, last = [1.0] * 10, [9.0]  # connections begin; the last interval is not whole
+    found = told([[*start, *[4.0] * 90, *last], [*start, *[4.0] * 10, *[1.0] * 80, *last]])
+    assert found == Effect(4.0, 2.5, 4.0, 1.0, 9, 0, 900)
+    assert (found.ratio, found.crossing_ratio) == (0.625, 0.25)
+    # a flow that receives nothing at the end has a shorter series
+    short = told([[4.0] * 101, [4.0] * 20])
+    assert short is not None
+    assert (short.after, short.crossing_after) == (2.0, 0.0)
+
+
+def test_without_time_on_both_sides_nothing_is_told() -> None:
+    assert told([[4.0] * 10, [4.0] * 10]) is None
+    assert told([[4.0] * 50, [4.0] * 50], at=0.0) is None
+    assert effect(a_run(series={"0": [4.0] * 50})) is None
+
+
+def test_runs_are_averaged_and_packets_added() -> None:
+    first, second = Effect(4.0, 2.0, 4.0, 1.0, 9, 0, 900), Effect(2.0, 2.0, 2.0, 2.0, 1, 3, None)
+    assert over_runs([first, second]) == Effect(3.0, 2.0, 3.0, 1.5, 10, 3, 900)
+    assert over_runs([]) is None
