@@ -32,6 +32,7 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
+    "health_lab": "links of the k=4 lab that lose packets in one direction, named from the reports of real agents",
     "health": "who probes what, and links that lose packets named from counts drawn at random: k=4, 24 and 48; the time of it",
     "scale": "720 and 2,880 switches that connect within a second, and a link's failure there (false switches)",
     "lab": "the k=8 lab with 128 agents",
