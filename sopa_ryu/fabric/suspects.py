@@ -111,12 +111,13 @@ class Caretaker:
         self._note(suspects, now, lines)
         self._drained &= failures.keys()
         for its in self._known.values():
-            if its.seen < CONFIRMED or its.its.name in self._out or its.its.name in failures:
+            name = its.its.name
+            if its.seen < CONFIRMED or its.action or name in failures or name in self.failed(now):
                 continue
             refused = self._refusal(its.its, failures)
             if refused is None:
                 self._take(its, now, drain)
-                failures = failures.with_failed(its.its.name)
+                failures = failures.with_failed(name)
             if not its.told or its.refused != refused or its.action:
                 its.refused = refused
                 lines.append(Line(True, self._text(its)))

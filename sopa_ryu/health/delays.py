@@ -8,10 +8,10 @@ from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.records import Records
 from sopa_ryu.health.window import Floats
 
-STEPS = 30
+STEPS = 40
 SMOOTHING = 0.3
 """The weight of the newest estimate."""
-RIDGE = 0.05
+RIDGE = 0.002
 """Of the weight of an element's probes: what paths do not tell apart is shared evenly."""
 
 

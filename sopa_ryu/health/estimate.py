@@ -26,11 +26,17 @@ LINK_FLOOR, HOST_FLOOR = 1e-6, 2e-6
 """The least shares that are taken for background: hosts lose more than links do."""
 FALSE_ALARMS = 0.1
 """A day."""
+HOST_PRIOR = math.log(100.0)
+"""Hosts lose probes that much more often than links do: they are busy, or end."""
 DAY_SECONDS = 86_400.0
 ROUNDS = 12
 """Of explaining; each may find several elements."""
 MAX_EXPLAINING = 512
-SCORING_STEPS, FITTING_STEPS = 8, 24
+SCORING_STEPS, FITTING_STEPS, BACKGROUND_STEPS = 8, 24, 6
+EXTRA = 5.0
+"""By how much, logarithmically, losses have to be likelier for one more bad link."""
+MAX_SIDE = 4
+"""More links at one switch are not bad all at once by chance."""
 ALMOST_SURE = 0.95
 MAX_SHARE = 20.0
 """A share of 1 loses all; losses are more than crossings only where slots do not fit."""
@@ -124,6 +130,7 @@ class _Fit:
         gain = np.bincount(self.flat, self.spread * np.log1p(share[self.flat] / base), self.total + 1)
         crossed = np.where(np.isfinite(self.crossings), self.crossings, 0.0)
         score = np.where(share > 0, gain - share * crossed, 0.0)
+        score[self.directed : self.total] += np.where(share[self.directed : self.total] > 0, HOST_PRIOR, 0.0)
         score[self.total] = 0.0
         return score, share
 
@@ -147,6 +154,58 @@ class _Fit:
         gain = float((self.counts[rows] * np.log(rates / np.maximum(rates - more, 1e-12))).sum())
         return gain - float(self.crossings[element]) * more
 
+    def likelihood(self) -> float:
+        """Return the logarithm of the likelihood of the losses, but for a constant."""
+        active = np.array(self.active, np.int64)
+        more = float((self.crossings[active] * (self.shares[active] - self.floor[active])).sum())
+        return float((self.counts * np.log(np.maximum(self.rates(), 1e-12))).sum()) - more
+
+    def tried(self, active: list[int]) -> tuple[float, Floats]:
+        """Return the likelihood with other active elements, and the shares then; nothing changes."""
+        before = self.active, self.shares
+        self.active, self.shares = list(active), self.floor.copy()
+        new = np.array(active, np.int64)
+        found = np.bincount(self.flat, self.spread, self.total + 1)[new] / self.crossings[new]
+        self.shares[new] = np.maximum(found, self.floor[new])
+        self.fit(2 * FITTING_STEPS)
+        result = self.likelihood(), self.shares
+        self.active, self.shares = before
+        return result
+
+    def simplify(self, least: float) -> None:
+        """Of the two directions of a link keep one, if the losses are as likely with it alone: no direction is known of them."""
+        size = self.directed // 2
+        for element in [one for one in self.active if one < size and one + size in self.active]:
+            tries = {
+                one: self.tried([other for other in self.active if other != one]) for one in (element, element + size)
+            }
+            gone = max(tries, key=lambda one: tries[one][0])
+            if self.likelihood() - tries[gone][0] < least:
+                self.active.remove(gone)
+                self.shares = tries[gone][1]
+
+    def choose_sides(self, sides: list[tuple[list[int], list[int]]]) -> dict[int, float]:
+        """Where all links of one side of a switch are active, take those of the other if they are likelier.
+
+        Returns
+        -------
+        dict
+            Of each element whose other side is nearly as likely, the probability that it is this side.
+        """
+        certain: dict[int, float] = {}
+        for one, other in [*sides, *(side[::-1] for side in sides)]:
+            others = [element for element in other if element not in self.active]
+            if not one or not others or not set(one) <= set(self.active):
+                continue
+            found, shares = self.tried([element for element in self.active if element not in one] + others)
+            better = found - self.likelihood() - EXTRA * (len(others) - len(one))
+            if better > 0:
+                self.active = [element for element in self.active if element not in one] + others
+                self.shares = shares
+            for element in others if better > 0 else one:
+                certain[element] = 1.0 / (1.0 + math.exp(-min(abs(better), 50.0)))
+        return certain
+
     def drop(self, element: int) -> None:
         self.active.remove(element)
         self.shares[element] = self.floor[element]
@@ -165,9 +224,14 @@ class _Fit:
         """Take for background what no active element explains."""
         if not len(self.counts):
             return
+        others = np.ones(self.total + 1, bool)
+        others[self.active] = False
+        for _ in range(BACKGROUND_STEPS):
+            self._step_background(others)
+
+    def _step_background(self, others: Bools) -> None:
         per_row = self.counts / self.rates()
-        inactive = self.shares.copy()
-        inactive[self.active] = 0.0
+        inactive = np.where(others, self.shares, 0.0)
         for first, last, floor in ((0, self.directed, LINK_FLOOR), (self.directed, self.total, HOST_FLOOR)):
             part = np.zeros(self.total + 1)
             part[first:last] = inactive[first:last]
@@ -175,8 +239,6 @@ class _Fit:
             crossed = self.crossings[first:last]
             total = float(crossed[np.isfinite(crossed)].sum())
             self.floor[first:last] = max(floor, explained / total if total else 0.0)
-        others = np.ones(self.total + 1, bool)
-        others[self.active] = False
         self.shares[others] = self.floor[others]
 
 
@@ -211,11 +273,38 @@ def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) 
         its.raise_background()
         its.prune(least)
     its.fit()
-    suspects = [found for element in its.active if element < its.directed and (found := _suspect(its, lost, element))]
+    its.simplify(least)
+    certain = its.choose_sides(_sides(elements, its))
+    suspects = [
+        found._replace(confidence=min(found.confidence, certain.get(element, 1.0)))
+        for element in its.active
+        if element < its.directed and (found := _suspect(its, lost, element))
+    ]
     per_row = np.repeat(its.counts / its.rates(), COLUMNS)
     losing = np.bincount(its.flat, per_row * its.shares[its.flat], elements.total + 1) / its.crossings
     suspects.sort(key=lambda one: (-one.confidence, -one.loss, one.link))
     return Estimate(np.minimum(losing[: elements.total], 1.0), suspects, float(its.floor[0]))
+
+
+def _sides(elements: Elements, its: _Fit) -> list[tuple[list[int], list[int]]]:
+    """Return the links below and above each aggregation switch of which links are active, by direction, as far as they are crossed."""
+    tree, size, cores = elements.tree, elements.links, elements.tree.cores_of_group
+    switches = set()
+    for element in its.active:
+        if element < its.directed:
+            link, down = element % size, element >= size
+            if link < elements.lower:
+                switches.add((link // tree.aggregations // tree.edges, link % tree.aggregations, down))
+            else:
+                switches.add((*divmod((link - elements.lower) // cores, tree.aggregations), down))
+    found = []
+    for pod, j, down in sorted(switches):
+        below = [(pod * tree.edges + edge) * tree.aggregations + j for edge in range(tree.edges)]
+        above = [elements.lower + (pod * tree.aggregations + j) * cores + i for i in range(cores)]
+        sides = [[link + size * down for link in side if np.isfinite(its.crossings[link])] for side in (below, above)]
+        if min(map(len, sides)) <= MAX_SIDE:
+            found.append((sides[0], sides[1]))
+    return found
 
 
 def _suspect(its: _Fit, lost: Losses, element: int) -> Suspect | None:

@@ -107,9 +107,9 @@ class Observer:
 
     def take(self, reports: list[Told], second: int) -> None:
         """Take in the reports of a second; `forged` counts records by the host that reported them."""
+        reports = self._affordable(reports, second)
         if not reports:
             return
-        reports = self._affordable(reports, second)
         sizes = [len(report.records) // RECORD.itemsize for report in reports]
         src = np.repeat([report.host for report in reports], sizes)
         its, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))

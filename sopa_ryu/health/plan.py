@@ -36,6 +36,9 @@ RATE = 2.0
 """Probes of a stream, a second."""
 MAX_OF_HOST = 90
 """Streams of one host, of 200 probes a second that it sends at most: a rack with too few agents for its links is probed less."""
+WITHIN = 4
+"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could not
+be told from all above it."""
 BUCKETS = 16
 """The lanes of a host that does not answer go to so many others of its rack, at most."""
 
@@ -132,12 +135,12 @@ def _between_pods(tree: Clos, low: Bools, high: Bools) -> Ints:
 
 
 def _within_pods(tree: Clos, low: Bools) -> Ints:
-    """Return lanes within pods: what links below aggregation switches need where there are fewer core switches than racks."""
+    """Return lanes within pods: `WITHIN`, and what links need where there are fewer core switches than racks."""
     pods, edges, groups = tree.pods, tree.edges, tree.aggregations
     full = round(CROSSINGS / RATE)
     turns = -(-full // 2)
-    left = full - (2 * turns * tree.cores_of_group // edges if pods > 1 else 0)
-    if edges < 2 or left <= 0:
+    left = max(WITHIN, full - (2 * turns * tree.cores_of_group // edges if pods > 1 else 0))
+    if edges < 2:
         return np.zeros((7, 0), np.int64)
     turns = -(-left // 2)
     p, j, e, t = (axis.ravel() for axis in np.indices((pods, groups, edges, turns), dtype=np.int64))
