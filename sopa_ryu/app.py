@@ -103,7 +103,14 @@ class SopaController(app_manager.RyuApp):
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
         self.metrics = controller_metrics.ControllerMetrics(
-            self.state, self.switches, self.notifier, self.port_stats, settings.carrier, self.unreachable, self.arbiter, self.health
+            self.state,
+            self.switches,
+            self.notifier,
+            self.port_stats,
+            settings.carrier,
+            self.unreachable,
+            self.arbiter,
+            self.health,
         )
         self._answering = 0
         self.carrier = settings.carrier

@@ -56,9 +56,9 @@ class World:
         core = np.where(within, 0, its.up2)
         first, last = (rack * tree.aggregations + its.up1 for rack in racks)
         rise, fall = (e.lower + (pod * tree.aggregations + its.up1) * tree.cores_of_group + core for pod in pods)
-        up, down = (lambda link: np.where(within, none, link)), (lambda link: np.where(within, none, link + size))
-        out = [e.sends + its.src, first, up(rise), down(fall), last + size, e.receives + its.dst]
-        back = [e.sends + its.dst, last, up(fall), down(rise), first + size, e.receives + its.src]
+        core_ways = [np.where(within, none, way) for way in (rise, fall + size, fall, rise + size)]
+        out = [e.sends + its.src, first, *core_ways[:2], last + size, e.receives + its.dst]
+        back = [e.sends + its.dst, last, *core_ways[2:], first + size, e.receives + its.src]
         self.out, self.back = np.stack(out), np.stack(back)
         record = np.zeros(len(its.src), RECORD)
         record["pod"], record["edge"], record["host"] = pods[1], racks[1] % tree.edges, its.dst % hosts + 2

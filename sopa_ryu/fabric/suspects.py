@@ -125,7 +125,9 @@ class Caretaker:
         for name, out in self._out.items():
             if out.last < out.until <= now:
                 out.last = now
-                lines.append(Line(False, f"link {name} is tried again after it lost packets: it is in use until it does again"))
+                lines.append(
+                    Line(False, f"link {name} is tried again after it lost packets: it is in use until it does again")
+                )
         for name in [name for name, out in self._out.items() if out.until + GOOD_SECONDS <= now]:
             del self._out[name]
         return Decision(drain, self.failed(now), lines)
@@ -196,8 +198,8 @@ class Caretaker:
         else:
             what = str(known.refused)
         return (
-            f"link {its.name} loses {its.loss:.2%} of the packets {its.direction} (certainty {certainty(its.confidence)}, losses reported "
-            f"by {its.hosts} hosts): {what}; check its optics, cable and ports"
+            f"link {its.name} loses {its.loss:.2%} of the packets {its.direction} (certainty {certainty(its.confidence)}, losses "
+            f"reported by {its.hosts} hosts): {what}; check its optics, cable and ports"
         )
 
 

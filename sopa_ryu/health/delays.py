@@ -18,8 +18,8 @@ RIDGE = 0.002
 class LinkDelays:
     """Delays of links, there and back, in microseconds.
 
-    A path's delay is the sum of those of its links and of its two hosts; what probes do not tell apart, as a part that is the same for
-    all, is shared by the elements concerned in equal parts. Solved by conjugate gradients on the normal equations, from the
+    A path's delay is the sum of those of its links and of its two hosts; what probes do not tell apart, as a part that is the same
+    for all, is shared by the elements concerned in equal parts. Solved by conjugate gradients on the normal equations, from the
     last solution, with a small pull towards it.
     """
 
@@ -42,11 +42,12 @@ class LinkDelays:
         weight = (its.probes - its.out - its.back - its.lost)[came].astype(float)
         target = its.mean[came].astype(float)
         share = np.append(np.bincount(ways.ravel(), np.tile(weight, 6), size + 1)[:size], 0.0)
-        start = self._last
+        start: Floats | None = self._last
         if start is None:  # all alike
             even = target / (ways < size).sum(axis=0)
-            start = np.append(np.bincount(ways.ravel(), np.tile(weight * even, 6), size + 1)[:size], 0.0)
-            start /= np.maximum(share, 1.0)
+            summed: Floats = np.bincount(ways.ravel(), np.tile(weight * even, 6), size + 1).astype(float)
+            summed[size] = 0.0
+            start = summed / np.maximum(share, 1.0)
         change = self._solved(ways, weight, target - start[ways].sum(axis=0), RIDGE * share)
         self._last = np.maximum(start + change, 0.0)
         seen = share[:none] > 0
@@ -59,7 +60,7 @@ class LinkDelays:
         size = self._size
 
         def back(rows: Floats) -> Floats:
-            found: Floats = np.bincount(ways.ravel(), np.tile(rows, 6), size + 1)
+            found: Floats = np.bincount(ways.ravel(), np.tile(rows, 6), size + 1).astype(float)
             found[size] = 0.0
             return found
 

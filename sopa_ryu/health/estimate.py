@@ -151,8 +151,8 @@ class _Fit:
         rows = (self.ways == element).any(axis=1)
         rates = self.shares[self.ways[rows]].sum(axis=1)
         more = self.shares[element] - self.floor[element]
-        gain = float((self.counts[rows] * np.log(rates / np.maximum(rates - more, 1e-12))).sum())
-        return gain - float(self.crossings[element]) * more
+        gain: float = float((self.counts[rows] * np.log(rates / np.maximum(rates - more, 1e-12))).sum())
+        return gain - float(self.crossings[element] * more)
 
     def likelihood(self) -> float:
         """Return the logarithm of the likelihood of the losses, but for a constant."""
@@ -287,7 +287,7 @@ def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) 
 
 
 def _sides(elements: Elements, its: _Fit) -> list[tuple[list[int], list[int]]]:
-    """Return the links below and above each aggregation switch of which links are active, by direction, as far as they are crossed."""
+    """Return the links below and above each aggregation switch that has active ones, by direction, as far as they are crossed."""
     tree, size, cores = elements.tree, elements.links, elements.tree.cores_of_group
     switches = set()
     for element in its.active:

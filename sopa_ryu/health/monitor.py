@@ -20,9 +20,9 @@ import eventlet
 
 from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.suspects import Caretaker, Suspected
 from sopa_ryu.health import wire
 from sopa_ryu.health.elements import Elements
-from sopa_ryu.fabric.suspects import Caretaker, Suspected
 from sopa_ryu.runtime import clock
 from topologies import Host, Link
 
@@ -212,9 +212,9 @@ class Monitor:
     def _follow(self, verdict: wire.Verdict) -> None:
         now = clock.now()
         self.verdict, self._at = verdict, now
-        if not self._history or now - self._history[-1][0] >= HISTORY_SECONDS:
-            if self.elements.links <= MAX_HISTORY_LINKS:
-                self._history.append((now, verdict.loss, verdict.delay_us))
+        is_due = not self._history or now - self._history[-1][0] >= HISTORY_SECONDS
+        if is_due and self.elements.links <= MAX_HISTORY_LINKS:
+            self._history.append((now, verdict.loss, verdict.delay_us))
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
@@ -282,7 +282,12 @@ class Monitor:
         number = self.elements.of(self.state.tree.link_by_name(name))
         now = clock.now()
         points = [
-            [round(now - at), _number(loss, number), _number(loss, number + self.elements.links), _number(delay, number)]
+            [
+                round(now - at),
+                _number(loss, number),
+                _number(loss, number + self.elements.links),
+                _number(delay, number),
+            ]
             for at, loss, delay in self._history
         ]
         return {"name": name, "points": points}

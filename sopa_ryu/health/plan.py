@@ -37,8 +37,8 @@ RATE = 2.0
 MAX_OF_HOST = 90
 """Streams of one host, of 200 probes a second that it sends at most: a rack with too few agents for its links is probed less."""
 WITHIN = 4
-"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could not
-be told from all above it."""
+"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
+not be told from all above it."""
 BUCKETS = 16
 """The lanes of a host that does not answer go to so many others of its rack, at most."""
 
@@ -75,6 +75,7 @@ def demand(elements: Elements, failures: Failures, bits: Mapping[int, float], pr
     wanted = np.zeros(elements.links, np.int64)
     most = np.zeros(elements.links, np.int64)
     for number, link in elements.present:
+        assert isinstance(link.lower, Switch)
         if failures and failures.hit((link, link.lower, link.upper)):
             continue
         bears = math.floor(SHARE * bits[number] / (8 * probe_bytes) / RATE) if number in bits else 4 * full
@@ -100,10 +101,10 @@ def lanes(elements: Elements, failures: Failures, answering: Bools, needs: Deman
             racks = racks.copy()
             racks[element.pod, element.index] = False
     usable = needs.most > 0
-    low = usable[: elements.lower].reshape(tree.pods, tree.edges, tree.aggregations).transpose(0, 2, 1)
-    low = low & racks.any(axis=2)[:, None, :]
-    high = usable[elements.lower :].reshape(tree.pods, tree.aggregations, tree.cores_of_group)
-    high = high & low.any(axis=2)[:, :, None]
+    low: Bools = usable[: elements.lower].reshape(tree.pods, tree.edges, tree.aggregations).transpose(0, 2, 1)
+    low = low & np.asarray(racks.any(axis=2))[:, None, :]
+    high: Bools = usable[elements.lower :].reshape(tree.pods, tree.aggregations, tree.cores_of_group)
+    high = high & np.asarray(low.any(axis=2))[:, :, None]
     made = np.concatenate((_between_pods(tree, low, high), _within_pods(tree, low)), axis=1)
     if not _is_exact(elements, made, needs, low, high):
         made = _thinned(elements, made, needs)

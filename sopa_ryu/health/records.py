@@ -87,7 +87,7 @@ def read(elements: Elements, present: Bools, answering: Bools, src: Ints, record
     right &= answering[dst] & np.append(present, True)[links].all(axis=0)
     right &= counts[1] + counts[2] + counts[3] <= counts[0]
     mean = its["mean"].astype(np.int64)
-    kept = Records(src, dst, links, *counts, mean)
+    kept = Records(src, dst, links, counts[0], counts[1], counts[2], counts[3], mean)
     if not right.all():
         kept = Records(*(column[..., right] for column in kept))
     return kept, right

@@ -122,10 +122,14 @@ class Window:
             parts[:] = [without(part, gone) for part in parts]
 
 
+def _picked(lost: Losses, rows: Bools | slice) -> Losses:
+    return Losses(lost.ways[rows], lost.counts[rows], lost.hosts[rows], lost.slots[rows])
+
+
 def without(lost: Losses, gone: Bools) -> Losses:
     """Return what was lost on ways without these elements."""
     kept = ~gone[lost.ways].any(axis=1)
-    return lost if kept.all() else Losses(*(column[kept] for column in lost))
+    return lost if kept.all() else _picked(lost, np.asarray(kept))
 
 
 def crossings(elements: Elements, its: Records) -> npt.NDArray[np.float32]:
@@ -146,6 +150,6 @@ def _part(lost: Losses, room: int) -> Losses:
     if len(lost.counts) <= max(room, 1):
         return lost
     step = -(-len(lost.counts) // max(room, 1))
-    kept = Losses(*(column[::step] for column in lost))
+    kept = _picked(lost, slice(None, None, step))
     scale = lost.counts.sum() / kept.counts.sum()
     return kept._replace(counts=kept.counts * scale)

@@ -340,13 +340,17 @@ def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
 def _of_health(its: Monitor) -> Iterator[Metric]:
     """Yield what probes say: links by name only if they are suspect, of which there are few."""
     yield _gauge("probing_hosts", "Hosts whose agents probe paths and answer probes.", len(its.lists.answering))
-    yield _gauge("estimator_running", "Whether reports of probes are being evaluated (0 or 1).", its.verdict is not None)
+    yield _gauge(
+        "estimator_running", "Whether reports of probes are being evaluated (0 or 1).", its.verdict is not None
+    )
     yield _counter("estimator_restarts", "How often the process that evaluates reports has ended.", its.restarts)
     about = its.verdict.about if its.verdict is not None else {}
     spent = about.get("cpu_seconds", 0.0)
     yield _counter("estimator_cpu_seconds", "Processor time of the process that evaluates reports.", spent)
     yield _gauge("probe_streams", "Streams of probes that agents were given.", about.get("plan", {}).get("streams", 0))
-    reports = _counter("probe_reports", "Reports of probes that were taken, or dropped as too many.", labels=["outcome"])
+    reports = _counter(
+        "probe_reports", "Reports of probes that were taken, or dropped as too many.", labels=["outcome"]
+    )
     for outcome, count in its.lists.counts.items():
         reports.add_metric([outcome], count)
     yield reports

@@ -133,9 +133,7 @@ class Resources:
         """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""
         its = self._fabric.health
         links = its.links(only_suspects=bool(suspects))
-        return Listing(
-            {"version": self.state.version, **its.report()}, "links", len(links), links, its.describe
-        )
+        return Listing({"version": self.state.version, **its.report()}, "links", len(links), links, its.describe)
 
     def process(self) -> dict[str, Any]:
         """Return memory, open files and green threads of the controller."""

@@ -248,7 +248,10 @@ SCHEMAS: dict[str, Schema] = {
                 ),
                 "delay_us": {**_maybe(_NUMBER), "description": "microseconds there and back"},
                 "suspect": _BOOLEAN,
-                "confidence": {**_SHARE, "description": "of a suspect: the probability that it is this link and no other"},
+                "confidence": {
+                    **_SHARE,
+                    "description": "of a suspect: the probability that it is this link and no other",
+                },
                 "hosts": {**_INTEGER, "description": "of a suspect: how many hosts have reported losses"},
                 "action": _maybe({"enum": ["drained", "failed"]}),
             }

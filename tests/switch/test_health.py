@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import random
@@ -25,7 +26,7 @@ from sopa_ryu.channel.probes import Counts, Report, Stream, read_assignment, rep
 from sopa_ryu.fabric.view import View
 from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import eventually
-from topologies import Clos, Host
+from topologies import Host
 
 pytestmark = pytest.mark.switch
 
@@ -51,7 +52,7 @@ class Hosts:
         self.fabric, self.tree = fabric, fabric.tree
         self.losing: dict[str, float] = {}
         self.lists: dict[Host, tuple[Stream, ...]] = {}
-        self.messages: dict[Host, int] = {}
+        self.numbers: dict[Host, int] = {}
         self.forge: str | None = None
         self._random = random.Random(seed)
         self._loop = asyncio.new_event_loop()
@@ -87,23 +88,22 @@ class Hosts:
 
     async def _attend(self, host: Host, address: IPv4Address, channel: ClientConnection) -> None:
         view: View | None = None
-        number, reporting = 0, None
+        reporting = None
         async for text in channel:
             assignment = read_assignment(json.loads(text))
             if assignment is not None:
-                number, self.lists[host] = assignment.number, assignment.streams
-                self.messages[host] = self.messages.get(host, 0) + 1
+                self.numbers[host], self.lists[host] = assignment.number, assignment.streams
                 if reporting is None:
-                    reporting = asyncio.create_task(self._report(host, channel, lambda: number))
+                    reporting = asyncio.create_task(self._report(host, channel))
             else:
                 view = protocol.receive(text, view, address)
             await channel.send(protocol.ack(view, 0))
 
-    async def _report(self, host: Host, channel: ClientConnection, number: Any) -> None:
+    async def _report(self, host: Host, channel: ClientConnection) -> None:
         while True:
             await asyncio.sleep(1.0)
             counts = tuple(self._counts(host, stream) for stream in dict.fromkeys(self.lists[host]))
-            report = Report(number(), counts)
+            report = Report(self.numbers[host], counts)
             if host == Host(0, 0, 2) and self.forge is not None:
                 report = self._forged(report)
             await channel.send(report_text(report))
@@ -121,11 +121,13 @@ class Hosts:
     def _counts(self, host: Host, stream: Stream) -> Counts:
         probes = 2 * self.lists[host].count(stream)
         hops = [hop for hop in stream[1:] if hop != 255]
-        switches = [self.tree.name(one) for one in self.tree.hops(host, self.tree.host_by_ip(stream.destination), tuple(hops))]
+        switches = [
+            self.tree.name(one) for one in self.tree.hops(host, self.tree.host_by_ip(stream.destination), tuple(hops))
+        ]
         lost = [0, 0]
         for _ in range(probes):
             for way, names in enumerate((switches, switches[::-1])):
-                shares = [self.losing.get(f"{a}-{b}", 0.0) for a, b in zip(names, names[1:], strict=False)]
+                shares = [self.losing.get(f"{a}-{b}", 0.0) for a, b in itertools.pairwise(names)]
                 if any(self._random.random() < share for share in shares):
                     lost[way] += 1
                     break
@@ -155,7 +157,7 @@ def everyone_has_a_list(its: Hosts) -> bool:
     return len(its.lists) == its.tree.host_count and all(its.lists.values())
 
 
-def test_a_link_that_loses_packets_is_named_and_no_other(fabric: Fabric) -> None:
+def test_a_link_that_loses_packets_is_named_and_no_other_also_by_the_next_estimator(fabric: Fabric) -> None:
     with hosts(fabric) as its:
         eventually(lambda: everyone_has_a_list(its), True, seconds=30)
         eventually(lambda: health(fabric)["running"], True, seconds=30)
@@ -163,48 +165,41 @@ def test_a_link_that_loses_packets_is_named_and_no_other(fabric: Fabric) -> None
         its.losing = {"c0_1-a2_0": 0.05}
         eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=60)
         link = health(fabric, suspects="1")["links"][0]
-        assert link["suspect"] and link["confidence"] > 0.95 and link["hosts"] >= 3
-        assert link["loss"]["down"] == pytest.approx(0.05, rel=0.8)
+        assert link["confidence"] > 0.95
+        assert link["hosts"] >= 3
+        assert link["loss"]["down"] == pytest.approx(0.05, rel=0.9)
         assert link["loss"]["up"] < 0.005
         assert link["action"] is None
         log = fabric.controller.log.read_text()
-        assert "link a2_0-c0_1 loses" in log and "downwards" in log and "--sopa-suspect warn" in log
+        assert "link a2_0-c0_1 loses" in log
+        assert "downwards" in log
+        assert "--sopa-suspect warn" in log
+        os.kill(int(log.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
+        eventually(lambda: health(fabric)["running"], False, seconds=30)
+        fabric.controller.change("PUT", "/drains/c1_1").raise_for_status()
+        eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
+        its.losing = {"a1_1-c1_0": 0.1}
+        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=60)
 
 
-def test_a_failure_takes_the_streams_over_it_away_and_others_in(fabric: Fabric) -> None:
-    tree: Clos = fabric.tree
-    with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
-        fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
-        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), False, seconds=30)
-        crossed = {s[1:] for streams in its.lists.values() for s in streams}
-        assert {(0, 0), (1, 0), (1, 1)} <= crossed
-        fabric.controller.change("DELETE", "/drains/c0_1").raise_for_status()
-        eventually(lambda: any(s[1:] == (0, 1) for streams in its.lists.values() for s in streams), True, seconds=30)
-    assert tree.host_count == 16
+def test_lists_follow_failures_and_forged_reports_are_refused_and_counted(fabric: Fabric) -> None:
+    def probed() -> set[tuple[int, ...]]:
+        return {stream[1:] for streams in its.lists.values() for stream in streams}
 
-
-@pytest.mark.parametrize("forge", ["list", "rack", "flood"])
-def test_forged_reports_are_refused_and_counted(fabric: Fabric, forge: str) -> None:
     def refused() -> int:
         agents = fabric.controller.get("/agents").json()["agents"]
         return next((int(each["refused"]) for each in agents if each["address"] == "10.0.0.2"), 0)
 
     with hosts(fabric) as its:
         eventually(lambda: everyone_has_a_list(its), True, seconds=30)
-        its.forge = forge
-        eventually(lambda: refused() > 0, True, seconds=30)
-        assert suspects(fabric) == []
-
-
-def test_the_estimator_may_die_and_nothing_else_does(fabric: Fabric) -> None:
-    with hosts(fabric) as its:
-        eventually(lambda: health(fabric)["running"], True, seconds=30)
-        pid = int(fabric.controller.log.read_text().rpartition("runs as process ")[2].split()[0])
-        os.kill(pid, signal.SIGKILL)
-        eventually(lambda: health(fabric)["running"], False, seconds=30)
         fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
-        eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
-        eventually(lambda: health(fabric)["running"], True, seconds=60)
-        its.losing = {"a1_1-c1_0": 0.1}
-        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=60)
+        eventually(lambda: (0, 1) in probed(), False, seconds=30)
+        assert {(0, 0), (1, 0), (1, 1)} <= probed()
+        fabric.controller.change("DELETE", "/drains/c0_1").raise_for_status()
+        eventually(lambda: (0, 1) in probed(), True, seconds=30)
+        for forge in ("list", "rack", "flood"):
+            before = refused()
+            its.forge = forge
+            eventually(lambda before=before: refused() > before, True, seconds=30)
+            its.forge = None
+        assert suspects(fabric) == []

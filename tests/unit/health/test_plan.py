@@ -18,7 +18,9 @@ from topologies import Clos, Failures, FatTree, Host
 PROBE_BYTES = 102
 
 
-def made(tree: Clos, reasons: dict[str, str] | None = None, away: tuple[int, ...] = ()) -> tuple[Elements, Lanes, Demand]:
+def made(
+    tree: Clos, reasons: dict[str, str] | None = None, away: tuple[int, ...] = ()
+) -> tuple[Elements, Lanes, Demand]:
     elements, failures = Elements(tree), Failures(tree, reasons)
     answering = np.ones(elements.hosts, bool)
     answering[list(away)] = False
@@ -44,7 +46,7 @@ def test_every_link_of_a_fat_tree_is_crossed_equally_often_by_equally_many_strea
 def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_bear(seed: int) -> None:
     tree = random_fabric(seed, most=40, rates=True)
     links = [tree.name(link) for link in tree.switch_links()]
-    failed = {name: "down" for name in links[seed % 7 :: 11]}
+    failed = dict.fromkeys(links[seed % 7 :: 11], "down")
     elements, its, needs = made(tree, failed)
     failures = Failures(tree, failed)
     for src, dst, *hops in zip(*(column.tolist() for column in its), strict=True):
@@ -61,7 +63,9 @@ def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_b
 @given(st.integers(0, 10_000))
 def test_with_hosts_enough_no_link_that_can_be_crossed_is_crossed_too_rarely(seed: int) -> None:
     few = random_fabric(seed, most=40)
-    tree = Clos(few.pods, few.edges, few.aggregations, few.cores, 60, links={few.name(link): "absent" for link in few.absent})
+    tree = Clos(
+        few.pods, few.edges, few.aggregations, few.cores, 60, links={few.name(link): "absent" for link in few.absent}
+    )
     elements, its, needs = made(tree)
     count = _crossed(elements, its)
     for number, link in elements.present:
@@ -117,7 +121,7 @@ def test_a_host_that_ceases_to_answer_changes_few_lists_and_one_that_begins_chan
 
 def test_racks_of_which_no_host_answers_are_neither_probed_nor_probing() -> None:
     tree = FatTree(8)
-    elements, its, _ = made(tree, away=tuple(range(4)))
+    _elements, its, _ = made(tree, away=tuple(range(4)))
     racks = set((its.src // 4).tolist()) | set((its.dst // 4).tolist())
     assert racks == set(range(1, 32))
     assert made(tree, away=tuple(range(128)))[1].src.size == 0
