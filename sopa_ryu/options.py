@@ -196,8 +196,8 @@ _OPTIONS = [
         default=str(Settings.suspect),
         metavar="POLICY",
         help="what happens to a link of which probes say that it loses packets: warn, a line in the log; drain, it is drained "
-        "until an operator restores it; fail, it counts as failed and is tried again after a minute, and after twice as long each time "
-        f"that it loses again (default {Settings.suspect})",
+        "until an operator restores it; fail, it counts as failed and is tried again after a minute, and after twice as long each "
+        f"time that it loses again (default {Settings.suspect})",
     ),
     cfg.FloatOpt(
         "suspect-loss",

@@ -1,7 +1,7 @@
 """The controller's side of probes on the push channel: which list each agent is sent, and the reports that it sends. Pure.
 
-Lists come from `sopa_ryu.health`, as texts that are ready to be sent; reports go there as bytes, in batches. Only what needs no look
-into the records is checked here: the event loop takes thousands of them a second.
+Lists come from `sopa_ryu.health`, as texts that are ready to be sent; reports go there as bytes, in batches. Only what needs no
+look into the records is checked here: the event loop takes thousands of them a second.
 """
 
 from __future__ import annotations

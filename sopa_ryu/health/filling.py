@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flowrules.label import UNUSED
+from sopa_ryu.health.demand import Bools, Demand, Ints, counted
 from sopa_ryu.health.elements import Elements
-
-if TYPE_CHECKING:
-    from sopa_ryu.health.plan import Bools, Demand, Ints
 
 NUMBERED_FROM = 1 << 20
 """Numbers of these lanes, beyond those of the others."""
@@ -25,8 +22,6 @@ class _Filler:
     """
 
     def __init__(self, elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> None:
-        from sopa_ryu.health.plan import counted
-
         tree = elements.tree
         self.tree, self.elements = tree, elements
         self.count = counted(elements, made).tolist()
