@@ -21,6 +21,7 @@ from sopa_ryu import options
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.probes import PROBE_BYTES
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.coordinator import Coordinator
@@ -29,10 +30,12 @@ from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.messages import Heard, InstalledState, SendFrame
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_session import SwitchSession
 from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4, Unreachable
 from sopa_ryu.fabric.view import View
+from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
@@ -96,8 +99,19 @@ class SopaController(app_manager.RyuApp):
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
         self.unreachable = Unreachable(self.tree)
+        caretaker = Caretaker(self.tree, Policy(settings.suspect), settings.suspect_most)
+        probe_bytes = PROBE_BYTES + settings.carrier.overhead
+        least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
+        self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
         self.metrics = controller_metrics.ControllerMetrics(
-            self.state, self.switches, self.notifier, self.port_stats, settings.carrier, self.unreachable, self.arbiter
+            self.state,
+            self.switches,
+            self.notifier,
+            self.port_stats,
+            settings.carrier,
+            self.unreachable,
+            self.arbiter,
+            self.health,
         )
         self._answering = 0
         self.carrier = settings.carrier
@@ -127,6 +141,7 @@ class SopaController(app_manager.RyuApp):
             (self._clock, ()),
             (self.channel.watch, ()),
             (self.arbiter_channel.watch, ()),
+            (self.health.run, ()),
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
@@ -308,6 +323,25 @@ class SopaController(app_manager.RyuApp):
                 return
             self.core.was_sent(session, self._now())
             self._carry_out(Effects())
+
+    # -- sopa_ryu.health.monitor.Hands --------------------------------------------------------------------------------
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        """Give an agent its streams."""
+        self.channel.assign(host, number, text)
+
+    def forged(self, host: Host, count: int) -> None:
+        """Count forged records of an agent."""
+        self.channel.forged(host, count)
+
+    def drain(self, name: str) -> None:
+        """Drain a link that loses packets."""
+        self.set_drained(name, True)
+
+    def lossy(self, names: frozenset[str]) -> None:
+        """Let exactly these links count as failed because they lose packets."""
+        if names != self.state.lossy_links:
+            self._carry_out(self.core.lossy(names, self._now()))
 
     # -- sopa_ryu.rest.reader.FabricControl ---------------------------------------------------------------------------
 

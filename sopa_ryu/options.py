@@ -14,6 +14,7 @@ from topologies.structure import MAX_K, MIN_K
 
 GROUP = "sopa"
 DEFAULT_K = 4
+SUSPECT_POLICIES = ("warn", "drain", "fail")
 
 
 class OptionError(ValueError):
@@ -45,6 +46,9 @@ class Settings:
     client_connections: int = 128
     proxy: tuple[Network, ...] = ()
     origin: tuple[str, ...] = ()
+    suspect: str = "warn"
+    suspect_loss: float = 0.05
+    suspect_most: int = 2
 
 
 def _number_or_text(value: object) -> object:
@@ -188,6 +192,28 @@ _OPTIONS = [
         "http://controller.example:8080; may be repeated (default: none)",
     ),
     cfg.StrOpt(
+        "suspect",
+        default=str(Settings.suspect),
+        metavar="POLICY",
+        help="what happens to a link of which probes say that it loses packets: warn, a line in the log; drain, it is drained "
+        "until an operator restores it; fail, it counts as failed and is tried again after a minute, and after twice as long each "
+        f"time that it loses again (default {Settings.suspect})",
+    ),
+    cfg.FloatOpt(
+        "suspect-loss",
+        default=Settings.suspect_loss,
+        metavar="PERCENT",
+        help=f"the least loss of a suspect link (default {Settings.suspect_loss:g})",
+    ),
+    cfg.IntOpt(
+        "suspect-most",
+        default=Settings.suspect_most,
+        min=0,
+        metavar="N",
+        help="so many links at most are drained or failed at once because of lost probes, and never one that is needed: the last "
+        f"path between two racks, or more than half of a switch's uplinks (default {Settings.suspect_most})",
+    ),
+    cfg.StrOpt(
         "state-dir",
         default=str(Settings.state_dir),
         metavar="DIR",
@@ -230,6 +256,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
     if carrier not in list(Carrier):
         raise OptionError(f"carrier must be {' or '.join(Carrier)}, not {carrier}")
     group = conf[GROUP]
+    if group.suspect not in SUSPECT_POLICIES:
+        raise OptionError(f"suspect must be {', '.join(SUSPECT_POLICIES)}, not {group.suspect}")
+    if not 0 < group.suspect_loss <= 100:
+        raise OptionError(f"suspect-loss must be a percentage above 0, not {group.suspect_loss:g}")
     if (group.tls_cert is None) != (group.tls_key is None):
         raise OptionError("tls-cert and tls-key belong together: give both, or neither")
     if group.link_mbit is not None and not group.link_mbit > 0:
@@ -258,6 +288,9 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         client_connections=group.client_connections,
         proxy=tuple(_network(text) for text in group.proxy),
         origin=tuple(_origin(text) for text in group.origin),
+        suspect=group.suspect,
+        suspect_loss=group.suspect_loss,
+        suspect_most=group.suspect_most,
     )
 
 

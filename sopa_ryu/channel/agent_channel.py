@@ -19,7 +19,7 @@ from sopa_ryu.runtime import clock
 from topologies import Host
 
 PACE = Pace(burst=1024, rate=256.0)
-"""An agent answers each message with one; there are less than a hundred versions a second."""
+"""An agent answers each message with one, and reports once a second; there are less than a hundred versions a second."""
 LOOK_SECONDS = 1.0
 """How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
 
@@ -45,6 +45,14 @@ class AgentChannel:
         count, effects = self.notifier.broadcast()
         self._carry_out(effects)
         return count
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        """Give a host's agent another list of streams to probe."""
+        self._carry_out(self.notifier.assign(host, number, text))
+
+    def forged(self, host: Host, count: int) -> None:
+        """Count records of a host's reports that are forged."""
+        self._carry_out(self.notifier.forged(host, count))
 
     def depose(self, deposed: bool) -> None:
         """Send all agents away while another controller is the switches' master, or accept them again."""

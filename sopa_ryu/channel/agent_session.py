@@ -65,6 +65,12 @@ class AgentSession:
         When that was.
     mcs_acknowledged : int
         The number of the list that it acknowledged last.
+    probes : bool
+        Whether it probes paths and answers probes, by its own account.
+    list_sent, list_reported : int
+        The number of the list of streams that was sent last, and of the one that it reported by last; 0 before the first.
+    reported_at, reports_left : float
+        When its last report came, and how many more are taken now.
     """
 
     host: Host
@@ -83,10 +89,14 @@ class AgentSession:
     refuses: int = 0
     policy: str | None = None
     variant: Variant | None = None
-    probes: bool = False
     mcs_sent: HostList | None = None
     mcs_sent_at: float = 0.0
     mcs_acknowledged: int = 0
+    probes: bool = False
+    list_sent: int = 0
+    list_reported: int = 0
+    reported_at: float = 0.0
+    reports_left: float = 1.0
     _sent_at: dict[int, float] = field(default_factory=dict)
 
     def note_sent(self, view: View, now: float) -> None:

@@ -17,7 +17,8 @@ from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
-from sopa_ryu.channel.protocol import Ack, ProtocolError
+from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.channel.protocol import Ack, ProtocolError, Reported
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.traces import Answer
@@ -123,6 +124,8 @@ class Notifier:
         What agents are asked to trace.
     is_deposed : bool
         Whether another controller is the switches' master: agents are sent away to find it.
+    probe_lists : ProbeLists
+        Who probes what, and what is reported.
     """
 
     texts = Texts()
@@ -140,6 +143,8 @@ class Notifier:
         self._unchecked: deque[AgentSession] = deque()
         self._mcs_hosts = McsHosts()
         self.traces = TraceDesk()
+        self.probe_lists = ProbeLists()
+        self._places: dict[Host, int] = {}
         self._effects: list[Effect] = []
         self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
 
@@ -178,6 +183,9 @@ class Notifier:
             return change
         if (asked := self.traces.due(session)) is not None:
             return asked
+        streams = self.probe_lists.due(session)
+        if streams is not None:
+            return streams
         if session.ping_due:
             session.ping_due = False
             return protocol.PING
@@ -259,6 +267,7 @@ class Notifier:
         session.policy, session.variant, session.probes = policy, variant, probes
         self.sessions[host] = session
         self._mcs_hosts.connected(session)
+        self.probe_lists.connected(session)
         LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
             text = "agent of %s writes labels by carrier %.20s: switches may not read them; start it with --carrier %s"
@@ -270,7 +279,7 @@ class Notifier:
         return session, self._take_effects()
 
     def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
-        """Follow what an agent sent: an acknowledgement, or a request for a snapshot."""
+        """Follow what an agent sent: an acknowledgement, a report, or a request for a snapshot."""
         view = self._view()
         if session.phase is Phase.CLOSED:
             return []
@@ -281,7 +290,7 @@ class Notifier:
                 if traced is not None:
                     self._take_traced(session, traced, now)
                 else:
-                    self._follow(session, protocol.answer(text, view), view, now)
+                    self._take(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
         for claim in self._take_claims(session):
@@ -294,6 +303,12 @@ class Notifier:
         except ValueError as error:
             raise ProtocolError(str(error)) from error
 
+    def _take(self, session: AgentSession, its: Ack | Reported | None, view: View, now: float) -> None:
+        if isinstance(its, Reported):
+            self.probe_lists.take(session, its, self._place(session.host), now)
+        else:
+            self._follow(session, its, view, now)
+
     def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
         if ack is None:
             session.sent = None
@@ -305,6 +320,28 @@ class Notifier:
             if session.variant is not None:
                 self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
             self._tracker.reached(session, ack.version)
+            if session.probes:
+                self.probe_lists.acknowledged(session)
+                self._wake(session)
+
+    def _place(self, host: Host) -> int:
+        if not self._places:
+            self._places = {each: number for number, each in enumerate(self.tree.hosts())}
+        return self._places[host]
+
+    def assign(self, host: Host, number: int, text: str) -> list[Effect]:
+        """Give a host's agent another list of streams to probe: the text of the message."""
+        session = self.probe_lists.assign(host, number, text)
+        if session is not None:
+            self._wake(session)
+        return self._take_effects()
+
+    def forged(self, host: Host, count: int) -> list[Effect]:
+        """Count what is wrong in the records of a host's reports, which are read elsewhere."""
+        session = self.sessions.get(host)
+        if session is not None:
+            self._reject_message(session, ProtocolError(f"{count} records of probes that it cannot have sent"))
+        return self._take_effects()
 
     def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
         """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
@@ -395,6 +432,7 @@ class Notifier:
         session.phase = Phase.CLOSED
         self._mcs_hosts.closed(session, left)
         self.traces.left(session, session.heard)
+        self.probe_lists.closed(session, left)
         self._effects.append(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)

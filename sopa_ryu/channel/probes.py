@@ -15,6 +15,8 @@ from flowrules.label import UNUSED
 ASKED = "probes"
 """The parameter of the channel's query with which an agent says that it probes and answers probes."""
 MAX_STREAMS = 256
+PROBE_BYTES = 102
+"""Of a probe's frame without FCS; the carrier's overhead is more."""
 MAX_INTERVAL_MS = 60_000.0
 _RECORD = struct.Struct("<5B3x4H2I")
 RECORD_BYTES = _RECORD.size

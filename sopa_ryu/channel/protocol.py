@@ -20,8 +20,8 @@ from topologies import Clos, Failures, FatTree, TopologyError
 
 # A snapshot of a k=48 fabric of which every link has failed has some 3 MB.
 MAX_MESSAGE_BYTES = 32 << 20
-# Messages of agents are short.
-MAX_ANSWER_BYTES = 4096
+# The longest message of an agent is a report of `probes.MAX_STREAMS` streams, of 8,192 bytes in base64.
+MAX_ANSWER_BYTES = 16_384
 _MAX_NUMBER = 1 << 63
 _KIND = 40  # characters within which a message says its type
 _SHOWN = 60  # characters of a rejected value
@@ -45,6 +45,14 @@ class Ack(NamedTuple):
     version: int
     refused: int
     mcs: int = 0
+
+
+class Reported(NamedTuple):
+    """An agent's report of probes: the number of its list, records as bytes, and packets that its host dropped."""
+
+    number: int
+    records: bytes
+    dropped: int
 
 
 # -- the controller's side ----------------------------------------------------------------------------------------------
@@ -101,7 +109,7 @@ def delta(before: View, after: View) -> str:
 PING = json.dumps({"type": "ping"})
 
 
-def answer(text: str | bytes, now: View) -> Ack | None:
+def answer(text: str | bytes, now: View) -> Ack | Reported | None:
     """Read an agent's message.
 
     Parameters
@@ -112,18 +120,20 @@ def answer(text: str | bytes, now: View) -> Ack | None:
 
     Returns
     -------
-    Ack or None
-        An acknowledgement, or None if the agent asks for a snapshot.
+    Ack, Reported or None
+        An acknowledgement, a report of probes, or None if the agent asks for a snapshot.
 
     Raises
     ------
     ProtocolError
-        If it is neither, or acknowledges a version that does not exist yet.
+        If it is none of these, or acknowledges a version that does not exist yet.
     """
     message = _read(text)
     kind = message.get("type")
     if kind == "resync":
         return None
+    if kind == "report":
+        return _report(message)
     if kind != "ack":
         raise ProtocolError(f"it is no ack or resync: type {_shown(kind)}")
     optional = {"refused": 0, "mcs": 0, **message}
@@ -143,6 +153,14 @@ def traced(text: str | bytes) -> traces.Answer | None:
         raise
     except ValueError as error:
         raise ProtocolError(str(error)) from error
+
+
+def _report(message: dict[str, Any]) -> Reported | None:
+    try:
+        found = probes.read_report(message)
+    except ValueError as error:
+        raise ProtocolError(str(error)) from error
+    return found and Reported(*found)
 
 
 # -- the agent's side ---------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ _MODULES = {
     "fabric": "fabric",
     "failures": "query",
     "parser": "parser",
+    "health": "health",
     "paths": "query",
     "restore": "maintenance",
     "rules": "rules",
@@ -68,6 +69,7 @@ def main() -> None:
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
+                       sopa health                        links that lose packets, by probes
                        sopa watch                         changes as they happen
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
                        sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link

@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
+from sopa_ryu.cli.client import Body, Controller, Refused, json_option, present, with_controller
 from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.health import in_short
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, PENDING, add, new_table, show
 
@@ -38,10 +39,18 @@ def status(controller: Controller, as_json: bool) -> None:
     """
     body = controller.get("/fabric")
     wrong = body["failures"] or body["missing"] or body["rejected"] or body["setup"]["problems"]
-    present(body, as_json, wrong, _fabric)
+    present(body, as_json, wrong, partial(_fabric, None if as_json else _health(controller)))
 
 
-def _fabric(body: Body) -> None:
+def _health(controller: Controller) -> Body | None:
+    """Return what is known of suspect links; None from a controller of before probes."""
+    try:
+        return controller.get("/health", suspects=1)
+    except Refused:
+        return None
+
+
+def _fabric(health: Body | None, body: Body) -> None:
     total, missing = sum(body["switches"].values()), body["missing"]
     what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
     click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
@@ -52,6 +61,10 @@ def _fabric(body: Body) -> None:
     click.echo(f"failures      {_some(named, body['failures_total'], 'sopa failures') or 'none'}")
     click.echo(f"BFD           {body['bfd']['detail']}")
     click.echo(f"set-up        {body['setup']['detail']}")
+    if health is not None and health["probing"]:
+        click.echo(f"probes        {in_short(health)}")
+        for link in [link for link in health["links"] if link["suspect"]][:SHOWN]:
+            click.echo(f"suspect       {link['name']} loses packets: sopa health --suspects")
     for problem in body["setup"]["problems"][:SHOWN]:
         click.echo(f"wrong         {problem['switch']}: {problem['problem']}. Mend: {problem['mend']}")
     for gateway in body.get("gateways", ()):

@@ -104,6 +104,7 @@ class FabricState:
     evidence: Evidence = field(init=False)
     known_rules: KnownRules = field(init=False)
     _miswired: frozenset[Element] = frozenset()
+    _lossy: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
 
@@ -175,6 +176,16 @@ class FabricState:
         self._miswired = frozenset(map(self.tree.element, links))
         return self._update(now)
 
+    def lossy(self, links: Iterable[str], now: float) -> bool:
+        """Replace the set of links that are avoided because probes found that they lose packets."""
+        self._lossy = frozenset(map(self.tree.element, links))
+        return self._update(now)
+
+    @property
+    def lossy_links(self) -> frozenset[str]:
+        """The names of the links of `lossy`."""
+        return frozenset(map(self.tree.name, self._lossy))
+
     def drain(self, names: Iterable[str], now: float) -> bool:
         """Replace the set of links and switches that an operator has excluded from the candidate paths."""
         self.drained = frozenset(names)
@@ -219,6 +230,7 @@ class FabricState:
             return False
         self._damp(now)
         broken = {
+            **dict.fromkeys(self._lossy, Reason.LOSSY),
             **dict.fromkeys(self._miswired, Reason.MISWIRED),
             **{element: reason for element, (reason, _) in self._held.items()},
             **self._observed,

@@ -142,6 +142,7 @@ class RestApplication:
         values = _values(request, operation, route)
         if operation.body:
             values["body"] = _body(request)
+        others = "".join(f"&{name}={values[name]}" for name in request.GET if name not in ("offset", "limit"))
         offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
         listing = self._make(request, operation, values)
         body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
@@ -155,7 +156,7 @@ class RestApplication:
         if operation.status is HTTPStatus.ACCEPTED:
             response.headers["Location"] = f"{operation.path}/{body['id']}"
         if isinstance(listing, Listing) and offset + limit < listing.total:
-            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}>; rel="next"'
+            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
         return response
 
     def _make(self, request: Request, operation: Operation, values: dict[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.fabric.unreachable import Unreachable
+from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.runtime import clock, doors
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -38,7 +39,7 @@ CHANGE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """In seconds: every agent has acknowledged a failure after some 15 ms at k=4 and 300 ms at k=24."""
 # Each pair has a sample even while its value is 0: an alert needs to see it rise and fall.
 FAILURE_KINDS = {
-    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED, Reason.NO_CHANNEL),
+    "link": (Reason.DOWN, Reason.SILENT, Reason.MISWIRED, Reason.DRAINED, Reason.NO_CHANNEL, Reason.LOSSY),
     "switch": (Reason.DOWN, Reason.NOT_CONNECTED, Reason.NO_RULES, Reason.DRAINED),
 }
 PORT_COUNTERS = {
@@ -55,6 +56,7 @@ TURNED_AWAY = {
     "rest": ("share", "total", "files", "timeout", "400", "408", "413", "414", "431"),
     "openflow": ("share", "total", "files", "timeout", "tls", "malformed"),
 }
+MAX_SUSPECTS = 256
 END = b"# EOF\n"  # of OpenMetrics
 _SWITCH = ("dp_name", "level")
 
@@ -76,6 +78,7 @@ class ControllerMetrics:
     carrier : str
     unreachable : Unreachable, optional
     arbiter : ArbiterNotifier, optional
+    health : Monitor, optional
 
     Attributes
     ----------
@@ -92,6 +95,7 @@ class ControllerMetrics:
         carrier: str,
         unreachable: Unreachable | None = None,
         arbiter: ArbiterNotifier | None = None,
+        health: Monitor | None = None,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
@@ -99,6 +103,7 @@ class ControllerMetrics:
         self._tree = state.tree
         self._carrier = carrier
         self._arbiter = arbiter
+        self._health = health
         self._unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
         self._turn = hub.Semaphore()
@@ -158,6 +163,8 @@ class ControllerMetrics:
         yield from self._agents()
         if self._arbiter is not None:
             yield from _of_arbiter(self._arbiter)
+        if self._health is not None:
+            yield from _of_health(self._health)
         yield self._imbalance(pause)
         its = self._meter
         yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
@@ -328,6 +335,34 @@ def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
     yield _gauge("arbiter_term", "Term of the last arbiter that was accepted; 0 before the first.", its.term)
     yield _counter("arbiter_claims_refused", "Rejected connections of a second arbiter.", its.refused["claims"])
     yield _counter("arbiter_messages_refused", "Rejected messages of arbiters.", its.refused["messages"])
+
+
+def _of_health(its: Monitor) -> Iterator[Metric]:
+    """Yield what probes say: links by name only if they are suspect, of which there are few."""
+    yield _gauge("probing_hosts", "Hosts whose agents probe paths and answer probes.", len(its.lists.answering))
+    yield _gauge(
+        "estimator_running", "Whether reports of probes are being evaluated (0 or 1).", its.verdict is not None
+    )
+    yield _counter("estimator_restarts", "How often the process that evaluates reports has ended.", its.restarts)
+    about = its.verdict.about if its.verdict is not None else {}
+    spent = about.get("cpu_seconds", 0.0)
+    yield _counter("estimator_cpu_seconds", "Processor time of the process that evaluates reports.", spent)
+    yield _gauge("probe_streams", "Streams of probes that agents were given.", about.get("plan", {}).get("streams", 0))
+    reports = _counter(
+        "probe_reports", "Reports of probes that were taken, or dropped as too many.", labels=["outcome"]
+    )
+    for outcome, count in its.lists.counts.items():
+        reports.add_metric([outcome], count)
+    yield reports
+    yield _counter("probe_records_forged", "Records of reports that no agent can have made.", its.forged)
+    suspects = its.suspects
+    yield _gauge("suspect_links", "Links that lose packets by what probes say.", len({one.name for one in suspects}))
+    loss = _gauge("link_loss_ratio", "Share of packets that a suspect link loses.", labels=["link", "direction"])
+    for one in suspects[:MAX_SUSPECTS]:
+        loss.add_metric([one.name, {True: "down", False: "up", None: "unknown"}[one.down]], one.loss)
+    yield loss
+    taken = "Suspect links that were drained or failed."
+    yield _counter("suspects_taken_out", taken, its.caretaker.taken)
 
 
 def _gauge(name: str, text: str, value: float | None = None, labels: Iterable[str] = ()) -> GaugeMetricFamily:

@@ -79,6 +79,16 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
         *(_get(answer, summary, listed=True) for answer, summary in lists),
         Operation(
             "GET",
+            f"{ROOT}/health",
+            "health",
+            "Loss and delay of the links between switches by probes, and which are suspect",
+            its.health,
+            "Health",
+            (number("suspects", "1: only links that are suspect, or out of use for losing packets.", 0, 1),),
+            listed=True,
+        ),
+        Operation(
+            "GET",
             f"{ROOT}/paths",
             "paths",
             "The candidate paths between two hosts, and the excluded ones",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
     from sopa_ryu.channel.notifier import Notifier
     from sopa_ryu.channel.trace_desk import Asked, Trace
+    from sopa_ryu.health.monitor import Monitor
 
 
 class FabricReader(Protocol):
@@ -30,6 +31,8 @@ class FabricReader(Protocol):
         The place of the label.
     no_label : collection of Host
         The hosts that may not choose paths.
+    health : Monitor
+        Which links lose packets.
     """
 
     state: FabricState
@@ -37,6 +40,7 @@ class FabricReader(Protocol):
     arbiter: ArbiterNotifier
     carrier: Carrier
     no_label: Collection[Host]
+    health: Monitor
 
     def wiring_report(self) -> dict[str, Any]:
         """Return `Wiring.report` of this moment."""

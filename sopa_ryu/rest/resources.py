@@ -129,6 +129,12 @@ class Resources:
         now, sessions = clock.now(), [session for _, session in sorted(its.sessions.items())]
         return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))
 
+    def health(self, suspects: int = 0) -> Listing:
+        """List the links between switches with what probes say of them: loss, delay, and whether they are suspect."""
+        its = self._fabric.health
+        links = its.links(only_suspects=bool(suspects))
+        return Listing({"version": self.state.version, **its.report()}, "links", len(links), links, its.describe)
+
     def process(self) -> dict[str, Any]:
         """Return memory, open files and green threads of the controller."""
         return process_stats.process()

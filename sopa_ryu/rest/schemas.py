@@ -12,6 +12,7 @@ Schema = dict[str, Any]
 _STRING: Schema = {"type": "string"}
 _INTEGER: Schema = {"type": "integer", "minimum": 0}
 _NUMBER: Schema = {"type": "number", "minimum": 0}
+_SHARE: Schema = {"type": "number", "minimum": 0, "maximum": 1}
 _BOOLEAN: Schema = {"type": "boolean"}
 _REPORTED = {str: _STRING, int: _INTEGER, float: _NUMBER}
 
@@ -328,6 +329,31 @@ SCHEMAS: dict[str, Schema] = {
             "order",
             "flow",
         ),
+    ),
+    "Health": _page(
+        "links",
+        _object(
+            {
+                "name": _STRING,
+                "loss": _object(
+                    {"up": _maybe(_SHARE), "down": _maybe(_SHARE)},
+                    description="the share of packets lost in each direction; null while no probe crosses the link",
+                ),
+                "delay_us": {**_maybe(_NUMBER), "description": "microseconds there and back"},
+                "suspect": _BOOLEAN,
+                "confidence": {
+                    **_SHARE,
+                    "description": "of a suspect: the probability that it is this link and no other",
+                },
+                "hosts": {**_INTEGER, "description": "of a suspect: how many hosts have reported losses"},
+                "action": _maybe({"enum": ["drained", "failed"]}),
+            }
+        ),
+        running={**_BOOLEAN, "description": "whether reports are being evaluated"},
+        policy={"enum": ["warn", "drain", "fail"]},
+        probing={**_INTEGER, "description": "hosts whose agents probe and answer probes"},
+        suspects={**_INTEGER, "description": "suspect links"},
+        streams={**_INTEGER, "description": "streams of probes that the controller has given to agents"},
     ),
     "Process": _object({"pid": _INTEGER, "memory_mib": _NUMBER, "open_files": _INTEGER, "greenlets": _INTEGER}),
     "Rules": _object(

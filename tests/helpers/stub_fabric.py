@@ -9,7 +9,9 @@ from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.wiring import Wiring
+from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.runtime import clock
 from topologies import Host, Link, Switch
 
@@ -24,6 +26,8 @@ class StubFabric:
         self.carrier = Carrier.MAC
         self.no_label: frozenset[Host] = frozenset()
         self.wiring = Wiring(state.tree, 30)
+        caretaker = Caretaker(state.tree, Policy.WARN, 2)
+        self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)
 
     def wiring_report(self) -> dict[str, Any]:
         return self.wiring.report({}, self.state.connected, {}, 0)
@@ -45,6 +49,18 @@ class StubFabric:
 
     def cancel_trace(self, trace: Trace) -> None:
         self.notifier.cancel_trace(trace, clock.now())
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        self.notifier.assign(host, number, text)
+
+    def forged(self, host: Host, count: int) -> None:
+        self.notifier.forged(host, count)
+
+    def drain(self, name: str) -> None:
+        self.set_drained(name, True)
+
+    def lossy(self, names: frozenset[str]) -> None:
+        self.state.lossy(names, 1)
 
     def set_drained(self, name: str, drained: bool) -> None:
         names = self.state.drained | {name} if drained else self.state.drained - {name}

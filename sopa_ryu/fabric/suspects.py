@@ -1,0 +1,238 @@
+"""What follows from a suspect link: a line in the log, and by policy a drain or a failure, within bounds. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from topologies import Clos, Failures, Level, Link, Switch
+
+SURE = 0.99
+"""Certainty from which a link is taken out of use."""
+CONFIRMED = 2
+"""Evaluations in a row that have to agree before anything follows."""
+RETRY_SECONDS, RETRY_MAX_SECONDS = 60.0, 3600.0
+"""A link that was failed is tried again after so long; after twice as long each time that it loses again."""
+GOOD_SECONDS = 600.0
+"""After so long without loss, a link that was failed counts as good."""
+LOST_SIGHT = 3
+"""Evaluations without a suspect before it is said to be good again."""
+
+
+class Policy(StrEnum):
+    """What happens to a suspect."""
+
+    WARN = "warn"
+    DRAIN = "drain"
+    FAIL = "fail"
+
+
+class Suspected(NamedTuple):
+    """What the estimator says of one direction of a link; ``down`` is None if the losses do not tell."""
+
+    name: str
+    down: bool | None
+    loss: float
+    confidence: float
+    hosts: int
+
+    @property
+    def direction(self) -> str:
+        """The direction in words."""
+        return {True: "downwards", False: "upwards", None: "in a direction that is not known"}[self.down]
+
+
+@dataclass
+class _Known:
+    its: Suspected
+    since: float
+    seen: int = 1
+    missed: int = 0
+    told: bool = False
+    action: str | None = None
+    refused: str | None = None
+
+
+@dataclass
+class _Out:
+    until: float
+    times: int
+    last: float
+
+
+class Line(NamedTuple):
+    """A line for the log: an error or a notice."""
+
+    is_bad: bool
+    text: str
+
+
+class Decision(NamedTuple):
+    """What is to be done now.
+
+    Attributes
+    ----------
+    drain : list of str
+        Links to be drained.
+    failed : frozenset of str
+        All links that count as failed because they lose packets.
+    lines : list of Line
+    """
+
+    drain: list[str]
+    failed: frozenset[str]
+    lines: list[Line]
+
+
+class Caretaker:
+    """Follows what the estimator says.
+
+    Parameters
+    ----------
+    tree : Clos
+    policy : Policy
+    most : int
+        So many links at most are out of use at once because of it.
+    """
+
+    def __init__(self, tree: Clos, policy: Policy, most: int) -> None:
+        self.tree, self.policy, self.most = tree, policy, most
+        self.taken = 0
+        self._known: dict[tuple[str, bool | None], _Known] = {}
+        self._out: dict[str, _Out] = {}
+        self._drained: set[str] = set()
+
+    def decide(self, suspects: list[Suspected], failures: Failures, now: float) -> Decision:
+        """Follow one evaluation."""
+        lines: list[Line] = []
+        drain: list[str] = []
+        self._note(suspects, now, lines)
+        self._drained &= failures.keys()
+        for its in self._known.values():
+            name = its.its.name
+            if its.seen < CONFIRMED or its.action or name in failures or name in self.failed(now):
+                continue
+            refused = self._refusal(its.its, failures)
+            if refused is None:
+                self._take(its, now, drain)
+                failures = failures.with_failed(name)
+            if not its.told or its.refused != refused or its.action:
+                its.refused = refused
+                lines.append(Line(True, self._text(its)))
+                its.told = True
+        for name, out in self._out.items():
+            if out.last < out.until <= now:
+                out.last = now
+                lines.append(
+                    Line(False, f"link {name} is tried again after it lost packets: it is in use until it does again")
+                )
+        for name in [name for name, out in self._out.items() if out.until + GOOD_SECONDS <= now]:
+            del self._out[name]
+        return Decision(drain, self.failed(now), lines)
+
+    def failed(self, now: float) -> frozenset[str]:
+        """Return the links that count as failed."""
+        return frozenset(name for name, out in self._out.items() if now < out.until)
+
+    def action(self, name: str, now: float) -> str | None:
+        """Return what was done with a link: ``drained``, ``failed``, or nothing."""
+        out = self._out.get(name)
+        if out is not None and now < out.until:
+            return "failed"
+        return "drained" if name in self._drained else None
+
+    def confirmed(self) -> list[Suspected]:
+        """Return the suspects that several evaluations agree on."""
+        return [known.its for known in self._known.values() if known.seen >= CONFIRMED]
+
+    def _note(self, suspects: list[Suspected], now: float, lines: list[Line]) -> None:
+        found = {(its.name, its.down): its for its in suspects}
+        for key, its in found.items():
+            known = self._known.get(key)
+            if known is None:
+                self._known[key] = _Known(its, now)
+            else:
+                known.its, known.seen, known.missed = its, known.seen + 1, 0
+        for key in [key for key in self._known if key not in found]:
+            known = self._known[key]
+            known.missed += 1
+            if known.seen < CONFIRMED or known.missed >= LOST_SIGHT:
+                del self._known[key]
+                if known.told and not known.action:
+                    lines.append(Line(False, f"link {known.its.name} loses no more packets {known.its.direction}"))
+
+    def _refusal(self, its: Suspected, failures: Failures) -> str | None:
+        """Return why a suspect is not taken out of use; None if it is."""
+        if self.policy is Policy.WARN:
+            return "it stays in use (--sopa-suspect warn)"
+        if its.confidence < SURE:
+            return f"it stays in use, below a certainty of {SURE:.0%}"
+        out = len(self._drained) + sum(name in failures for name in self._out)
+        if out >= self.most:
+            return f"it stays in use, as {out} links are out of use for losing packets already (--sopa-suspect-most)"
+        return needed(self.tree, failures, its.name)
+
+    def _take(self, known: _Known, now: float, drain: list[str]) -> None:
+        name = known.its.name
+        self.taken += 1
+        if self.policy is Policy.DRAIN:
+            drain.append(name)
+            self._drained.add(name)
+            known.action = "drained"
+            return
+        before = self._out.get(name)
+        times = before.times + 1 if before is not None else 0
+        seconds = min(RETRY_MAX_SECONDS, RETRY_SECONDS * 2**times)
+        self._out[name] = _Out(now + seconds, times, now)
+        known.action = "failed"
+
+    def _text(self, known: _Known) -> str:
+        its = known.its
+        if known.action == "failed":
+            out = self._out[its.name]
+            what = f"it counts as failed for {out.until - out.last:.0f} s, then it is tried again"
+        elif known.action == "drained":
+            what = f"it is drained until sopa restore {its.name}"
+        else:
+            what = str(known.refused)
+        return (
+            f"link {its.name} loses {its.loss:.2%} of the packets {its.direction} (certainty {certainty(its.confidence)}, losses "
+            f"reported by {its.hosts} hosts): {what}; check its optics, cable and ports"
+        )
+
+
+def certainty(value: float) -> str:
+    """Return a probability as a text that never says that something is sure.
+
+    Examples
+    --------
+    >>> certainty(0.97312), certainty(0.9999999)
+    ('97.3%', 'above 99.9%')
+    """
+    return "above 99.9%" if value > 0.999 else f"{math.floor(1000 * value) / 10:g}%"
+
+
+def needed(tree: Clos, failures: Failures, name: str) -> str | None:
+    """Return why a link between switches cannot be spared; None if it can."""
+    link = tree.link_by_name(name)
+    assert isinstance(link.lower, Switch)
+    uplinks = len(tree.uplinks(link.lower))
+    left = uplinks - len(failures.lost_uplinks(link.lower) - tree.absent_uplinks.get(link.lower, frozenset())) - 1
+    if left < 1 or 2 * left < uplinks:
+        return f"it stays in use, since {tree.name(link.lower)} would have only {left} of {uplinks} uplinks left"
+    after = failures.with_failed(name)
+    for edge in _racks_below(tree, link):
+        before, now = failures.choices_from(edge), after.choices_from(edge)
+        for rack, choices in before.items():
+            if choices and not now[rack]:
+                return f"it stays in use: without it there is no path between {tree.name(edge)} and {tree.name(rack)}"
+    return None
+
+
+def _racks_below(tree: Clos, link: Link) -> list[Switch]:
+    assert isinstance(link.lower, Switch)
+    if link.lower.level is Level.EDGE:
+        return [link.lower]
+    return list(tree.switches_of(Level.EDGE, link.lower.pod))

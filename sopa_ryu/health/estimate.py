@@ -1,0 +1,350 @@
+"""Which links and hosts explain the losses, and how certain that is. Pure.
+
+The model: each element loses a share of what crosses it, and the losses of a way are Poisson, with the sum of its elements'
+shares as mean. Everything loses a little: `background`, found from what nothing else explains. On top of it as few elements as
+possible lose more: greedily those that explain most, then fitted together by expectation maximization, and kept only if the
+losses are `threshold` times more likely with them than without. That is the sparse choice of 007 (NSDI 2018) and NetBouncer
+(NSDI 2019) with a likelihood in place of votes and of regularized least squares, which are no measure of certainty at the few
+losses that half a minute has.
+
+A likelihood ratio of c has a probability of at most 1/c where an element is as good as the others (Markov): the threshold for a
+rate of false alarms is the number of elements, times evaluations, divided by the rate, whatever the number of losses.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.records import Bools
+from sopa_ryu.health.window import COLUMNS, Floats, Losses
+
+LINK_FLOOR, HOST_FLOOR = 1e-6, 2e-6
+"""The least shares that are taken for background: hosts lose more than links do."""
+FALSE_ALARMS = 0.1
+"""A day."""
+HOST_PRIOR = math.log(100.0)
+"""Hosts lose probes that much more often than links do: they are busy, or end."""
+DAY_SECONDS = 86_400.0
+ROUNDS = 12
+"""Of explaining; each may find several elements."""
+MAX_EXPLAINING = 512
+SCORING_STEPS, FITTING_STEPS, BACKGROUND_STEPS = 8, 24, 6
+EXTRA = 5.0
+"""By how much, logarithmically, losses have to be likelier for one more bad link."""
+MAX_SIDE = 4
+"""More links at one switch are not bad all at once by chance."""
+ALMOST_SURE = 0.95
+MAX_SHARE = 20.0
+"""A share of 1 loses all; losses are more than crossings only where slots do not fit."""
+
+
+class Suspect(NamedTuple):
+    """A link that loses more than the background.
+
+    Attributes
+    ----------
+    link : int
+        Its number.
+    down : bool or None
+        The direction; None if the losses do not tell.
+    loss : float
+        The share lost.
+    confidence : float
+        The probability that it is this link and no other.
+    hosts : int
+        So many have reported losses.
+    """
+
+    link: int
+    down: bool | None
+    loss: float
+    confidence: float
+    hosts: int
+
+
+class Estimate(NamedTuple):
+    """What the losses of a window say.
+
+    Attributes
+    ----------
+    shares : array
+        Of each element, the share lost.
+    suspects : list of Suspect
+        The most certain first.
+    background : float
+        The share that healthy links lose.
+    """
+
+    shares: Floats
+    suspects: list[Suspect]
+    background: float
+
+
+def threshold(directed: int, evaluations: float) -> float:
+    """Return the logarithm of the likelihood ratio from which an element explains losses.
+
+    Parameters
+    ----------
+    directed : int
+        Links, by direction.
+    evaluations : float
+        A day.
+    """
+    return math.log(max(2.0, directed * evaluations / FALSE_ALARMS))
+
+
+class _Fit:
+    """Shares of all elements, and the rows of losses that they explain."""
+
+    def __init__(self, elements: Elements, lost: Losses, crossings: Floats) -> None:
+        self.total = elements.total
+        self.directed = elements.directed
+        self.ways, self.counts = lost.ways, lost.counts
+        self.flat = lost.ways.ravel()
+        self.spread = np.repeat(lost.counts, COLUMNS)
+        self.crossings = np.where(crossings > 0, crossings, np.inf)
+        self.crossings[self.total] = np.inf
+        self.floor = np.full(self.total + 1, LINK_FLOOR)
+        self.floor[self.directed :] = HOST_FLOOR
+        self.floor[self.total] = 0.0
+        self.shares = self.floor.copy()
+        self.active: list[int] = []
+
+    def rates(self) -> Floats:
+        """Return the expected losses of each row for each crossing."""
+        rates: Floats = self.shares[self.ways].sum(axis=1)
+        return rates
+
+    def scores(self, rates: Floats) -> tuple[Floats, Floats]:
+        """Return by how much each element would make the losses more likely, logarithmically, and its share then."""
+        base = np.repeat(rates, COLUMNS)
+        found = np.bincount(self.flat, self.spread, self.total + 1)
+        share = np.where(np.isfinite(self.crossings), found / self.crossings, 0.0)
+        for _ in range(SCORING_STEPS):
+            of = share[self.flat]
+            share = np.bincount(self.flat, self.spread * of / (base + of), self.total + 1) / self.crossings
+        gain = np.bincount(self.flat, self.spread * np.log1p(share[self.flat] / base), self.total + 1)
+        crossed = np.where(np.isfinite(self.crossings), self.crossings, 0.0)
+        score = np.where(share > 0, gain - share * crossed, 0.0)
+        score[self.directed : self.total] += np.where(share[self.directed : self.total] > 0, HOST_PRIOR, 0.0)
+        score[self.total] = 0.0
+        return score, share
+
+    def fit(self, steps: int = FITTING_STEPS) -> None:
+        """Fit the shares of the active elements together."""
+        if not self.active:
+            return
+        active = np.array(self.active)
+        rows = np.isin(self.flat, active)
+        of, row = self.flat[rows], np.repeat(np.arange(len(self.counts)), COLUMNS)[rows]
+        for _ in range(steps):
+            part = self.shares[of] * (self.counts / self.rates())[row]
+            new = np.bincount(of, part, self.total + 1)[active] / self.crossings[active]
+            self.shares[active] = np.clip(new, self.floor[active], MAX_SHARE)
+
+    def losing(self, element: int) -> float:
+        """Return how much less likely the losses are if an active element is as good as the others, logarithmically."""
+        rows = (self.ways == element).any(axis=1)
+        rates = self.shares[self.ways[rows]].sum(axis=1)
+        more = self.shares[element] - self.floor[element]
+        gain: float = float((self.counts[rows] * np.log(rates / np.maximum(rates - more, 1e-12))).sum())
+        return gain - float(self.crossings[element] * more)
+
+    def likelihood(self) -> float:
+        """Return the logarithm of the likelihood of the losses, but for a constant."""
+        active = np.array(self.active, np.int64)
+        more = float((self.crossings[active] * (self.shares[active] - self.floor[active])).sum())
+        return float((self.counts * np.log(np.maximum(self.rates(), 1e-12))).sum()) - more
+
+    def tried(self, active: list[int]) -> tuple[float, Floats]:
+        """Return the likelihood with other active elements, and the shares then; nothing changes."""
+        before = self.active, self.shares
+        self.active, self.shares = list(active), self.floor.copy()
+        new = np.array(active, np.int64)
+        found = np.bincount(self.flat, self.spread, self.total + 1)[new] / self.crossings[new]
+        self.shares[new] = np.maximum(found, self.floor[new])
+        self.fit(2 * FITTING_STEPS)
+        result = self.likelihood(), self.shares
+        self.active, self.shares = before
+        return result
+
+    def simplify(self, least: float) -> None:
+        """Of the two directions of a link keep one, if the losses are as likely with it alone: no direction is known of them."""
+        size = self.directed // 2
+        for element in [one for one in self.active if one < size and one + size in self.active]:
+            tries = {
+                one: self.tried([other for other in self.active if other != one]) for one in (element, element + size)
+            }
+            gone = max(tries, key=lambda one: tries[one][0])
+            if self.likelihood() - tries[gone][0] < least:
+                self.active.remove(gone)
+                self.shares = tries[gone][1]
+
+    def choose_sides(self, sides: list[tuple[list[int], list[int]]]) -> dict[int, float]:
+        """Where all links of one side of a switch are active, take those of the other if they are likelier.
+
+        Returns
+        -------
+        dict
+            Of each element whose other side is nearly as likely, the probability that it is this side.
+        """
+        certain: dict[int, float] = {}
+        for one, other in [*sides, *(side[::-1] for side in sides)]:
+            others = [element for element in other if element not in self.active]
+            if not one or not others or not set(one) <= set(self.active):
+                continue
+            found, shares = self.tried([element for element in self.active if element not in one] + others)
+            better = found - self.likelihood() - EXTRA * (len(others) - len(one))
+            if better > 0:
+                self.active = [element for element in self.active if element not in one] + others
+                self.shares = shares
+            for element in others if better > 0 else one:
+                certain[element] = 1.0 / (1.0 + math.exp(-min(abs(better), 50.0)))
+        return certain
+
+    def drop(self, element: int) -> None:
+        self.active.remove(element)
+        self.shares[element] = self.floor[element]
+
+    def prune(self, least: float) -> None:
+        """Drop what is not needed beside the others, one at a time."""
+        while self.active:
+            worth = {element: self.losing(element) for element in self.active}
+            worst = min(worth, key=worth.__getitem__)
+            if worth[worst] >= least:
+                return
+            self.drop(worst)
+            self.fit(FITTING_STEPS // 2)
+
+    def raise_background(self) -> None:
+        """Take for background what no active element explains."""
+        if not len(self.counts):
+            return
+        others = np.ones(self.total + 1, bool)
+        others[self.active] = False
+        for _ in range(BACKGROUND_STEPS):
+            self._step_background(others)
+
+    def _step_background(self, others: Bools) -> None:
+        per_row = self.counts / self.rates()
+        inactive = np.where(others, self.shares, 0.0)
+        for first, last, floor in ((0, self.directed, LINK_FLOOR), (self.directed, self.total, HOST_FLOOR)):
+            part = np.zeros(self.total + 1)
+            part[first:last] = inactive[first:last]
+            explained = float((per_row * part[self.ways].sum(axis=1)).sum())
+            crossed = self.crossings[first:last]
+            total = float(crossed[np.isfinite(crossed)].sum())
+            self.floor[first:last] = max(floor, explained / total if total else 0.0)
+        self.shares[others] = self.floor[others]
+
+
+def estimate(elements: Elements, lost: Losses, crossings: Floats, least: float) -> Estimate:
+    """Say which links lose more than others.
+
+    Parameters
+    ----------
+    elements : Elements
+    lost : Losses
+    crossings : array
+        Of each element in the same time.
+    least : float
+        The logarithm of the likelihood ratio, as of `threshold`.
+    """
+    its = _Fit(elements, lost, crossings)
+    if not len(lost.counts):
+        return Estimate(np.zeros(elements.total), [], LINK_FLOOR)
+    for _ in range(ROUNDS):
+        score, share = its.scores(its.rates())
+        score[its.active] = 0.0
+        best = its.ways[np.arange(len(its.counts)), score[its.ways].argmax(axis=1)]
+        won = np.bincount(best, its.counts, elements.total + 1)
+        seen = np.bincount(its.flat, its.spread, elements.total + 1)
+        chosen = np.flatnonzero((score >= least) & (won >= 0.5 * seen))
+        chosen = chosen[np.argsort(-score[chosen])][: max(0, MAX_EXPLAINING - len(its.active))]
+        if not len(chosen):
+            break
+        its.active += chosen.tolist()
+        its.shares[chosen] = np.minimum(share[chosen], MAX_SHARE)
+        its.fit()
+        its.raise_background()
+        its.prune(least)
+    its.fit()
+    its.simplify(least)
+    certain = its.choose_sides(_sides(elements, its))
+    suspects = [
+        found._replace(confidence=min(found.confidence, certain.get(element, 1.0)))
+        for element in its.active
+        if element < its.directed and (found := _suspect(its, lost, element))
+    ]
+    per_row = np.repeat(its.counts / its.rates(), COLUMNS)
+    losing = np.bincount(its.flat, per_row * its.shares[its.flat], elements.total + 1) / its.crossings
+    suspects.sort(key=lambda one: (-one.confidence, -one.loss, one.link))
+    return Estimate(np.minimum(losing[: elements.total], 1.0), suspects, float(its.floor[0]))
+
+
+def _sides(elements: Elements, its: _Fit) -> list[tuple[list[int], list[int]]]:
+    """Return the links below and above each aggregation switch that has active ones, by direction, as far as they are crossed."""
+    tree, size, cores = elements.tree, elements.links, elements.tree.cores_of_group
+    switches = set()
+    for element in its.active:
+        if element < its.directed:
+            link, down = element % size, element >= size
+            if link < elements.lower:
+                switches.add((link // tree.aggregations // tree.edges, link % tree.aggregations, down))
+            else:
+                switches.add((*divmod((link - elements.lower) // cores, tree.aggregations), down))
+    found = []
+    for pod, j, down in sorted(switches):
+        below = [(pod * tree.edges + edge) * tree.aggregations + j for edge in range(tree.edges)]
+        above = [elements.lower + (pod * tree.aggregations + j) * cores + i for i in range(cores)]
+        sides = [[link + size * down for link in side if np.isfinite(its.crossings[link])] for side in (below, above)]
+        if min(map(len, sides)) <= MAX_SIDE:
+            found.append((sides[0], sides[1]))
+    return found
+
+
+def _suspect(its: _Fit, lost: Losses, element: int) -> Suspect | None:
+    """Return an active link direction with its certainty; None if too few hosts or moments speak for it."""
+    size = its.directed // 2
+    rates = its.rates()
+    rows = (its.ways == element).any(axis=1)
+    mine = rows & (its.shares[element] >= 0.5 * rates)
+    by_host = np.sort(np.bincount(lost.hosts[mine], its.counts[mine]))[::-1]
+    hosts = int((by_host > 0).sum())
+    slots = len(np.unique(lost.slots[mine]))
+    if hosts < MIN_HOSTS or slots < MIN_SLOTS or by_host[2:].sum() < OTHERS * by_host.sum():
+        return None
+    without = rates - np.where(rows, its.shares[element] - its.floor[element], 0.0)
+    score, _ = its.scores(np.maximum(without, 1e-12))
+    others = [other for other in its.active if other != element]
+    score[others] = 0.0
+    score = np.exp(np.clip(score[np.unique(its.ways[rows])] - score[element], -700, 50))
+    where = np.unique(its.ways[rows])
+    certain = 1.0 / float(score[where != its.total].sum())
+    reverse = (element + size) % its.directed
+    both = certain * (1.0 + float(score[where == reverse].sum()))
+    down: bool | None = element >= size
+    if certain < ALMOST_SURE <= both:
+        down = None
+    share = min(1.0, float(its.shares[element]))
+    return Suspect(element % size, down, share, min(1.0, both if down is None else certain), hosts)
+
+
+MIN_HOSTS = 3
+"""So many hosts at least have to report losses of a link."""
+MIN_SLOTS = 3
+"""At so many moments: one burst is no grey link."""
+OTHERS = 0.1
+"""Without the two hosts that report most, at least such a part has to be left: two liars are not enough."""
+
+
+def named(found: list[Suspect], least_loss: float) -> list[Suspect]:
+    """Return those that are certain enough to be named, and lose so much."""
+    return [one for one in found if one.confidence >= ALMOST_SURE and one.loss >= least_loss]
+
+
+__all__ = ["Bools", "Estimate", "Suspect", "estimate", "named", "threshold"]

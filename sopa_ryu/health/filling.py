@@ -1,0 +1,133 @@
+"""Lanes one by one, for links that the regular ones cross too rarely: at slow, absent and failed links. Pure."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+import numpy as np
+
+from flowrules.label import UNUSED
+from sopa_ryu.health.demand import Bools, Demand, Ints, counted
+from sopa_ryu.health.elements import Elements
+
+NUMBERED_FROM = 1 << 20
+"""Numbers of these lanes, beyond those of the others."""
+
+
+class _Filler:
+    """Adds lanes while there are links that need and bear some.
+
+    All numbers are lists: numpy's are slow one by one.
+    """
+
+    def __init__(self, elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> None:
+        tree = elements.tree
+        self.tree, self.elements = tree, elements
+        self.count = counted(elements, made).tolist()
+        self.wanted, self.most = needs.wanted.tolist(), needs.most.tolist()
+        self.racks = [[np.flatnonzero(low[p, j]).tolist() for j in range(tree.aggregations)] for p in range(tree.pods)]
+        self.pods = [
+            [np.flatnonzero(high[:, j, i]).tolist() for i in range(tree.cores_of_group)]
+            for j in range(tree.aggregations)
+        ]
+        self.added: list[tuple[int, ...]] = []
+
+    def rack_link(self, pod: int, edge: int, j: int) -> int:
+        return (pod * self.tree.edges + edge) * self.tree.aggregations + j
+
+    def core_link(self, pod: int, j: int, i: int) -> int:
+        return self.elements.lower + (pod * self.tree.aggregations + j) * self.tree.cores_of_group + i
+
+    def lacks(self, link: int) -> int:
+        return int(self.wanted[link] - self.count[link])
+
+    def bears(self, link: int) -> bool:
+        return bool(self.count[link] < self.most[link])
+
+    def rack(self, pod: int, j: int) -> int | None:
+        """Return the rack of a pod that is crossed least over an aggregation switch; of several the next in turn."""
+        turn = len(self.added)
+        left = [edge for edge in self.racks[pod][j] if self.bears(self.rack_link(pod, edge, j))]
+        return min(
+            left, key=lambda edge: (-self.lacks(self.rack_link(pod, edge, j)), (edge - turn) % self.tree.edges), default=None
+        )  # fmt: skip
+
+    def add(self, p: int, e: int, q: int, f: int, j: int, i: int) -> None:
+        links = [self.rack_link(p, e, j), self.rack_link(q, f, j)]
+        if i != UNUSED:
+            links += [self.core_link(p, j, i), self.core_link(q, j, i)]
+        for link in links:
+            self.count[link] += 1
+        self.added.append((p, e, q, f, j, i, NUMBERED_FROM + len(self.added)))
+
+    def at_core(self, j: int, i: int) -> None:
+        """Fill the links of one core switch: always the pod that lacks most, and the one after it."""
+        heap = [(-self.lacks(self.core_link(p, j, i)), p) for p in self.pods[j][i]]
+        heapq.heapify(heap)
+        while heap and heap[0][0] < 0:
+            lack, p = heapq.heappop(heap)
+            e = self.rack(p, j)
+            if e is None:
+                continue
+            skipped = []
+            while heap:
+                other, q = heapq.heappop(heap)
+                skipped.append((other, q))
+                f = self.rack(q, j) if self.bears(self.core_link(q, j, i)) else None
+                if f is not None:
+                    self.add(p, e, q, f, j, i)
+                    skipped[-1] = other + 1, q
+                    heapq.heappush(heap, (lack + 1, p))
+                    break
+            for item in skipped:
+                heapq.heappush(heap, item)
+
+    def at_aggregation(self, p: int, j: int) -> None:
+        """Fill the links below one aggregation switch, within the pod if another rack can take part."""
+        racks = self.racks[p][j]
+        heap = [(-self.lacks(self.rack_link(p, e, j)), e) for e in racks]
+        heapq.heapify(heap)
+        while heap and heap[0][0] < 0:
+            lack, e = heapq.heappop(heap)
+            partners = [(other, f) for other, f in heap if self.bears(self.rack_link(p, f, j))]
+            if partners:
+                turn = len(self.added)
+                other, f = min(partners, key=lambda item: (item[0], (item[1] - turn) % self.tree.edges))
+                self.add(p, e, p, f, j, UNUSED)
+                heap.remove((other, f))
+                heapq.heapify(heap)
+                heapq.heappush(heap, (other + 1, f))
+            elif not self.outwards(p, e, j):
+                continue
+            heapq.heappush(heap, (lack + 1, e))
+
+    def outwards(self, p: int, e: int, j: int) -> bool:
+        """Add a lane from a rack to another pod, over links that bear one more; return False if there is none."""
+        for i, q in self.ways(p, j):
+            f = self.rack(q, j)
+            if f is not None:
+                self.add(p, e, q, f, j, i)
+                return True
+        return False
+
+    def ways(self, p: int, j: int) -> Iterator[tuple[int, int]]:
+        cores, turn = self.tree.cores_of_group, len(self.added)
+        for i in sorted(range(cores), key=lambda i: (self.count[self.core_link(p, j, i)], (i - turn) % cores)):
+            if p in self.pods[j][i] and self.bears(self.core_link(p, j, i)):
+                others = [q for q in self.pods[j][i] if q != p and self.bears(self.core_link(q, j, i))]
+                yield from ((i, q) for q in sorted(others, key=lambda q: self.count[self.core_link(q, j, i)])[:2])
+
+
+def filled(elements: Elements, made: Ints, low: Bools, high: Bools, needs: Demand) -> Ints:
+    """Return these lanes and those that fill up what links lack, as far as others bear it."""
+    its, tree = _Filler(elements, made, low, high, needs), elements.tree
+    for j in range(tree.aggregations):
+        for i in range(tree.cores_of_group if tree.pods > 1 else 0):
+            its.at_core(j, i)
+    for p in range(tree.pods):
+        for j in range(tree.aggregations):
+            its.at_aggregation(p, j)
+    if not its.added:
+        return made
+    return np.concatenate((made, np.array(its.added, np.int64).T), axis=1)

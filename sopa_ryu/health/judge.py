@@ -1,0 +1,110 @@
+"""What the estimator's process does with each message: plans, counts and concludes. Pure: `sopa_ryu.health.worker` is its edge."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from sopa_ryu.channel.probe_lists import HEADER
+from sopa_ryu.channel.probes import assignment_text
+from sopa_ryu.health import plan, wire
+from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.observer import EVALUATION_SECONDS, Observer, Told
+from sopa_ryu.health.plan import Lanes
+from topologies import Clos, Failures, Link, Switch
+
+LISTS_AT_ONCE = 64
+
+
+class Judge:
+    """The estimator of one fabric.
+
+    Parameters
+    ----------
+    config : dict
+        ``fabric`` as `Clos.document`, ``least_loss``, ``probe_bytes``, and the ``number`` that lists begin after.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.elements = Elements(Clos.from_document(config["fabric"]))
+        self.observer = Observer(self.elements, config["least_loss"])
+        self._probe_bytes = config["probe_bytes"]
+        self._number = config["number"]
+        self._digests = np.zeros(self.elements.hosts, np.uint64)
+        self._planned: dict[str, Any] = {}
+        self._ever = np.zeros(self.elements.hosts, bool)
+        self._concluded = -1
+        self._reports = self._dropped = 0
+        self._spent = 0.0
+
+    def take(self, kind: int, payload: bytes) -> Iterator[bytes]:
+        """Follow a message; yield what to answer."""
+        began = time.process_time()
+        if kind == wire.STATE:
+            yield from self._state(json.loads(payload))
+        elif kind == wire.REPORTS:
+            second, reports = wire.read_reports(payload, HEADER)
+            self._reports += len(reports)
+            self._dropped += sum(dropped for _, dropped, _ in reports)
+            self.observer.take([Told(host, records) for host, _, records in reports], second)
+            if second - self._concluded >= EVALUATION_SECONDS:
+                self._concluded = second
+                answer = self._conclude()
+                self._spent += time.process_time() - began
+                yield answer
+                return
+        self._spent += time.process_time() - began
+
+    def _state(self, its: dict[str, Any]) -> Iterator[bytes]:
+        tree = self.elements.tree
+        failures = Failures(tree, its["failures"])
+        answering = np.unpackbits(np.frombuffer(bytes.fromhex(its["answering"]), np.uint8), count=self.elements.hosts)
+        bits = {int(number): rate for number, rate in its["bits"].items()}
+        self._ever |= answering.astype(bool)
+        self.observer.answers(self._ever)
+        self.observer.failed(self._down(failures), its["second"])
+        began = time.process_time()
+        needs = plan.demand(self.elements, failures, bits, self._probe_bytes)
+        lanes = plan.lanes(self.elements, failures, answering.astype(bool), needs)
+        digests = plan.digests(self.elements, lanes)
+        changed = np.flatnonzero(digests != self._digests).tolist()
+        self._digests = digests
+        self._planned = plan.summary(self.elements, lanes, needs)
+        self._planned |= {"ms": round(1000 * (time.process_time() - began), 1), "changed": len(changed)}
+        if changed:
+            self._number += 1
+        for first in range(0, len(changed), LISTS_AT_ONCE):
+            part = changed[first : first + LISTS_AT_ONCE]
+            yield wire.lists([(host, self._number, self._text(lanes, host)) for host in part])
+
+    def _text(self, lanes: Lanes, host: int) -> str:
+        return assignment_text(plan.assignment(self.elements, lanes, host, self._number))
+
+    def _down(self, failures: Failures) -> set[int]:
+        """Return the numbers of the links that have failed, or one end of which has."""
+        found: set[int] = set()
+        for element in failures.elements:
+            if isinstance(element, Link):
+                if isinstance(element.lower, Switch):
+                    found.add(self.elements.of(element))
+            else:
+                found |= {number for number, link in self.elements.present if element in link}
+        return found
+
+    def _conclude(self) -> bytes:
+        its = self.observer.conclude()
+        forged, self.observer.forged = dict(self.observer.forged), type(self.observer.forged)()
+        about = {
+            "suspects": [one._asdict() for one in its.suspects],
+            "background": its.background,
+            "forged": {str(host): count for host, count in forged.items()},
+            "plan": self._planned,
+            "reports": self._reports,
+            "dropped": self._dropped,
+            "cpu_seconds": round(self._spent, 6),
+        }
+        return wire.health(about, its.loss.astype(np.float32).tobytes(), its.delay_us.astype(np.float32).tobytes())

@@ -1,0 +1,316 @@
+"""The controller's side of the estimator: starts its process, feeds it, hands out lists and follows its verdicts.
+
+The process is another one so that no forwarding waits for it. It may end at any time: then links are not judged until the next
+one has counted anew, and agents go on with the lists that they have.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import subprocess
+import sys
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import eventlet
+
+from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.fabric.suspects import Caretaker, Suspected
+from sopa_ryu.health import wire
+from sopa_ryu.health.elements import Elements
+from sopa_ryu.runtime import clock
+from topologies import Host, Link
+
+LOG = logging.getLogger("sopa.health")
+
+FEED_SECONDS = 0.25
+STATE_SECONDS = 1.0
+"""The least time between two plans: what changes meanwhile is one change."""
+RESTART_SECONDS = (1.0, 60.0)
+"""After the process has ended, the least and the most; twice as long each time that it ends soon."""
+WELL_SECONDS = 120.0
+END_SECONDS = 2.0
+READ_BYTES = 1 << 18
+LISTS_AT_ONCE = 16
+"""After so many, other green threads have their turn."""
+LINKS_AT_ONCE = 256
+FAST = 1e9
+"""Bits per second; a hundredth of it is more than probes ever take."""
+HISTORY_SECONDS = 10
+"""Between two points of a link's last hour."""
+HISTORY_POINTS = 360
+MAX_HISTORY_LINKS = 4096
+"""A fabric with more links, as k=24 and above, keeps no history of links but the suspects'."""
+
+
+class Hands(Protocol):
+    """What the monitor does to the fabric."""
+
+    def assign(self, host: Host, number: int, text: str) -> None:
+        """Give an agent its streams."""
+
+    def forged(self, host: Host, count: int) -> None:
+        """Count forged records of an agent."""
+
+    def drain(self, name: str) -> None:
+        """Drain a link; `ValueError` or `StateError` if that is not possible."""
+
+    def lossy(self, names: frozenset[str]) -> None:
+        """Let exactly these links count as failed."""
+
+
+class Monitor:
+    """The health of the links.
+
+    Parameters
+    ----------
+    state : FabricState
+    lists : ProbeLists
+    hands : Hands
+    caretaker : Caretaker
+    least_loss : float
+        The least share that makes a link a suspect.
+    probe_bytes : int
+    rate : callable
+        Returns the bits per second of a link, or None.
+
+    Attributes
+    ----------
+    verdict : wire.Verdict or None
+        The last one.
+    restarts, unreadable : int
+        How often the process has ended, and messages of it that were none.
+    """
+
+    def __init__(
+        self,
+        state: FabricState,
+        lists: ProbeLists,
+        hands: Hands,
+        caretaker: Caretaker,
+        least_loss: float,
+        probe_bytes: int,
+        rate: Callable[[Link], float | None],
+    ) -> None:
+        self.state, self.lists, self.hands, self.caretaker = state, lists, hands, caretaker
+        self.elements = Elements(state.tree)
+        self.verdict: wire.Verdict | None = None
+        self.restarts = self.forged = 0
+        self.pid: int | None = None
+        self._least_loss, self._probe_bytes, self._rate = least_loss, probe_bytes, rate
+        self._number = 0
+        self._at = 0.0
+        self._history: deque[tuple[float, array[float], array[float]]] = deque(maxlen=HISTORY_POINTS)
+
+    # -- the process --------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Run until killed: keep the process running once there is an agent that probes."""
+        least, most = RESTART_SECONDS
+        wait = least
+        while True:
+            while not self.lists.answering:
+                eventlet.sleep(STATE_SECONDS)
+            began = time.monotonic()
+            why = self._attend()
+            self.verdict, self.pid = None, None
+            self.restarts += 1
+            wait = least if time.monotonic() - began > WELL_SECONDS else min(most, 2 * wait)
+            LOG.error(
+                "estimator of links' losses ended: %s; links are not judged until another has counted anew, it starts in %.0f s",
+                why,
+                wait,
+            )
+            eventlet.sleep(wait)
+
+    def _attend(self) -> str:
+        """Start a process and feed it until it ends; return why it did."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                command = [sys.executable, "-m", "sopa_ryu.health.worker", str(theirs.fileno())]
+                child = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+            self.pid = child.pid
+            LOG.info("estimator of links' losses runs as process %d", child.pid)
+            reader = eventlet.spawn(self._read, ours)
+            try:
+                self._feed(ours, reader)
+            except OSError as error:
+                why = error.strerror or str(error)
+            else:
+                why = "it closed its socket"
+            finally:
+                reader.kill()
+                ours.close()
+                _end(child)
+        return f"{why}, exit status {child.returncode}"
+
+    def _feed(self, its: Any, reader: Any) -> None:
+        config = {
+            "fabric": self.state.tree.document(),
+            "least_loss": self._least_loss,
+            "probe_bytes": self._probe_bytes,
+            "number": self._number,
+        }
+        its.sendall(wire.plain(wire.CONFIG, config))
+        known: tuple[int, int] | None = None
+        next_state = 0.0
+        while not reader.dead:
+            now = clock.now()
+            version = self.state.version, self.lists.changes
+            if version != known and now >= next_state:
+                known, next_state = version, now + STATE_SECONDS
+                its.sendall(wire.plain(wire.STATE, self._state(now)))
+            its.sendall(wire.reports(int(now), self.lists.take_waiting()))
+            eventlet.sleep(FEED_SECONDS)
+
+    def _state(self, now: float) -> dict[str, Any]:
+        answering = bytearray(-(-self.elements.hosts // 8))
+        for host in self.lists.hosts():
+            number = self.elements.host_number(host)
+            answering[number // 8] |= 128 >> number % 8
+        return {
+            "failures": dict(self.state.failures),
+            "answering": answering.hex(),
+            "bits": self._slow_links(),
+            "second": int(now),
+        }
+
+    def _slow_links(self) -> dict[int, float]:
+        """Return the rates of links that may bear fewer probes than others."""
+        found = {}
+        for turn, (number, link) in enumerate(self.elements.present, 1):
+            rate = self._rate(link)
+            if rate is not None and rate < FAST:
+                found[number] = rate
+            if turn % LINKS_AT_ONCE == 0:
+                eventlet.sleep(0)
+        return found
+
+    def _read(self, its: Any) -> None:
+        messages = wire.Messages()
+        while data := its.recv(READ_BYTES):
+            for kind, payload in messages.take(data):
+                if kind == wire.LISTS:
+                    self._hand_out(payload)
+                elif kind == wire.HEALTH:
+                    self._follow(wire.read_health(payload))
+            eventlet.sleep(0)
+
+    def _hand_out(self, payload: bytes) -> None:
+        for turn, (place, number, text) in enumerate(wire.read_lists(payload), 1):
+            self._number = max(self._number, number)
+            self.hands.assign(self.elements.host(place), number, text)
+            if turn % LISTS_AT_ONCE == 0:
+                eventlet.sleep(0)
+
+    def _follow(self, verdict: wire.Verdict) -> None:
+        now = clock.now()
+        self.verdict, self._at = verdict, now
+        is_due = not self._history or now - self._history[-1][0] >= HISTORY_SECONDS
+        if is_due and self.elements.links <= MAX_HISTORY_LINKS:
+            self._history.append((now, verdict.loss, verdict.delay_us))
+        for place, count in verdict.about["forged"].items():
+            self.forged += count
+            self.hands.forged(self.elements.host(int(place)), count)
+        decision = self.caretaker.decide(list(self._suspected(verdict)), self.state.failures, now)
+        for line in decision.lines:
+            (LOG.warning if line.is_bad else LOG.info)("%s", line.text)
+        for name in decision.drain:
+            try:
+                self.hands.drain(name)
+            except (ValueError, RuntimeError) as error:
+                LOG.error("link %s cannot be drained: %s; it stays in use, drain it by hand", name, error)
+        self.hands.lossy(decision.failed)
+
+    def _suspected(self, verdict: wire.Verdict) -> Iterable[Suspected]:
+        tree = self.state.tree
+        for its in verdict.about["suspects"]:
+            name = tree.name(self.elements.link(its["link"]))
+            yield Suspected(name, its["down"], its["loss"], its["confidence"], its["hosts"])
+
+    # -- for readers --------------------------------------------------------------------------------------------------
+
+    @property
+    def suspects(self) -> list[Suspected]:
+        """The links that are named."""
+        return self.caretaker.confirmed()
+
+    def links(self, only_suspects: bool = False) -> list[tuple[int, Link]]:
+        """Return the links between switches with their numbers, in the order of `Clos.switch_links`."""
+        if not only_suspects:
+            return list(self.elements.present)
+        now = clock.now()
+        names = {its.name for its in self.suspects} | self.caretaker.failed(now)
+        tree = self.state.tree
+        links = [tree.link_by_name(name) for name in sorted(names)]
+        return [(self.elements.of(link), link) for link in links]
+
+    def describe(self, item: tuple[int, Link]) -> dict[str, Any]:
+        """Return what ``GET /health`` says of a link."""
+        number, link = item
+        name = self.state.tree.name(link)
+        known = [its for its in self.suspects if its.name == name]
+        return {
+            "name": name,
+            "loss": {"up": self._loss(number), "down": self._loss(number + self.elements.links)},
+            "delay_us": self._delay(number),
+            "suspect": bool(known),
+            "confidence": round(max((its.confidence for its in known), default=0.0), 6),
+            "hosts": max((its.hosts for its in known), default=0),
+            "action": self.caretaker.action(name, clock.now()),
+        }
+
+    def report(self) -> dict[str, Any]:
+        """Return what ``GET /health`` says besides links."""
+        about = self.verdict.about if self.verdict is not None else {}
+        return {
+            "running": self.verdict is not None,
+            "policy": str(self.caretaker.policy),
+            "probing": len(self.lists.answering),
+            "suspects": len({its.name for its in self.suspects}),
+            "streams": about.get("plan", {}).get("streams", 0),
+        }
+
+    def history(self, name: str) -> dict[str, Any]:
+        """Return a link's last hour: seconds ago, loss in percent up and down, delay in microseconds."""
+        number = self.elements.of(self.state.tree.link_by_name(name))
+        now = clock.now()
+        points = [
+            [
+                round(now - at),
+                _number(loss, number),
+                _number(loss, number + self.elements.links),
+                _number(delay, number),
+            ]
+            for at, loss, delay in self._history
+        ]
+        return {"name": name, "points": points}
+
+    def _loss(self, number: int) -> float | None:
+        return _number(self.verdict.loss, number) if self.verdict is not None else None
+
+    def _delay(self, number: int) -> float | None:
+        value = _number(self.verdict.delay_us, number) if self.verdict is not None else None
+        return None if value is None else round(value, 1)
+
+
+def _number(values: array[float], at: int) -> float | None:
+    value = values[at] if at < len(values) else float("nan")
+    return None if value != value else round(value, 9)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the process, which does so by itself once its socket is closed."""
+    deadline = time.monotonic() + END_SECONDS
+    while child.poll() is None and time.monotonic() < deadline:
+        eventlet.sleep(0.05)
+    if child.poll() is None:
+        child.kill()
+        while child.poll() is None:
+            eventlet.sleep(0.05)

@@ -1,0 +1,172 @@
+"""What all reports say of the links, second by second. Pure.
+
+Two windows: half a minute shows what loses half a percent or more, five minutes what loses a tenth of a percent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from sopa_ryu.health.delays import LinkDelays
+from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.estimate import DAY_SECONDS, Estimate, Suspect, estimate, named, threshold
+from sopa_ryu.health.records import RECORD, Bools, Records, read
+from sopa_ryu.health.window import Floats, Window, crossings, losses, without
+
+EVALUATION_SECONDS = 2
+DELAY_SECONDS = 10
+SHORT, LONG = (30, 1), (30, 10)
+"""Slots and their seconds."""
+MUTED_SECONDS = 5
+"""After an element has failed or come back, reports are still of the time before."""
+MAX_RATE, MAX_AT_ONCE = 220.0, 1200.0
+"""Probes a second of a host, with what clocks differ, and as many as it may report after some seconds without a connection."""
+DEFAULT_LEAST_LOSS = 0.0005
+
+
+class Told(NamedTuple):
+    """One report.
+
+    Attributes
+    ----------
+    host : int
+        The number of the reporting host.
+    records : bytes
+    """
+
+    host: int
+    records: bytes
+
+
+class Health(NamedTuple):
+    """What is known of the links at one moment.
+
+    Attributes
+    ----------
+    loss : array
+        The share that each link loses, first all upwards and then all downwards; not a number where nothing was crossed.
+    delay_us : array
+        There and back; not a number where it is not known.
+    suspects : list of Suspect
+    background : float
+        The share that healthy links lose.
+    """
+
+    loss: Floats
+    delay_us: Floats
+    suspects: list[Suspect]
+    background: float
+
+
+class Observer:
+    """Counts and concludes.
+
+    Parameters
+    ----------
+    elements : Elements
+    least_loss : float
+        The least share lost that makes a link a suspect.
+    """
+
+    def __init__(self, elements: Elements, least_loss: float = DEFAULT_LEAST_LOSS) -> None:
+        self.elements, self.least_loss = elements, least_loss
+        self.forged: Counter[int] = Counter()
+        self._windows = (Window(elements, *SHORT), Window(elements, *LONG))
+        self._delays = LinkDelays(elements)
+        self._present = np.zeros(elements.links, bool)
+        for number, _ in elements.present:
+            self._present[number] = True
+        per_day = len(self._windows) * DAY_SECONDS / EVALUATION_SECONDS
+        self._threshold = threshold(2 * len(elements.present), per_day)
+        self._answering = np.zeros(elements.hosts, bool)
+        self._muted = np.full(elements.total + 1, -1)
+        self._failed = np.zeros(elements.total + 1, bool)
+        self._last: list[Records] = []
+        self._left = np.full(elements.hosts, float(MAX_AT_ONCE))
+        self._heard = np.zeros(elements.hosts, np.int64)
+
+    def answers(self, hosts: Bools) -> None:
+        """Note which hosts answer probes: records of others are forged."""
+        self._answering = hosts
+
+    def failed(self, links: Iterable[int], second: int) -> None:
+        """Note the links that have failed, all of them: what is lost there is no news, and before or after says nothing."""
+        now = np.zeros(self.elements.total + 1, bool)
+        for link in links:
+            now[[link, link + self.elements.links]] = True
+        changed = now != self._failed
+        self._failed = now
+        if changed.any():
+            self._muted[changed] = second + MUTED_SECONDS
+            for window in self._windows:
+                window.forget(changed)
+
+    def take(self, reports: list[Told], second: int) -> None:
+        """Take in the reports of a second; `forged` counts records by the host that reported them."""
+        reports = self._affordable(reports, second)
+        if not reports:
+            return
+        sizes = [len(report.records) // RECORD.itemsize for report in reports]
+        src = np.repeat([report.host for report in reports], sizes)
+        its, right = read(self.elements, self._present, self._answering, src, b"".join(r.records for r in reports))
+        for host, count in zip(*np.unique(src[~right], return_counts=True), strict=True):
+            self.forged[int(host)] += int(count)
+        crossed = crossings(self.elements, its)
+        muted = self._failed | (self._muted >= second)
+        crossed[muted] = 0.0
+        lost = without(losses(self.elements, its, second), muted)
+        for window in self._windows:
+            window.take(second, crossed, lost._replace(slots=np.full(len(lost.slots), second // window.seconds)))
+        if second % DELAY_SECONDS >= DELAY_SECONDS - 2:
+            self._last.append(its)
+
+    def _affordable(self, reports: list[Told], second: int) -> list[Told]:
+        """Return the reports of no more probes than their hosts can have sent; each record of others counts as forged."""
+        kept = []
+        for report in reports:
+            host, probes = report.host, int(np.frombuffer(report.records, RECORD)["probes"].sum(dtype=np.int64))
+            since = second - int(self._heard[host])
+            left = min(MAX_AT_ONCE, self._left[host] + MAX_RATE * since)
+            self._heard[host] = second
+            if probes > left:
+                self._left[host] = left
+                self.forged[host] += len(report.records) // RECORD.itemsize
+                continue
+            self._left[host] = left - probes
+            kept.append(report)
+        return kept
+
+    def conclude(self) -> Health:
+        """Return what is known now."""
+        size = self.elements.links
+        if self._last:
+            self._delays.take(_joined(self._last))
+            self._last = []
+        short, long = (estimate(self.elements, w.lost(), w.crossings, self._threshold) for w in self._windows)
+        suspects = {(one.link, one.down): one for one in self._named(long)}
+        for one in self._named(short):  # the newer says more of how much
+            known = suspects.get((one.link, one.down))
+            if known is None or one.confidence >= known.confidence:
+                suspects[one.link, one.down] = one
+        crossed = self._windows[1].crossings[: 2 * size]
+        loss = np.where(crossed > 0, long.shares[: 2 * size], np.nan)
+        found = sorted(suspects.values(), key=lambda one: (-one.confidence, -one.loss, one.link))
+        for one in found:
+            for down in (False, True) if one.down is None else (one.down,):
+                loss[one.link + down * size] = one.loss
+        delay = np.where(self._delays.known & (crossed[:size] > 0), self._delays.microseconds, np.nan)
+        return Health(loss, delay, found, max(short.background, long.background))
+
+    def _named(self, its: Estimate) -> list[Suspect]:
+        return [one for one in named(its.suspects, self.least_loss) if not self._failed[one.link]]
+
+
+def _joined(parts: list[Records]) -> Records:
+    return Records(*(np.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True)))
+
+
+__all__ = ["Health", "Observer", "Told"]

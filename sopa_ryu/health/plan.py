@@ -1,0 +1,246 @@
+"""Who probes what, so that every link between switches is crossed in each direction as often as wanted. Pure.
+
+A probe between pods crosses four links, each once up and once down, since its answer comes back over the same switches. So all
+links of a group, the aggregation switches of one index with their core switches, can be crossed equally often: at each core switch
+the pods form circles, of another step each time (`_between_pods`), and the racks of both ends take turns. What that leaves, since
+there are more racks than core switches, or links are absent, failed or slow, is filled up within pods and one by one.
+
+Each of these *lanes*, a stream of `RATE` probes a second, follows from the structure alone, and so does the host that has it:
+a failure, or a host that begins or ceases to answer, changes the lanes concerned and no other.
+"""
+
+from __future__ import annotations
+
+import math
+from ipaddress import IPv4Address
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from flowrules.label import UNUSED
+from sopa_ryu.channel.probes import Assignment, Stream
+from sopa_ryu.health import filling
+from sopa_ryu.health.demand import CROSSINGS, RATE, Bools, Demand, Ints, counted, crossed, demand
+from sopa_ryu.health.elements import Elements
+from topologies import Clos, Failures, Level, Switch
+
+MAX_OF_HOST = 90
+"""Streams of one host, of 200 probes a second that it sends at most: a rack with too few agents for its links is probed less."""
+WITHIN = 4
+"""Lanes within its pod that cross a link above an edge switch, at least: without any, all links below an aggregation switch could
+not be told from all above it."""
+BUCKETS = 16
+"""The lanes of a host that does not answer go to so many others of its rack, at most."""
+
+
+class Lanes(NamedTuple):
+    """The streams of all hosts, in the order of the hosts' numbers; `UNUSED` for a hop that is not taken."""
+
+    src: Ints
+    dst: Ints
+    up1: Ints
+    up2: Ints
+
+
+def lanes(elements: Elements, failures: Failures, answering: Bools, needs: Demand) -> Lanes:
+    """Return all lanes.
+
+    Parameters
+    ----------
+    elements : Elements
+    failures : Failures
+    answering : array of bool
+        Whether the host of each number has an agent that probes and answers.
+    needs : Demand
+    """
+    tree = elements.tree
+    racks = answering.reshape(tree.pods, tree.edges, tree.hosts_per_edge)
+    for element in failures.elements:
+        if isinstance(element, Switch) and element.level is Level.EDGE:
+            racks = racks.copy()
+            racks[element.pod, element.index] = False
+    usable = needs.most > 0
+    low: Bools = usable[: elements.lower].reshape(tree.pods, tree.edges, tree.aggregations).transpose(0, 2, 1)
+    low = low & np.asarray(racks.any(axis=2))[:, None, :]
+    high: Bools = usable[elements.lower :].reshape(tree.pods, tree.aggregations, tree.cores_of_group)
+    high = high & np.asarray(low.any(axis=2))[:, :, None]
+    made = np.concatenate((_between_pods(tree, low, high), _within_pods(tree, low)), axis=1)
+    if not _is_exact(elements, made, needs, low, high):
+        made = _thinned(elements, made, needs)
+        made = filling.filled(elements, made, low, high, needs)
+    return _given_out(tree, made, racks)
+
+
+def _between_pods(tree: Clos, low: Bools, high: Bools) -> Ints:
+    """Return lanes between pods: columns of pod, edge, pod, edge, up1, up2 and a number of each lane that stays."""
+    pods, edges, groups, cores = tree.pods, tree.edges, tree.aggregations, tree.cores_of_group
+    if pods < 2 or not cores:
+        return np.zeros((7, 0), np.int64)
+    turns = -(-round(CROSSINGS / RATE) // 2)  # a lane ends at two of the links
+    p, j, i, t = (axis.ravel() for axis in np.indices((pods, groups, cores, turns), dtype=np.int64))
+    x = i * turns + t
+    step = 1 + (x + x // math.lcm(edges, pods - 1) + j) % (pods - 1)
+    q = (p + step) % pods
+    for _ in range(pods):  # a pod that cannot be reached is left out of its circle
+        skipped = ~high[q, j, i]
+        if not skipped.any():
+            break
+        q[skipped] = (q + step)[skipped] % pods
+    kept = high[p, j, i] & high[q, j, i] & (q != p)
+    p, q, j, i, x = p[kept], q[kept], j[kept], i[kept], x[kept]
+    shifted = x // edges
+    e = _rack(low, p, j, (x + p) % edges, shifted)
+    f = _rack(low, q, j, (x + shifted + q) % edges, shifted)
+    return np.stack((p, e, q, f, j, i, x))
+
+
+def _within_pods(tree: Clos, low: Bools) -> Ints:
+    """Return lanes within pods: `WITHIN`, and what links need where there are fewer core switches than racks."""
+    pods, edges, groups = tree.pods, tree.edges, tree.aggregations
+    full = round(CROSSINGS / RATE)
+    turns = -(-full // 2)
+    left = max(WITHIN, full - (2 * turns * tree.cores_of_group // edges if pods > 1 else 0))
+    if edges < 2:
+        return np.zeros((7, 0), np.int64)
+    turns = -(-left // 2)
+    p, j, e, t = (axis.ravel() for axis in np.indices((pods, groups, edges, turns), dtype=np.int64))
+    step = 1 + (t + j) % (edges - 1)
+    f = (e + step) % edges
+    for _ in range(edges):
+        skipped = ~low[p, j, f]
+        if not skipped.any():
+            break
+        f[skipped] = (f + step)[skipped] % edges
+    kept = low[p, j, e] & low[p, j, f] & (e != f)
+    x = t * edges + e
+    return np.stack((p, e, p, f, j, np.full_like(p, UNUSED), x))[:, kept]
+
+
+def _rack(low: Bools, p: Ints, j: Ints, first: Ints, other: Ints) -> Ints:
+    """Return a rack of each lane's end: the first choice, or one of those that are left."""
+    if low.all():
+        return first
+    order = np.argsort(~low, axis=2, kind="stable")
+    count = np.maximum(low.sum(axis=2), 1)
+    return np.where(low[p, j, first], first, order[p, j, other % count[p, j]])
+
+
+def _is_exact(elements: Elements, made: Ints, needs: Demand, low: Bools, high: Bools) -> bool:
+    """Return whether every link that can be crossed is crossed often enough and not too often."""
+    count = counted(elements, made)
+    can = np.concatenate((low.transpose(0, 2, 1).ravel(), high.ravel()))
+    return bool(np.all((count >= needs.wanted) | ~can) and np.all(count <= needs.most))
+
+
+def _thinned(elements: Elements, made: Ints, needs: Demand) -> Ints:
+    """Leave out lanes of links that bear fewer."""
+    links = crossed(elements, made)
+    kept = np.ones(made.shape[1], bool)
+    order = np.argsort(mixed(*made), kind="stable")
+    for row in links:
+        turn = row[order]
+        real = (turn < elements.links) & kept[order]
+        where = order[real]
+        by_link = np.argsort(row[where], kind="stable")
+        where = where[by_link]
+        of = row[where]
+        rank = np.arange(len(of)) - np.searchsorted(of, of)
+        kept[where[rank >= -(-needs.most[of] // 2)]] = False
+    # each link is in two of the columns: half of what it bears in each
+    return made[:, kept]
+
+
+def mixed(*columns: Ints) -> npt.NDArray[np.uint64]:
+    """Return a number for each row of the columns that looks random (the finalizer of splitmix64)."""
+    value = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        value = (value ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        value ^= value >> np.uint64(31)
+    return value
+
+
+# -- hosts ------------------------------------------------------------------------------------------------------------
+
+
+def _given_out(tree: Clos, made: Ints, racks: Bools) -> Lanes:
+    """Give each lane a host at both ends, and leave out what is too much for one."""
+    p, e, q, f, j, i, x = made
+    hosts = tree.hosts_per_edge
+    where = mixed(*made)
+    turn = x // tree.edges
+    bucket = (where % np.uint64(BUCKETS)).astype(np.int64)
+    n = _host(racks, p, e, (turn + j) % hosts, bucket)
+    m = _host(racks, q, f, (turn + 2 * j + (q - p) % tree.pods) % hosts, bucket)
+    src, dst = (p * tree.edges + e) * hosts + n, (q * tree.edges + f) * hosts + m
+    order = np.lexsort((where, src))
+    ordered = src[order]
+    rank = np.arange(len(ordered)) - np.searchsorted(ordered, ordered)
+    order = order[rank < MAX_OF_HOST]
+    return Lanes(src[order], dst[order], j[order], i[order])
+
+
+def _host(racks: Bools, pod: Ints, edge: Ints, first: Ints, bucket: Ints) -> Ints:
+    """Return the host of each lane's end: the planned one, or by rendezvous hashing one of the rack that answers."""
+    hosts = racks.shape[2]
+    found = first.copy()
+    away = ~racks[pod, edge, first]
+    if not away.any():
+        return found
+    slot, turn, host = (axis.ravel() for axis in np.indices((hosts, BUCKETS, hosts), dtype=np.int64))
+    score = mixed(slot, turn, host).reshape(hosts, BUCKETS, hosts) >> np.uint64(1)
+    rack = pod * racks.shape[1] + edge
+    flat = racks.reshape(-1, hosts)
+    where = np.flatnonzero(away)
+    where = where[np.argsort(rack[where], kind="stable")]
+    ends = np.flatnonzero(np.diff(rack[where])) + 1
+    for of in np.split(where, ends):
+        best = np.where(flat[rack[of[0]]], score, np.uint64(0)).argmax(axis=2)
+        found[of] = best[first[of], bucket[of]]
+    return found
+
+
+# -- lists ------------------------------------------------------------------------------------------------------------
+
+
+def digests(elements: Elements, its: Lanes) -> npt.NDArray[np.uint64]:
+    """Return a number for each host that tells its lists apart."""
+    found = np.zeros(elements.hosts, np.uint64)
+    np.add.at(found, its.src, mixed(its.dst, its.up1, its.up2))
+    return found
+
+
+def assignment(elements: Elements, its: Lanes, host: int, number: int) -> Assignment:
+    """Return what a host has to probe; a stream that is there twice is probed twice as often."""
+    first, last = np.searchsorted(its.src, (host, host + 1))
+    tree = elements.tree
+    streams = tuple(
+        Stream(IPv4Address(tree.ip(elements.host(dst))), up1, up2)
+        for dst, up1, up2 in zip(*(column[first:last].tolist() for column in its[1:]), strict=True)
+    )
+    return Assignment(number, round(1000.0 / (RATE * max(1, len(streams))), 3), streams)
+
+
+def summary(elements: Elements, its: Lanes, needs: Demand) -> dict[str, Any]:
+    """Return how evenly the links are crossed and the hosts loaded."""
+    tree, hosts = elements.tree, elements.tree.hosts_per_edge
+    ends = [np.divmod(end // hosts, tree.edges) for end in (its.src, its.dst)]
+    made = np.stack((*ends[0], *ends[1], its.up1, its.up2, np.zeros_like(its.src)))
+    count = counted(elements, made)
+    wanted = needs.wanted > 0
+    ratio = count[wanted] / needs.wanted[wanted]
+    load = np.bincount(its.src, minlength=elements.hosts)
+    asked = np.bincount(its.dst, minlength=elements.hosts)
+    return {
+        "links": int(wanted.sum()),
+        "streams": len(its.src),
+        "least": float(ratio.min(initial=np.inf)),
+        "most": float(ratio.max(initial=0.0)),
+        "per_host": (int(load.min()), int(load.max())),
+        "answers_per_host": (int(asked.min()), int(asked.max())),
+    }
+
+
+__all__ = ["RATE", "Demand", "Lanes", "assignment", "counted", "demand", "digests", "lanes", "summary"]

@@ -1,0 +1,142 @@
+"""Who probes what: every link often enough and not too often, evenly, and a change concerns few lists."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sopa_ryu.channel.probes import MAX_STREAMS, assignment_text, read_assignment
+from sopa_ryu.channel.protocol import _read
+from sopa_ryu.health import plan
+from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.plan import Demand, Lanes, demand, digests, lanes, summary
+from tests.helpers.random_fabrics import random_fabric
+from topologies import Clos, Failures, FatTree, Host
+
+PROBE_BYTES = 102
+
+
+def made(
+    tree: Clos, reasons: dict[str, str] | None = None, away: tuple[int, ...] = ()
+) -> tuple[Elements, Lanes, Demand]:
+    elements, failures = Elements(tree), Failures(tree, reasons)
+    answering = np.ones(elements.hosts, bool)
+    answering[list(away)] = False
+    bits = {number: 1e6 * tree.capacity(link) for number, link in elements.present} if tree.in_mbit else {}
+    needs = demand(elements, failures, bits, PROBE_BYTES)
+    return elements, lanes(elements, failures, answering, needs), needs
+
+
+@pytest.mark.parametrize("k", [2, 4, 6, 8, 12, 24, 48])
+def test_every_link_of_a_fat_tree_is_crossed_equally_often_by_equally_many_streams_of_each_host(k: int) -> None:
+    elements, its, needs = made(FatTree(k))
+    found = summary(elements, its, needs)
+    assert found["least"] == 1.0
+    assert found["most"] == (1.0 if k == 2 else 1.08)  # links above edge switches are crossed within their pods, too
+    streams = 25 if k == 2 else 27
+    assert found["per_host"] == (streams, streams)
+    least, most = found["answers_per_host"]
+    assert 0.7 * streams <= least <= streams <= most <= 1.4 * streams
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_bear(seed: int) -> None:
+    tree = random_fabric(seed, most=40, rates=True)
+    links = [tree.name(link) for link in tree.switch_links()]
+    failed = dict.fromkeys(links[seed % 7 :: 11], "down")
+    elements, its, needs = made(tree, failed)
+    failures = Failures(tree, failed)
+    for src, dst, *hops in zip(*(column.tolist() for column in its), strict=True):
+        ends = elements.host(src), elements.host(dst)
+        up = tuple(hop for hop in hops if hop != 255)
+        assert up in {path.up for path in failures.split(*ends)[0]}
+        assert ends[0][:2] != ends[1][:2]
+    load = np.bincount(its.src, minlength=elements.hosts)
+    assert load.max(initial=0) <= plan.MAX_OF_HOST <= MAX_STREAMS
+    assert np.all(_crossed(elements, its) <= needs.most)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10_000))
+def test_with_hosts_enough_no_link_that_can_be_crossed_is_crossed_too_rarely(seed: int) -> None:
+    few = random_fabric(seed, most=40)
+    tree = Clos(
+        few.pods, few.edges, few.aggregations, few.cores, 60, links={few.name(link): "absent" for link in few.absent}
+    )
+    elements, its, needs = made(tree)
+    count = _crossed(elements, its)
+    for number, link in elements.present:
+        if count[number] < needs.wanted[number]:  # then no path leads over it
+            edges = [switch for switch in link if switch.level.name == "EDGE"]
+            sources = edges or list(tree.switches_of(link.lower.level.__class__.EDGE, link.lower.pod))
+            paths = [
+                path
+                for edge in sources
+                for rack in tree.switches(edge.level)
+                if rack != edge
+                for path in tree.candidate_paths(Host(edge.pod, edge.index, 2), Host(rack.pod, rack.index, 2))
+                if {tree.name(link.lower), tree.name(link.upper)} <= set(path.hops)
+            ]
+            assert paths == []
+    assert summary(elements, its, needs)["most"] <= 4.0
+
+
+def test_a_slow_link_is_crossed_by_a_hundredth_of_its_rate() -> None:
+    mbit = dict.fromkeys(("host", "edge", "aggregation"), 100.0)
+    tree = Clos(4, 2, 2, 4, 8, mbit=mbit, links={"a0_0-c0_1": 1.0, "e1_0-a1_1": 0.4})
+    elements, its, needs = made(tree)
+    count = _crossed(elements, its)
+    for name, rate in (("a0_0-c0_1", 1e6), ("e1_0-a1_1", 4e5)):
+        number = elements.of(tree.link_by_name(name))
+        assert count[number] * plan.RATE * PROBE_BYTES * 8 <= rate / 100
+        assert count[number] == needs.wanted[number] > 0
+    others = np.delete(count, [elements.of(tree.link_by_name(name)) for name in ("a0_0-c0_1", "e1_0-a1_1")])
+    assert others.min() >= 50
+    assert others.max() <= 100
+
+
+@pytest.mark.parametrize("name", ["a0_0-c0_1", "c0_1", "e0_0-a0_0"])
+def test_a_failure_changes_the_lists_concerned_and_leaves_no_link_without_probes(name: str) -> None:
+    elements, before, _ = made(FatTree(12))
+    _, after, needs = made(FatTree(12), {name: "down"})
+    changed = int((digests(elements, before) != digests(elements, after)).sum())
+    links = 12 if name == "c0_1" else 1
+    assert 0 < changed <= 150 * links
+    assert summary(elements, after, needs)["least"] >= 1.0
+    assert summary(elements, after, needs)["most"] <= 1.5
+
+
+def test_a_host_that_ceases_to_answer_changes_few_lists_and_one_that_begins_changes_them_back() -> None:
+    elements, before, _ = made(FatTree(12))
+    _, after, needs = made(FatTree(12), away=(7,))
+    assert int((digests(elements, before) != digests(elements, after)).sum()) <= 60
+    assert 7 not in set(after.dst.tolist()) | set(after.src.tolist())
+    assert summary(elements, after, needs)["least"] == 1.0
+    again = made(FatTree(12))[1]
+    assert all(np.array_equal(one, other) for one, other in zip(before, again, strict=True))
+
+
+def test_racks_of_which_no_host_answers_are_neither_probed_nor_probing() -> None:
+    tree = FatTree(8)
+    _elements, its, _ = made(tree, away=tuple(range(4)))
+    racks = set((its.src // 4).tolist()) | set((its.dst // 4).tolist())
+    assert racks == set(range(1, 32))
+    assert made(tree, away=tuple(range(128)))[1].src.size == 0
+
+
+def test_a_list_is_what_the_protocol_takes() -> None:
+    elements, its, _ = made(FatTree(4))
+    found = plan.assignment(elements, its, 3, 9)
+    assert read_assignment(_read(assignment_text(found))) == found
+    assert len(found.streams) == 27
+    assert found.interval_ms == pytest.approx(1000 / 54, abs=0.001)
+
+
+def _crossed(elements: Elements, its: Lanes) -> np.ndarray:
+    tree = elements.tree
+    p, e = np.divmod(its.src // tree.hosts_per_edge, tree.edges)
+    q, f = np.divmod(its.dst // tree.hosts_per_edge, tree.edges)
+    return plan.counted(elements, np.stack((p, e, q, f, its.up1, its.up2, np.zeros_like(p))))

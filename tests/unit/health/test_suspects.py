@@ -1,0 +1,91 @@
+"""What follows from suspects: within bounds, said once, undone."""
+
+from __future__ import annotations
+
+from sopa_ryu.fabric.suspects import RETRY_SECONDS, Caretaker, Policy, Suspected, needed
+from topologies import Clos, Failures, FatTree
+
+TREE = FatTree(8)
+NONE = Failures(TREE)
+
+
+def suspect(name: str = "a2_0-c0_1", confidence: float = 0.9999, down: bool | None = True) -> Suspected:
+    return Suspected(name, down, 0.0123, confidence, 7)
+
+
+def after(its: Caretaker, *suspects: Suspected, failures: Failures = NONE, now: float = 0.0) -> list[str]:
+    decision = its.decide(list(suspects), failures, now)
+    return [line.text for line in decision.lines]
+
+
+def test_a_warning_is_one_line_once_two_evaluations_agree() -> None:
+    its = Caretaker(TREE, Policy.WARN, 2)
+    assert after(its, suspect()) == []
+    (line,) = after(its, suspect())
+    assert line == (
+        "link a2_0-c0_1 loses 1.23% of the packets downwards (certainty above 99.9%, losses reported by 7 hosts): it stays in use "
+        "(--sopa-suspect warn); check its optics, cable and ports"
+    )
+    assert after(its, suspect()) == []
+    assert [one.name for one in its.confirmed()] == ["a2_0-c0_1"]
+    assert after(its) == after(its) == []
+    assert after(its) == ["link a2_0-c0_1 loses no more packets downwards"]
+    assert its.confirmed() == []
+
+
+def test_a_drain_is_asked_for_once_and_stays_until_an_operator_restores_it() -> None:
+    its = Caretaker(TREE, Policy.DRAIN, 2)
+    its.decide([suspect()], NONE, 0.0)
+    decision = its.decide([suspect()], NONE, 2.0)
+    assert decision.drain == ["a2_0-c0_1"]
+    assert "it is drained until sopa restore a2_0-c0_1" in decision.lines[0].text
+    drained = Failures(TREE, {"a2_0-c0_1": "drained"})
+    assert its.decide([suspect()], drained, 4.0).drain == []
+    assert its.action("a2_0-c0_1", 4.0) == "drained"
+    for now in (6.0, 8.0, 10.0):
+        its.decide([], drained, now)
+    assert its.action("a2_0-c0_1", 10.0) == "drained"
+    its.decide([], NONE, 12.0)
+    assert its.action("a2_0-c0_1", 12.0) is None
+
+
+def test_a_failed_link_is_tried_again_and_stays_out_twice_as_long_if_it_still_loses() -> None:
+    its = Caretaker(TREE, Policy.FAIL, 2)
+    its.decide([suspect()], NONE, 0.0)
+    assert its.decide([suspect()], NONE, 2.0).failed == {"a2_0-c0_1"}
+    out = Failures(TREE, {"a2_0-c0_1": "losing packets"})
+    for now in range(4, 60, 2):
+        assert its.decide([], out, now).failed == {"a2_0-c0_1"}
+    assert its.decide([], out, 2.0 + RETRY_SECONDS).failed == frozenset()
+    its.decide([suspect()], NONE, 90.0)
+    assert its.decide([suspect()], NONE, 92.0).failed == {"a2_0-c0_1"}
+    assert its.failed(92.0 + 1.9 * RETRY_SECONDS) == {"a2_0-c0_1"}
+    assert its.failed(92.0 + 2.1 * RETRY_SECONDS) == frozenset()
+
+
+def test_never_more_than_so_many_and_none_that_is_needed() -> None:
+    its = Caretaker(TREE, Policy.DRAIN, 2)
+    many = [suspect(f"a{pod}_0-c0_1") for pod in range(4)]
+    its.decide(many, NONE, 0.0)
+    assert len(its.decide(many, NONE, 2.0).drain) == 2
+    few = Failures(TREE, {"e0_0-a0_0": "down", "e0_0-a0_1": "down"})
+    assert "would have only 1 of 4 uplinks left" in str(needed(TREE, few, "e0_0-a0_2"))
+    assert needed(TREE, NONE, "e0_0-a0_2") is None
+    assert needed(FatTree(2), Failures(FatTree(2)), "e0_0-a0_0") is not None
+    apart = Clos(2, 1, 4, 4, 2, links={"a1_1-c1_0": "absent", "a1_2-c2_0": "absent", "a1_3-c3_0": "absent"})
+    assert "no path between e0_0 and e1_0" in str(needed(apart, Failures(apart), "e0_0-a0_0"))
+
+
+def test_what_is_not_certain_enough_or_without_direction_is_said_so() -> None:
+    its = Caretaker(TREE, Policy.FAIL, 2)
+    its.decide([suspect(confidence=0.96, down=None)], NONE, 0.0)
+    decision = its.decide([suspect(confidence=0.96, down=None)], NONE, 2.0)
+    assert decision.failed == frozenset()
+    assert "in a direction that is not known (certainty 96%" in decision.lines[0].text
+    assert "below a certainty of 99%" in decision.lines[0].text
+
+
+def test_a_suspect_of_one_evaluation_is_forgotten() -> None:
+    its = Caretaker(TREE, Policy.FAIL, 2)
+    for now in range(0, 20, 2):
+        assert its.decide([suspect()] if now % 4 == 0 else [], NONE, now).lines == []
