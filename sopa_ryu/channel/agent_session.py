@@ -42,8 +42,6 @@ class AgentSession:
         Its policy, by its own account; None if it does not say.
     variant : Variant or None
         The MCS that it runs; None if it does not.
-    probes : bool
-        Whether it sends and answers probes, by its own account.
     connection : object
         What its messages are written to; opaque here.
     heard, pinged : float
