@@ -240,8 +240,8 @@ class Reaction:
             LOG.warning("%s: would leave %s: %s; it stays in use by --keep-paths; sopa health names the link%s",
                         self._name, self._paths(change.section), change.detail, more)  # fmt: skip
         else:
-            LOG.warning("%s: leaves %s: %s; packets take the others; sopa health names the link, sopa trace shows it%s",
-                        self._name, self._paths(change.section), change.detail, more)  # fmt: skip
+            LOG.warning("%s: leaves %s: %s; left for %g s at least; sopa health names the link, sopa trace shows it%s",
+                        self._name, self._paths(change.section), change.detail, change.hold, more)  # fmt: skip
 
     @property
     def _name(self) -> str:
