@@ -33,7 +33,7 @@ ANSWER_SECONDS = 1.0
 SUSPEND_SECONDS = 1.0
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
-MAX_KNOWN = 1 << 12
+MAX_KNOWN = 1 << 10
 RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
