@@ -149,6 +149,9 @@ def agent(
     keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
     flow; so do packets that the host passes on for containers and virtual machines.
 
+    Unless --no-probes is given, it probes the fabric's paths, and leaves those that are dead or lose more than others by
+    itself, controller or not, until they are good again; --keep-paths only logs it.
+
     With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
     headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes
     as it is, without a label. The controller says which hosts run it.

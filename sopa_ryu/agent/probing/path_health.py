@@ -33,7 +33,7 @@ ANSWER_SECONDS = 1.0
 SUSPEND_SECONDS = 1.0
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
-MAX_KNOWN = 1 << 12
+MAX_KNOWN = 1 << 10
 RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
@@ -50,6 +50,8 @@ class Change(NamedTuple):
     cause: str
     """One of `CAUSES`; of one put back ``good`` or ``unknown``."""
     detail: str
+    hold: float = 0.0
+    """The seconds for which one is left at least."""
 
 
 class PathHealth:
@@ -248,7 +250,7 @@ class PathHealth:
         hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
         self._left[section] = Left(share, now, hold, now)
         self._window.forget(section)
-        self.changes.append(Change(section, True, cause, f"{detail}; left for {hold:g} s at least"))
+        self.changes.append(Change(section, True, cause, detail, hold))
 
     def _put_back(self, section: Section, cause: str, detail: str, now: float) -> None:
         its = self._left.pop(section)

@@ -200,7 +200,7 @@ def test_a_used_rack_is_probed_by_a_host_that_answers(loop: VirtualLoop) -> None
         its.decided(Fate(Stream(partner, 0, 0), partner == living), loop.time())
     assert set(asked[-200:]) == {living}
     host.numbers = [2]
-    loop.advance(0.1)
+    loop.advance(0.3)
     assert its.busy(loop.time())[0].destination == IPv4Address("10.2.1.2")
 
 
