@@ -16,6 +16,7 @@ MEASUREMENTS = {
     "bpf": "the tc egress program, ns per packet (BPF_PROG_TEST_RUN), with an empty program as baseline",
     "option": "the programs of the option carrier, ns per golden packet, with empty programs as baseline",
     "host": "throughput, processor time, datagrams and requests of a host with an agent, and without one as baseline",
+    "probes": "a probe turned round, other packets, the agent's processor time, and TCP beside either hook; nothing as baseline",
     "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
     "arbiter": "slots and paths by the arbiter's library, ns per MTU, and its share of the best matching, beside Fastpass",
     "cfr": "incast and permutation in the lab with slots from an arbiter, and TCP without slots as baseline",

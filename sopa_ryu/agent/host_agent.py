@@ -22,7 +22,7 @@ from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, Use
 from sopa_ryu.agent.paths.avoided import Avoided
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.prober import Prober
-from sopa_ryu.agent.probing.reaction import Reaction
+from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal

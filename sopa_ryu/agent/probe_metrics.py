@@ -9,8 +9,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from sopa_ryu.agent.probing.path_health import CAUSES
 from sopa_ryu.agent.probing.prober import Prober
 from sopa_ryu.agent.probing.programs import REFUSED, ProbeProgram, Seen
-from sopa_ryu.agent.probing.reaction import Reaction
 from sopa_ryu.agent.probing.streams import Refusal
+from sopa_ryu.agent.reaction import Reaction
 
 
 class ProbeMetrics:

@@ -33,7 +33,7 @@ from sopa_ryu.agent.place import Place
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober
-from sopa_ryu.agent.probing.reaction import Reaction
+from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel.mcs import ChannelKind

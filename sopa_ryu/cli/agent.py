@@ -141,10 +141,16 @@ def agent(
     before they are labelled. With --segments 2 or more, bursts are limited to that size (gso_max_segs) and have one
     label each instead. All of it is put back when the agent ends, after SIGKILL at its next start.
 
+    It probes the paths that the controller names, and a program at tc ingress answers the probes of other hosts; see
+    docs/probes.md. With --no-probes it does neither.
+
     What another program changes there meanwhile is put right and logged; while labels are not written, the agent
     leaves the controller. An interface that goes, or loses its address, is waited for. Without a controller the agent
     keeps its last path sets. Without a path, packets go out unlabelled, and the switches distribute them by a hash per
     flow; so do packets that the host passes on for containers and virtual machines.
+
+    Unless --no-probes is given, it probes the fabric's paths, and leaves those that are dead or lose more than others by
+    itself, controller or not, until they are good again; --keep-paths only logs it.
 
     With --policy mcs the TCP connections between hosts that run it are scattered over channels, with an option in their TCP
     headers, and neither TCP settings nor bursts are changed: all packets of a burst take one path. Everything else passes

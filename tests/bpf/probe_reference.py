@@ -76,13 +76,14 @@ class Reference:
         ip = (
             bytes([0x45 + len(option) // 4, 0xC0])
             + length
-            + header[4:8]
+            + b"\0\0\x40\0"
             + b"\xff\x11\0\0"
             + header[16:20]
             + header[12:16]
         )
+        estimate = b"\x5a\x01" if number % 8 else b"\x40\x01"  # of the coarse clock, of the precise one
         answered = (
-            number.to_bytes(4, "big") + stamp[4:12] + b"\x40\x01" + stamp[14:16] + stamp[4:12] + stamp[:4] + stamp[4:12]
+            number.to_bytes(4, "big") + stamp[4:12] + estimate + stamp[14:16] + stamp[4:12] + stamp[:4] + stamp[4:12]
         )
         answered += stamp[12:14] + b"\0\0" + header[8:9] + b"\0\0\0"
         return corrected(ethernet + ip + option + datagram[:8] + answered + b"\0" + tlv[1:])

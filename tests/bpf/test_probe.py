@@ -74,6 +74,8 @@ def test_answers_are_counted_by_source_stream_and_path(host: Host) -> None:
     frames = [
         probe(),
         probe(ssid=78),
+        probe(ssid=0x00FF),
+        probe(ssid=0x00FF, source=other),
         probe(PATHS[2]),
         probe(source=other),
         probe(Stream(THERE, 3)),

@@ -6,14 +6,16 @@ import re
 import socket
 import time
 
-from experiments.bench.measure_reaction import DST, SRC, Fault, left_after, stopped
+from experiments.bench.measure_reaction import DST, SRC, Fault, stopped
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
 from tests.helpers.sopa_lab import in_lab
 from tests.helpers.waiting import eventually
 
+SLOW_BFD_MS = 5000  # it finds nothing as long as the test takes, and on a busy machine no link that is well
 WARM_SECONDS = 2.0
+AWAY_SECONDS = 0.5
 
 
 def agents_log(lab: SopaLab) -> str:
@@ -29,17 +31,23 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
         assert (fault.link, fault.towards) == ("a2_0-c0_1", "a2_0")
         with UdpStream(lab.lab, src, dst) as stream, LabelWire(lab.lab, src, socket.IPPROTO_UDP, PORT) as wire:
             eventually(lambda: wire.next({(0, 1)}, 0.0))
-            time.sleep(WARM_SECONDS)  # of probing the racks that the packets go to
+            time.sleep(WARM_SECONDS)  # of probing the rack that the packets go to
             with stopped(lab):
-                began, left, back = left_after(lab, fault, wire)
-        assert left < 1.2, "packets were still sent over the link when it healed"
-        assert back is not None, "the host does not take the path again"
-        assert stream.lost(began + left + 0.01, began + 1.4) == []
-        assert len(stream.lost(began, began + left + 0.01)) > 0
+                began = time.time()
+                fault.set(True)
+                eventually(
+                    lambda: bool(wire.seen) and wire.seen[-1][0] - (wire.last({(0, 1)}, 0.0) or 0.0) > AWAY_SECONDS
+                )
+                left, now = wire.last({(0, 1)}, 0.0) or 0.0, time.time()
+                fault.set(False)
+                eventually(lambda: wire.next({(0, 1)}, now), seconds=90.0)
+        while_used, after = stream.lost(began, left), stream.lost(left + 0.05, left + AWAY_SECONDS)
+        assert while_used
+        assert len(after) < 0.02 * sum(left + 0.05 <= at <= left + AWAY_SECONDS for at in stream.sent_at)
         log = agents_log(lab)
         assert re.search(
             rf"{SRC}: leaves (path \(0, 1\) to rack e2_1|the paths over link \S+): \d+ probes in a row lost", log
         )
         assert re.search(rf"{SRC}: takes (path \(0, 1\) to rack e2_1|the paths over link \S+) again: \d+ probes", log)
 
-    in_lab(body)
+    in_lab(body, bfd_ms=SLOW_BFD_MS)

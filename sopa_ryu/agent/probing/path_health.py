@@ -8,24 +8,17 @@ back after probes in a row have come through it for a time that doubles whenever
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
 from flowrules.label import UNUSED
 from sopa_ryu.agent.paths.avoided import Avoided, Section, WayTo, sections
 from sopa_ryu.agent.paths.path_table import Label
+from sopa_ryu.agent.probing.evidence import MAX_LUCK, Left, Probed, Run, Usual, luck
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.loss_window import CHANCE, Excess, LossWindow
 from sopa_ryu.channel.probes import Stream
 
-MIN_LOSS = 0.01
-"""The share of losses that a fabric may have without any path being dead: three in a row are less probable than `CHANCE` then."""
-MAX_LUCK = 0.02
-"""The probability at most that chance has put all losses of that time in one section: where others come through, too, it is this
-host that is ill."""
-USUAL_SECONDS = 2.0
-"""The time over which the usual share of losses is taken."""
 MANY_RACKS = 3
 """Hosts of so many racks do not fall silent at once."""
 CROWDED = 0.25
@@ -33,8 +26,6 @@ CROWDED = 0.25
 HOLD_SECONDS, MAX_HOLD_SECONDS = 2.0, 64.0
 SOON_SECONDS = 60.0
 """A section that has to be left again within this time, or four times its last hold if that is longer, is held twice as long."""
-ENOUGH, MAX_ENOUGH = 20, 1000
-"""Probes in a row that have come through a dead section, and a lossy one at most, when it is put back."""
 SILENT_SECONDS = 60.0
 """A section that no probe has crossed for so long is put back: nothing is known of it."""
 ANSWER_SECONDS = 1.0
@@ -42,7 +33,7 @@ ANSWER_SECONDS = 1.0
 SUSPEND_SECONDS = 1.0
 JUDGE_SECONDS, JUDGE_SECONDS_OF_PATH = 0.1, 0.002
 """The time from one judgement of shares to the next: more paths take longer."""
-MAX_KNOWN = 1 << 12
+MAX_KNOWN = 1 << 10
 RETURNING = 4
 """Streams of a section that are probed to find out whether it is good again."""
 
@@ -59,72 +50,8 @@ class Change(NamedTuple):
     cause: str
     """One of `CAUSES`; of one put back ``good`` or ``unknown``."""
     detail: str
-
-
-@dataclass
-class _Run:
-    """Losses in a section since a probe has come through it."""
-
-    since: float
-    passed: int
-    missed: int
-    """Probes that had come through anywhere, and were lost, by then."""
-    counted: int = 0
-    """Its losses among those of `missed`."""
-    ways: set[WayTo] = field(default_factory=set)
-    weights: dict[IPv4Address, float] = field(default_factory=dict)
-    """By the host that they went to."""
-
-
-@dataclass
-class _Probed:
-    """A stream that was probed, and when its last fate was known."""
-
-    way: WayTo
-    sections: tuple[Section, ...]
-    at: float = 0.0
-
-
-class _Usual:
-    """The usual share of losses, with a memory of `USUAL_SECONDS`."""
-
-    def __init__(self) -> None:
-        self._at = 0.0
-        self._passed = self._lost = 0.0
-
-    def note(self, lost: bool, now: float) -> None:
-        """Note a probe."""
-        fade = math.exp((self._at - now) / USUAL_SECONDS)
-        self._at = now
-        self._passed, self._lost = self._passed * fade + (not lost), self._lost * fade + lost
-
-    def share(self, without: int) -> float:
-        """Return it, with so many losses less, and `MIN_LOSS` at least."""
-        lost = max(0.0, self._lost - without)
-        return max(MIN_LOSS, lost / (lost + self._passed)) if lost else MIN_LOSS
-
-
-@dataclass
-class _Left:
-    """A section that is avoided."""
-
-    share: float
-    """1 of a dead one."""
-    at: float
-    hold: float
-    heard: float
-    through: int = 0
-    """Probes in a row that have come through."""
-    since: float | None = None
-    """When the first of them did."""
-
-    @property
-    def dead(self) -> bool:
-        return self.share >= 1
-
-    @property
-    def enough(self) -> int:
-        return ENOUGH if self.dead else min(MAX_ENOUGH, max(ENOUGH, math.ceil(3 / self.share)))
+    hold: float = 0.0
+    """The seconds for which one is left at least."""
 
 
 class PathHealth:
@@ -150,14 +77,14 @@ class PathHealth:
     def __init__(self) -> None:
         self.changes: list[Change] = []
         self._window = LossWindow()
-        self._runs: dict[Section, _Run] = {}
-        self._left: dict[Section, _Left] = {}
+        self._runs: dict[Section, Run] = {}
+        self._left: dict[Section, Left] = {}
         self._before: dict[Section, tuple[float, float]] = {}  # how long it was held, and until when
         self._answered: dict[IPv4Address, float] = {}
         self._crowded: dict[WayTo, float] = {}
-        self._probed: dict[Stream, _Probed] = {}
+        self._probed: dict[Stream, Probed] = {}
         self._passed = self._missed = 0
-        self._usual = _Usual()
+        self._usual = Usual()
         self._suspended = self._judged_at = -math.inf
 
     @property
@@ -165,6 +92,10 @@ class PathHealth:
         """What is avoided now."""
         dead = frozenset(section for section, its in self._left.items() if its.dead)
         return Avoided(dead, {section: its.share for section, its in self._left.items() if not its.dead})
+
+    def answers(self, host: IPv4Address, now: float) -> bool:
+        """Return True if a host has answered just now."""
+        return now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
 
     def returning(self) -> list[Stream]:
         """Return streams that tell whether what is avoided is good again: of each section the last ones that have crossed it."""
@@ -232,18 +163,18 @@ class PathHealth:
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
-    def _note_stream(self, stream: Stream) -> _Probed | None:
+    def _note_stream(self, stream: Stream) -> Probed | None:
         way = way_to(stream.destination, stream[1:])
         if way is None:
             return None
         if len(self._probed) >= MAX_KNOWN:
             del self._probed[min(self._probed, key=lambda other: self._probed[other].at)]
-        return self._probed.setdefault(stream, _Probed(way, sections(way)))
+        return self._probed.setdefault(stream, Probed(way, sections(way)))
 
     def _covering(self, way: WayTo) -> list[Section]:
         return [section for section in self._left if section.covers(way)]
 
-    def _come_through(self, probed: _Probed, now: float) -> None:
+    def _come_through(self, probed: Probed, now: float) -> None:
         self._passed += 1
         self._usual.note(False, now)
         if self._runs:
@@ -263,9 +194,12 @@ class PathHealth:
             if not any(other != section and section.includes(other) for other in covering):
                 self._left[section].through = 0
         # the loss of one that does not answer at all says nothing about the others
-        counts = not covering and now - self._answered.get(host, -math.inf) < ANSWER_SECONDS
+        counts = not covering and self.answers(host, now)
+        dead = [section for section in covering if self._left[section].dead]
         for section in sections(way):
-            run = self._runs.setdefault(section, _Run(now, self._passed, self._missed))
+            if any(not other.includes(section) for other in dead):
+                continue  # what is avoided explains the loss already
+            run = self._runs.setdefault(section, Run(now, self._passed, self._missed))
             run.counted += counts
             run.ways.add(way)
             run.weights[host] = run.weights.get(host, 0.0) + weight
@@ -274,7 +208,7 @@ class PathHealth:
             self._usual.note(True, now)
         *wider, alone = sections(way)
         for section in (*wider, alone):  # the widest first: what it includes is left with it
-            if self._explained(section) or not self._is_dead(section, section == alone):
+            if self._explained(section) or section not in self._runs or not self._is_dead(section, section == alone):
                 continue
             run = self._runs[section]
             row = f"{round(sum(run.weights.values()))} probes in a row lost"
@@ -314,39 +248,15 @@ class PathHealth:
         hold, until = self._before.pop(section, (0.0, -math.inf))
         soon = now - until < max(SOON_SECONDS, 4 * hold)
         hold = min(2 * hold, MAX_HOLD_SECONDS) if soon and hold else HOLD_SECONDS
-        self._left[section] = _Left(share, now, hold, now)
+        self._left[section] = Left(share, now, hold, now)
         self._window.forget(section)
-        self.changes.append(Change(section, True, cause, f"{detail}; left for {hold:g} s at least"))
+        self.changes.append(Change(section, True, cause, detail, hold))
 
     def _put_back(self, section: Section, cause: str, detail: str, now: float) -> None:
         its = self._left.pop(section)
         self._before[section] = its.hold, now
         self._window.forget(section)
         self.changes.append(Change(section, False, cause, detail))
-
-
-def luck(row: int, passed: int, missed: int) -> float:
-    """Return the probability that all of ``row`` probes are among the lost ones, if each is as likely to be as the others.
-
-    Parameters
-    ----------
-    row : int
-        Probes that are all lost.
-    passed, missed : int
-        Of the others meanwhile.
-
-    References
-    ----------
-    Fisher: The Design of Experiments, 1935, section 6 (the exact test).
-
-    Examples
-    --------
-    >>> luck(3, 6, 0) <= MAX_LUCK < luck(3, 4, 0)
-    True
-    >>> luck(20, 0, 0)
-    1.0
-    """
-    return math.prod((missed + row - n) / (missed + row + passed - n) for n in range(row))
 
 
 def way_to(address: IPv4Address, up: Label) -> WayTo | None:

@@ -71,7 +71,7 @@ class ProbeProgram:
         self._records: RingBuffer | None = None
         try:
             self._counters = self._object.map_fd("probe_counters")
-            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, _settings(ends, most))
+            libbpf.update(self._object.map_fd("probe_settings"), _ONLY, settings(ends, most))
             self._records = RingBuffer(self._object.map_fd("probe_records"))
         except BaseException:
             self.close()
@@ -105,7 +105,8 @@ class ProbeProgram:
         return sum(struct.unpack(f"={len(values) // 8}Q", values))
 
 
-def _settings(ends: Ends, most: int) -> bytes:
+def settings(ends: Ends, most: int) -> bytes:
+    """Return the program's settings as its map has them."""
     pause = _SECOND // most if most else 0
     return _SETTINGS.pack(
         ends.address.packed,

@@ -86,6 +86,18 @@ def test_paths_that_share_a_silent_uplink_are_left_together(seed: int) -> None:
             assert len(its.kept(host)) == len(its.tree.choices_between(its.host, host)) * 3 // 4
 
 
+def test_what_a_dead_link_far_away_explains_is_not_held_against_the_uplink() -> None:
+    health, far, near = PathHealth(), IPv4Address("10.2.1.3"), IPv4Address("10.1.0.3")
+    now = 0.0
+    for n in range(400):
+        now += 0.005
+        up1, up2 = n % 2, n // 2 % 2
+        health.decided(Fate(Stream(far, up1, up2), came_back=n < 100 or up1 == 1), now)
+        if n < 140 and n % 10 == 0:  # other racks answer over that uplink, and then are not probed any more
+            health.decided(Fate(Stream(near, 0, 0), came_back=True), now)
+    assert health.avoided.dead == {Section(0, None, 2, 1)}
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on_it_is_none(seed: int) -> None:
     its = warm(4, seed)
@@ -101,7 +113,7 @@ def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on
     assert health.avoided == NOTHING
 
 
-@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("k", [4, 8])
 def test_a_far_host_that_does_not_answer_is_no_bad_path(k: int) -> None:
     its = warm(k, 1)
     its.dead_hosts = {its.busy_host, its.tree.host_by_ip(its.assigned[0].destination)}
@@ -109,7 +121,7 @@ def test_a_far_host_that_does_not_answer_is_no_bad_path(k: int) -> None:
     assert its.health.avoided == NOTHING
 
 
-@pytest.mark.parametrize("k", SIZES)
+@pytest.mark.parametrize("k", [4, 8])
 def test_where_nothing_comes_back_nothing_is_left(k: int) -> None:
     its = warm(k, 2)
     its.own_loss = 1.0
@@ -142,11 +154,11 @@ def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
             assert len(its.kept(host)) == 4
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_link_that_flaps_is_held_longer_each_time(seed: int) -> None:
     its = warm(4, seed)
     pair = break_one(its)
-    for _ in range(9):
+    for _ in range(7):
         its.loss[pair] = 1.0
         its.run_until(lambda: good(its) and bool(its.health.avoided), 3.0)
         del its.loss[pair]
@@ -189,7 +201,7 @@ def test_losses_that_all_paths_have_alike_are_nobodys(share: float, seed: int) -
     assert [change for change in its.health.changes if change.left] == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_congested_link_is_not_left_for_what_its_queue_drops(seed: int) -> None:
     its = warm(4, seed)
     pair = break_one(its, 0.05)

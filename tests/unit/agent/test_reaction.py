@@ -16,7 +16,7 @@ from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
-from sopa_ryu.agent.probing.reaction import BUSY_SECONDS, LOG_LINES, Reaction
+from sopa_ryu.agent.reaction import BUSY_SECONDS, LOG_LINES, Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 from sopa_ryu.fabric.view import View
@@ -37,6 +37,7 @@ class Host:
         self.racks: list[tuple[int, int]] = []
         self.packets: dict[Label, int] = dict.fromkeys(UPS, 0)
         self.broken = False
+        self.numbers = [3]
 
     async def avoid(self, avoided: Avoided) -> bool:
         if self.refusals:
@@ -58,7 +59,7 @@ class Host:
         return dict(self.packets)
 
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
-        return (IPv4Address(f"10.{pod}.{edge}.3"),)
+        return tuple(IPv4Address(f"10.{pod}.{edge}.{number}") for number in self.numbers)
 
     def dropped(self) -> int:
         return self.drops
@@ -183,6 +184,24 @@ def test_racks_that_packets_go_to_are_probed_on_all_their_paths_until_they_are_i
     its.look(10.5)
     assert len(its.busy(10.5)) == 6
     assert its.busy(10.0 + BUSY_SECONDS + 0.1) == []
+
+
+def test_a_used_rack_is_probed_by_a_host_that_answers(loop: VirtualLoop) -> None:
+    host = Host()
+    host.racks, host.numbers = [(2, 1)], [2, 3]
+    its = reaction(host, follower())
+    loop.create_task(its.run())
+    living, asked = IPv4Address("10.2.1.3"), []
+    loop.advance(0.1)
+    for _ in range(400):
+        loop.advance(0.01)
+        partner = its.busy(loop.time())[0].destination
+        asked.append(partner)
+        its.decided(Fate(Stream(partner, 0, 0), partner == living), loop.time())
+    assert set(asked[-200:]) == {living}
+    host.numbers = [2]
+    loop.advance(0.3)
+    assert its.busy(loop.time())[0].destination == IPv4Address("10.2.1.2")
 
 
 def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:

@@ -33,6 +33,10 @@ BUSY_SECONDS = 1.0
 """A rack that no packet has gone to for so long is not probed as one that is used."""
 MAX_BUSY = 16
 """Racks that are probed as used ones at a time: those with the latest packets."""
+LIST_SECONDS = 0.1
+"""The interval of making the list of streams to used racks."""
+PARTNER_SECONDS = 1.0
+"""The time that a host of a used rack has for its first answer."""
 TURN_SECONDS = 2.0
 """The time after which other candidate paths are probed, where there are too many of them."""
 LOG_SECONDS, LOG_LINES = 10.0, 6
@@ -113,6 +117,9 @@ class Reaction:
         self._traffic, self._counted, self._drops, self._keep = traffic, counted, drops, keep
         self._dropped = 0
         self._health = PathHealth()
+        self._partners: dict[tuple[int, int], tuple[IPv4Address, float]] = {}
+        self._listed: list[Stream] = []
+        self._listed_at = float("-inf")
         self._used_at: dict[tuple[int, int], float] = {}
         self._carried: dict[Label, int] = {}
         self._counted_at = float("-inf")
@@ -134,19 +141,37 @@ class Reaction:
 
     def busy(self, now: float) -> Sequence[Stream]:
         """Return the streams to probe besides the assignment: to racks that packets go to now, and what is avoided."""
+        if now - self._listed_at >= LIST_SECONDS:
+            self._listed, self._listed_at = list(self._to_probe(now)), now
+        return self._listed
+
+    def _to_probe(self, now: float) -> dict[Stream, None]:
         for rack in [rack for rack, at in self._used_at.items() if now - at > BUSY_SECONDS]:
             del self._used_at[rack]
-        found = dict.fromkeys(self._health.returning())
-        for pod, edge in sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY]):
-            hosts = self._probing.answering(pod, edge)
-            if hosts:
-                host = hosts[int(now / TURN_SECONDS) % len(hosts)]
-                found.update((Stream(host, *up), None) for up in self._follower.candidates(pod, edge) if up)
-        streams = list(found)
-        if len(streams) <= MAX_STREAMS:
-            return streams
-        first = int(now / TURN_SECONDS) * MAX_STREAMS % len(streams)
-        return (streams[first:] + streams[:first])[:MAX_STREAMS]
+        found = dict.fromkeys(self._health.returning()[:MAX_STREAMS])
+        racks = sorted(sorted(self._used_at, key=self._used_at.__getitem__, reverse=True)[:MAX_BUSY])
+        room = MAX_STREAMS - len(found)
+        for number, (pod, edge) in enumerate(racks):
+            hosts, ups = self._probing.answering(pod, edge), self._follower.candidates(pod, edge)
+            if not hosts:
+                continue
+            host, most = self._partner((pod, edge), hosts, now), room // (len(racks) - number)
+            first = int(now / TURN_SECONDS) * most % len(ups) if len(ups) > most else 0
+            for up in (ups[first:] + ups[:first])[:most]:
+                if up:
+                    found[Stream(host, *up)] = None
+            room = MAX_STREAMS - len(found)
+        return found
+
+    def _partner(self, rack: tuple[int, int], hosts: tuple[IPv4Address, ...], now: float) -> IPv4Address:
+        """Return the host of a rack that is probed: another one when the last has not answered for a while."""
+        host, since = self._partners.get(rack, (None, now))
+        if host in hosts and (now - since < PARTNER_SECONDS or self._health.answers(host, now)):
+            return host
+        following = hosts.index(host) + 1 if host in hosts else int(self._follower.address)
+        host = hosts[following % len(hosts)]
+        self._partners[rack] = host, now
+        return host
 
     # -- at work ------------------------------------------------------------------------------------------------------
 
@@ -227,8 +252,8 @@ class Reaction:
             LOG.warning("%s: would leave %s: %s; it stays in use by --keep-paths; sopa health names the link%s",
                         self._name, self._paths(change.section), change.detail, more)  # fmt: skip
         else:
-            LOG.warning("%s: leaves %s: %s; packets take the others; sopa health names the link, sopa trace shows it%s",
-                        self._name, self._paths(change.section), change.detail, more)  # fmt: skip
+            LOG.warning("%s: leaves %s: %s; left for %g s at least; sopa health names the link, sopa trace shows it%s",
+                        self._name, self._paths(change.section), change.detail, change.hold, more)  # fmt: skip
 
     @property
     def _name(self) -> str:
