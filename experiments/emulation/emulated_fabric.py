@@ -7,26 +7,33 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from experiments.emulation.bad_links import BadLinks
-from experiments.emulation.host_agents import McsMetrics, agent_options, agent_process, lone_controller, patience_ms
+from experiments.emulation.host_agents import (
+    McsMetrics,
+    agent_options,
+    agent_process,
+    logged_at,
+    lone_controller,
+    paths_left,
+    patience_ms,
+)
 from experiments.emulation.host_sysctls import host_settings
 from experiments.emulation.measurement.fast_recoveries import FastRecoveries
 from experiments.emulation.phantom_queues import PhantomQueues, default_threshold, port_rates
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.planned_bad_links import PlannedBadLinks
+from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
 from experiments.emulation.routers.router_lab import RouterLab
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess, slot_ms
 from experiments.emulation.sopa_lab import OPENFLOW_PORT, REST_PORT, SopaLab
 from experiments.schemes import Fabric, Scheme
-from experiments.workloads import BadLink
 from flowrules.label import Carrier
 from topologies import Clos, Host, Level, Link, Switch
 from topologies.lab.batch_net import run_batch
-from topologies.lab.faults import kill_switch, restore_switch, sending_port, silence_switch
+from topologies.lab.faults import kill_switch, restore_switch, silence_switch
 from topologies.lab.links import at_rate, shaper
 
 RUN = Path("/run/sopa")
@@ -79,6 +86,8 @@ class EmulatedFabric:
     ----------
     lab : Forwarding
         Available after entering.
+    bad_links : PlannedBadLinks
+        Available after entering.
     controller : ControllerProcess or None
         Available after entering, if switches or agents have one.
     arbiter : ArbiterProcess or None
@@ -106,7 +115,7 @@ class EmulatedFabric:
         self.controller: ControllerProcess | None = None
         self._labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._phantom: PhantomQueues | None = None
-        self._bad: BadLinks
+        self._agents: AgentProcess | None = None
         self._mcs: McsMetrics | None = None
         self.arbiter: ArbiterProcess | None = None
         self.arbiter_at = ADDRESS
@@ -114,6 +123,7 @@ class EmulatedFabric:
         self._stack = ExitStack()
         self._run = ExitStack()
         self.lab: Forwarding
+        self.bad_links: PlannedBadLinks
         self.fast_recoveries: FastRecoveries
 
     def __enter__(self) -> EmulatedFabric:
@@ -148,10 +158,11 @@ class EmulatedFabric:
                         [f"--sopa-carrier={self.carrier}", *self.scheme.controller_options],
                     )
                 )
-            self._bad = stack.enter_context(BadLinks(self.lab, self._switch_netns))
             if self.ecn_threshold is not None:
                 ports = port_rates(self._rated, self.lab.interface, self._switch_netns)
                 self._phantom = stack.enter_context(PhantomQueues(ports, self.queue_packets, self.ecn_threshold))
+            bad = stack.enter_context(BadLinks(self.lab, self._switch_netns))
+            self.bad_links = PlannedBadLinks(bad, self._rated, self.lab.interface, self._phantom)
             self._stack = stack.pop_all()
         return self
 
@@ -200,39 +211,6 @@ class EmulatedFabric:
         else:
             assert isinstance(self.lab, RouterLab)
             self.lab.set_router(name, not failed)
-
-    def make_bad(self, its: BadLink, seed: int) -> None:
-        """Let one direction of a link become bad. The seed and the number of a packet decide whether it is lost or corrupted."""
-        self._bad.set_loss(its.link, its.towards, its.loss, seed)
-        self._bad.set_corruption(its.link, its.towards, its.corruption, seed)
-        if its.rate != 1:
-            self._bad.set_rate(its.link, its.towards, its.rate)
-            self._mark_at_rate(its, its.rate)
-
-    def truth(self, its: BadLink) -> dict[str, int | None]:
-        """Return what a bad link has done so far; None where nothing counts it, as without loss and corruption."""
-        lost, corrupted = (
-            count(its.link, its.towards) if probability else None
-            for count, probability in ((self._bad.lost, its.loss), (self._bad.corrupted, its.corruption))
-        )
-        packets = lost or corrupted
-        return {
-            "packets": packets.packets if packets else None,
-            "lost": lost.hit if lost else 0,
-            "corrupted": corrupted.hit if corrupted else 0,
-        }
-
-    def heal(self, bad: Sequence[BadLink]) -> None:
-        """Make all bad links healthy."""
-        self._bad.heal()
-        for its in bad:
-            self._mark_at_rate(its, 1.0)
-
-    def _mark_at_rate(self, its: BadLink, share: float) -> None:
-        if self._phantom is not None:
-            switch, port = sending_port(self.tree, its.link, its.towards)
-            rate = share * self._rated.capacity(self.tree.link_by_name(its.link))
-            self._phantom.set_rate(self.lab.interface(switch, port), rate)
 
     def await_settled(self, failed: Sequence[str] = ()) -> None:
         """Wait until the failure of these links and switches, or of none, is in force everywhere.
@@ -294,6 +272,10 @@ class EmulatedFabric:
         """Return the version of the fabric; 0 without a controller."""
         return int(self.sopa.controller.fabric()["version"]) if self.sopa is not None else 0
 
+    def paths_left_since(self, begin: float) -> list[tuple[float, str]]:
+        """Return the paths that hosts have left by themselves or taken again, each with its time in seconds after ``begin``."""
+        return [] if self._agents is None else paths_left(self._agents.log, begin)
+
     def changes_since(self, version: int, begin: float) -> list[tuple[float, str]]:
         """Return the versions after a version as text, each with its time in seconds after ``begin``."""
         if self.sopa is None:
@@ -316,7 +298,7 @@ class EmulatedFabric:
         for line in self.sopa.controller.log.read_text(errors="replace").splitlines():
             found = _LOGGED.match(line)
             if found and found[2] in self.scheme.applications:
-                seconds = datetime.strptime(found[1], "%Y-%m-%d %H:%M:%S,%f").timestamp() - begin
+                seconds = logged_at(found[1]) - begin
                 if seconds >= 0:
                     yield round(seconds, 3), found[3]
 
@@ -361,7 +343,7 @@ class EmulatedFabric:
             [port] = free_ports(1)
             options.append(f"--metrics-port={port}")
             self._mcs = McsMetrics(port)
-        agents = self._run.enter_context(
+        agents = self._agents = self._run.enter_context(
             agent_process(self.lab, self._labelling, controller.url, tokens, RUN / "agents", options)
         )
         agents.wait_until(lambda: controller.agents_know(count), f"all {count} agents had acknowledged", 60.0)

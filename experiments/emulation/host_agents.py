@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol
 
@@ -18,6 +20,7 @@ from topologies.lab.links import FRAME_BYTES
 
 # Per host: hosts of a lab have few flows, and 128 of them share the memory of this machine.
 FLOWS = 4096
+_LEFT = re.compile(r"(\S+ \S+) [A-Z]+ (\S+): ((?:leaves|takes) .*?): ")
 LONG_QUEUES = 2  # on one path more than on another
 
 
@@ -95,6 +98,21 @@ def agent_options(scheme: Scheme, seed: int, patience: float) -> list[str]:
         *(["--no-probes"] if scheme.probes is False else []),
         f"--seed={seed}",
     ]
+
+
+def logged_at(text: str) -> float:
+    """Return the time at the beginning of a log line, in seconds since the epoch."""
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").timestamp()
+
+
+def paths_left(log: Path, begin: float) -> list[tuple[float, str]]:
+    """Return what agents have logged of paths that they leave or take again, with the seconds after ``begin``.
+
+    Each of them logs some of its changes in ten seconds, and leaves out the others.
+    """
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    said = [(logged_at(one[1]) - begin, f"{one[2]} {one[3]}") for one in map(_LEFT.match, lines) if one]
+    return [(round(seconds, 3), text) for seconds, text in said if seconds >= 0]
 
 
 class McsMetrics:

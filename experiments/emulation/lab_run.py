@@ -93,14 +93,14 @@ class _LabRun:
             counters.update(its.mcs_packets())
             core = {name: count - core_before[name] for name, count in lab.port_packets(Level.CORE).items()}
             marked = {name: count - marked_before[name] for name, count in its.marked().items()}
-            truth = [{**one.record(), "at": self._bad_at[one], **its.truth(one)} for one in self.plan.bad]
+            truth = [{**one.record(), "at": self._bad_at[one], **its.bad_links.truth(one)} for one in self.plan.bad]
             capture.stop()
-            self._events += its.changes_since(version, self._begin)
+            self._events += its.changes_since(version, self._begin) + its.paths_left_since(self._begin)
         finally:
             capture.stop()
             queues.close()
             if self.plan.bad:
-                its.heal(self.plan.bad)
+                its.bad_links.heal(self.plan.bad)
             for name in self.plan.failed:
                 its.fail(name, False)
             if self.plan.failed:
@@ -150,7 +150,7 @@ class _LabRun:
         return actions
 
     def _make_bad(self, one: BadLink) -> None:
-        self.fabric.make_bad(one, self.run.seed)
+        self.fabric.bad_links.begin(one, self.run.seed)
         self._bad_at[one] = round(time.time() - self._begin, 3)
         self._events.append((self._bad_at[one], str(one)))
 

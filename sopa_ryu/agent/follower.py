@@ -241,8 +241,9 @@ class Follower:
         self.avoided = avoided
         return None if self.view is None else self._follow(self.view)
 
-    def swapped(self) -> None:
+    def swapped(self, table: PathTable) -> None:
         """Note that such a table is in force."""
+        self._table = table
         self.swaps += 1
 
     def not_swapped(self, error: Exception) -> None:

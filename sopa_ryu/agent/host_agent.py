@@ -264,7 +264,7 @@ class HostAgent:
             except BpfMapError as error:
                 self.follower.not_swapped(error)
                 return False
-            self.follower.swapped()
+            self.follower.swapped(table)
             self._settling = asyncio.create_task(self._settle())
             return True
 

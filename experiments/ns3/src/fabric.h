@@ -116,6 +116,8 @@ class alignas(64) Link
     bool m_marks = false;        // the packet that entered last
 };
 
+static_assert(sizeof(Link) == 64, "a packet touches one cache line of a link");
+
 // The consumer of packets to a host.
 class Receiver
 {

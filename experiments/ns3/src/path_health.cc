@@ -9,7 +9,7 @@ namespace sopa
 namespace
 {
 
-// As in path_health.py and loss_window.py
+// As in path_health.py, evidence.py and loss_window.py
 constexpr double MIN_LOSS = 0.01, HOLD = 2, MAX_HOLD = 64, SOON = 60, SILENT = 60, ANSWER = 1, MAX_LUCK = 0.02, USUAL = 2;
 constexpr double JUDGE = 0.1, JUDGE_OF_PATH = 0.002;
 constexpr std::size_t MANY_RACKS = 3;
@@ -393,8 +393,15 @@ PathHealth::Lose(const Way& way, Host destination, double now)
     // the loss of one that does not answer at all says nothing about the others
     const bool counts = covering.empty() && answered != m_answered.end() && now - answered->second < ANSWER;
     const auto sections = SectionsOf(way);
+    const auto explains = [&](const Section& other, const Section& section) {
+        return m_left.at(other).dead() && !other.Includes(section);
+    };
     for (const Section& section : sections)
     {
+        if (std::any_of(covering.begin(), covering.end(), [&](const Section& other) { return explains(other, section); }))
+        {
+            continue; // what is avoided explains the loss already
+        }
         Run& run = m_runs.try_emplace(section, Run{now, m_passed, m_missed, 0, {}, {}}).first->second;
         run.counted += counts;
         run.ways.insert(way);

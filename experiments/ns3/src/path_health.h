@@ -1,4 +1,5 @@
-// Which paths a host leaves by itself: the rules of sopa_ryu/agent/probing/path_health.py and loss_window.py, which explain them.
+// Which paths a host leaves by itself: the rules of path_health.py, evidence.py and loss_window.py in
+// sopa_ryu/agent/probing, which explain them.
 #pragma once
 
 #include "clos.h"

@@ -1,8 +1,10 @@
 """Schemes are declared in files, found by name, and varied by TCP's settings."""
 
+from pathlib import Path
+
 import pytest
 
-from experiments.emulation.host_agents import agent_options
+from experiments.emulation.host_agents import agent_options, logged_at, paths_left
 from experiments.schemes import SchemeError, named, schemes
 from experiments.schemes.slots import Slots
 
@@ -71,6 +73,22 @@ def test_probes_are_a_setting_where_senders_have_agents() -> None:
     for text in ("ecmp+probes=on", "sopa+probes=maybe"):
         with pytest.raises(SchemeError, match="probes=on or"):
             named(text)
+
+
+def test_what_agents_log_of_paths_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "agents.log"
+    begin = logged_at("2026-11-23 02:00:00,000")
+    assert paths_left(log, begin) == []
+    log.write_text(
+        "2026-11-23 01:59:59,000 WARNING h0_0_2: leaves the paths over link a0_0-c0_1: before the run; packets take the others\n"
+        "2026-11-23 02:00:01,500 WARNING h0_0_2: leaves the paths over link a0_0-c0_1: 3 probes in a row lost; packets take\n"
+        "2026-11-23 02:00:02,000 INFO h0_0_2: connected to http://192.168.0.1:8080\n"
+        "2026-11-23 02:00:09,250 INFO h0_0_2: takes the paths over link a0_0-c0_1 again: 20 probes in a row have come through\n"
+    )
+    assert paths_left(log, begin) == [
+        (1.5, "h0_0_2 leaves the paths over link a0_0-c0_1"),
+        (9.25, "h0_0_2 takes the paths over link a0_0-c0_1 again"),
+    ]
 
 
 def test_sack_is_a_setting_of_its_own() -> None:
