@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from array import array
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -41,11 +40,6 @@ LISTS_AT_ONCE = 16
 LINKS_AT_ONCE = 256
 FAST = 1e9
 """Bits per second; a hundredth of it is more than probes ever take."""
-HISTORY_SECONDS = 10
-"""Between two points of a link's last hour."""
-HISTORY_POINTS = 360
-MAX_HISTORY_LINKS = 4096
-"""A fabric with more links, as k=24 and above, keeps no history of links but the suspects'."""
 
 
 class Hands(Protocol):
@@ -104,8 +98,6 @@ class Monitor:
         self.pid: int | None = None
         self._least_loss, self._probe_bytes, self._rate = least_loss, probe_bytes, rate
         self._number = 0
-        self._at = 0.0
-        self._history: deque[tuple[float, array[float], array[float]]] = deque(maxlen=HISTORY_POINTS)
 
     # -- the process --------------------------------------------------------------------------------------------------
 
@@ -211,10 +203,7 @@ class Monitor:
 
     def _follow(self, verdict: wire.Verdict) -> None:
         now = clock.now()
-        self.verdict, self._at = verdict, now
-        is_due = not self._history or now - self._history[-1][0] >= HISTORY_SECONDS
-        if is_due and self.elements.links <= MAX_HISTORY_LINKS:
-            self._history.append((now, verdict.loss, verdict.delay_us))
+        self.verdict = verdict
         for place, count in verdict.about["forged"].items():
             self.forged += count
             self.hands.forged(self.elements.host(int(place)), count)
@@ -266,6 +255,13 @@ class Monitor:
             "action": self.caretaker.action(name, clock.now()),
         }
 
+    def measured(self) -> list[list[float | None]] | None:
+        """Return loss up, loss down and delay of each link, in the order of `Clos.switch_links`; None if nothing is known."""
+        if self.verdict is None:
+            return None
+        size = self.elements.links
+        return [[self._loss(n), self._loss(n + size), self._delay(n)] for n, _ in self.elements.present]
+
     def report(self) -> dict[str, Any]:
         """Return what ``GET /health`` says besides links."""
         about = self.verdict.about if self.verdict is not None else {}
@@ -276,21 +272,6 @@ class Monitor:
             "suspects": len({its.name for its in self.suspects}),
             "streams": about.get("plan", {}).get("streams", 0),
         }
-
-    def history(self, name: str) -> dict[str, Any]:
-        """Return a link's last hour: seconds ago, loss in percent up and down, delay in microseconds."""
-        number = self.elements.of(self.state.tree.link_by_name(name))
-        now = clock.now()
-        points = [
-            [
-                round(now - at),
-                _number(loss, number),
-                _number(loss, number + self.elements.links),
-                _number(delay, number),
-            ]
-            for at, loss, delay in self._history
-        ]
-        return {"name": name, "points": points}
 
     def _loss(self, number: int) -> float | None:
         return _number(self.verdict.loss, number) if self.verdict is not None else None

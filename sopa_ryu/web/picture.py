@@ -96,6 +96,7 @@ class Picture:
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
+            "health": self._health(),
             **traffic,
         }
 
@@ -149,6 +150,16 @@ class Picture:
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
         return any(end not in self._state.connected for end in self._tree.link_by_name(name))
+
+    def _health(self) -> dict[str, Any]:
+        """Return suspect links in words, and in a fabric that is drawn loss upwards, loss downwards and delay of each link."""
+        its = self._fabric.health
+        suspects = [
+            {"name": one.name, "text": f"{one.loss:.2%} lost {one.direction}, by {one.hosts} hosts"}
+            for one in its.suspects
+        ]
+        links = its.measured() if self.drawn else None
+        return {"suspects": suspects[:MAX_LISTED], "suspects_total": len(suspects), "links": links}
 
     def _agents(self, now: float) -> dict[str, Any]:
         its, version = self._fabric.notifier, self._state.version

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
 from sopa_ryu.fabric.management import GRACE_SECONDS
 from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.health import wire
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.helpers.stub_fabric import StubFabric
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
-from topologies import Clos, Host, Level, Reason, Switch
+from topologies import Clos, FatTree, Host, Level, Reason, Switch
 
 
 def die(state: FabricState, switch: Switch) -> None:
@@ -168,3 +170,19 @@ def test_agents_that_lag_are_named_the_latest_first() -> None:
     assert (agents["connected"], agents["behind"], agents["lagging_total"]) == (4, 3, 2)
     assert agents["lagging"] == [{"since": now - 9}, {"since": now - 5}]
     assert agents["hosts"] == "1111" + "0" * 12
+
+
+def test_the_message_has_what_probes_say_of_links() -> None:
+    fabric = StubFabric(FabricState(FatTree(4), 1, settled=True))
+    assert Picture(fabric).message()["health"] == {"suspects": [], "suspects_total": 0, "links": None}
+    its = fabric.health
+    loss = array("f", [0.0] * 64)
+    loss[3] = 0.25
+    suspect = {"link": 3, "down": False, "loss": 0.25, "confidence": 1.0, "hosts": 5}
+    for _ in range(2):  # what one evaluation says is not enough
+        about = {"suspects": [suspect], "forged": {}, "plan": {}}
+        its._follow(wire.read_health(wire.health(about, loss.tobytes(), loss[:32].tobytes())[wire.HEADER.size :]))
+    health = Picture(fabric).message()["health"]
+    assert health["suspects"] == [{"name": "e0_1-a0_1", "text": "25.00% lost upwards, by 5 hosts"}]
+    assert health["links"][3] == [0.25, 0.0, 0.2]
+    assert health["links"][4] == [0.0, 0.0, 0.0]

@@ -109,6 +109,7 @@ export class Details {
 
   traffic(name) {
     const number = this.numbers && this.numbers.get(name);
-    return number === undefined || number === null ? "load unknown" : this.state.trafficInWords(number);
+    return number === undefined || number === null ? "load unknown"
+      : [this.state.trafficInWords(number), this.state.healthInWords(number)].filter(Boolean).join("; ");
   }
 }

@@ -123,6 +123,7 @@ export class Drawing {
     for (const [number, link] of this.links.entries()) {
       setAttribute(link.line, "data-state", state.ofLink(link).state);
       setAttribute(link.line, "data-step", String(state.step(number)));
+      setAttribute(link.line, "data-loss", String(state.lossStep(number)));
     }
     for (const node of this.nodes.values()) {
       if (node.level === HOST) {
@@ -207,7 +208,7 @@ export class Drawing {
       const number = this.numbers.get(name);
       const { reason } = state.ofLink(this.links[number]);
       const rate = this.tree.rateInWords(this.links[number]);
-      return `link ${name}: ${[reason || STATES.ok, rate, state.trafficInWords(number)].filter(Boolean).join("; ")}`;
+      return `link ${name}: ${[reason || STATES.ok, rate, state.trafficInWords(number), state.healthInWords(number)].filter(Boolean).join("; ")}`;
     }
     if (node.level === HOST) {
       const agent = state.hasAgent(node.number);

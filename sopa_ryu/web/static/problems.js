@@ -22,6 +22,7 @@ export class Problems {
         name: each.name,
         text: each.reason + (each.held_seconds ? `; healed, held down for ${Math.ceil(each.held_seconds)} s` : ""),
       })),
+      list("lossy", "Losing packets", message.health?.suspects_total || 0, message.health?.suspects || [], (each) => each),
       list("miswired", "Wiring", message.wiring.problems_total, wiring, (each) => ({ name: each.link, text: each.detail })),
       list("missing", "Not connected", message.missing_total, message.missing.filter((name) => !state.reasons.has(name)), (name) => ({
         name,

@@ -11,6 +11,9 @@ export const STATES = {
   missing: "not connected",
 };
 
+/** The least shares of lost probes that have colours of their own. */
+export const LOSSES = [0.0005, 0.01, 0.1];
+
 /** The marks of links and switches that are not in use, so that colour is not required. */
 export const MARKS = { failed: "×", drained: "D", miswired: "≠", missing: "?" };
 
@@ -78,6 +81,28 @@ export class FabricState {
     if (!traffic) return "traffic unknown";
     const words = `${rate(traffic.up)} up, ${rate(traffic.down)} down`;
     return traffic.share === null ? words : `${words}: ${percent(traffic.share)} of ${rate(traffic.capacity)}`;
+  }
+
+  /** Return {up, down, delay} of a link by its index, as shares and microseconds by probes; null if nothing is known. */
+  health(number) {
+    const hosts = this.message.agents.hosts;
+    const links = this.message.health?.links;
+    const known = hosts && links ? links[number - hosts.length] : null;
+    return known && known[0] !== null ? { up: known[0], down: known[1], delay: known[2] } : null;
+  }
+
+  /** Return the index in LOSSES of what probes lose on a link; -1 if that is nothing worth a colour, or unknown. */
+  lossStep(number) {
+    const health = this.health(number);
+    return health ? LOSSES.findLastIndex((least) => Math.max(health.up, health.down) >= least) : -1;
+  }
+
+  /** Describe what probes say of a link; nothing if they say nothing. */
+  healthInWords(number) {
+    const health = this.health(number);
+    if (!health) return "";
+    const words = `probes: ${(100 * health.up).toFixed(2)}% lost up, ${(100 * health.down).toFixed(2)}% down`;
+    return health.delay === null ? words : `${words}, ${Math.round(health.delay)} us there and back`;
   }
 
   /** Return whether a host has an agent; null if that is not in the message. */
