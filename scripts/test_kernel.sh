@@ -89,7 +89,7 @@ job=$vm/job.raw
     printf 'for module in %s; do modprobe "$module" || true; done\n' "$MODULES"
     printf 'cd %q && .venv/bin/python -m sopa_ryu.agent.kernel.build >/dev/null &&\n' "$checkout"
     # all markers: pyproject.toml deselects what needs such a kernel
-    printf '.venv/bin/pytest -p no:cacheprovider --timeout=2400 --color=no -m ""'
+    printf 'SOPA_SLOWER=10 .venv/bin/pytest -p no:cacheprovider --timeout=2400 --color=no -m ""'
     printf ' %q' "$@"
     echo
 } >"$job"

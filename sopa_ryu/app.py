@@ -300,11 +300,11 @@ class SopaController(app_manager.RyuApp):
 
     def _send_due(self, session: SwitchSession) -> None:
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
-        send = connection_of(session).send
+        connection = connection_of(session)
         while True:
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
-            if not messages or not all(map(send, messages)):
+            if not messages or not connection.send_all(messages):
                 return
             self.core.was_sent(session, self._now())
             self._carry_out(Effects())

@@ -83,9 +83,9 @@ _OPTIONS = [
     _seconds(
         "settle",
         Settings.settle,
-        "after a start, how long to wait for switches that have not connected before they count as failed; until then hosts and "
-        "switches keep the paths and rules of an earlier controller",
-        "; the wait ends when all have connected",
+        "after a start, how long to wait, since the last switch that has connected, for others before they count as failed; until "
+        "then hosts and switches keep the paths and rules of an earlier controller",
+        "; the wait ends when all have connected, and 0.05 s for each switch of the fabric later at the latest",
     ),
     cfg.BoolOpt(
         "no-switches",

@@ -22,6 +22,8 @@ LOG = logging.getLogger("sopa")
 
 LAST_LOOK_SECONDS = 0.5
 """Once every switch is connected: for the first probes to show what is miswired."""
+SETTLE_SECONDS_A_SWITCH = 0.05
+"""So much longer, for each switch of the fabric, those that connect one after another are waited for in all."""
 FAILURES_SHOWN = 8
 """In one line of the log."""
 
@@ -33,7 +35,8 @@ class Coordinator:
     ----------
     state : FabricState
     settle_seconds : float
-        After a start, how long switches that have not connected yet are waited for before they count as failed.
+        After a start, how long switches that have not connected yet are waited for, since the last one that has, before they count
+        as failed.
     probe_seconds : float
         From a port's LLDP probe to its next; 0 for none.
     no_label : collection of Host
@@ -59,7 +62,8 @@ class Coordinator:
         self.switches = SwitchManager(state, no_label, bind_certificates)
         self.discovery = LinkDiscovery(state.tree, self.switches.sessions, probe_seconds)
         self._settle_seconds = settle_seconds
-        self._settle_at = float("inf")
+        self._settle_at = self._settle_by = float("inf")
+        self._heard = 0
         self._version = self._sent_version = state.version
 
     # -- observations of switches -------------------------------------------------------------------------------------
@@ -211,14 +215,22 @@ class Coordinator:
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
+    def _wait_for_others(self, now: float) -> None:
+        """Settle once no other switch has connected for a while; thousands of them are not here within one such while."""
+        heard, self._heard = self._heard, len(self.state.evidence.heard)
+        if heard == 0:
+            self._settle_by = now + self._settle_seconds + SETTLE_SECONDS_A_SWITCH * self.state.tree.switch_count
+        if self._heard > heard:
+            self._settle_at = min(self._settle_by, now + self._settle_seconds)
+        if self.state.all_heard:
+            self._settle_at = now + LAST_LOOK_SECONDS
+
     def _follow(self, effects: Effects, now: float) -> Effects:
         """Bring switches and agents to a new version if there is one, and collect what the switches have confirmed."""
         state = self.state
         for session in effects.begun:
             if not state.settled:
-                self._settle_at = min(self._settle_at, now + self._settle_seconds)
-                if state.all_heard:
-                    self._settle_at = now + LAST_LOOK_SECONDS
+                self._wait_for_others(now)
                 self.discovery.probe(session)
         if state.version != self._version or effects.tell_agents:
             former, self._version = self._version, state.version

@@ -8,7 +8,7 @@ path is left, as a drained one is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from flowrules.steering import allowed_uplinks
 from topologies import Clos, Failures, Level, Link, Switch
@@ -26,33 +26,55 @@ class KnownRules:
         self._tree = tree
         self._healthy = Failures(tree)
         self._made_for: dict[Switch, tuple[Failures, ...]] = {}
+        self._steering: dict[Switch, None] = {}
+        """Those whose rules steer, or may steer, around a failure."""
+        self._found: dict[Switch, tuple[tuple[Failures, ...], list[Link]]] = {}
+        self._found_for: dict[str, str] = {}
 
     def sent(self, switch: Switch, failures: Failures) -> None:
         """Note that a switch is sent the rules for some failures: until it confirms them it may have those before, or a mixture."""
         before = self._made_for.get(switch, (self._healthy,))
         if failures is not before[-1]:
-            self._made_for[switch] = (*before, failures)
+            self._note(switch, (*before, failures))
 
     def confirmed(self, switch: Switch) -> None:
         """Note that a switch has confirmed the rules that it was sent last."""
-        self._made_for[switch] = self._made_for.get(switch, (self._healthy,))[-1:]
+        self._note(switch, self._made_for.get(switch, (self._healthy,))[-1:])
 
-    def unfollowed(self, switches: Iterable[Switch], failures: Failures) -> Iterator[Link]:
-        """Yield the uplinks that these switches may not send packets by although their labels name them.
+    def _note(self, switch: Switch, made: tuple[Failures, ...]) -> None:
+        self._made_for[switch] = made
+        if any(made):
+            self._steering[switch] = None
+        else:
+            self._steering.pop(switch, None)
+
+    def unfollowed(self, may_change: Callable[[Switch], bool], failures: Failures) -> Iterator[Link]:
+        """Yield the uplinks that switches may not send packets by although their labels name them.
 
         Parameters
         ----------
-        switches : iterable of Switch
-            Switches whose rules cannot be changed.
+        may_change : callable
+            Whether the rules of a switch can be changed, or do not count.
         failures : Failures
             What has failed now.
         """
-        for switch in switches:
-            old = [made for made in self._made_for.get(switch, ()) if made and dict(made) != dict(failures)]
-            if not old or switch.level is Level.CORE or not failures.alive(switch):
+        if dict(failures) != self._found_for:
+            self._found, self._found_for = {}, dict(failures)
+        for switch in self._steering:
+            if may_change(switch):
                 continue
-            now = allowed_uplinks(self._tree, switch, failures)
-            for made in old:
-                then = allowed_uplinks(self._tree, switch, made)
-                uplinks = {uplink for rack, allowed in now.items() for uplink in allowed if uplink not in then[rack]}
-                yield from (self._tree.link(switch, self._tree.uplink(switch, uplink)) for uplink in uplinks)
+            made = self._made_for[switch]
+            found = self._found.get(switch)
+            if found is None or found[0] is not made:
+                found = self._found[switch] = made, list(self._unfollowed_by(switch, made, failures))
+            yield from found[1]
+
+    def _unfollowed_by(self, switch: Switch, its: tuple[Failures, ...], failures: Failures) -> Iterator[Link]:
+        old = [made for made in its if made and dict(made) != dict(failures)]
+        if not old or switch.level is Level.CORE or not failures.alive(switch):
+            return
+        now = allowed_uplinks(self._tree, switch, failures)
+        for made in old:
+            then = allowed_uplinks(self._tree, switch, made)
+            uplinks = {uplink for rack, allowed in now.items() for uplink in allowed if uplink not in then[rack]}
+            yield from (self._tree.link(switch, self._tree.uplink(switch, uplink)) for uplink in uplinks)

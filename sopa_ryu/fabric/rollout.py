@@ -54,11 +54,15 @@ class Rollout:
         """Tell whether a switch that has its rules in force needs others."""
         return session.is_to_mend or session.version != self.state.version
 
+    def has_to_wait(self, session: SwitchSession) -> bool:
+        """Tell whether a switch keeps the rules of an earlier controller for now: until it is known what has failed."""
+        return not self.state.settled and session.may_have_foreign_state
+
     def next(self, session: SwitchSession) -> list[Message]:
         """Return the messages that bring a switch to its rules; nothing if there are none or it has to wait."""
         state = self.state
         match session.phase:
-            case Phase.WAITING if state.settled or not session.may_have_foreign_state:
+            case Phase.WAITING if not self.has_to_wait(session):
                 session.phase = Phase.INSTALLING
                 state.known_rules.sent(session.switch, state.failures)
                 return session.install(self.wanted(session.switch), state.version)

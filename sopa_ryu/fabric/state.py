@@ -229,7 +229,7 @@ class FabricState:
             self.tree.name(element): reason for element, reason in broken.items() if dead.isdisjoint(_ends(element))
         }
         failures = Failures(self.tree, reasons)
-        unfollowed = list(self.known_rules.unfollowed(self._unconfirmed(), failures))
+        unfollowed = list(self.known_rules.unfollowed(self._is_confirmed_or_out, failures))
         if unfollowed:
             failures = Failures(
                 self.tree, dict.fromkeys(map(self.tree.name, unfollowed), Reason.NO_CHANNEL) | dict(failures)
@@ -259,12 +259,9 @@ class FabricState:
         self._observed = observed
         self.damping.forget_old(now)
 
-    def _unconfirmed(self) -> list[Switch]:
-        """Return the switches that forward, as far as is known, by rules that cannot be changed or are not confirmed yet."""
-        if len(self.connected) == self.tree.switch_count:
-            return []
-        unconfirmed = (switch for switch in self.tree.switches() if switch not in self.connected)
-        return [switch for switch in unconfirmed if switch not in self.evidence.out]
+    def _is_confirmed_or_out(self, switch: Switch) -> bool:
+        """Return False for a switch that forwards, as far as is known, by rules that cannot be changed or are not confirmed yet."""
+        return switch in self.connected or switch in self.evidence.out
 
     def change(self, version: int) -> Change | None:
         """Return the change that made a version, or None if it is too long ago."""

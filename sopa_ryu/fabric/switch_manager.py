@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+from sopa_ryu.fabric.admission import Admission
 from sopa_ryu.fabric.contest import Contests
 from sopa_ryu.fabric.deadlines import Deadlines
 from sopa_ryu.fabric.effects import Effects
@@ -79,6 +80,7 @@ class SwitchManager:
         self.generation = Generation(state.epoch)
         self.mastership = Mastership(state, self.sessions, self.generation)
         self.rollout = Rollout(state, self.sessions, no_label)
+        self._admission = Admission(self.rollout.has_to_wait)
         self._deadlines = Deadlines()
 
     def session(self, connection: Connection) -> SwitchSession | None:
@@ -242,7 +244,8 @@ class SwitchManager:
         return min(self._deadlines.next, self.mastership.next_tick, self.contests.next_tick)
 
     def collect(self, effects: Effects, now: float) -> None:
-        """Hand on the versions that every connected switch has confirmed."""
+        """Hand on the versions that every connected switch has confirmed, and the sessions whose turn has come."""
+        effects.due |= dict.fromkeys(self._admission.begin())
         for change in self.rollout.confirmed_by_all():
             change.installed_ms = change.milliseconds(now)
             LOG.info("version %d: all switches have its rules after %.1f ms", change.version, change.installed_ms)
@@ -253,7 +256,7 @@ class SwitchManager:
     def due(self, session: SwitchSession) -> list[Message]:
         """Return what to send to a switch now; nothing while its answer is awaited, except probes."""
         messages = [*session.take_echo(), *session.take_probes()]
-        if not session.is_busy:
+        if not session.is_busy and self._admission.is_turn(session):
             messages += self._next(session)
         return messages
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ryu.lib import hub
@@ -17,6 +17,7 @@ from sopa_ryu.fabric.messages import (
     GenerationRequest,
     GroupsRequest,
     Message,
+    Modification,
     OtherRequest,
     Refusal,
     Request,
@@ -29,6 +30,8 @@ from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason
 
+MAX_PACKED_BYTES = 16384
+"""So much is written to a switch before other green threads have their turn."""
 _REQUESTS = RoleRequest | GenerationRequest | EchoRequest | FlowsRequest | GroupsRequest | BarrierRequest
 
 
@@ -93,6 +96,28 @@ class Connection:
             self._requests[xid] = message
             self._kinds[xid] = openflow.reply_kind(encoded)
         return bool(self.datapath.send_msg(encoded))
+
+    def send_all(self, messages: Iterable[Message]) -> bool:
+        """Send messages as `send` does, those that change rules many at a time; return False if the connection is gone."""
+        packed = bytearray()
+        for message in messages:
+            if isinstance(message, Modification):
+                self.datapath.xid = (self.datapath.xid + 1) & openflow.OPENFLOW.MAX_XID
+                packed += openflow.with_xid(openflow.packed(message), self.datapath.xid)
+                if len(packed) < MAX_PACKED_BYTES:
+                    continue
+            if not self._flush(packed):
+                return False
+            if not isinstance(message, Modification) and not self.send(message):
+                return False
+        return self._flush(packed)
+
+    def _flush(self, packed: bytearray) -> bool:
+        if not packed:
+            return True
+        sent = bool(self.datapath.send(bytes(packed)))
+        packed.clear()
+        return sent
 
     def received(self, reply: Any) -> tuple[Request, Answer] | None:
         """Take a reply; return the core's question with its whole answer, or None if it is none or goes on.

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
+from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from flowrules.model import Field, Flow, Group
 from sopa_ryu.fabric.messages import (
@@ -23,6 +24,7 @@ from sopa_ryu.fabric.messages import (
     GroupsRequest,
     Installed,
     Message,
+    Modification,
     ModifyGroup,
     OtherRequest,
     Refusal,
@@ -53,6 +55,26 @@ def encode(datapath: Any, message: Message) -> Any:
     message : Message
     """
     return _ENCODE[type(message)](datapath, message)
+
+
+@lru_cache(maxsize=1 << 13, typed=True)  # to add a group and to change it are equal as tuples
+def packed(modification: Modification) -> bytes:
+    """Return a modification as a switch reads it, with transaction id 0: many switches are sent the same.
+
+    Every core switch has the same entries, and so have all aggregation switches of a pod, and all edge switches above their hosts'.
+    """
+    message = encode(_ANY_SWITCH, modification)
+    message.set_xid(0)
+    message.serialize()
+    return bytes(message.buf)
+
+
+def with_xid(modification: bytes, xid: int) -> bytes:
+    """Return a packed message with another transaction id (OpenFlow 1.3, section 7.1)."""
+    return b"%b%b%b" % (modification[:4], xid.to_bytes(4), modification[8:])
+
+
+_ANY_SWITCH = ProtocolDesc(OPENFLOW.OFP_VERSION)
 
 
 def decode(request: Request, replies: Sequence[Any]) -> Answer:

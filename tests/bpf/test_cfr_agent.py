@@ -27,7 +27,7 @@ from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import word_of
 from tests.helpers.slot_arbiter import SLOT_NS, Slot, SlotArbiter
 from tests.helpers.veth import ALL, raw_socket, run
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import SLOWER, eventually
 
 SENDERS = ("10.0.0.2", "10.0.1.2")
 RECEIVER = "10.2.1.3"
@@ -268,7 +268,7 @@ def test_data_leaves_in_granted_slots_on_their_paths(fabric: Fabric) -> None:
         print(
             f"{sum(mbit):.2f} Mbit/s; late by {late[len(late) // 2] / 1e3:.0f}, p99 {p99 / 1e3:.0f} us; {elsewhere} elsewhere"
         )
-        assert p99 < EDGE_NS + CLOCK_NS
+        assert p99 < SLOWER * (EDGE_NS + CLOCK_NS)
         assert elsewhere <= len(late) // 50  # a busy machine delays packets that have passed the gate
         assert sorted(queues)[len(queues) * 99 // 100] <= 2
         assert min(mbit) > 0.8
@@ -286,11 +286,12 @@ def test_a_silent_arbiter_opens_the_gate_and_closes_it_when_it_is_back(fabric: F
             eventually(fabric.closed, [1.0, 1.0])
             flows(streams)
         stopped = time.monotonic()
-        eventually(fabric.closed, [0.0, 0.0], seconds=2)
-        assert time.monotonic() - stopped < 2
+        eventually(fabric.closed, [0.0, 0.0], seconds=2 * SLOWER)
+        assert time.monotonic() - stopped < 2 * SLOWER
         flows(streams)
         assert "the gate is open, and data is labelled round-robin until it answers" in fabric.log()
-        with SlotArbiter(fabric.arbiter_port, term=2, lease_ms=LEASE_MS, skew_ns=-(10**12), loses=5) as arbiter:
+        behind = -time.monotonic_ns() // 2
+        with SlotArbiter(fabric.arbiter_port, term=2, lease_ms=LEASE_MS, skew_ns=behind, loses=5) as arbiter:
             eventually(lambda: fabric.metrics("term{.*}"), [2.0, 2.0])
             flows(streams)
             arbiter.term = 1  # another one, which has been replaced

@@ -11,8 +11,10 @@ import textwrap
 import time
 from pathlib import Path
 
+from tests.helpers.waiting import SLOWER
+
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0 * SLOWER
 
 
 def running(seconds: str) -> list[int]:

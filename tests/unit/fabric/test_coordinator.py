@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flowrules.model import Flow, Table
+from sopa_ryu.fabric.coordinator import SETTLE_SECONDS_A_SWITCH
 from sopa_ryu.fabric.messages import (
     UNKNOWN_INSTRUCTIONS,
     AddFlow,
@@ -220,14 +221,28 @@ def test_it_settles_half_a_second_after_the_last_switch() -> None:
     assert fabric.run.sent is not None
 
 
-def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
+def test_it_settles_10_s_after_the_last_switch_that_has_connected() -> None:
+    fabric = MemoryFabric(8)
+    *first, late, _ = fabric.switches
+    for switch in first:
+        fabric.connect(switch)
+    fabric.advance(3)
+    fabric.connect(late)
+    fabric.advance(9.99)
+    assert not fabric.state.settled
+    assert fabric.run.sent is None
+    fabric.advance(0.01)
+    assert fabric.state.settled
+
+
+def test_switches_that_trickle_in_are_waited_for_as_long_as_the_fabric_is_large() -> None:
     fabric = MemoryFabric(2)
     edge, late, *_ = fabric.switches
     fabric.advance(100)
     fabric.connect(edge)
     fabric.advance(6)
     fabric.connect(late)
-    fabric.advance(3.99)
+    fabric.advance(4 + 5 * SETTLE_SECONDS_A_SWITCH - 0.01)
     assert not fabric.state.settled
     assert fabric.run.sent is None
     fabric.advance(0.01)
@@ -236,6 +251,17 @@ def test_it_settles_10_s_after_the_first_switch_at_the_latest() -> None:
     assert len(fabric.state.failures) == 3
     assert fabric.run.sent == fabric.state.view
     assert fabric.run.in_force == [2]
+
+
+def test_a_switch_that_reconnects_again_and_again_delays_nothing() -> None:
+    fabric = MemoryFabric(8)
+    flapping, *_ = fabric.switches
+    for _ in range(10):
+        fabric.connect(flapping)
+        fabric.advance(0.5)
+        fabric.disconnect(flapping)
+        fabric.advance(0.5)
+    assert fabric.state.settled
 
 
 def test_an_earlier_controllers_rules_stay_until_failures_are_known(fabric: MemoryFabric) -> None:
