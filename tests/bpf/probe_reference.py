@@ -76,7 +76,7 @@ class Reference:
         ip = (
             bytes([0x45 + len(option) // 4, 0xC0])
             + length
-            + header[4:8]
+            + b"\0\0\x40\0"
             + b"\xff\x11\0\0"
             + header[16:20]
             + header[12:16]

@@ -185,7 +185,7 @@ def test_a_connection_is_scattered_over_paths_and_the_host_stays_as_it_is(ends: 
     with ends.at_work() as (one, other):
         assert [agent["policy"] for agent in ends.controller.agents()] == ["mcs", "mcs"]
         assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
         seen = mcos(ends.sent(), HOST_ADDRESS)
         assert {mco.channel for mco in seen} == set(range(8))
         assert {mco.label for mco in seen} == set(INTER_POD)
@@ -226,7 +226,7 @@ def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(end
         flow.flows()
         one.stop(signal.SIGKILL)
         flow.flows()
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
         scattered = ends.packets("peer", "mco_taken")
         flow.flows()
         assert ends.packets("peer", "mco_taken") == scattered  # nothing leaves room any more
@@ -259,13 +259,13 @@ def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_se
     with ends.agent("host", policy="round-robin") as killed:
         eventually(ends.controller.acknowledged, 1)
         killed.stop(signal.SIGKILL)
-    assert ends.filters("host") == ["sopa_egress"]
+    assert sorted(ends.filters("host")) == ["sopa_egress", "sopa_probe"]
     with ends.agent("host") as agent:
-        eventually(lambda: sorted(ends.filters("host")), ["sopa_mcs", "sopa_mcs_in"])
+        eventually(lambda: sorted(ends.filters("host")), ["sopa_mcs", "sopa_mcs_in", "sopa_probe"])
         assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
         agent.stop(signal.SIGKILL)
     with ends.agent("host", policy="round-robin") as last:
-        eventually(lambda: ends.filters("host"), ["sopa_egress"])
+        eventually(lambda: sorted(ends.filters("host")), ["sopa_egress", "sopa_probe"])
         last.stop(signal.SIGTERM)
     assert ends.state() == before
 
@@ -331,7 +331,7 @@ def test_a_second_interface_in_a_network_namespace_is_rejected(ends: Ends, proce
         eventually(ends.controller.acknowledged, 1)
         options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
         assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in"]
+        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
 
 
 def rejected(agent: AgentProcess) -> str:

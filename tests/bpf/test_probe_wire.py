@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from sopa_ryu.agent.probing.frames import Packet, read
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.agent.probing.prober import Prober, nothing_busy
 from sopa_ryu.agent.probing.programs import Seen
+from sopa_ryu.agent.probing.traces import TraceError
 from sopa_ryu.channel.probes import Assignment, Stream
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
@@ -186,3 +188,32 @@ def test_hosts_that_answer_are_known_by_their_rack(pair: Pair, tmp_path: Path) -
         assert len(both.fates.seen) >= 5
         both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
         assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)
+
+
+def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
+    async def traced(both: Hosts) -> None:
+        running = asyncio.create_task(both.prober.run())
+        both.prober.follow(Assignment(1, 20.0, PATHS[:1]))
+        first = asyncio.create_task(both.prober.trace(PATHS, 3, 0.01))
+        await asyncio.sleep(0)
+        with pytest.raises(TraceError, match="tracing already"):
+            await both.prober.trace(PATHS, 3, 0.01)
+        found = await first
+        assert [(one.stream, one.number) for one in found] == [(path, number) for number in range(3) for path in PATHS]
+        assert all(one.came_back and one.delay_ns > 0 for one in found)
+        pair.on_peer(f"tc filter del dev peer0 ingress prio {PROBE_PRIORITY}")
+        lost = await both.prober.trace(PATHS[:2], 2, 0.01)
+        assert [(one.came_back, one.lost_out, one.delay_ns) for one in lost] == [(False, None, 0)] * 4
+        for paths, count, interval in ((PATHS, 0, 0.01), ((), 1, 0.01), (PATHS, 1, 0.0001), (PATHS, 10**6, 0.01)):
+            with pytest.raises(TraceError):
+                await both.prober.trace(paths, count, interval)
+        pair.on_host("ip link set host0 down")
+        with pytest.raises(TraceError, match="does not take probes"):
+            await both.prober.trace(PATHS, 1, 0.01)
+        assert len(both.prober.streams) == 1
+        running.cancel()
+
+    with hosts(pair, tmp_path) as both:
+        asyncio.run(traced(both))
+        assert {fate.stream for fate in both.fates.seen} == {PATHS[0]}
+        assert {one.stream for one in both.prober.report().counts} <= {PATHS[0]}

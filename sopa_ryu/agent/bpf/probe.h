@@ -22,32 +22,29 @@ static __always_inline int is_answer(struct __sk_buff *skb)
 
 #define PROBE_PORT 862
 #define PROBE_TOS 0xc0 /* CS6 */
-#define TLV_TYPE 252 /* private use */
+#define TLV_HEAD 0x00fc000c /* no flags, type 252 (private use), length 12 */
+#define TLV_UNRECOGNIZED 0x80000000 /* the flag that a sender sets and a reflector clears */
+#define TLV_FLAGS 0xff000000
 #define TLV_MAGIC 0x534f5041 /* "SOPA" */
-#define TLV_UNRECOGNIZED 0x80 /* the flag that a sender sets and a reflector clears */
 
+/* In words of 32 bits: a processor that reads a word which it has just written in parts waits. */
 struct stamp {
 	__be32 number;
 	__be32 seconds; /* a time is PTP's, of the host's monotonic clock */
 	__be32 nanoseconds;
-	__be16 error;
-	__be16 ssid;
+	__be32 error_ssid;
 	/* Zero in a probe. */
 	__be32 received_seconds;
 	__be32 received_nanoseconds;
 	__be32 sender_number;
 	__be32 sender_seconds;
 	__be32 sender_nanoseconds;
-	__be16 sender_error;
-	__be16 zero;
-	__u8 sender_ttl;
-	__u8 zeros[3];
+	__be32 sender_error; /* in the first half */
+	__be32 sender_ttl; /* in the first byte */
 };
 
 struct tlv {
-	__u8 flags;
-	__u8 type;
-	__be16 length;
+	__be32 head;
 	__be32 magic;
 	__u8 up1;
 	__u8 up2;

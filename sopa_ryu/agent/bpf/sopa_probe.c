@@ -13,6 +13,7 @@
 #include "probe.h"
 
 #define FRAGMENT_BITS 0x3fff
+#define DONT_FRAGMENT 0x4000
 /* Not synchronized, PTP, multiplier 1; of the coarse clock 2^26 times 2^-32 s, more than its tick. */
 #define ERROR_ESTIMATE 0x4001
 #define COARSE_ESTIMATE 0x5a01
@@ -62,8 +63,8 @@ struct {
 	__type(value, __u64);
 } probe_counters SEC(".maps");
 
-/* A frame with everything in its place for 32-bit access. */
-struct frame {
+/* Frames with everything in its place for 32-bit access, without and with a label as an option. */
+struct plain_frame {
 	__u16 align;
 	struct ethhdr eth;
 	struct iphdr ip;
@@ -76,6 +77,14 @@ struct option_frame {
 	struct iphdr ip;
 	struct label label;
 	struct datagram datagram;
+};
+
+/* The parts of either. */
+struct frame {
+	struct ethhdr *eth;
+	struct iphdr *ip;
+	struct label *label; /* null: none */
+	struct datagram *datagram;
 };
 
 static __always_inline int seen(enum probe_seen what, int verdict)
@@ -116,45 +125,32 @@ static __always_inline __u64 datagram_sum(const struct iphdr *ip, const struct d
 	return sum(datagram, sizeof(*datagram)) + ip->saddr + ip->daddr + bpf_htonl(IPPROTO_UDP << 16 | sizeof(*datagram));
 }
 
-static __always_inline int is_intact(const struct frame *its, const struct label *label)
+static __always_inline __u64 header_sum(const struct iphdr *ip, const struct label *label)
 {
-	__u64 header = sum(&its->ip, sizeof(its->ip));
+	return sum(ip, sizeof(*ip)) + (label ? sum(label, sizeof(*label)) : 0);
+}
 
-	if (its->ip.ihl > 5)
-		header += sum(label, sizeof(*label));
-	return folded(header) == 0xffff && folded(datagram_sum(&its->ip, &its->datagram)) == 0xffff;
+static __always_inline int is_intact(const struct frame *its)
+{
+	return folded(header_sum(its->ip, its->label)) == 0xffff && folded(datagram_sum(its->ip, its->datagram)) == 0xffff;
 }
 
 /* -- reading -------------------------------------------------------------------------------------------------------------------- */
 
-/* Returns nonzero for a datagram of this host's probes and answers, with a label as an option or without. */
-static __always_inline int read(struct __sk_buff *skb, struct frame *its, struct label *label)
+/* Returns nonzero for a probe or an answer. */
+static __always_inline int is_ours(const struct frame *its, __u32 bytes)
 {
-	__u32 bytes = skb->len, words = bytes == PLAIN_BYTES ? 5 : 6;
-	const struct datagram *of = &its->datagram;
-	const struct iphdr *ip = &its->ip;
+	const struct datagram *of = its->datagram;
+	const struct iphdr *ip = its->ip;
 
-	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
+	if (ip->version != 4 || ip->ihl != (its->label ? 6 : 5) || ip->protocol != IPPROTO_UDP ||
+	    ip->frag_off & bpf_htons(FRAGMENT_BITS) || bpf_ntohs(ip->tot_len) != bytes - ETH_HLEN)
 		return 0;
-	if (words == 6) {
-		struct option_frame whole;
-
-		if (bpf_skb_load_bytes(skb, 0, &whole.eth, OPTION_BYTES))
-			return 0;
-		its->ip = whole.ip;
-		*label = whole.label;
-		its->datagram = whole.datagram;
-		if (label->type != OPTION_TYPE || label->length != OPTION_LENGTH)
-			return 0;
-	} else if (bpf_skb_load_bytes(skb, 0, &its->eth, PLAIN_BYTES)) {
-		return 0;
-	}
-	if (ip->version != 4 || ip->ihl != words || ip->protocol != IPPROTO_UDP || ip->frag_off & bpf_htons(FRAGMENT_BITS) ||
-	    bpf_ntohs(ip->tot_len) != bytes - ETH_HLEN)
+	if (its->label && (its->label->type != OPTION_TYPE || its->label->length != OPTION_LENGTH))
 		return 0;
 	return of->udp.dest == bpf_htons(PROBE_PORT) && of->udp.source == bpf_htons(PROBE_PORT) &&
-	       of->udp.len == bpf_htons(sizeof(*of)) && of->tlv.type == TLV_TYPE &&
-	       of->tlv.length == bpf_htons(sizeof(struct tlv) - 4) && of->tlv.magic == bpf_htonl(TLV_MAGIC);
+	       of->udp.len == bpf_htons(sizeof(*of)) && (of->tlv.head & bpf_htonl(~TLV_FLAGS)) == bpf_htonl(TLV_HEAD) &&
+	       of->tlv.magic == bpf_htonl(TLV_MAGIC);
 }
 
 /* A session-sender sets the flag, and leaves the fields of the reflector empty. */
@@ -162,7 +158,7 @@ static __always_inline int is_probe(const struct datagram *of)
 {
 	const struct stamp *stamp = &of->stamp;
 
-	return of->tlv.flags == TLV_UNRECOGNIZED &&
+	return of->tlv.head == bpf_htonl(TLV_UNRECOGNIZED | TLV_HEAD) &&
 	       !sum(&stamp->received_seconds, sizeof(*stamp) - __builtin_offsetof(struct stamp, received_seconds));
 }
 
@@ -187,9 +183,9 @@ static __always_inline int is_too_many(const struct probe_settings *set, __be32 
 /* Returns the number of the next answer of a stream. Two processors that begin streams in the same set at once may lose one of them. */
 static __always_inline __u32 next_number(const struct frame *its, __u64 now)
 {
-	const struct tlv *tlv = &its->datagram.tlv;
-	__u32 rest = (__u32)its->datagram.stamp.ssid << 16 | (__u32)tlv->up1 << 8 | tlv->up2;
-	__u64 key = (__u64)its->ip.saddr << 32 | rest;
+	const struct tlv *tlv = &its->datagram->tlv;
+	__u32 rest = bpf_ntohl(its->datagram->stamp.error_ssid) << 16 | (__u32)tlv->up1 << 8 | tlv->up2;
+	__u64 key = (__u64)its->ip->saddr << 32 | rest;
 	__u32 at = key * GOLDEN_64 >> 53, used = now >> 20;
 	struct stream_set *set = bpf_map_lookup_elem(&probe_streams, &at);
 	struct stream_state *oldest;
@@ -234,80 +230,102 @@ static __always_inline __u32 seconds_of(__u64 time, __u32 *left)
 	return seconds;
 }
 
-/* The precise clock takes a third of all the time, so that it stamps some answers only: enough to tell delays out and back apart. */
+/* The checksum of what had this one before words with the sum `before` became words with the sum `after` (RFC 1624). */
+static __always_inline __u16 adjusted(__u16 check, __u64 before, __u64 after)
+{
+	return ~folded((__u16)~check + (__u16)~folded(before) + after);
+}
+
+/*
+ * Makes an answer of the probe, but for its IPv4 header. The precise clock takes half as long as all of this, so that it stamps some answers
+ * only: enough to tell delays out and back apart.
+ */
 static __always_inline void fill(struct datagram *of, __u32 number, __u8 ttl, __u64 now)
 {
 	int precise = number % PRECISE_EACH == 0;
 	struct stamp *stamp = &of->stamp;
 	__u32 nanoseconds, seconds;
+	__u64 before, after;
 
-	seconds = seconds_of(precise ? bpf_ktime_get_ns() : now, &nanoseconds);
-
+	before = (__u64)stamp->number + stamp->seconds + stamp->nanoseconds + stamp->error_ssid + of->tlv.head;
 	stamp->sender_number = stamp->number;
 	stamp->sender_seconds = stamp->seconds;
 	stamp->sender_nanoseconds = stamp->nanoseconds;
-	stamp->sender_error = stamp->error;
-	stamp->sender_ttl = ttl;
+	stamp->sender_error = stamp->error_ssid & bpf_htonl(0xffff0000);
+	stamp->sender_ttl = bpf_htonl((__u32)ttl << 24);
+	after = before - stamp->error_ssid - of->tlv.head; /* the first three are still there */
+	seconds = seconds_of(precise ? bpf_ktime_get_ns() : now, &nanoseconds);
 	stamp->number = bpf_htonl(number);
 	stamp->received_seconds = stamp->seconds = bpf_htonl(seconds);
 	stamp->received_nanoseconds = stamp->nanoseconds = bpf_htonl(nanoseconds);
-	stamp->error = precise ? bpf_htons(ERROR_ESTIMATE) : bpf_htons(COARSE_ESTIMATE);
-	of->tlv.flags = 0;
+	stamp->error_ssid = (stamp->error_ssid & bpf_htonl(0xffff)) | bpf_htonl((precise ? ERROR_ESTIMATE : COARSE_ESTIMATE) << 16);
+	of->tlv.head = bpf_htonl(TLV_HEAD);
+	after += (__u64)stamp->number + 2ULL * stamp->seconds + 2ULL * stamp->nanoseconds + stamp->error_ssid + stamp->sender_error +
+		 stamp->sender_ttl + of->tlv.head;
+	of->udp.check = adjusted(of->udp.check, before, after) ?: 0xffff;
 }
 
-static __always_inline void address(struct frame *its, const struct probe_settings *set, int has_option)
+/* Writes an IPv4 header by words, with the addresses of the probe the other way round. */
+static __always_inline void turn(struct iphdr *ip, const struct label *label)
 {
-	struct iphdr *ip = &its->ip;
-	__be32 source = ip->saddr;
+	__be32 *words = (__be32 *)ip, source = ip->saddr, destination = ip->daddr;
+	__u32 bytes = (label ? OPTION_BYTES : PLAIN_BYTES) - ETH_HLEN;
+	__be32 first = bpf_htonl((label ? 0x46 : 0x45) << 24 | PROBE_TOS << 16 | bytes), second = bpf_htonl(DONT_FRAGMENT);
+	__be32 third = bpf_htonl(255U << 24 | IPPROTO_UDP << 16);
+	__u64 total = (__u64)first + second + third + source + destination;
 
-	its->eth.h_proto = bpf_htons(ETH_P_IP);
-	__builtin_memcpy(its->eth.h_dest, set->gateway, ETH_ALEN);
+	if (label)
+		total += *(const __u32 *)label;
+	words[0] = first;
+	words[1] = second;
+	words[2] = third | bpf_htonl(bpf_ntohs(~folded(total)));
+	words[3] = destination;
+	words[4] = source;
+}
+
+static __always_inline void address(const struct frame *its, const struct probe_settings *set, const struct label *label)
+{
+	its->eth->h_proto = bpf_htons(ETH_P_IP);
+	__builtin_memcpy(its->eth->h_dest, set->gateway, ETH_ALEN);
 	if (set->by_option) {
-		__builtin_memcpy(its->eth.h_source, set->mac, ETH_ALEN);
+		__builtin_memcpy(its->eth->h_source, set->mac, ETH_ALEN);
 	} else {
-		__u8 label[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH,
-					 its->datagram.tlv.up1,	its->datagram.tlv.up2 };
-
-		__builtin_memcpy(its->eth.h_source, label, ETH_ALEN);
+		its->eth->h_source[0] = CARRIER_PREFIX_0;
+		its->eth->h_source[1] = CARRIER_PREFIX_1;
+		__builtin_memcpy(its->eth->h_source + 2, label, sizeof(*label));
 	}
-	ip->saddr = ip->daddr;
-	ip->daddr = source;
-	ip->tos = PROBE_TOS;
-	ip->ttl = 255;
-	ip->ihl = has_option ? 6 : 5;
-	ip->tot_len = bpf_htons((has_option ? OPTION_BYTES : PLAIN_BYTES) - ETH_HLEN);
-	ip->check = 0;
 }
 
-/* Writes the answer over the probe; returns nonzero without memory for it. */
-static __always_inline int write(struct __sk_buff *skb, struct frame *its, const struct probe_settings *set, int had_option)
+/* Writes the answer over the probe, with an option where the carrier is one; returns nonzero without memory for it. */
+static __always_inline int write(struct __sk_buff *skb, const struct frame *its, const struct probe_settings *set)
 {
-	int has_option = had_option || set->by_option; /* an option that came in does no harm */
-	struct option_frame whole = { .label = { OPTION_TYPE, OPTION_LENGTH, its->datagram.tlv.up1, its->datagram.tlv.up2 } };
-	__u64 header;
+	struct label label = { OPTION_TYPE, OPTION_LENGTH, its->datagram->tlv.up1, its->datagram->tlv.up2 };
+	struct option_frame longer;
 
-	address(its, set, has_option);
-	its->datagram.udp.check = 0;
-	its->datagram.udp.check = ~folded(datagram_sum(&its->ip, &its->datagram)) ?: 0xffff;
-	header = sum(&its->ip, sizeof(its->ip));
-	if (!has_option) {
-		its->ip.check = ~folded(header);
-		return bpf_skb_store_bytes(skb, 0, &its->eth, PLAIN_BYTES, 0);
+	address(its, set, &label);
+	if (its->label) { /* it does no harm with the other carrier */
+		*its->label = label;
+		turn(its->ip, its->label);
+		return bpf_skb_store_bytes(skb, 0, its->eth, OPTION_BYTES, 0);
 	}
-	its->ip.check = ~folded(header + sum(&whole.label, sizeof(whole.label)));
-	if (!had_option && bpf_skb_adjust_room(skb, sizeof(whole.label), BPF_ADJ_ROOM_NET, 0))
+	if (!set->by_option) {
+		turn(its->ip, (void *)0);
+		return bpf_skb_store_bytes(skb, 0, its->eth, PLAIN_BYTES, 0);
+	}
+	if (bpf_skb_adjust_room(skb, sizeof(label), BPF_ADJ_ROOM_NET, 0))
 		return -1;
-	whole.eth = its->eth;
-	whole.ip = its->ip;
-	whole.datagram = its->datagram;
-	return bpf_skb_store_bytes(skb, 0, &whole.eth, OPTION_BYTES, 0);
+	longer.eth = *its->eth;
+	longer.ip = *its->ip;
+	longer.label = label;
+	longer.datagram = *its->datagram;
+	turn(&longer.ip, &longer.label);
+	return bpf_skb_store_bytes(skb, 0, &longer.eth, OPTION_BYTES, 0);
 }
 
-static __always_inline int answer(
-	struct __sk_buff *skb, struct frame *its, const struct probe_settings *set, int had_option, __u64 now)
+static __always_inline int answer(struct __sk_buff *skb, const struct frame *its, const struct probe_settings *set, __u64 now)
 {
-	fill(&its->datagram, next_number(its, now), its->ip.ttl, now);
-	if (write(skb, its, set, had_option))
+	fill(its->datagram, next_number(its, now), its->ip->ttl, now);
+	if (write(skb, its, set))
 		return seen(FAILED, TC_ACT_SHOT);
 	skb->mark = ANSWER_MARK;
 	skb->priority = CONTROL;
@@ -318,17 +336,17 @@ static __always_inline int answer(
 
 static __always_inline int take(const struct frame *its)
 {
-	const struct datagram *of = &its->datagram;
+	const struct datagram *of = its->datagram;
 	struct probe_record record = {
 		.arrived_ns = bpf_ktime_get_ns(),
-		.source = its->ip.saddr,
+		.source = its->ip->saddr,
 		.answer_number = of->stamp.number,
 		.number = of->stamp.sender_number,
 		.received_seconds = of->stamp.received_seconds,
 		.received_nanoseconds = of->stamp.received_nanoseconds,
 		.seconds = of->stamp.seconds,
 		.nanoseconds = of->stamp.nanoseconds,
-		.ssid = of->stamp.ssid,
+		.ssid = bpf_htons(bpf_ntohl(of->stamp.error_ssid)),
 		.up1 = of->tlv.up1,
 		.up2 = of->tlv.up2,
 	};
@@ -339,36 +357,60 @@ static __always_inline int take(const struct frame *its)
 	return seen(TAKEN, TC_ACT_STOLEN);
 }
 
-static __always_inline int handle(struct __sk_buff *skb)
+/* -- both ----------------------------------------------------------------------------------------------------------------------- */
+
+static __always_inline int decide(struct __sk_buff *skb, const struct frame *its, __u32 bytes)
 {
-	__u32 bytes = skb->len, zero = 0;
+	const struct tlv *tlv = &its->datagram->tlv;
 	struct probe_settings *set;
-	struct frame its;
-	struct label label;
+	__be32 source = its->ip->saddr;
+	__u32 zero = 0;
 	__u64 now;
 
-	if (bytes != PLAIN_BYTES && bytes != OPTION_BYTES)
-		return TC_ACT_UNSPEC;
-	if (!read(skb, &its, &label))
+	if (!is_ours(its, bytes))
 		return TC_ACT_UNSPEC;
 	set = bpf_map_lookup_elem(&probe_settings, &zero);
 	if (!set)
 		return TC_ACT_UNSPEC;
-	if (its.ip.daddr != set->address)
+	if (its->ip->daddr != set->address)
 		return seen(NOT_OURS, TC_ACT_UNSPEC); /* for a container behind this host */
-	if ((its.ip.saddr & set->netmask) != set->network || its.ip.saddr == set->address)
+	if ((source & set->netmask) != set->network || source == set->address)
 		return seen(NOT_OURS, TC_ACT_SHOT);
-	if (!is_intact(&its, &label))
+	if (!is_intact(its))
 		return seen(CORRUPT, TC_ACT_SHOT);
 	now = bpf_ktime_get_coarse_ns();
-	if (is_probe(&its.datagram))
-		return is_too_many(set, its.ip.saddr, now) ? seen(TOO_MANY, TC_ACT_SHOT) :
-							     answer(skb, &its, set, bytes != PLAIN_BYTES, now);
-	if (its.datagram.tlv.flags)
+	if (is_probe(its->datagram))
+		return is_too_many(set, source, now) ? seen(TOO_MANY, TC_ACT_SHOT) : answer(skb, its, set, now);
+	if (tlv->head & bpf_htonl(TLV_FLAGS))
 		return seen(ODD, TC_ACT_UNSPEC);
-	if (its.datagram.tlv.secret != set->secret)
+	if (tlv->secret != set->secret)
 		return seen(UNASKED, TC_ACT_SHOT);
-	return is_too_many(set, its.ip.saddr, now) ? seen(TOO_MANY, TC_ACT_SHOT) : take(&its);
+	return is_too_many(set, source, now) ? seen(TOO_MANY, TC_ACT_SHOT) : take(its);
+}
+
+static __always_inline int handle(struct __sk_buff *skb)
+{
+	__u32 bytes = skb->len;
+
+	if (bytes != PLAIN_BYTES && bytes != OPTION_BYTES)
+		return TC_ACT_UNSPEC;
+	if (skb->protocol != bpf_htons(ETH_P_IP) || skb->vlan_present)
+		return TC_ACT_UNSPEC;
+	if (bytes == PLAIN_BYTES) {
+		struct plain_frame whole;
+		struct frame its = { &whole.eth, &whole.ip, (void *)0, &whole.datagram };
+
+		if (bpf_skb_load_bytes(skb, 0, &whole.eth, PLAIN_BYTES))
+			return TC_ACT_UNSPEC;
+		return decide(skb, &its, bytes);
+	} else {
+		struct option_frame whole;
+		struct frame its = { &whole.eth, &whole.ip, &whole.label, &whole.datagram };
+
+		if (bpf_skb_load_bytes(skb, 0, &whole.eth, OPTION_BYTES))
+			return TC_ACT_UNSPEC;
+		return decide(skb, &its, bytes);
+	}
 }
 
 SEC("tc")

@@ -183,8 +183,8 @@ class Prober:
 
     def wake(self) -> float:
         """Take, decide and send what there is now; return the seconds until the next time."""
+        now_ns = self._clock()  # before the answers are read: what comes in afterwards is not late
         self._take()
-        now_ns = self._clock()
         self._tell(self.streams.expire(now_ns), now_ns)
         now = now_ns / 1e9
         busy = self.busy(now)

@@ -326,3 +326,13 @@ def test_a_damaged_frame_is_none() -> None:
     for at in range(14, len(frame)):
         assert read(frame[:at] + bytes([frame[at] ^ 4]) + frame[at + 1 :]) is None, at
     assert read(frame[:-1]) is None
+
+
+def test_what_a_host_remembers_of_a_silent_path_is_bounded() -> None:
+    line, told = Line(), 0
+    line.probe()
+    for number in range(3000):  # a minute
+        line.probe("out")
+        if number % 50 == 0:
+            told += sum(one.probes for one in report(line.streams, 1, 0, line.now).counts)
+    assert 3001 - 2 * 50 - 100 - 4 <= told <= 3001

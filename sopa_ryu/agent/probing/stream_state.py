@@ -1,0 +1,257 @@
+"""One stream of probes: their numbers, who has come back, and where the others were lost. Pure.
+
+Probes of a stream take one path, on which none overtakes another. So an answer decides about all probes before it: what the
+other host has not counted was lost on the way out, the rest on the way back. A probe that no answer follows is lost when its
+deadline is over; on which way is told by a later answer, or never.
+
+Times are nanoseconds of the host's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from ipaddress import IPv4Address
+from typing import NamedTuple
+
+from sopa_ryu.agent.probing.delays import MS, Delays
+from sopa_ryu.agent.probing.fate import Fate
+from sopa_ryu.channel.probes import Counts, Stream
+
+NUMBERS = 1 << 32
+UNKNOWN_NS, FORGOTTEN_NS = 2_000 * MS, 10_000 * MS
+"""A lost probe's way counts as unknown after so long, if more probes than `FOLLOWED` after it are lost, too, or in any case."""
+FOLLOWED = 3
+
+
+class Record(NamedTuple):
+    """An answer as the program at tc ingress has written it.
+
+    Attributes
+    ----------
+    arrived_ns : int
+    source : IPv4Address
+    answer_number : int
+        The answer's, by the count of the host that has sent it.
+    number : int
+        The probe's.
+    received_ns, sent_ns : int
+        By that host's clock.
+    ssid, up1, up2 : int
+    """
+
+    arrived_ns: int
+    source: IPv4Address
+    answer_number: int
+    number: int
+    received_ns: int
+    sent_ns: int
+    ssid: int
+    up1: int
+    up2: int
+
+
+class Refusal(StrEnum):
+    """Why an answer is none to a probe of this host; the value is a metric's label."""
+
+    UNKNOWN = "unknown_stream"
+    FOREIGN = "other_host_or_path"
+    NUMBER = "number_not_open"
+    TIMES = "impossible_times"
+
+
+class _Lost(NamedTuple):
+    """A probe that is lost on a way that is not known yet."""
+
+    sent_ns: int
+    crowded: bool
+
+
+class Tally:
+    """What was decided about a stream's probes since the last report. Losses while crowded are left out."""
+
+    __slots__ = ("came_back", "delays_us", "lost", "lost_back", "lost_out", "smallest_us")
+
+    def __init__(self) -> None:
+        self.came_back = self.lost_out = self.lost_back = self.lost = self.delays_us = self.smallest_us = 0
+
+    def note_back(self, delay_ns: int) -> None:
+        """Count a probe that came back."""
+        delay = max(1, delay_ns // 1000)
+        self.smallest_us = min(self.smallest_us, delay) if self.came_back else delay
+        self.came_back += 1
+        self.delays_us += delay
+
+    def note_lost(self, lost_out: bool | None) -> None:
+        """Count a lost one."""
+        if lost_out is None:
+            self.lost += 1
+        elif lost_out:
+            self.lost_out += 1
+        else:
+            self.lost_back += 1
+
+    @property
+    def probes(self) -> int:
+        """How many were decided about."""
+        return self.came_back + self.lost_out + self.lost_back + self.lost
+
+    def counts(self, stream: Stream) -> Counts:
+        """Return what a report says of it."""
+        mean = self.delays_us // self.came_back if self.came_back else 0
+        return Counts(stream, self.probes, self.lost_out, self.lost_back, self.lost, self.smallest_us, mean)
+
+
+class StreamState:
+    """One stream.
+
+    Parameters
+    ----------
+    stream : Stream
+    ssid : int
+
+    Attributes
+    ----------
+    tally : Tally
+        Since the last report.
+    used_ns : int
+        When a probe was sent last.
+    told : int
+        When it was reported last.
+    restarts : int
+        How often the other host's count has begun anew.
+    decisions : dict of int to Fate, or None
+        If it is one, what was decided about each probe, by its number; nobody else is told then.
+    """
+
+    __slots__ = (
+        "_answered",
+        "_last_answer",
+        "_lost",
+        "_open",
+        "decisions",
+        "delays",
+        "next_number",
+        "restarts",
+        "ssid",
+        "stream",
+        "tally",
+        "told",
+        "used_ns",
+    )
+
+    def __init__(self, stream: Stream, ssid: int) -> None:
+        self.stream, self.ssid = stream, ssid
+        self.delays, self.tally = Delays(), Tally()
+        self.next_number = self.used_ns = self.told = self.restarts = 0
+        self.decisions: dict[int, Fate] | None = None
+        self._open: dict[int, int] = {}  # when each was sent that is not decided about
+        self._lost: dict[int, _Lost] = {}  # all of them were sent before those
+        self._answered = -1
+        self._last_answer = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it is undecided, or to be reported."""
+        return not self._open and not self._lost and not self.tally.probes
+
+    def send(self, now_ns: int) -> int:
+        """Note that the next probe is sent now; return its number."""
+        number, self.next_number = self.next_number, self.next_number + 1
+        self._open[number] = now_ns
+        self.used_ns = now_ns
+        return number
+
+    def withdraw(self, number: int) -> None:
+        """Note that the last one could not be sent."""
+        del self._open[number]
+        self.next_number = number
+
+    def deadline_ns(self) -> int | None:
+        """Return when the first probe is decided about at the latest; None if all are."""
+        sent = next(iter(self._open.values()), None)
+        return None if sent is None else sent + self.delays.deadline_ns
+
+    def answered(self, its: Record) -> Refusal | list[Fate]:
+        """Take an answer; return what is decided with it, or why it is refused."""
+        number = its.number  # of 32 bits: at 50 a second they last for two years
+        sent = self._open.get(number)
+        if sent is None:
+            if number not in self._lost:
+                return Refusal.NUMBER
+            sent = self._lost[number].sent_ns
+        held = its.sent_ns - its.received_ns
+        delay = its.arrived_ns - sent - held
+        if held < 0 or delay <= 0:
+            return Refusal.TIMES
+        fates = self._decide_before(number, its.answer_number)
+        self._open.pop(number, None)
+        self._lost.pop(number, None)
+        self.delays.note(delay, its.arrived_ns)
+        self.tally.note_back(delay)
+        self._answered, self._last_answer = number, its.answer_number
+        self._decide(number, Fate(self.stream, True, None, delay, self.delays.crowded), fates)
+        return fates
+
+    def _decide_before(self, number: int, answer: int) -> list[Fate]:
+        """Decide about all probes before one that was answered; return the fates of those that were not decided about."""
+        missing = number - self._answered - 1
+        before = [one for one in (*self._lost, *self._open) if one < number]
+        arrived = (answer - self._last_answer) % NUMBERS
+        is_next = self._answered >= 0 and 1 <= arrived <= missing + 1
+        if self._answered >= 0 and not is_next:
+            self.restarts += 1
+        ways: list[bool | None]
+        if is_next:
+            out = missing + 1 - arrived
+            back = missing - out
+            ways = [*[True] * out, *[False] * back]
+            if len(before) < missing:  # some are forgotten already
+                ways = [None if out and back else bool(out)] * len(before)
+        else:  # what the other host had counted before is not known
+            ways = [None] * len(before)
+        fates: list[Fate] = []
+        crowded = self.delays.crowded
+        for one, way in zip(before, ways, strict=True):
+            lost = self._lost.pop(one, None)
+            its = lost or _Lost(self._open.pop(one), crowded)
+            if lost is None or self.decisions is not None:
+                self._decide(one, Fate(self.stream, False, way, 0, its.crowded), fates)
+            self._count(its, way)
+        return fates
+
+    def expire(self, now_ns: int) -> list[Fate]:
+        """Return the fates of probes whose deadline is over."""
+        fates: list[Fate] = []
+        limit, crowded = self.delays.deadline_ns, self.delays.crowded
+        for number, sent in list(self._open.items()):
+            if now_ns - sent < limit:
+                break
+            del self._open[number]
+            self._lost[number] = _Lost(sent, crowded)
+            self._decide(number, Fate(self.stream, False, None, 0, crowded), fates)
+        return fates
+
+    def settle(self, now_ns: int) -> None:
+        """Count the lost probes of which no later answer has told the way for long."""
+        followed = len(self._lost)
+        for number, one in list(self._lost.items()):
+            followed -= 1
+            age = now_ns - one.sent_ns
+            if not (age >= FORGOTTEN_NS or (age >= UNKNOWN_NS and followed >= FOLLOWED)):
+                return
+            self._count(one, None)
+            del self._lost[number]
+
+    def forget(self) -> None:
+        """Leave what is undecided so: this host itself did not look."""
+        self._open.clear()
+
+    def _decide(self, number: int, fate: Fate, fates: list[Fate]) -> None:
+        if self.decisions is None:
+            fates.append(fate)
+        else:
+            self.decisions[number] = fate
+
+    def _count(self, one: _Lost, lost_out: bool | None) -> None:
+        if not one.crowded:
+            self.tally.note_lost(lost_out)
