@@ -18,11 +18,12 @@ from sopa_ryu.agent.follower import (
     Hosts,
     Load,
     Probe,
+    Trace,
 )
 from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel import mcs, protocol, traces
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
 from sopa_ryu.fabric.view import View
@@ -261,3 +262,46 @@ def test_a_malformed_assignment_is_refused(old: str, new: str, why: str, caplog:
     follower = Follower(ADDRESS, "http://192.0.2.1:8080", probes=True)
     assert acknowledged(follower.receive(ASSIGNED.replace(old, new))) == (0, 1)
     assert why in caplog.text
+
+
+# -- traces -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_trace_is_begun_and_ended_and_acknowledged_meanwhile(follower: Follower) -> None:
+    follower.loaded(load(follower, FIRST))
+    request = traces.Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0)
+    for asked in (request, traces.Cancel(3)):
+        todo = follower.receive(traces.request_text(asked))
+        assert isinstance(todo, Trace)
+        assert todo.asked == asked
+        assert acknowledged(todo.answer) == (3, 0)
+
+
+def test_a_flow_is_answered_by_the_table_in_force(follower: Follower) -> None:
+    flow = traces.Request(4, destination=IPv4Address("10.2.1.3"), flow=traces.FlowOf(6, 40000, 5001))
+
+    def said() -> traces.Answer:
+        todo = follower.receive(traces.request_text(flow))
+        assert isinstance(todo, Answer)
+        answer = protocol.traced(todo.text)
+        assert answer is not None
+        return answer
+
+    assert said().problem == "it has no paths yet"
+    follower.loaded(load(follower, FIRST))
+    healthy = said()
+    assert (healthy.number, healthy.done) == (4, True)
+    assert healthy.flow is not None
+    assert healthy.flow.labels == ((0, 1), (1, 1), (0, 0), (1, 0))
+    todo = follower.receive(protocol.delta(FIRST, LINK_DOWN))
+    assert isinstance(todo, Load)
+    assert said().flow == healthy.flow  # the new table is not loaded yet
+    follower.loaded(todo)
+    after = said().flow
+    assert after is not None
+    assert (0, 1) not in after.labels
+
+
+def test_a_malformed_request_for_a_trace_is_refused(follower: Follower) -> None:
+    follower.loaded(load(follower, FIRST))
+    assert acknowledged(follower.receive('{"type": "trace", "number": 3, "streams": []}')) == (3, 1)

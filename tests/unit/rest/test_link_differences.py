@@ -148,3 +148,10 @@ def test_quantiles_are_nearest_ranks() -> None:
     assert quantile([], 0.5) is None
     assert [quantile(range(100), part) for part in (0.0, 0.5, 0.99)] == [0, 50, 99]
     assert quantile([3], 0.99) == 3
+
+
+def test_what_a_link_loses_is_a_part_of_what_the_links_that_all_cross_leave() -> None:
+    paths = [Traced(("h-e", f"e-a{at}"), 100, lost_out=55 if at == 3 else 10) for at in range(4)]
+    groups, undecided = differences(paths)
+    assert undecided == 0
+    assert [group.loss for group in groups] == pytest.approx([0.1, 0.0, 0.0, 0.0, 0.5])
