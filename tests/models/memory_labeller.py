@@ -201,7 +201,8 @@ class MemoryChanges:
 
     async def wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._arrived.wait(), seconds)
+            async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                await self._arrived.wait()
 
 
 class MemoryPlace:

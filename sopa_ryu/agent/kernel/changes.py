@@ -85,7 +85,8 @@ class Changes:
         loop.add_reader(self._socket, arrived.set)
         try:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(arrived.wait(), seconds)
+                async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may swallow a cancellation
+                    await arrived.wait()
         finally:
             loop.remove_reader(self._socket)
 

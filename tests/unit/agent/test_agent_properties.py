@@ -199,8 +199,11 @@ class AgentMachine(RuleBasedStateMachine):
     def every_table_was_one_of_the_controllers_and_stayed_until_the_next(self) -> None:
         tables = self.interface.history[1:]
         assert None not in tables, "packets went unlabelled although there was a table"
-        known = (table_of(view, one) for view in reversed(self.controller.views.values()) for one in AVOIDED)
-        assert all(any(table == one for one in known) for table in reversed(tables)), "an order that nobody sent"
+        views, at = list(reversed(self.controller.views.values())), 0
+        for table in reversed(tables):  # what the host avoids may change within a version
+            while at < len(views) and all(table != table_of(views[at], one) for one in AVOIDED):
+                at += 1
+            assert at < len(views), "an order that nobody sent"
         self.interface.history[:] = self.interface.history[-1:]
 
     @invariant()
