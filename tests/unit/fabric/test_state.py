@@ -12,7 +12,7 @@ from sopa_ryu.fabric.state import FabricState
 from topologies import FatTree, TopologyError
 from topologies.failures import Reason
 
-DOWN, SILENT, MISSING, NO_RULES, MISWIRED, DRAINED, NO_CHANNEL = Reason
+DOWN, SILENT, MISSING, NO_RULES, MISWIRED, DRAINED, _, NO_CHANNEL = Reason
 
 
 def connected(k: int = 4, hold: float = 0.0) -> FabricState:
