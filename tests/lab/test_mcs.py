@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from typing import NamedTuple
 
@@ -79,8 +80,10 @@ def transfer(lab: SopaLab, src: str, dst: str, size: int = 60_000) -> list[bytes
     assert bytes(received) == data
     captured = []
     with wire:
-        wire.settimeout(0.5)
-        while True:
+        # the hosts' probes never end: what the connection has sent is there within a while
+        end = time.monotonic() + 0.5
+        while (left := end - time.monotonic()) > 0:
+            wire.settimeout(left)
             try:
                 frame, origin = wire.recvfrom(70000)
             except TimeoutError:
