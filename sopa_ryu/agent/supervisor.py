@@ -246,6 +246,14 @@ class Supervisor:
             taken.callback(socket.close)
             drops = Drops(place.ifindex, namespace.path)
             taken.callback(drops.close)
+        except PermissionError as error:
+            LOG.warning(
+                "%s: no probes are sent: %s; bad paths are found by the controller and BFD only; give the agent CAP_NET_RAW and "
+                "the address family AF_PACKET (sopa-agent@.service has them), or start it with --no-probes",
+                self.interface,
+                error,
+            )
+            return None, lambda: 0
         except OSError as error:
             raise InterfaceAway(f"{self.interface} cannot send probes: {error}") from error
         program = labeller.probes
@@ -293,6 +301,7 @@ class Supervisor:
             )
         )
         keeper = Keeper(place, labeller, settings, changes, self.mended)
+        prober, drops = self._probing(labeller, place, namespace, taken)
         follower = Follower(
             place.address,
             its.controller,
@@ -302,10 +311,9 @@ class Supervisor:
             weighted=its.weighted,
             peers=McsPeers(place.address, its.mcs.kind) if its.mcs is not None else None,
             policy_name=its.policy_name,
-            probes=its.probes,
+            probes=prober is not None,
         )
         timed = self._timed(place, labeller, keeper)
-        prober, drops = self._probing(labeller, place, namespace, taken)
         agent = HostAgent(self.interface, its, follower, labeller, keeper, timed, prober, drops)
         if prober is not None and labeller.own is not None:
             its_own = labeller.own, labeller.counted, drops

@@ -69,7 +69,7 @@ def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric:
     exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
     exported |= {family.name for family in AgentMetrics([]).collect()}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 16
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 18
     for rule in rules:
         named = set(re.findall(r"\bsopa_\w+", rule["expr"]))
         assert {name.removesuffix("_total") for name in named} <= {name.removesuffix("_total") for name in exported}, (
