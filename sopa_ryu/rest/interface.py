@@ -9,24 +9,23 @@ from typing import Any
 
 from sopa_ryu.rest.operations import ROOT, Operation, Param, number
 from sopa_ryu.rest.resources import Resources
+from sopa_ryu.rest.schemas import HOST_PATTERN
 from sopa_ryu.rest.traces import TraceResources
 
-_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_HOST = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
 _ELEMENT = "^[aceh][0-9_]{3,11}(-[ace][0-9_]{3,7})?$"
 MAX_PACKETS = 10_000
 _ELSEWHERE = "it is not part of this fabric"
 
 
 def _host(text: str) -> str:
-    if not re.fullmatch(_HOST[1:-1], text):
+    if not re.fullmatch(HOST_PATTERN[1:-1], text):
         raise ValueError("write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2")
     return text
 
 
 def _endpoint(name: str) -> Param:
     description = "a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
-    schema = {"type": "string", "pattern": _HOST, "examples": ["10.0.0.2", "h1_0_2"]}
+    schema = {"type": "string", "pattern": HOST_PATTERN, "examples": ["10.0.0.2", "h1_0_2"]}
     return Param(name, "query", schema, description, _host, required=True)
 
 
@@ -139,7 +138,10 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
 
 def _traces(traces: TraceResources) -> Iterator[Operation]:
     which = number("trace", "the trace's id", 1, 2**31 - 1, "path")
-    gone = {HTTPStatus.NOT_FOUND: "there is no such trace any more"}
+    gone = {
+        HTTPStatus.BAD_REQUEST: "the id is no number, or is too large",
+        HTTPStatus.NOT_FOUND: "there is no such trace any more",
+    }
     yield Operation(
         "POST",
         f"{ROOT}/traces",

