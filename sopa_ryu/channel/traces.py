@@ -15,9 +15,8 @@ from sopa_ryu.channel.probes import Stream, read_number, read_stream
 MAX_PATHS = 1024
 MAX_COUNT = 1000
 MAX_PROBES = 20_000
-MIN_INTERVAL_MS = 5.0
+MIN_INTERVAL_MS, MAX_INTERVAL_MS = 5.0, 1000.0
 """At most 200 probes a second."""
-MAX_INTERVAL_MS = 60_000.0
 MAX_FATES = 256
 """Fates of one message: with them it is shorter than 4,096 bytes, which is what agents may send at once."""
 MAX_LABELS = 1024

@@ -151,7 +151,7 @@ def _traces(traces: TraceResources) -> Iterator[Operation]:
         "Trace",
         problems={
             HTTPStatus.NOT_FOUND: _ELSEWHERE,
-            HTTPStatus.CONFLICT: "the source has no agent, or one without probes, or another trace; or a path is excluded",
+            HTTPStatus.CONFLICT: "the source has no agent, or one without probes, or another trace; or it contradicts itself",
             HTTPStatus.SERVICE_UNAVAILABLE: "as many traces are running as there may be",
         },
         body="TraceRequest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sopa_ryu.channel.arbiter import REPORTED
-from sopa_ryu.channel.traces import MAX_COUNT, MAX_PATHS, MIN_INTERVAL_MS
+from sopa_ryu.channel.traces import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MIN_INTERVAL_MS
 
 Schema = dict[str, Any]
 
@@ -57,7 +57,8 @@ _PROBED: Schema = {
     **dict.fromkeys(("sent", "lost", "lost_out", "lost_back"), _INTEGER),
     **dict.fromkeys(("min_us", "median_us", "p99_us"), _maybe({"type": "number"})),
 }
-_FLOW: Schema = dict.fromkeys(("protocol", "sport", "dport"), _INTEGER)
+_PORT: Schema = {"type": "integer", "minimum": 0, "maximum": 65535}
+_FLOW: Schema = {"protocol": {"type": "integer", "minimum": 0, "maximum": 255}, "sport": _PORT, "dport": _PORT}
 
 _GATEWAY: Schema = {"type": "string", "description": "of a path to the outside: the host that leads out of the fabric"}
 
@@ -258,7 +259,10 @@ SCHEMAS: dict[str, Schema] = {
             "src": _END,
             "dst": _END,
             "up": _list(
-                _UP, description="the paths; all candidate paths by default, if they are 64 at most", maxItems=MAX_PATHS
+                _UP,
+                description="the paths; all candidate paths by default, if they are 64 at most",
+                minItems=1,
+                maxItems=MAX_PATHS,
             ),
             "all": {**_BOOLEAN, "description": "all candidate paths, however many"},
             "count": {
@@ -270,10 +274,14 @@ SCHEMAS: dict[str, Schema] = {
             "interval_ms": {
                 "type": "number",
                 "minimum": MIN_INTERVAL_MS,
+                "maximum": MAX_INTERVAL_MS,
                 "description": "between probes; 10 by default",
             },
             "flow": _object(
-                _FLOW, optional=tuple(_FLOW), description="tell which way this flow takes, instead of sending probes"
+                _FLOW,
+                optional=tuple(_FLOW),
+                additionalProperties=False,
+                description="tell which way this flow takes, instead of sending probes",
             ),
         },
         optional=("up", "all", "count", "interval_ms", "flow"),

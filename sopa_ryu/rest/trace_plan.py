@@ -7,14 +7,13 @@ from itertools import pairwise
 from typing import Any
 
 from sopa_ryu.channel.trace_desk import Asked
-from sopa_ryu.channel.traces import MAX_COUNT, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
+from sopa_ryu.channel.traces import MAX_COUNT, MAX_INTERVAL_MS, MAX_PATHS, MAX_PROBES, MIN_INTERVAL_MS, FlowOf
 from sopa_ryu.rest.operations import Problem
 from topologies import Clos, Failures, Host
 from topologies.structure import Link, Node
 
 DEFAULT_COUNT = 20
 DEFAULT_INTERVAL_MS = 10.0
-MAX_INTERVAL_MS = 1000.0
 UNASKED_PATHS = 64
 """So many candidate paths are traced without being asked for."""
 KEYS = ("src", "dst", "up", "all", "count", "interval_ms", "flow")
@@ -48,15 +47,17 @@ def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> A
         raise _bad(f"unknown key {unknown[0]!r:.60}; a trace has: {', '.join(KEYS)}")
     flow = _flow(body["flow"]) if body.get("flow") is not None else None
     if src == dst:
-        raise _bad("src and dst are the same host: its packets to itself do not enter the fabric")
+        raise Problem(
+            HTTPStatus.CONFLICT, "src and dst are the same host: its packets to itself do not enter the fabric"
+        )
     given, every = body.get("up"), body.get("all", False)
     if not isinstance(every, bool):
         raise _bad("all: write true or false")
     if every and given is not None:
-        raise _bad("up and all exclude each other")
+        raise Problem(HTTPStatus.CONFLICT, "up and all exclude each other")
     if flow is not None:
         if given is not None or every:
-            raise _bad("a flow takes the paths that it takes: leave out up and all")
+            raise Problem(HTTPStatus.CONFLICT, "a flow takes the paths that it takes: leave out up and all")
         return Asked(flow=flow)
     ups = _every(failures, src, dst, every) if given is None else _named(given, failures, src, dst)
     count = _whole(body, "count", DEFAULT_COUNT, MAX_COUNT)
@@ -70,8 +71,9 @@ def planned(body: dict[str, Any], failures: Failures, src: Host, dst: Host) -> A
             f"interval_ms: write a number from {MIN_INTERVAL_MS:g} to {MAX_INTERVAL_MS:g}: the time from one probe to the next"
         )
     if len(ups) * count > MAX_PROBES:
-        raise _bad(
-            f"{len(ups)} paths with {count} probes each are more than {MAX_PROBES:,} probes: choose fewer of either"
+        raise Problem(
+            HTTPStatus.CONFLICT,
+            f"{len(ups)} paths with {count} probes each are more than {MAX_PROBES:,} probes: choose fewer of either",
         )
     return Asked(ups, count, float(interval))
 
@@ -82,8 +84,9 @@ def _every(failures: Failures, src: Host, dst: Host, asked: bool) -> tuple[Up, .
         raise Problem(HTTPStatus.CONFLICT, f"no path is left: all {len(excluded)} are excluded; sopa paths says why")
     if len(usable) > (MAX_PATHS if asked else UNASKED_PATHS):
         if asked:
-            raise _bad(f"there are {len(usable)} paths, and a trace has at most {MAX_PATHS}: name them by up")
-        raise _bad(f"there are {len(usable)} paths: name some by up, or say all")
+            text = f"there are {len(usable)} paths, and a trace has at most {MAX_PATHS}: name them by up"
+            raise Problem(HTTPStatus.CONFLICT, text)
+        raise Problem(HTTPStatus.CONFLICT, f"there are {len(usable)} paths: name some by up, or say all")
     return tuple(path.up for path in usable)
 
 
@@ -95,9 +98,10 @@ def _named(given: object, failures: Failures, src: Host, dst: Host) -> tuple[Up,
     reasons = {path.up: path.reason for path in excluded}
     ups: list[Up] = []
     for each in given:
-        if not isinstance(each, list) or not all(isinstance(hop, int) and not isinstance(hop, bool) for hop in each):
+        hops = [_integer(hop) for hop in each] if isinstance(each, list) else [None]
+        up = tuple(hop for hop in hops if isinstance(hop, int) and not isinstance(hop, bool))
+        if len(up) < len(hops):
             raise _bad(f"up: {each!s:.60} is no path: write its uplinks, such as [0, 1]")
-        up = tuple(each)
         if up in reasons:
             raise Problem(
                 HTTPStatus.CONFLICT,
@@ -120,10 +124,15 @@ def _flow(given: object) -> FlowOf:
 
 
 def _whole(given: dict[str, Any], name: str, default: int, most: int, least: int = 1) -> int:
-    value = given.get(name, default)
+    value = _integer(given.get(name, default))
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise _bad(f"{name}: write a whole number from {least} to {most}")
     return value
+
+
+def _integer(value: object) -> object:
+    """Return a number without a fraction as an integer, which 1.0 is, too (JSON Schema, section 6.1.1)."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _text(up: Up) -> str:

@@ -171,7 +171,7 @@ WRONG = [
     ({"src": "h9_9_9", "dst": DST}, 404, "src"),
     ({"src": SRC, "dst": "192.0.2.1"}, 404, "dst"),
     ({"src": SRC, "dst": "10.0"}, 400, "dst"),
-    ({"src": SRC, "dst": SRC}, 400, "same host"),
+    ({"src": SRC, "dst": SRC}, 409, "same host"),
     ({"src": SRC, "dst": DST, "colour": "red"}, 400, "unknown key 'colour'"),
     ({"src": SRC, "dst": DST, "count": 0}, 400, "count"),
     ({"src": SRC, "dst": DST, "count": 1001}, 400, "count"),
@@ -179,7 +179,7 @@ WRONG = [
     ({"src": SRC, "dst": DST, "interval_ms": 4}, 400, "interval_ms"),
     ({"src": SRC, "dst": DST, "interval_ms": "10"}, 400, "interval_ms"),
     ({"src": SRC, "dst": DST, "all": 1}, 400, "all"),
-    ({"src": SRC, "dst": DST, "up": [[0, 0]], "all": True}, 400, "exclude"),
+    ({"src": SRC, "dst": DST, "up": [[0, 0]], "all": True}, 409, "exclude"),
     ({"src": SRC, "dst": DST, "up": []}, 400, "up"),
     ({"src": SRC, "dst": DST, "up": "0,0"}, 400, "up"),
     ({"src": SRC, "dst": DST, "up": [["0", 0]]}, 400, "no path"),
@@ -188,7 +188,7 @@ WRONG = [
     ({"src": SRC, "dst": DST, "flow": 6}, 400, "flow"),
     ({"src": SRC, "dst": DST, "flow": {"sport": -1}}, 400, "sport"),
     ({"src": SRC, "dst": DST, "flow": {"port": 1}}, 400, "flow"),
-    ({"src": SRC, "dst": DST, "flow": {}, "up": [[0, 0]]}, 400, "leave out"),
+    ({"src": SRC, "dst": DST, "flow": {}, "up": [[0, 0]]}, 409, "leave out"),
     ({"src": "h1_0_2", "dst": DST}, 409, "no agent"),
 ]
 
@@ -226,9 +226,9 @@ def test_a_trace_that_there_is_not_is_not_found(rest: Rest, number: str) -> None
 def test_many_paths_have_to_be_asked_for(tmp_path: Path) -> None:
     rest = Rest(tmp_path, k=24)
     refused = rest.begin()
-    assert refused.status_int == 400
+    assert refused.status_int == 409
     assert "144 paths" in refused.json["detail"]
-    assert rest.begin(all=True, count=200).status_int == 400  # more probes than a trace may have
+    assert rest.begin(all=True, count=200).status_int == 409  # more probes than a trace may have
     response = rest.begin(all=True)
     assert response.status_int == 202
     assert len(response.json["paths"]) == 144
