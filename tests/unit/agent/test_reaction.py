@@ -106,7 +106,7 @@ def test_a_dead_path_is_out_of_the_table_before_the_next_look_and_in_it_again_wh
     loop.create_task(its.run())
     probe(its, loop, 1.0)
     assert host.tables == []
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="sopa.agent"):
         probe(its, loop, 0.2, bad=((0, 1),))
         assert host.tables == [Avoided(frozenset({Section(0, 1, 2, 1)}))]
         probe(its, loop, 4.0)
