@@ -26,7 +26,7 @@ def in_lab(
     rate_mbit: float | None = None,
     bfd_ms: int | None = None,
     fabric: Clos | None = None,
-    probes: bool = True,
+    probes: bool = False,
     **options: Any,
 ) -> None:
     """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output.

@@ -26,7 +26,7 @@ def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
             assert link["action"] == "failed"
             assert link["delay_us"] is None or link["delay_us"] > 0
 
-    in_lab(body, controller_options=["--sopa-suspect=fail"])
+    in_lab(body, probes=True, controller_options=["--sopa-suspect=fail"])
 
 
 def _failures(lab: SopaLab) -> list[tuple[str, str]]:

@@ -60,7 +60,7 @@ def test_the_option_is_on_the_wire_and_the_receiving_socket_sees_none() -> None:
             # IPv4 header, length 24, and the word behind the addresses
             assert re.search(rf"0800 4600 .*9e04 {bytes(word).hex()}", re.sub(r"\s+0x\w+:\s+", " ", out)), out
 
-    in_lab(body, probes=False, carrier=OPTION)
+    in_lab(body, carrier=OPTION)
 
 
 def test_packets_take_the_paths_that_they_name_over_every_core_switch() -> None:
@@ -76,7 +76,7 @@ def test_packets_take_the_paths_that_they_name_over_every_core_switch() -> None:
             sources = [rf"dl_src=00:00:00:00:00:{up:02x}|dl_src=02:53:9e:04:00:{up:02x}" for up in (0, 1)]
             eventually(lambda name=name, sources=sources: [hits(lab, name, source) for source in sources], [16, 16])
 
-    in_lab(body, probes=False, carrier=OPTION)
+    in_lab(body, carrier=OPTION)
 
 
 def test_every_kind_of_pair_is_connected_and_failed_paths_are_excluded() -> None:
@@ -91,7 +91,7 @@ def test_every_kind_of_pair_is_connected_and_failed_paths_are_excluded() -> None
         assert set(datagrams(lab, "h0_0_2", "h3_0_2", 12, 7003)) == {(0, 1), (1, 0), (1, 1)}
         assert lost(lab, "h0_0_2", "h3_0_2", 8) == 0
 
-    in_lab(body, probes=False, carrier=OPTION)
+    in_lab(body, carrier=OPTION)
 
 
 def test_a_label_that_a_host_forges_is_ignored_and_counted() -> None:
@@ -109,7 +109,7 @@ def test_a_label_that_a_host_forges_is_ignored_and_counted() -> None:
         eventually(lambda: seen_by(lab, "h0_0_2")["forged"], 8)
         assert hits(lab, "a0_1", "dl_src=02:53:9e:04:00:01") == before
 
-    in_lab(body, probes=False, carrier=OPTION)
+    in_lab(body, carrier=OPTION)
 
 
 def test_a_host_without_a_right_to_a_label_is_heard_but_chooses_no_path() -> None:
@@ -123,7 +123,7 @@ def test_a_host_without_a_right_to_a_label_is_heard_but_chooses_no_path() -> Non
         assert lost(lab, "h0_0_3", "h2_0_2", 4) == 0
 
     for carrier in Carrier:
-        in_lab(body, probes=False, carrier=carrier, controller_options=["--sopa-no-label=h0_0_2"])
+        in_lab(body, carrier=carrier, controller_options=["--sopa-no-label=h0_0_2"])
 
 
 def test_the_parser_survives_a_restart_of_the_switch() -> None:
@@ -141,7 +141,7 @@ def test_the_parser_survives_a_restart_of_the_switch() -> None:
         assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0
         assert seen_by(lab, "h0_0_2")["believed"] == believed + 4
 
-    in_lab(body, probes=False, carrier=OPTION)
+    in_lab(body, carrier=OPTION)
 
 
 def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected() -> None:

@@ -23,7 +23,7 @@ COUNT = 200
 
 
 def test_probes_take_the_same_core_switch_out_and_back() -> None:
-    in_lab(_body, carrier=Carrier.OPTION)  # other labs of the tests have the carrier mac
+    in_lab(_body, probes=True, carrier=Carrier.OPTION)  # other labs of the tests have the carrier mac
 
 
 def _body(lab: SopaLab) -> None:

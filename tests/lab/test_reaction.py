@@ -50,4 +50,4 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
         )
         assert re.search(rf"{SRC}: takes (path \(0, 1\) to rack e2_1|the paths over link \S+) again: \d+ probes", log)
 
-    in_lab(body, bfd_ms=SLOW_BFD_MS)
+    in_lab(body, probes=True, bfd_ms=SLOW_BFD_MS)

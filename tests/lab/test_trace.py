@@ -76,4 +76,4 @@ def test_a_silent_link_is_named_and_a_flow_takes_the_way_that_is_told() -> None:
         assert datagrams(lab, SRC, DST, 8, 40001) == [*told, *told]
 
     # so that the host does not leave the path by itself
-    in_lab(body, agent_options=["--keep-paths"])
+    in_lab(body, probes=True, agent_options=["--keep-paths"])
