@@ -16,16 +16,18 @@ from topologies import FatTree
 K, SEED = 4, 1
 TRIALS = int(os.environ.get("SOPA_HEALTH_LAB_TRIALS", "50"))
 LONG_TRIALS = max(1, TRIALS // 10)
+FIRST_REPORTS_SECONDS = 5.0
+"""The time in which all agents have their streams, and have reported."""
+EVALUATION_SECONDS = 3.0
+"""Longer than from one evaluation to the next."""
 POLL_SECONDS = 0.25
 CLEAR_SECONDS = 20.0
 
 
 def ready(its: SopaLab) -> None:
     """Wait until agents probe and their reports are evaluated."""
-    deadline = time.monotonic() + 60
-    while not its.controller.get("/health").json()["running"] and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    time.sleep(5)
+    its.controller.wait_until(lambda: its.controller.get("/health").json()["running"], "the estimator ran", 60)
+    time.sleep(FIRST_REPORTS_SECONDS)
 
 
 def suspects(its: SopaLab) -> dict[str, str]:
@@ -57,13 +59,11 @@ def trial(its: SopaLab, choose: random.Random, bad: int, share: float, seconds: 
             time.sleep(POLL_SECONDS)
     for name in {*chosen, *(name for name, _ in wrong)}:
         its.controller.change("PUT", f"/drains/{name}").raise_for_status()
-    time.sleep(2.5)
+    time.sleep(EVALUATION_SECONDS)
     for name in {*chosen, *(name for name, _ in wrong)}:
         its.controller.change("DELETE", f"/drains/{name}").raise_for_status()
-    deadline = time.monotonic() + CLEAR_SECONDS
-    while suspects(its) and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
-    time.sleep(3.0)
+    its.controller.wait_until(lambda: not suspects(its), "no link was suspect any more", CLEAR_SECONDS)
+    time.sleep(EVALUATION_SECONDS)
     return {"chosen": chosen, "named": named, "wrong": sorted(wrong)}
 
 

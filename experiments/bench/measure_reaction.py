@@ -110,9 +110,7 @@ def left_after(its: SopaLab, fault: Fault, wire: LabelWire) -> tuple[float, floa
 
 def settled(its: SopaLab) -> None:
     """Wait until BFD has found nothing wrong any more, and probes have warmed up."""
-    deadline = time.monotonic() + 30
-    while its.controller.fabric()["failures"] and time.monotonic() < deadline:
-        time.sleep(0.1)
+    its.controller.wait_until(lambda: not its.controller.fabric()["failures"], "BFD found nothing wrong", 30)
     time.sleep(WARM_SECONDS)
 
 

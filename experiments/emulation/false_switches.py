@@ -12,6 +12,7 @@ import struct
 import sys
 import time
 from collections import Counter
+from enum import IntEnum
 
 import click
 
@@ -20,9 +21,27 @@ from topologies import Clos, FatTree, Switch
 
 VERSION = 4
 HEADER = struct.Struct("!BBHI")
-HELLO, ECHO, ECHO_REPLY, FEATURES, FEATURES_REPLY = 0, 2, 3, 5, 6
-PORT_STATUS, FLOW_MOD, GROUP_MOD, MULTIPART, MULTIPART_REPLY = 12, 14, 15, 18, 19
-BARRIER, BARRIER_REPLY, ROLE, ROLE_REPLY = 20, 21, 24, 25
+
+
+class Kind(IntEnum):
+    """Types of messages (OpenFlow 1.3, section 7.1.1)."""
+
+    HELLO = 0
+    ECHO_REQUEST = 2
+    ECHO_REPLY = 3
+    FEATURES_REQUEST = 5
+    FEATURES_REPLY = 6
+    PORT_STATUS = 12
+    FLOW_MOD = 14
+    GROUP_MOD = 15
+    MULTIPART_REQUEST = 18
+    MULTIPART_REPLY = 19
+    BARRIER_REQUEST = 20
+    BARRIER_REPLY = 21
+    ROLE_REQUEST = 24
+    ROLE_REPLY = 25
+
+
 PORT_DESCRIPTION = 13
 _FEATURES = struct.Struct("!QIBB2xII")
 _PORT = struct.Struct("!I4x6s2x16sIIIIIIII")
@@ -57,7 +76,7 @@ class FalseSwitch(asyncio.Protocol):
         """Begin the handshake."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
-        self._send(HELLO, 0)
+        self._send(Kind.HELLO, 0)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Note that the controller has closed the channel."""
@@ -82,30 +101,30 @@ class FalseSwitch(asyncio.Protocol):
         """Take a port down or up, and tell the controller."""
         (self.down.add if down else self.down.discard)(port)
         if self.transport is not None:
-            self._send(PORT_STATUS, 0, struct.pack("!B7x", _MODIFIED) + self._port(port))
+            self._send(Kind.PORT_STATUS, 0, struct.pack("!B7x", _MODIFIED) + self._port(port))
 
     def _answer(self, kind: int, xid: int, body: bytes) -> None:
         match kind:
-            case 14 | 15:  # FLOW_MOD, GROUP_MOD
+            case Kind.FLOW_MOD | Kind.GROUP_MOD:
                 self.seen["modifications"] += 1
-            case 20:  # BARRIER
+            case Kind.BARRIER_REQUEST:
                 self.seen["barriers"] += 1
-                self._send(BARRIER_REPLY, xid)
-            case 2:  # ECHO
+                self._send(Kind.BARRIER_REPLY, xid)
+            case Kind.ECHO_REQUEST:
                 self.seen["echoes"] += 1
-                self._send(ECHO_REPLY, xid, body)
-            case 5:  # FEATURES
+                self._send(Kind.ECHO_REPLY, xid, body)
+            case Kind.FEATURES_REQUEST:
                 dpid = self.tree.dpid(self.switch)
-                self._send(FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
-            case 18:  # MULTIPART
+                self._send(Kind.FEATURES_REPLY, xid, _FEATURES.pack(dpid, 0, 254, 0, 0x4F, 0))
+            case Kind.MULTIPART_REQUEST:
                 [what] = struct.unpack_from("!H", body)
                 ports = b"".join(map(self._port, self.tree.ports(self.switch))) if what == PORT_DESCRIPTION else b""
-                self._send(MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + ports)
-            case 24:  # ROLE
+                self._send(Kind.MULTIPART_REPLY, xid, struct.pack("!HH4x", what, 0) + ports)
+            case Kind.ROLE_REQUEST:
                 role, generation = _ROLE.unpack(body)
                 if role >= _MASTER:
                     self._role, self._generation = role, generation
-                self._send(ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
+                self._send(Kind.ROLE_REPLY, xid, _ROLE.pack(self._role, self._generation))
 
     def _port(self, port: int) -> bytes:
         state = _LINK_DOWN if port in self.down else _LIVE

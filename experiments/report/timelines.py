@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from experiments.core.records import RunRecord
 from experiments.report.collect import Collected
@@ -54,15 +55,8 @@ def throughput_series(collected: Collected, order: Sequence[str]) -> Plot | None
         # The mean is over all flows of the run at any time; flows that have ended count as 0.
         fine = [float(np.mean(values)) for values in zip_longest(*run.series.values(), fillvalue=0.0)]
         each = 1 if simulated else max(1, round(SERIES_STEP / (run.series_ms / 1000)))
-        # An incomplete last step is omitted.
-        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
-        style = line_style(order.index(scheme))
-        places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
-        panel.step(places, [*mean, mean[-1]], where="post", label=f"{scheme}, seed {run.seed}", **style)
-    panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
-    from_zero([panel])
-    _mark(panel, events)
-    legend_below(made, *panel.get_legend_handles_labels())
+        _steps(panel, fine, each, run, f"{scheme}, seed {run.seed}", line_style(order.index(scheme)))
+    _finished(made, panel, events)
     return finish(
         made,
         "throughput-series",
@@ -86,20 +80,28 @@ def bad_link_series(collected: Collected, order: Sequence[str]) -> Plot | None:
     for scheme, run in runs:
         fine = [float(np.mean(values)) for values in zip_longest(*_crossing(run).values(), fillvalue=0.0)]
         each = max(1, round(len(fine) / BAD_LINK_STEPS))
-        mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or fine
-        places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
-        label = f"{scheme}, seed {run.seed}"
-        panel.step(places, [*mean, *mean[-1:]], where="post", label=label, **line_style(order.index(scheme)))
-    panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
-    from_zero([panel])
-    _mark(panel, events)
-    legend_below(made, *panel.get_legend_handles_labels())
+        _steps(panel, fine, each, run, f"{scheme}, seed {run.seed}", line_style(order.index(scheme)))
+    _finished(made, panel, events)
     return finish(
         made,
         "bad-link-series",
         "Throughput of the flows that may cross the bad link",
         "Mean throughput of the flows of one run with a candidate path over the direction that becomes bad at the dotted line.",
     )
+
+
+def _steps(panel: Axes, fine: Sequence[float], each: int, run: RunRecord, label: str, style: Mapping[str, Any]) -> None:
+    """Draw a series in steps of ``each`` of its intervals; an incomplete last step is omitted."""
+    mean = [float(np.mean(fine[start : start + each])) for start in range(0, len(fine) - each + 1, each)] or list(fine)
+    places = np.arange(len(mean) + 1) * each * run.series_ms / 1000
+    panel.step(places, [*mean, *mean[-1:]], where="post", label=label, **style)
+
+
+def _finished(made: Figure, panel: Axes, events: Sequence[tuple[float, str]]) -> None:
+    panel.set(xlabel="time (s)", ylabel="mean throughput of a flow (Mbit/s)")
+    from_zero([panel])
+    _mark(panel, events)
+    legend_below(made, *panel.get_legend_handles_labels())
 
 
 def _crossing(run: RunRecord) -> dict[str, Sequence[float]]:

@@ -76,35 +76,28 @@ def _build(kind: str, percent: float, tree: Clos, seed: int, scale: Scale) -> Pl
     return with_bad_link(permutation(tree, seed, scale), tree, seed, **{kind: percent / 100})
 
 
-def _grey(name: str = "grey-link", percent: float = LOSS_PERCENT) -> Workload:
+def _workload(kind: str, parameter: str, what: str, name: str, percent: float) -> Workload:
+    """Return a workload of one kind of bad link; ``what`` has the place of the percentage."""
     return Workload(
         name,
-        f"permutation, and one direction of a link loses {percent:g}% from a third of the run on; grey-link+loss=P: P%",
-        partial(_build, "loss", percent),
+        f"permutation, and one direction of a link {what.format(f'{percent:g}%')} from a third of the run on",
+        partial(_build, kind, percent),
         seconds=SECONDS,
-        parameters={"loss_percent": percent, "bad": "one direction of a link, at a third of the run"},
+        parameters={parameter: percent, "bad": "one direction of a link, at a third of the run"},
     )
+
+
+def _grey(name: str = "grey-link", percent: float = LOSS_PERCENT) -> Workload:
+    return _workload("loss", "loss_percent", "loses {} of packets (grey-link+loss=P: P%)", name, percent)
 
 
 def _slow(name: str = "slow-link", percent: float = SLOW_PERCENT) -> Workload:
-    return Workload(
-        name,
-        f"permutation, and one direction of a link has {percent:g}% of its rate from a third of the run on; slow-link+rate=P: P%",
-        partial(_build, "rate", percent),
-        seconds=SECONDS,
-        parameters={"rate_percent": percent, "bad": "one direction of a link, at a third of the run"},
-    )
+    return _workload("rate", "rate_percent", "has {} of its rate (slow-link+rate=P: P%)", name, percent)
 
 
 def _corrupting(name: str = "corrupting-link", percent: float = CORRUPT_PERCENT) -> Workload:
-    return Workload(
-        name,
-        f"permutation, and one direction of a link flips a bit in {percent:g}% of packets from a third of the run on; "
-        "corrupting-link+bits=P: P%",
-        partial(_build, "corruption", percent),
-        seconds=SECONDS,
-        parameters={"corrupt_percent": percent, "bad": "one direction of a link, at a third of the run"},
-    )
+    what = "flips a bit in {} of packets (corrupting-link+bits=P: P%)"
+    return _workload("corruption", "corrupt_percent", what, name, percent)
 
 
 WORKLOADS = (_grey(), _slow(), _corrupting())
