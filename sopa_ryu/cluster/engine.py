@@ -182,7 +182,7 @@ class Engine:
                     self._look(node, reader.revision)
                     yield Contents(reader.revision, {})
                 else:
-                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE))
+                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE, late=True))
         finally:
             self._nodes.discard(stream)
 
