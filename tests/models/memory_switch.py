@@ -298,6 +298,9 @@ class MemorySwitch:
             if self.generation is not None and 0 < (self.generation - request.generation) % (1 << 64) < 1 << 63:
                 return _refused("role request failed", 0, ROLE_REQUEST, request)
             self.generation = request.generation
+            if request.slave:
+                channel.role = Role.SLAVE
+                return Answered(request, False)
             for other in self.channels:
                 if other.role is Role.MASTER:
                     other.role = Role.SLAVE
