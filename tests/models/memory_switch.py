@@ -352,9 +352,8 @@ def _groups_of(flow: Flow) -> set[int]:
 
 
 def _refused(kind: str, code: int, message_type: int, request: Request | None = None) -> Refused:
-    return Refused(
-        request, Refusal(kind.replace(" ", "_"), f"{kind}, code {code}, refused message type {message_type}")
-    )
+    text = f"{kind}, code {code}, refused message type {message_type}"
+    return Refused(request, Refusal(kind.replace(" ", "_"), text, is_slave=(kind, code) == ("bad request", 10)))
 
 
 def _is_slave(message_type: int) -> Refused:

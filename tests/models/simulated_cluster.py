@@ -56,7 +56,9 @@ class MemberFabric(SimulatedFabric):
 
     def _carry_out(self, effects: Effects) -> None:
         super()._carry_out(effects)
-        self.outranked = effects.outranked or self.outranked
+        if effects.outranked and self.core.switches.leads:
+            self.outranked, self.knows_leader = effects.outranked, 0
+            self._carry_out(self.core.stand_by(self.now))
 
 
 class Cluster:
@@ -118,6 +120,7 @@ class Cluster:
     def depose(self, number: int) -> None:
         """Have a member know that it leads no longer."""
         member = self.members[number]
+        member.outranked = ""
         member.knows_leader = 0
         member._carry_out(member.core.stand_by(member.now))
 
@@ -149,21 +152,17 @@ class Cluster:
     def rest(self, seconds: float = 30.0) -> None:
         """Let the members know who leads, and everything be committed and installed."""
         for number, member in enumerate(self.members):
-            if member.knows_leader and (number != self.leader or member.outranked):
+            if member.knows_leader and number != self.leader:
                 self.depose(number)
-                self.leader = None if number == self.leader else self.leader
-        if self.leader is None:
-            self.elect(0)
         for _ in range(20):
+            if self.leader is None or not self.members[self.leader].knows_leader:
+                self.elect(self.leader or 0)
             self.settle()
             while self.leader is not None and self.commit(self.leader):
                 self.settle()
             for number in range(len(self.members)):
                 self.follow(number)
             self.advance(seconds / 20)
-            if self.leader is not None and self.members[self.leader].outranked:
-                self.depose(self.leader)
-                self.elect(self.leader)
 
     def devices(self) -> Iterator[WatchedSwitch]:
         """Yield the switches."""
