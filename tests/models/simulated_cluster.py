@@ -49,7 +49,7 @@ class MemberFabric(SimulatedFabric):
 
     def _start(self) -> None:
         super()._start()
-        self.state.commitment = Commitment()
+        self.state.commitment = Commitment("sopa")
         self.state.epoch = 0
         self.core.switches.leads = False
         self.core.switches.generation.number = 0
