@@ -41,6 +41,7 @@ from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.rest.cluster import ClusterControl
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.runtime import clock, collector
 from sopa_ryu.runtime.clients import bracketed
@@ -130,6 +131,7 @@ class SopaController(app_manager.RyuApp):
         self._answering = 0
         self._acknowledged_here = 0
         self.carrier = settings.carrier
+        self.cluster: ClusterControl | None = None
         self.no_label = settings.no_label
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
