@@ -29,6 +29,8 @@ LOG = logging.getLogger("sopa.cluster")
 LOOK_SECONDS = 0.25
 """How often the clock is looked at, at least."""
 RETRY_SECONDS = 0.25
+FIRST_PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 1.0, 8.0
+"""How long a commit may take at one node of the engine: twice as long after each that did not end in time."""
 DIFFERENCES_SHOWN = 5
 LEADER, STANDBY = "leader", "standby"
 
@@ -151,6 +153,7 @@ class Member:
         self._told_charter = ""
         self._told_problems: dict[str, str] = {}
         self._drains_at = -1
+        self._patience = FIRST_PATIENCE_SECONDS
         self._known: dict[str, MemberRecord] = {}
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
@@ -432,9 +435,17 @@ class Member:
         while (proposal := self._hands.proposal()) is not None:
             began = time.monotonic()
             record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
-            if self.engine.write({"view": records.write(record)}, [Condition("leader", created=mine.created)]) is None:
+            conditions = [Condition("leader", created=mine.created)]
+            try:
+                written = self.engine.write({"view": records.write(record)}, conditions, seconds=self._patience)
+            except EngineError as error:
+                if error.unknown:  # a node that has stopped is left; an engine that is slow needs more time
+                    self._patience = min(2 * self._patience, LAST_PATIENCE_SECONDS)
+                raise
+            if written is None:
                 self._stand_by("the engine names another leader")
                 return
+            self._patience = max(FIRST_PATIENCE_SECONDS, 2 * (time.monotonic() - began))
             self.commit_seconds(time.monotonic() - began)
             if not mine.may_command(self._clock()):
                 return
@@ -446,7 +457,8 @@ class Member:
         if not mine.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
         record = Drains(mine.term, tuple(sorted(names)))
-        if self.engine.write({"drains": records.write(record)}, [Condition("leader", created=mine.created)]) is None:
+        conditions = [Condition("leader", created=mine.created)]
+        if self.engine.write({"drains": records.write(record)}, conditions, seconds=LAST_PATIENCE_SECONDS) is None:
             raise EngineError("the engine names another leader", Kind.REFUSED)
 
     # -- following ----------------------------------------------------------------------------------------------------
