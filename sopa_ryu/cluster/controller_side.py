@@ -7,7 +7,9 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterable
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import sopa_ryu
 from flowrules.label import Carrier
@@ -25,6 +27,20 @@ from sopa_ryu.rest.cluster import UndecidedError
 from topologies import Failures, TopologyError
 
 LOG = logging.getLogger("sopa.cluster")
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine under whatever name.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
+    (True, True, False, False)
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def make_client_importable() -> None:
@@ -159,8 +175,13 @@ class ControllerSide:
         self._acknowledged(acknowledged, agents)
 
     def highest_generation(self) -> int:
-        """Return the highest generation id of a switch that was ahead of the term."""
-        return self._core.switches.highest_generation
+        """Return the highest generation id that a switch is known to have, or a leader had."""
+        switches = self._core.switches
+        return max(switches.highest_generation, switches.generation.number)
+
+    def drained(self) -> frozenset[str]:
+        """Return the names of what is drained."""
+        return self._state.drained
 
     def standing(self) -> tuple[int, int]:
         """Return the version that this member follows, and how many switches are connected."""
@@ -206,6 +227,14 @@ def join(
     carrier: Carrier,
 ) -> Member:
     """Return this controller's membership, whose green threads are still to be started."""
+    if settings.url is None and not all(is_loopback(node.host) for node in address_of(settings).endpoints):
+        if is_loopback(urlsplit(url).hostname or ""):
+            LOG.warning(
+                "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
+                "--sopa-cluster-url where they use another address",
+                settings.member,
+                url,
+            )
     identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
     return Member(engine_of(settings), identity, charter, settings.lease, hands)

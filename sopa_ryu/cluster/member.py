@@ -60,7 +60,10 @@ class Hands(Protocol):
         """Take the version that all agents of relays have acknowledged, None without such agents, and how many these are."""
 
     def highest_generation(self) -> int:
-        """Return the highest generation id of a switch that was ahead of the term; 0 for none."""
+        """Return the highest generation id that a switch is known to have, or a leader had; 0 for none."""
+
+    def drained(self) -> frozenset[str]:
+        """Return the names of what is drained."""
 
     def standing(self) -> tuple[int, int]:
         """Return the version that this member follows, and how many switches are connected."""
@@ -355,7 +358,14 @@ class Member:
             self._lead(kept)
             return
         self._follow()
-        if kept is None and mine.may_campaign(now):
+        if kept is not None and not kept.lease:
+            LOG.error(
+                "cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted",
+                self.engine.address.name,
+            )
+            self.engine.write({}, [Condition("leader", modified=kept.modified)], deletes=["leader"])
+            self.mirror.apply(self.engine.read())
+        elif kept is None and self._entered is not None and mine.may_campaign(now):
             self._campaign()
 
     def _agrees(self) -> bool:
@@ -404,6 +414,12 @@ class Member:
         LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
         self._told_leader = leader.name
         self._hands.lead(leader.term)
+        drained = self._hands.drained()
+        if drained and self.mirror.kept("drains") is None:
+            LOG.warning(
+                "cluster %s: the engine has lost the drains: this leader writes them again", self.engine.address.name
+            )
+            self.write_drains(drained)
         self._changed()
         self.look()
 
