@@ -90,7 +90,9 @@ class Connections:
             try:
                 connection.request("POST", request.path, request.content(), headers)
             except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
-                connection.sock.recv(1)  # what the node has said before it closed the connection: that of TLS is an error
+                connection.sock.recv(
+                    1
+                )  # what the node has said before it closed the connection: that of TLS is an error
                 raise
             response = connection.getresponse()
             answer = Response(response.status, response.read())

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
-import sys
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from pathlib import Path
@@ -43,17 +41,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def make_client_importable() -> None:
-    """Import httpcore without trio, which it uses where that is installed: trio refuses sockets that eventlet has replaced."""
-    if "trio" in sys.modules:
-        return
-    sys.modules["trio"] = None  # type: ignore[assignment]  # as if it was not installed
-    try:
-        importlib.import_module("httpcore")
-    finally:
-        del sys.modules["trio"]
-
-
 def address_of(settings: ClusterSettings) -> EngineAddress:
     """Return the engine's address; raises `OptionError` if it is wrong."""
     try:
@@ -64,7 +51,6 @@ def address_of(settings: ClusterSettings) -> EngineAddress:
 
 def engine_of(settings: ClusterSettings) -> Engine:
     """Return the client of the engine that the options name; raises `OptionError` if they are wrong."""
-    make_client_importable()
     access = Access(settings.ca, settings.cert, settings.key, settings.user, settings.password_file)
     try:
         return Engine(address_of(settings), access)
@@ -227,14 +213,14 @@ def join(
     carrier: Carrier,
 ) -> Member:
     """Return this controller's membership, whose green threads are still to be started."""
-    if settings.url is None and not all(is_loopback(node.host) for node in address_of(settings).endpoints):
-        if is_loopback(urlsplit(url).hostname or ""):
-            LOG.warning(
-                "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
-                "--sopa-cluster-url where they use another address",
-                settings.member,
-                url,
-            )
+    elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
+    if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
+        LOG.warning(
+            "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
+            "--sopa-cluster-url where they use another address",
+            settings.member,
+            settings.url or url,
+        )
     identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
     return Member(engine_of(settings), identity, charter, settings.lease, hands)
