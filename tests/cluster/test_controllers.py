@@ -162,6 +162,25 @@ def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_
         cluster.ovs.vsctl("set-controller", "a0_0", *targets)
 
 
+def test_keys_that_are_lost_or_changed_by_hand_are_written_again_under_a_higher_term(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    term = cluster.fabric(leader)["epoch"]
+    assert cluster.members[leader].change("PUT", "/drains/c0_0").status_code == 200
+    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.etcd.ctl("put", "/sopa/leader", "nobody")
+    eventually(lambda: (cluster.key("term") or {}).get("term", 0) > term)
+    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.wait_whole()
+    term = cluster.fabric(str(cluster.leader()))["epoch"]
+    cluster.etcd.ctl("del", "--prefix", "/sopa/")
+    eventually(lambda: (cluster.key("term") or {}).get("term", 0) > term)
+    cluster.wait_in_force({"c0_0": "drained"})
+    assert cluster.key("drains") is not None
+    for member in cluster.members.values():
+        member.change("DELETE", "/drains/c0_0")  # those that stand by name the leader
+
+
 def test_a_member_with_another_fabric_takes_no_part_and_says_why(cluster: Cluster, tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     options = [f"--sopa-cluster={cluster.etcd.address()}", "--sopa-cluster-member=other"]
