@@ -88,6 +88,7 @@ class Engine:
         unless: Sequence[Condition] = (),
         lease: int = 0,
         deletes: Sequence[str] = (),
+        seconds: float | None = None,
     ) -> Written | None:
         """Write and delete keys together.
 
@@ -99,6 +100,8 @@ class Engine:
         lease : int
             For those of the keys that end with their writer (`records.leased`).
         deletes : sequence of str
+        seconds : float, optional
+            How long a node may take, if not as long as for other requests: a slow disk makes writes slow.
 
         Returns
         -------
@@ -111,7 +114,7 @@ class Engine:
             If `EngineError.unknown`, it may have been written.
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
-        answer = self._nodes.ask_any(request, self._timeout, absent=True)
+        answer = self._nodes.ask_any(request, seconds or self._timeout, absent=True)
         return None if answer is None else gateway.written(answer)
 
     def watch(self, revision: int) -> Iterator[Contents]:
