@@ -20,7 +20,8 @@ import eventlet.wsgi
 from sopa_ryu.rest.http_protocol import WRITE_SECONDS, Protocol, turn_away
 from sopa_ryu.rest.operations import Problem
 from sopa_ryu.runtime.clients import Clients, Excess, Network
-from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
+from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
+from sopa_ryu.runtime.listeners import file_share
 
 LOG = logging.getLogger("sopa.http")
 
