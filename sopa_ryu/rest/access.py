@@ -119,7 +119,13 @@ def _read_or_make(file: Path) -> str | None:
 
 def _read_if_there(file: Path) -> str | None:
     """Return the token of a file; None if it is missing."""
-    return _read(file) if file.exists() else None
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # reading it says why
+    return _read(file)
 
 
 def _make(file: Path) -> str:
