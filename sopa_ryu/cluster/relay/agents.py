@@ -86,9 +86,7 @@ class AgentsChannel:
         Called with the seconds from a version's arrival until all agents had acknowledged it.
     """
 
-    def __init__(
-        self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]
-    ) -> None:
+    def __init__(self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]) -> None:
         self.notifier = Notifier(tree, view, carrier)
         self.pushed: Callable[[float], None] | None = None
         self._view = view

@@ -173,7 +173,9 @@ class Door:
             with contextlib.suppress(OSError):
                 connection.send(_document(excess))
                 connection.shutdown(socket.SHUT_WR)
-                connection.recv(1 << 16)  # a socket that is closed while bytes are unread is reset, and the answer is lost
+                connection.recv(
+                    1 << 16
+                )  # a socket that is closed while bytes are unread is reset, and the answer is lost
         connection.close()
 
     def _say(self, kind: str, text: str, *values: object) -> None:

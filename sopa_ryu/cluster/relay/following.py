@@ -116,7 +116,12 @@ class Following:
                       "controller that starts writes it anew")  # fmt: skip
             return False
         self._document, self.carrier = charter.fabric, charter.carrier
-        LOG.info("the cluster's fabric is a %s (%d switches, %d hosts)", self.tree.title, self.tree.switch_count, self.tree.host_count)
+        LOG.info(
+            "the cluster's fabric is a %s (%d switches, %d hosts)",
+            self.tree.title,
+            self.tree.switch_count,
+            self.tree.host_count,
+        )
         return True
 
     def _take_view(self) -> bool:
