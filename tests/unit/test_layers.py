@@ -19,7 +19,7 @@ LAYERS = [
     {"sopa_ryu.fabric", "sopa_ryu.agent.paths", "sopa_ryu.options"},
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel"},
     {"sopa_ryu.agent.probing", "sopa_ryu.health"},
-    {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.rest"},
+    {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.cluster", "sopa_ryu.rest"},
     {"sopa_ryu.web", "sopa_ryu.cli"},
     {"sopa_ryu.app", "sopa_ryu.manager"},
 ]
