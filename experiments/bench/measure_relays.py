@@ -64,7 +64,9 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
         leader = _Leader(engine, tree)
         ports = free_ports(RELAYS)
         token = _token(directory / "state")
-        relays = [stack.enter_context(_relay(directory, etcd.address(), number, port)) for number, port in enumerate(ports)]
+        relays = [
+            stack.enter_context(_relay(directory, etcd.address(), number, port)) for number, port in enumerate(ports)
+        ]
         reports = _Reports(Engine(parse(etcd.address())))
         stack.callback(reports.close)
         reports.wait(lambda its: len(its) == RELAYS, "all relays were registered")
@@ -150,9 +152,9 @@ class _Reports:
 
     def _follow(self) -> None:
         try:
-            contents = self._engine.read()
-            self._take(contents._replace(whole=True))
-            for contents in self._engine.watch(contents.revision):
+            first = self._engine.read()
+            self._take(first._replace(whole=True))
+            for contents in self._engine.watch(first.revision):
                 self._take(contents)
         except EngineError as error:
             print(f"the watch of the bench ended: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The agents' channels of a relay: takes observations to the notifier of the push channel, and carries out its effects, on asyncio."""
+"""The agents' channels of a relay: takes observations to the push channel's notifier and carries out its effects, on asyncio."""
 
 from __future__ import annotations
 

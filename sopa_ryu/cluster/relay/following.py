@@ -1,8 +1,8 @@
 """What a relay makes of the engine's keys: the fabric, the view that it sends, the leader that it asks. Pure.
 
 A view is taken if its (term, version) is higher than that of the one before, whatever has happened to the engine meanwhile: agents
-refuse lower terms, and a restored engine may hold an old view until a leader commits the next one. What is malformed or does not fit
-leaves everything as it is, and is said once.
+refuse lower terms, and a restored engine may hold an old view until a leader commits the next one. What is malformed or does not
+fit leaves everything as it is, and is said once.
 """
 
 from __future__ import annotations
@@ -138,9 +138,12 @@ class Following:
                 return False
             if order <= now:
                 self.refused += 1
-                self._say(VIEW, "the engine has version %d of term %d, but version %d of term %d is being sent: it is not taken; agents keep "
-                          "the later one until a leader commits a higher one (was the engine restored from a backup, or the key "
-                          "changed by hand?)" % (committed.version, committed.term, self.view.version, self.view.epoch))  # fmt: skip
+                self._say(
+                    VIEW,
+                    f"the engine has version {committed.version} of term {committed.term}, but version {self.view.version} of term "
+                    f"{self.view.epoch} is being sent: it is not taken; agents keep the later one until a leader commits a higher one "
+                    "(was the engine restored from a backup, or the key changed by hand?)",
+                )
                 return False
         try:
             self.view = committed.view(self.tree)._replace(cluster=self.cluster)

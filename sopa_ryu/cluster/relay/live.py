@@ -29,7 +29,7 @@ PACE = Pace(burst=64, rate=8.0)
 MAX_PAGE_BYTES = 1024
 STUCK_SECONDS = 30.0
 ROUND_SECONDS = 5.0
-"""How often pages that do not read are looked for, and after so long without the leader pages are closed: they say so and try again."""
+"""How often pages that do not read are looked for; after so long without the leader all are closed: they say so and try again."""
 RETRY_SECONDS = 1.0
 OPEN_SECONDS = 5.0
 

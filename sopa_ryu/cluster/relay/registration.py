@@ -121,8 +121,10 @@ class Registration:
             if not await asyncio.to_thread(self._engine.renew, lease):
                 return None
             if time.monotonic() - began > TAKEN_SECONDS:
-                self._say(f"another relay is registered as {self._key.removeprefix(RELAYS)}: this one is not listed, and goes on serving; "
-                          "give each relay its own --name")  # fmt: skip
+                name = self._key.removeprefix(RELAYS)
+                self._say(
+                    f"another relay is registered as {name}: this one is not listed, and goes on serving; give each its own --name"
+                )
             await asyncio.sleep(min(period, RETRY_SECONDS))
 
     def _say(self, problem: str) -> None:
