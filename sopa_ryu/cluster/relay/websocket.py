@@ -1,8 +1,8 @@
 """WebSockets (RFC 6455, version 13) of agents and pages on asyncio's transports.
 
 The rules for every connection are those of `sopa_ryu.channel.websocket`: a message is bounded in bytes, however many fragments it
-has; frames of all kinds are read at a bounded rate, and what comes faster waits in the kernel; after some frames everything else has
-its turn; a slow peer delays no other. Nothing is queued for a peer that does not read but what its transport took last.
+has; frames of all kinds are read at a bounded rate, and what comes faster waits in the kernel; after some frames everything else
+has its turn; a slow peer delays no other. Nothing is queued for a peer that does not read but what its transport took last.
 
 Plain frames are read by `plain_frames`. What is not plain makes the library's protocol, which reads everything from then on.
 """
