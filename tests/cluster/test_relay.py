@@ -1,20 +1,24 @@
-"""Relays on a real etcd, over real sockets; the leader's REST is that of a real controller. What they decide is in `tests/unit/cluster`."""
+"""Relays on a real etcd, over real sockets; the leader's REST is that of a real controller."""
 
 from __future__ import annotations
 
 import json
 import signal
 import socket
+import ssl
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
+from websockets.sync.client import ClientConnection, connect
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.cli import main
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
@@ -207,7 +211,7 @@ def test_tokens_are_checked_as_by_a_controller_and_a_host_has_one_agent(leader: 
 
 
 def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
-    with httpx.Client() as client, holder.channel.socket.dup():
+    with httpx.Client() as client:
         request = client.build_request(
             "GET",
             f"{relay.url}/sopa/v1/agents/{ADDRESS}",
@@ -219,7 +223,6 @@ def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
                 "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
             },
         )
-        import threading
 
         def answer_the_ping() -> None:
             assert json.loads(holder.channel.recv(5))["type"] == "ping"
@@ -275,7 +278,7 @@ def test_what_the_view_says_is_answered_as_by_the_controller(
     relay = start()
     ready(relay)
     query = "/paths?src=h0_0_2&dst=h2_1_3&packets=5"
-    ours, its = relay.get(f"/sopa/v1{query}"), controller.get(query)
+    ours, its = relay.get(f"/sopa/v1{query}"), httpx.get(f"{controller.url}/sopa/v1{query}")
     assert {**ours.json(), "version": 0} == {**its.json(), "version": 0}
     again = relay.get(f"/sopa/v1{query}", **{"If-None-Match": ours.headers["ETag"]})
     assert again.status_code == 304
@@ -285,11 +288,13 @@ def test_what_the_view_says_is_answered_as_by_the_controller(
         "src=10.0.0.2&dst=10.0.0.3&more=1",
         "src=10.9.0.2&dst=10.0.0.2",
     ):
-        assert relay.get(f"/sopa/v1/paths?{wrong}").json() == controller.get(f"/paths?{wrong}").json()
+        assert (
+            relay.get(f"/sopa/v1/paths?{wrong}").json() == httpx.get(f"{controller.url}/sopa/v1/paths?{wrong}").json()
+        )
     leader.commit(7, 2, {"a0_0-c0_1": "down"})
     eventually(lambda: relay.get("/sopa/v1/failures?limit=1").json()["version"], 2)
     excluded = relay.get(f"/sopa/v1{query}").json()["excluded"]
-    assert excluded == [{"up": [0, 1], "reason": "a0_0-c0_1 down"}]
+    assert excluded == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
 
 
 def test_one_feed_of_the_leader_reaches_all_pages(leader: Leader, start: Start, controller: ControllerProcess) -> None:
@@ -304,13 +309,17 @@ def test_one_feed_of_the_leader_reaches_all_pages(leader: Leader, start: Start, 
         assert log.count("page opened") - log.count("page from") == 1
         first.send("something")
         with pytest.raises(ConnectionClosed, match="a page sends no messages"):
-            while True:
-                first.recv(5)
+            _read_on(first)
         second.recv(10)
     with pytest.raises(InvalidStatus) as rejected, connect(url, proxy=None, origin="http://evil.example"):
         pass
     assert rejected.value.response.status_code == 403
     eventually(lambda: controller.log.read_text().rpartition("page from")[2], Containing("(0 open)"))
+
+
+def _read_on(page: ClientConnection) -> None:
+    while True:
+        page.recv(5)
 
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
@@ -327,11 +336,7 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
         "too long": (too_long, 1009),
         "long control": (bytes([0x89, 0xFE, 0, 200]) + mask + bytes(200), 1002),
         "no UTF-8": (bytes([0x81, 0x81]) + mask + b"\xff", 1007),
-        "fragments": (
-            (bytes([0x01, 0xFE, 0x30, 0x00]) + mask + bytes(0x3000))
-            + (bytes([0x00, 0xFE, 0x30, 0x00]) + mask + bytes(0x3000)),
-            1009,
-        ),
+        "fragments": (_masked(0x01, bytes(12_000)) + _masked(0x80, bytes(12_000)), 1009),
     }
     with agent(relay.url, "10.0.0.3") as witness:
         witness.follow()
@@ -361,6 +366,10 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
     assert "Traceback" not in log_of(relay)
 
 
+def _masked(first: int, payload: bytes) -> bytes:
+    return bytes([first, 0xFE]) + len(payload).to_bytes(2, "big") + bytes(4) + payload
+
+
 def _raw_agent(port: int) -> socket.socket:
     """Open a channel by hand, and read its snapshot."""
     channel = socket.create_connection(("127.0.0.1", port))
@@ -386,8 +395,6 @@ def _close_code(channel: socket.socket) -> int:
 
 
 def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> None:
-    import ssl
-
     authority = Authority(tmp_path)
     certificate = authority.sign("relay")
     leader.commit(7, 1)
@@ -404,21 +411,27 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
         assert b"HTTP/1.1 2" not in plain.recv(4096)
 
 
-def test_a_name_is_one_relays_and_a_killed_relay_gets_its_own_back(leader: Leader, start: Start) -> None:
+def test_a_lost_lease_and_a_killed_relay_are_registered_again_and_a_name_is_one_relays(
+    leader: Leader, start: Start, cluster: str, tmp_path: Path
+) -> None:
     leader.commit(7, 1)
     first = start("r1")
     eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 1))
-    url = leader.relay("r1")
+    lost = leader.engine.read().keys["relays/r1"]
+    assert lost is not None
+    leader.engine.revoke(lost.lease)
+    eventually(lambda: leader.lease("r1") not in (0, lost.lease))
+    assert "registers again" in log_of(first)
+    other = start("other", ("--name=r1",))
+    before = leader.lease("r1")
     first.stop(signal.SIGKILL)
-    start("r1")
-    eventually(lambda: leader.relay("r1") not in (None, url), True)
+    with RelayProcess(cluster, first.log, int(first.url.rpartition(":")[2]), tmp_path / "state") as again:
+        eventually(lambda: leader.lease("r1") not in (0, before))  # at once, though its lease had not ended
+        assert leader.relay("r1") == {**(leader.relay("r1") or {}), "url": again.url}
+        assert other.get("/sopa/v1/failures").status_code == 200
 
 
 def test_a_relay_without_the_controllers_tokens_does_not_start(cluster: str, tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from sopa_ryu.cli import main
-
     def problem(*words: str) -> str:
         return CliRunner().invoke(main, ["relay", *words]).output
 

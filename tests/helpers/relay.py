@@ -44,6 +44,11 @@ class Leader:
         body: dict[str, Any] | None = None if kept is None else json.loads(kept.value)
         return body
 
+    def lease(self, name: str) -> int:
+        """Return the lease that a relay's key is bound to; 0 without the key."""
+        kept = self.engine.read().keys.get(records.RELAYS + name)
+        return 0 if kept is None else kept.lease
+
     def acknowledged(self, name: str) -> tuple[int, int, int, int] | None:
         """Return a relay's agents, those that wait, and term and version of what all have acknowledged."""
         its = self.relay(name)
