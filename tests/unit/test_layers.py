@@ -20,7 +20,9 @@ LAYERS = [
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel"},
     {"sopa_ryu.agent.probing", "sopa_ryu.health"},
     {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.cluster", "sopa_ryu.rest"},
-    {"sopa_ryu.web", "sopa_ryu.cli"},
+    {"sopa_ryu.web"},
+    {"sopa_ryu.cluster.relay"},
+    {"sopa_ryu.cli"},
     {"sopa_ryu.app", "sopa_ryu.manager"},
 ]
 """Each may import those before it; two of one layer do not know each other."""

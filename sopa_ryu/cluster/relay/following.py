@@ -89,7 +89,7 @@ class Following:
             return News()
         for key in sorted(changed):
             if key in _FOLLOWED or key.startswith(MEMBERS):
-                self._say(key, self.mirror.problems.get(key, ""))
+                self._say(f"value of {key}", self.mirror.problems.get(key, ""))
         fabric = self._take_charter()
         view = self._take_view() if changed & {VIEW, CHARTER} else False
         if self.leader != before:
@@ -104,6 +104,7 @@ class Following:
             return False
         self._fits = self.tree is None or charter.fabric == self._document
         if self.tree is not None and self._fits:
+            self._say(CHARTER, "")
             return False
         if charter.format != FORMAT:
             self._say(CHARTER, f"the cluster's charter has format {charter.format}, this relay reads {FORMAT}: run a relay of the "
@@ -158,8 +159,8 @@ class Following:
         self._say(VIEW, "")
         return True
 
-    def _say(self, key: str, problem: str) -> None:
-        """Log a problem of a key once, until it is another one or over."""
-        if problem and self._said.get(key) != problem:
+    def _say(self, subject: str, problem: str) -> None:
+        """Log a problem once, until it is another one or over."""
+        if problem and self._said.get(subject) != problem:
             LOG.error("%s", problem)
-        self._said[key] = problem
+        self._said[subject] = problem
