@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from websockets.frames import Frame, Opcode
+from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
@@ -109,7 +109,10 @@ def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
                 text, binary = bytearray(), frame.opcode is Opcode.BINARY
             text += frame.data
             if frame.fin:
-                messages.append(bytes(text) if binary else bytes(text).decode())
+                try:
+                    messages.append(bytes(text) if binary else bytes(text).decode())
+                except UnicodeDecodeError:
+                    protocol.fail(CloseCode.INVALID_DATA, "the message is no UTF-8")
         sent += b"".join(protocol.data_to_send())
     return messages, sent
 
