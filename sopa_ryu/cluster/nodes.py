@@ -5,22 +5,18 @@ from __future__ import annotations
 import logging
 import ssl
 
-import httpx
-
 from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import Access, Endpoint, EngineAddress
+from sopa_ryu.cluster.connections import Connections
 from sopa_ryu.cluster.gateway import Answer, Request
-from sopa_ryu.cluster.stream import Stream, broken
+from sopa_ryu.cluster.stream import Stream
 from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble
 
 LOG = logging.getLogger("sopa.cluster")
-# it logs each request
-logging.getLogger("httpx").setLevel(logging.WARNING)
-
 _WORST = (Kind.REFUSED, Kind.FULL, Kind.NO_QUORUM, Kind.MALFORMED, Kind.UNREACHABLE)
 """Which of several nodes' problems says most."""
-_NO_USERS = "none"
-_LATE = "it does not answer in time"
+
+OTHER_ENGINE = "correct the engine's address; if the engine was made anew or restored, restart this process"
 
 Troubles = list[tuple[Endpoint, Trouble]]
 
@@ -45,9 +41,9 @@ class Nodes:
         self._name, self._all = address.name, address.endpoints
         self._access, self._timeout = access, timeout
         self._tls = _tls(access)
-        self._client = httpx.Client(verify=self._tls or True, trust_env=False)
+        self._connections = Connections(self._tls)
         self._present = 0
-        self._token = ""
+        self._token: str | None = None  # "" if the engine has no users enabled
         self._cluster = 0
         self._known: set[Endpoint] = set()  # they were asked which engine they belong to
         self._reported: set[Endpoint] = set()  # their problem was logged, and they have not answered since
@@ -77,7 +73,7 @@ class Nodes:
         self._closed = True
         for stream in tuple(self._streams):
             stream.close()
-        self._client.close()
+        self._connections.close()
 
     # -- requests -------------------------------------------------------------------------------------------------------
 
@@ -130,8 +126,8 @@ class Nodes:
         return answer
 
     def stream(self, node: Endpoint, request: Request) -> Stream:
-        """Return the stream that answers a request; `discard` it afterwards."""
-        stream = Stream(node, request, gateway.headers(self._token), self._tls, self._timeout)
+        """Return the stream that answers a request, or raise `TroubleError`; `discard` it afterwards."""
+        stream = Stream(node, request, gateway.headers(self._token or ""), self._tls, self._timeout)
         self._streams.add(stream)
         return stream
 
@@ -147,9 +143,9 @@ class Nodes:
             return None
         return Trouble(
             Kind.REFUSED,
-            f"it belongs to another engine (cluster id {cluster:x}) than the nodes before it ({self._cluster:x}): correct the "
-            "address; if the engine was made anew or restored, restart this process",
+            f"it belongs to another engine (cluster id {cluster:x}) than the nodes before it ({self._cluster:x})",
             perhaps_done=True,
+            hint=OTHER_ENGINE,
         )
 
     # -- users ----------------------------------------------------------------------------------------------------------
@@ -161,12 +157,12 @@ class Nodes:
 
     def forget_token(self) -> None:
         """Sign in before the next request."""
-        self._token = ""
+        self._token = None
 
     def sign_in(self, node: Endpoint) -> Trouble | None:
         """Get a token if there is a user and none yet; return what went wrong."""
         access = self._access
-        if access.user is None or access.password_file is None or self._token:
+        if access.user is None or access.password_file is None or self._token is not None:
             return None
         try:
             password = access.password_file.read_text().partition("\n")[0]
@@ -183,25 +179,17 @@ class Nodes:
                 "password of %s",
                 access.user,
             )
-            self._token = _NO_USERS
+            self._token = ""
             return None
         return answer._replace(perhaps_done=False, sign_in=False)
 
     def _post(self, node: Endpoint, request: Request, seconds: float) -> Answer | Trouble:
-        url = f"{'http' if self._tls is None else 'https'}://{node}{request.path}"
-        try:
-            response = self._client.post(
-                url, content=request.content(), headers=gateway.headers(self._token), timeout=seconds
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            return _lost(error, perhaps_done=False)
-        except httpx.HTTPError as error:
-            return _lost(error, perhaps_done=True)
-        except RuntimeError:
-            if not self._closed:
-                raise
+        if self._closed:
             return Trouble(Kind.UNREACHABLE, "this client was closed")
-        answer = gateway.answer(response.status_code, response.content)
+        response = self._connections.post(node, request, gateway.headers(self._token or ""), seconds)
+        if isinstance(response, Trouble):
+            return response
+        answer = gateway.answer(response.status, response.content)
         if isinstance(answer, Trouble):
             return answer
         problem = self.other(answer.cluster)
@@ -214,10 +202,11 @@ class Nodes:
 
 def failure(troubles: Troubles, unknown: bool = False) -> EngineError:
     """Return the error that says what is wrong with each node, and what to do."""
-    kind = min((trouble.kind for _, trouble in troubles), key=_WORST.index)
+    worst = min((trouble for _, trouble in troubles), key=lambda trouble: _WORST.index(trouble.kind))
+    kind, hint = worst.kind, worst.hint or HINTS[worst.kind]
     nodes = "; ".join(f"{node}: {trouble.text}" for node, trouble in troubles)
     perhaps = " (whether it was written is not known)" if unknown else ""
-    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {HINTS[kind]}", kind, unknown)
+    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {hint}", kind, unknown)
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:
@@ -231,11 +220,3 @@ def _tls(access: Access) -> ssl.SSLContext | None:
         files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
         raise EngineError(f"{files} cannot be used for TLS with the engine: {error}", Kind.REFUSED) from error
     return context
-
-
-def _lost(error: httpx.HTTPError, perhaps_done: bool) -> Trouble:
-    if isinstance(error, httpx.TimeoutException):
-        return Trouble(Kind.UNREACHABLE, _LATE, perhaps_done)
-    said = broken(error)
-    # a connection that fails for its certificate has sent nothing
-    return Trouble(said.kind, str(said), perhaps_done and said.kind != Kind.REFUSED)

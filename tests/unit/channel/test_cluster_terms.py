@@ -48,6 +48,9 @@ class ClusterMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         for relay in self.relays:
             relay.follow(self.views[0])
+        for number in range(len(HOSTS)):
+            self.move(number, number % 2)
+            self.read_all(number)
 
     # -- what happens -------------------------------------------------------------------------------------------------
 
@@ -72,6 +75,31 @@ class ClusterMachine(RuleBasedStateMachine):
         self.at[relay] = min(len(self.views) - 1, self.at[relay] + steps)
         if self.relays[relay].view != self.views[self.at[relay]]:
             self.relays[relay].follow(self.views[self.at[relay]])
+
+    @rule(number=st.integers(0, len(HOSTS) - 1))
+    def move_and_read(self, number: int) -> None:
+        """An agent goes to the other relay, as when its own has ended."""
+        on = self.on[number]
+        self.move(number, 0 if on is None else 1 - on)
+        self.read_all(number)
+
+    @rule(number=st.integers(0, len(HOSTS) - 1), reasons=failures, count=st.integers(1, 3), leads=st.booleans())
+    def move_to_one_behind(self, number: int, reasons: dict[str, str], count: int, leads: bool) -> None:
+        """An agent goes from a relay that has just learned of views to one that has not."""
+        on = self.on[number]
+        if on is None:
+            return
+        self.commit(reasons, count)
+        if leads:
+            self.lead(1, reasons, same=False)
+        self.learn(on, len(self.views))
+        self.read_all(number)
+        self.move_and_read(number)
+
+    @rule(numbers=st.sets(st.integers(0, len(HOSTS) - 1), min_size=2))
+    def catch_up(self, numbers: set[int]) -> None:
+        for number in sorted(numbers):
+            self.read_all(number)
 
     @rule(number=st.integers(0, len(HOSTS) - 1), relay=st.integers(0, 1))
     def move(self, number: int, relay: int) -> None:
@@ -123,8 +151,7 @@ class ClusterMachine(RuleBasedStateMachine):
             for number, agent in enumerate(self.agents):
                 if agent.connection is None:
                     self.move(number, number % 2)
-                while self.step(number) | self.arrives(number):
-                    pass
+                self.read_all(number)
         assert [agent.view for agent in self.agents] == [self.views[-1]] * len(self.agents)
         for relay in self.relays:
             assert relay.notifier.behind(relay.view.version) == 0
@@ -155,6 +182,10 @@ class ClusterMachine(RuleBasedStateMachine):
         self.relays[on].carry_out([])
         return read
 
+    def read_all(self, number: int) -> None:
+        while self.step(number) | self.arrives(number):
+            pass
+
     def arrives(self, number: int) -> bool:
         on = self.on[number]
         return (
@@ -170,7 +201,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestCluster = ClusterMachine.TestCase
-TestCluster.settings = settings(max_examples=60, stateful_step_count=40)
+TestCluster.settings = settings(max_examples=100, stateful_step_count=40)
 
 
 # -- the rules one by one ---------------------------------------------------------------------------------------------
