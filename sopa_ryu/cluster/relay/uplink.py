@@ -42,10 +42,11 @@ class Uplink:
         Of its agents.
     leader : callable
         Return the URL of the leader's REST; None while nobody leads.
-    token : callable
-        Return the relays' token; None without one.
     carry_out : callable
         Carries out what follows for the agents.
+    address : callable
+        Return the address of a controller of a URL, with the relays' token.
+
     ca_file : Path, optional
         The authorities of the leader's certificate.
 
@@ -59,13 +60,12 @@ class Uplink:
         name: str,
         notifier: Notifier,
         leader: Callable[[], str | None],
-        token: Callable[[], str | None],
         carry_out: Callable[[list[Effect]], None],
         address: Callable[[str], client.ControllerAddress],
     ) -> None:
         self.is_open = False
         self._name, self._notifier, self._leader = name, notifier, leader
-        self._token, self._carry_out, self._address = token, carry_out, address
+        self._carry_out, self._address = carry_out, address
         self._hosts = list(notifier.tree.hosts())
         self._places = {host: place for place, host in enumerate(self._hosts)}
         self._problem: str | None = None
@@ -97,11 +97,10 @@ class Uplink:
 
     async def _attend(self, leader: str) -> None:
         address = self._address(leader)
-        token = self._token()
         async with connect(
             address.channel(PATH.format(name=self._name)),
             ssl=address.tls(),
-            additional_headers={} if token is None else {"Authorization": f"Bearer {token}"},
+            additional_headers=address.headers(),
             open_timeout=OPEN_SECONDS,
             ping_interval=PING_SECONDS,
             ping_timeout=PING_SECONDS,
