@@ -178,7 +178,11 @@ class Engine:
             reader = WatchReader(self._name, revision)
             quiet = min(MAX_QUIET_SECONDS, self._timeout / 2)
             while True:
-                data = stream.receive(quiet if reader.created else self._timeout)
+                try:
+                    data = stream.receive(quiet if reader.created else self._timeout)
+                except TroubleError:
+                    reader.ended()
+                    raise
                 if data is not None:
                     for contents in reader.feed(data):
                         problem = self._nodes.other(reader.cluster)
