@@ -111,7 +111,12 @@ class SopaController(app_manager.RyuApp):
             self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
         )
         self.setup = SetupChecker(
-            self.state, self.connections, settings.ovsdb, tls, tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs)
+            self.state,
+            self.connections,
+            settings.ovsdb,
+            tls,
+            tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs),
+            settings.cluster is not None,
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
