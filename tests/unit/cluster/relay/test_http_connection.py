@@ -176,8 +176,8 @@ def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None
 
 
 def test_slow_clients_have_their_time(served: door.Door, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 0.2)
-    monkeypatch.setattr(http_connection, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(http_connection, "ANSWER_SECONDS", 1.0)
     with client(served, b"GET / HTTP/1.1\r\nHo") as incomplete, client(served) as idle, client(served) as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
         stuck.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
