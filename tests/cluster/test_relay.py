@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -340,7 +341,7 @@ def _read_on(page: ClientConnection) -> None:
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
     leader.commit(7, 1)
-    relay = start()
+    relay = start("r1", ("--client-connections=5",))
     ready(relay)
     port = _port(relay)
     mask = bytes(4)
@@ -379,6 +380,13 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
         with socket.create_connection(("127.0.0.1", port)) as channel:
             channel.sendall(request)
             assert channel.makefile("rb").readline().split()[1][:1] == b"4"
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        rejected = relay.get("/sopa/v1/failures")
+        assert (rejected.status_code, rejected.headers["Content-Type"]) == (429, PROBLEM)
+        assert "--client-connections" in rejected.json()["detail"]
+    eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
     assert "Traceback" not in log_of(relay)
 
 
