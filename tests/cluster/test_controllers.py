@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import httpx
 import pytest
+from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel.probes import Report, report_text
+from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import agent
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 
@@ -53,6 +59,28 @@ def next_leader(cluster: Cluster, former: str) -> str:
         return leader if leader != former else None
 
     return str(eventually(another, seconds=30.0))
+
+
+@contextmanager
+def agents(cluster: Cluster, count: int) -> Iterator[list[RunningAgent]]:
+    """Agents of the first hosts, each of which knows all members."""
+    urls = tuple(member.url for member in cluster.members.values())
+    token = cluster.members["m0"].agent_token_file
+    running: list[RunningAgent] = []
+    try:
+        for host in islice(cluster.tree.hosts(), count):
+            running.append(RunningAgent(urls, cluster.tree.ip(host), token))
+        yield running
+    finally:
+        for its in running:
+            its.end()
+
+
+def sopa(cluster: Cluster, name: str, *words: str) -> Result:
+    """Return what a command answers that asks one member."""
+    its = cluster.members[name]
+    there = ["--controller", its.url, "--token-file", str(its.state_dir / "token")]
+    return CliRunner().invoke(main, [*words, *there])
 
 
 def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: Cluster) -> None:
@@ -196,6 +224,50 @@ def test_a_member_with_another_fabric_takes_no_part_and_says_why(cluster: Cluste
         if cluster.fabric(name) == {}:
             member.start()
     cluster.wait_whole()
+
+
+def test_agents_leave_a_stopped_leader_for_the_next_and_never_go_back(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    with agents(cluster, 8) as running:
+        eventually(lambda: {its.at for its in running}, {cluster.members[former].url})
+        term = cluster.fabric(former)["epoch"]
+        assert {its.version[0] for its in running} == {term}
+        cluster.signal(former, signal.SIGSTOP)
+        try:
+            cluster.set_link("a0_0-c0_0", up=False)
+            leader = next_leader(cluster, former)
+            eventually(lambda: {its.at for its in running}, {cluster.members[leader].url})
+            cluster.wait_in_force({"a0_0-c0_0": "down"})
+            body = cluster.fabric(leader)
+            eventually(lambda: {its.version for its in running}, {(body["epoch"], body["version"])})
+            assert body["epoch"] > term
+        finally:
+            cluster.signal(former, signal.SIGCONT)
+        cluster.wait_whole()
+        assert {its.at for its in running} == {cluster.members[leader].url}
+        assert {dict(its.follower.view.failures)["a0_0-c0_0"] for its in running if its.follower.view} == {"down"}
+        assert sum(its.follower.refused for its in running) == 0
+        assert all(its.follower.connected for its in running)
+    cluster.set_link("a0_0-c0_0", up=True)
+
+
+def test_commands_reach_the_leader_by_any_member(cluster: Cluster) -> None:
+    leader, standby = cluster.leader(), cluster.standbys()[0]
+    assert leader is not None
+    everywhere = {name: sopa(cluster, name, "cluster", "--json") for name in cluster.members}
+    assert {name: done.exit_code for name, done in everywhere.items()} == dict.fromkeys(cluster.members, 0)
+    for done in everywhere.values():
+        body = json.loads(done.stdout)
+        assert body["leader"] == leader
+        assert {member["name"] for member in body["members"]} == set(cluster.members)
+    done = sopa(cluster, standby, "drain", "c0_0")
+    assert done.exit_code == 0, done.output
+    cluster.wait_in_force({"c0_0": "drained"})
+    assert sopa(cluster, standby, "restore", "c0_0").exit_code == 0
+    done = sopa(cluster, standby, "cluster", "step-down")
+    assert done.exit_code == 0, done.output
+    next_leader(cluster, leader)
 
 
 def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
