@@ -1,0 +1,363 @@
+"""The parts of a cluster in a lab: engine, controllers and relays, each a process on a machine of the management network."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from experiments.emulation.controller_rest import READY_SECONDS, ControllerRest, ProcessError
+from experiments.emulation.processes import ChildProcess, ControllerProcess
+from experiments.emulation.sopa_lab import AGENTS_MACHINE, OPENFLOW_PORT, REST_PORT
+from sopa_ryu.cluster.address import EngineAddress, parse
+from sopa_ryu.cluster.engine import Engine, EngineError
+from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
+from topologies import Clos
+from topologies.lab.cuts import Peer, Way
+from topologies.lab.isolation import require
+from topologies.lab.management import BOTH, ROOT, ManagementNetwork
+from topologies.lab.startable import Startable
+
+CLIENT_PORT, PEER_PORT = 2379, 2380
+RELAYS = 2
+ENGINES = 3
+LEADER = "leader"
+POLL_SECONDS = 0.1
+_SECONDS = 1.0
+_TOKENS = (OPERATORS, AGENTS, SECRET)
+
+
+class Kind(Enum):
+    """What a part of a cluster is, as its name begins."""
+
+    CONTROLLER = "controller"
+    ETCD = "etcd"
+    RELAY = "relay"
+
+
+class Group(Enum):
+    """What a part can be cut off from."""
+
+    ETCD = "etcd"
+    CONTROLLERS = "controllers"
+    RELAYS = "relays"
+    SWITCHES = "switches"
+    AGENTS = "agents"
+
+
+_PEERS = {
+    Kind.CONTROLLER: (Group.ETCD, Group.SWITCHES, Group.AGENTS, Group.RELAYS, Group.CONTROLLERS),
+    Kind.ETCD: (Group.ETCD, Group.CONTROLLERS, Group.RELAYS),
+    Kind.RELAY: (Group.ETCD, Group.AGENTS, Group.CONTROLLERS),
+}
+
+
+class PartError(ValueError):
+    """There is no such part, or it is not in a state for what is asked; the text is for the operator."""
+
+
+class ClusterParts(Startable, ControllerRest):
+    """Three nodes of etcd, controllers, and relays, as a context manager; their REST interface is that of the leader.
+
+    Parameters
+    ----------
+    tree : Clos
+    directory : Path
+        Of logs, state and the engine's data.
+    controllers : int
+    options : sequence of str
+        Further options of each controller.
+
+    Attributes
+    ----------
+    network : ManagementNetwork
+    parts : dict of str to ChildProcess
+        All processes by name, in the order of their start.
+    address : EngineAddress
+    """
+
+    answer_seconds = 5.0
+
+    def __init__(self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = ()) -> None:
+        engines = _names(Kind.ETCD, ENGINES)
+        its, relays = _names(Kind.CONTROLLER, controllers), _names(Kind.RELAY, RELAYS)
+        self.network = ManagementNetwork([*its, *engines, *relays, AGENTS_MACHINE])
+        self.directory, self.state_dir = directory, directory / f"{its[0]}.state"
+        nodes = ",".join(f"{self.network.address(name)}:{CLIENT_PORT}" for name in engines)
+        self.address: EngineAddress = parse(f"etcd://{nodes}")
+        self.parts: dict[str, ChildProcess] = {name: self._engine_node(name, engines) for name in engines}
+        self._controllers = {name: self._controller(name, tree, options) for name in its}
+        self.parts |= self._controllers
+        self.parts |= {name: self._relay(name) for name in relays}
+        self._paused: set[str] = set()
+        self._engine = Engine(self.address, timeout=_SECONDS)
+
+    # -- the start ----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the engine and the controllers, and wait until one of these leads (done on entering); see `start_relays`."""
+        require("etcd")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.network.start()
+        for name in self.names(Kind.ETCD):
+            self.parts[name].start()
+        self.wait_until(self._engine_answers, "the engine answered")
+        Tokens(_made(self.state_dir))
+        for one in self._controllers.values():
+            if one.state_dir != self.state_dir:
+                for token in _TOKENS:
+                    shutil.copy2(self.state_dir / token, _made(one.state_dir) / token)
+            ChildProcess.start(one)
+        for one in self._controllers.values():
+            one.wait_answers()
+        self.wait_until(lambda: self.leader() is not None, "a controller led")
+
+    def start_relays(self) -> None:
+        """Start the relays, which have something to serve once there is a version, and wait until the leader knows them."""
+        names = self.names(Kind.RELAY)
+        for name in names:
+            self.parts[name].start()
+
+        def known() -> bool:
+            cluster = self.answer("/cluster")
+            return cluster is not None and {relay["name"] for relay in cluster["relays"]} == set(names)
+
+        self.wait_until(known, "the leader knew the relays")
+
+    def stop(self) -> None:
+        """End all processes, and remove their machines. It can be called again."""
+        for name, part in reversed(self.parts.items()):
+            part.stop(signal.SIGKILL if name in self._paused else signal.SIGTERM)
+        self._paused.clear()
+        self._engine.close()
+        self.network.stop()
+
+    @property
+    def openflow(self) -> list[tuple[str, int]]:
+        """The addresses and OpenFlow ports of the controllers, for switches."""
+        return [(str(self.network.address(name)), OPENFLOW_PORT) for name in self._controllers]
+
+    @property
+    def agent_urls(self) -> list[str]:
+        """The URLs of the relays and then of the controllers, for agents."""
+        return [self.url_of(name) for name in (*self.names(Kind.RELAY), *self._controllers)]
+
+    # -- who is there -------------------------------------------------------------------------------------------------
+
+    def names(self, kind: Kind) -> list[str]:
+        """Return the names of the parts of a kind."""
+        return [name for name in self.parts if name.startswith(kind.value)]
+
+    def named(self, name: str, kind: Kind | None = None) -> str:
+        """Return a part's name; ``leader`` is that of the leader now. Raises `PartError` if there is none, or of another kind."""
+        if name == LEADER and kind in (None, Kind.CONTROLLER):
+            leader = self.leader()
+            if leader is None:
+                raise PartError("there is no leader now")
+            return leader
+        known = [*self.parts] if kind is None else self.names(kind)
+        if name not in known:
+            raise PartError(f"there is no {kind.value if kind else 'part'} {name!r}: there are {', '.join(known)}")
+        return name
+
+    def running(self, name: str) -> bool:
+        """Return True if a part's process runs and is not stopped."""
+        return self.parts[name].running and name not in self._paused
+
+    def url_of(self, name: str) -> str:
+        """Return the URL of a controller or a relay."""
+        return f"http://{self.network.address(name)}:{REST_PORT}"
+
+    def leader(self) -> str | None:
+        """Return the name of the member that leads, as the engine says; None if it names none or does not answer."""
+        record = self.record("leader")
+        return str(record["name"]) if record else None
+
+    def record(self, key: str) -> dict[str, Any] | None:
+        """Return the value of a key of the engine; None without it, or if the engine does not answer."""
+        with contextlib.suppress(EngineError):
+            kept = self._engine.read().keys.get(key)
+            if kept is not None:
+                found: dict[str, Any] = json.loads(kept.value)
+                return found
+        return None
+
+    # -- REST of the leader -------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """URL of the leader. Raises `ProcessError` if there is none."""
+        leader = self.leader()
+        if leader is None:
+            raise ProcessError("the engine names no leader")
+        return self.url_of(leader)
+
+    def reader_url(self) -> str:
+        """Return the URL of a part that answers readers: of a relay that runs, else of a controller."""
+        names = [name for name in (*self.names(Kind.RELAY), *self._controllers) if self.running(name)]
+        return self.url_of(names[0] if names else next(iter(self._controllers)))
+
+    def answer(self, path: str, **params: str) -> dict[str, Any] | None:
+        """Return the body of the leader's answer; None if there is no leader, or it does not answer."""
+        try:
+            return super().answer(path, **params)
+        except (httpx.TransportError, ProcessError):
+            return None
+
+    def agents_know(self, agents: int) -> bool:
+        """Return True if exactly that many agents, of relays and of the leader itself, have acknowledged the current version."""
+        own, cluster, fabric = self.answer("/agents", limit="1"), self.answer("/cluster"), self.answer("/fabric")
+        if own is None or cluster is None or fabric is None or own["behind"]:
+            return False
+        relays = cluster["relays"]
+        current = all(relay["version"] == fabric["version"] and not relay["waiting"] for relay in relays)
+        return bool(current and own["total"] + sum(relay["agents"] for relay in relays) == agents)
+
+    def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
+        """Wait for a condition. Raises `ProcessError` if a process that was started ends first, or after ``seconds``."""
+        started = [part for part in self.parts.values() if part.running]
+        deadline = time.monotonic() + seconds
+        while not ready():
+            ended = [part for part in started if not part.running]
+            if ended or time.monotonic() > deadline:
+                shown = ended or [part for part in started if isinstance(part, ControllerProcess)] or started
+                problem = f"{shown[0].log.stem} ended" if ended else f"waited {seconds:g} s"
+                tails = "\n".join(f"{part.log.name}:\n{part.log_tail()}" for part in shown)
+                raise ProcessError(f"the cluster: {problem} before {what}:\n{tails}")
+            time.sleep(POLL_SECONDS)
+
+    # -- faults -------------------------------------------------------------------------------------------------------
+
+    def kill(self, name: str) -> None:
+        """Kill a part by SIGKILL; do nothing if it has ended."""
+        self.parts[name].stop(signal.SIGKILL)
+        self._paused.discard(name)
+
+    def pause(self, name: str) -> None:
+        """Let a part stand still by SIGSTOP. Raises `PartError` if it does not run."""
+        self._signal(name, signal.SIGSTOP)
+        self._paused.add(name)
+
+    def resume(self, name: str) -> None:
+        """Let a part go on by SIGCONT. Raises `PartError` if it has ended."""
+        self._signal(name, signal.SIGCONT)
+        self._paused.discard(name)
+
+    def restart(self, name: str) -> None:
+        """Start a part that has ended again, without waiting until it is ready. Raises `PartError` if it runs."""
+        part = self.parts[name]
+        if part.running:
+            raise PartError(f"{name} runs already")
+        ChildProcess.start(part)
+
+    def partition(self, name: str, groups: Collection[Group] | None = None, ways: Collection[Way] = BOTH) -> None:
+        """Lose what a part sends to, and receives from, whole groups of others; all by default, but not the lab's own readers.
+
+        Raises
+        ------
+        PartError
+            If a part of this kind has nothing to do with a group.
+        """
+        its = _PEERS[kind_of(name)]
+        for group in groups if groups is not None else its:
+            if group not in its:
+                raise PartError(
+                    f"{name} has nothing to do with {group.value}: cut it off from {', '.join(each.value for each in its)}"
+                )
+            self.network.cut(name, self._peers(name, group), ways)
+
+    def heal(self, name: str) -> None:
+        """Undo all partitions of a part."""
+        self.network.heal(name)
+
+    def _peers(self, name: str, group: Group) -> list[Peer]:
+        if group is Group.SWITCHES:
+            return [Peer(ROOT.ip, OPENFLOW_PORT)]
+        if group is Group.AGENTS:
+            return [Peer(self.network.address(AGENTS_MACHINE))]
+        kinds = {Group.ETCD: Kind.ETCD, Group.CONTROLLERS: Kind.CONTROLLER, Group.RELAYS: Kind.RELAY}
+        return [Peer(self.network.address(each)) for each in self.names(kinds[group]) if each != name]
+
+    def _signal(self, name: str, signum: int) -> None:
+        part = self.parts[name]
+        if not part.running:
+            raise PartError(f"{name} has ended: start it again first")
+        os.kill(part.pid, signum)
+
+    # -- commands -----------------------------------------------------------------------------------------------------
+
+    def _engine_node(self, name: str, all_nodes: Sequence[str]) -> ChildProcess:
+        peers = {node: f"http://{self.network.address(node)}:{PEER_PORT}" for node in all_nodes}
+        client = f"http://{self.network.address(name)}:{CLIENT_PORT}"
+        options = {
+            "name": name,
+            "data-dir": self.directory / f"{name}.data",
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peers[name],
+            "initial-advertise-peer-urls": peers[name],
+            "initial-cluster": ",".join(f"{node}={url}" for node, url in peers.items()),
+            "logger": "zap",
+            "log-outputs": "stderr",
+        }
+        return self._part(name, ["etcd", *_options(options)])
+
+    def _controller(self, name: str, tree: Clos, options: Sequence[str]) -> ControllerProcess:
+        address = str(self.network.address(name))
+        return ControllerProcess(
+            tree,
+            self.directory / f"{name}.log",
+            OPENFLOW_PORT,
+            REST_PORT,
+            rest_host=address,
+            options=[f"--sopa-cluster={self.address}", f"--sopa-cluster-member={name}", *options],
+            reached_at=address,
+            enter=self.network.enter(name),
+        )
+
+    def _relay(self, name: str) -> ChildProcess:
+        options = {
+            "cluster": self.address,
+            "listen": f"{self.network.address(name)}:{REST_PORT}",
+            "name": name,
+            "state-dir": self.state_dir,
+        }
+        return self._part(name, [sys.executable, "-m", "sopa_ryu.cli", "relay", *_options(options)])
+
+    def _part(self, name: str, command: Sequence[str]) -> ChildProcess:
+        return ChildProcess([*self.network.enter(name), *command], self.directory / f"{name}.log")
+
+    def _engine_answers(self) -> bool:
+        try:
+            self._engine.read()
+        except EngineError:
+            return False
+        return True
+
+
+def kind_of(name: str) -> Kind:
+    """Return what a part is, by its name."""
+    return next(kind for kind in Kind if name.startswith(kind.value))
+
+
+def _names(kind: Kind, count: int) -> list[str]:
+    return [f"{kind.value}{number}" for number in range(1, count + 1)]
+
+
+def _options(values: Mapping[str, object]) -> list[str]:
+    return [f"--{name}={value}" for name, value in values.items()]
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return directory
