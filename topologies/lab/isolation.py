@@ -41,6 +41,7 @@ _VARIABLE = "SOPA_ISOLATED"  # the network namespace's inode number, for is_isol
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PACKAGES = {
+    "etcd": "etcd-server",
     "ethtool": "ethtool",
     "ifconfig": "net-tools",
     "ip": "iproute2",
