@@ -19,17 +19,16 @@ import httpx
 
 from experiments.emulation.controller_rest import READY_SECONDS, ControllerRest, ProcessError
 from experiments.emulation.processes import ChildProcess, ControllerProcess
-from experiments.emulation.sopa_lab import AGENTS_MACHINE, OPENFLOW_PORT, REST_PORT
 from sopa_ryu.cluster.address import EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
 from topologies import Clos
 from topologies.lab.cuts import Peer, Way
 from topologies.lab.isolation import require
-from topologies.lab.management import BOTH, ROOT, ManagementNetwork
+from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork
 from topologies.lab.startable import Startable
 
-CLIENT_PORT, PEER_PORT = 2379, 2380
+OPENFLOW_PORT, REST_PORT, CLIENT_PORT, PEER_PORT = 6653, 8080, 2379, 2380
 RELAYS = 2
 ENGINES = 3
 LEADER = "leader"

@@ -19,6 +19,7 @@ from sopa_ryu.agent.kernel.netns import Interface
 from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
 from topologies.lab.links import at_rate
+from topologies.lab.management import AGENTS_MACHINE
 from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 if TYPE_CHECKING:
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
 AGENTS_SECONDS = 300.0
-AGENTS_MACHINE = "agents"
-"""The machine of a cluster's management network from which the agents of all hosts connect."""
 
 
 class SopaLab:

@@ -17,6 +17,8 @@ from topologies.lab.startable import Startable
 
 ROOT = IPv4Interface("172.31.0.1/24")
 """The lab's root namespace, with its switches, on the management network."""
+AGENTS_MACHINE = "agents"
+"""The machine from which the agents of all hosts connect."""
 INTERFACE = "eth0"
 BOTH = (Way.SENT, Way.RECEIVED)
 _BRIDGE = "manage"
