@@ -49,6 +49,10 @@ class ArbiterNotifier(Notifier):
         self._peer: str | None = None
         self._report: dict[str, Any] = {}
 
+    def begin(self, epoch: int) -> None:
+        """Begin terms at a later epoch."""
+        self._epoch = max(self._epoch, epoch)
+
     def knows(self, term: int) -> None:
         """Note a term that an arbiter has had, so that the next is higher."""
         self._known = max(self._known, term)
