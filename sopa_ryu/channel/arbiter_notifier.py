@@ -25,7 +25,7 @@ class ArbiterNotifier(Notifier):
     view : callable
         Return what it has to know now; None while it is not known what has failed.
     epoch : int
-        The controller's, from which terms begin.
+        The controller's, from which terms begin; in a cluster it is the leader's term.
     wall : callable
         Return the time of day in seconds.
 
@@ -59,7 +59,11 @@ class ArbiterNotifier(Notifier):
 
     def enter(self, peer: str, connection: Any, now: float) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an arbiter whose claim was accepted, under the next term."""
-        self.term = self._known = arbiter.next_term(self._epoch, max(self._known, self.term))
+        view = self._view()
+        epoch = (
+            self._epoch if view is None else max(self._epoch, view.epoch)
+        )  # in a cluster each leadership has its own
+        self.term = self._known = arbiter.next_term(epoch, max(self._known, self.term))
         self._since, self._peer, self._report = self._wall(), peer, {}
         return self.connected(ARBITER, peer, None, connection, now)
 
