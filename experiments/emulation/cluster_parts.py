@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -77,6 +76,8 @@ class ClusterParts(Startable, ControllerRest):
     controllers : int
     options : sequence of str
         Further options of each controller.
+    relays : int
+        Agents connect to controllers where there is none.
 
     Attributes
     ----------
@@ -88,17 +89,19 @@ class ClusterParts(Startable, ControllerRest):
 
     answer_seconds = 5.0
 
-    def __init__(self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tree: Clos, directory: Path, controllers: int, options: Sequence[str] = (), relays: int = RELAYS
+    ) -> None:
         engines = _names(Kind.ETCD, ENGINES)
-        its, relays = _names(Kind.CONTROLLER, controllers), _names(Kind.RELAY, RELAYS)
-        self.network = ManagementNetwork([*its, *engines, *relays, AGENTS_MACHINE])
+        its, senders = _names(Kind.CONTROLLER, controllers), _names(Kind.RELAY, relays)
+        self.network = ManagementNetwork([*its, *engines, *senders, AGENTS_MACHINE])
         self.directory, self.state_dir = directory, directory / f"{its[0]}.state"
         nodes = ",".join(f"{self.network.address(name)}:{CLIENT_PORT}" for name in engines)
         self.address: EngineAddress = parse(f"etcd://{nodes}")
         self.parts: dict[str, ChildProcess] = {name: self._engine_node(name, engines) for name in engines}
         self._controllers = {name: self._controller(name, tree, options) for name in its}
         self.parts |= self._controllers
-        self.parts |= {name: self._relay(name) for name in relays}
+        self.parts |= {name: self._relay(name) for name in senders}
         self._paused: set[str] = set()
         self._engine = Engine(self.address, timeout=_SECONDS)
 
@@ -133,12 +136,7 @@ class ClusterParts(Startable, ControllerRest):
         names = self.names(Kind.RELAY)
         for name in names:
             self.parts[name].start()
-
-        def known() -> bool:
-            cluster = self.answer("/cluster")
-            return cluster is not None and {relay["name"] for relay in cluster["relays"]} == set(names)
-
-        self.wait_until(known, "the leader knew the relays")
+        self.wait_until(lambda: set(self.records("relays/")) == {*names}, "the engine knew the relays")
 
     def stop(self) -> None:
         """End all processes, and remove their machines. It can be called again."""
@@ -197,12 +195,16 @@ class ClusterParts(Startable, ControllerRest):
 
     def record(self, key: str) -> dict[str, Any] | None:
         """Return the value of a key of the engine; None without it, or if the engine does not answer."""
-        with contextlib.suppress(EngineError):
-            kept = self._engine.read().keys.get(key)
-            if kept is not None:
-                found: dict[str, Any] = json.loads(kept.value)
-                return found
-        return None
+        return self.records().get(key)
+
+    def records(self, prefix: str = "") -> dict[str, dict[str, Any]]:
+        """Return the values of the engine's keys that begin with a prefix, by the rest of the key; none if it does not answer."""
+        try:
+            keys = self._engine.read().keys
+        except EngineError:
+            return {}
+        its = {key.removeprefix(prefix): kept for key, kept in keys.items() if key.startswith(prefix)}
+        return {key: json.loads(kept.value) for key, kept in its.items() if kept is not None}
 
     # -- REST of the leader -------------------------------------------------------------------------------------------
 
@@ -228,11 +230,11 @@ class ClusterParts(Startable, ControllerRest):
 
     def agents_know(self, agents: int) -> bool:
         """Return True if exactly that many agents, of relays and of the leader itself, have acknowledged the current version."""
-        own, cluster, fabric = self.answer("/agents", limit="1"), self.answer("/cluster"), self.answer("/fabric")
-        if own is None or cluster is None or fabric is None or own["behind"]:
+        own, records = self.answer("/agents", limit="1"), self.records()
+        if own is None or own["behind"] or "view" not in records:
             return False
-        relays = cluster["relays"]
-        current = all(relay["version"] == fabric["version"] and not relay["waiting"] for relay in relays)
+        relays = [record for key, record in records.items() if key.startswith("relays/")]
+        current = all(relay["version"] == records["view"]["version"] and not relay["waiting"] for relay in relays)
         return bool(current and own["total"] + sum(relay["agents"] for relay in relays) == agents)
 
     def wait_until(self, ready: Callable[[], bool], what: str, seconds: float = READY_SECONDS) -> None:
@@ -332,7 +334,12 @@ class ClusterParts(Startable, ControllerRest):
             OPENFLOW_PORT,
             REST_PORT,
             rest_host=address,
-            options=[f"--sopa-cluster={self.address}", f"--sopa-cluster-member={name}", *options],
+            options=[
+                f"--sopa-cluster={self.address}",
+                f"--sopa-cluster-member={name}",
+                f"--sopa-cluster-url={self.url_of(name)}",
+                *options,
+            ],
             reached_at=address,
             enter=self.network.enter(name),
         )

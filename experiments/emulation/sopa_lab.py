@@ -57,7 +57,9 @@ class SopaLab:
     slots : Slots, optional
         Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
     controllers : int
-        With more than one they are a cluster, with relays (`ClusterParts`), and agents connect to it from a machine of its own.
+        With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
+    relays : int, optional
+        Relays of the cluster; by default as many as `ClusterParts` has.
 
     Attributes
     ----------
@@ -87,6 +89,7 @@ class SopaLab:
         datapath: Datapath = Datapath.USER,
         slots: Slots | None = None,
         controllers: int = 1,
+        relays: int | None = None,
     ) -> None:
         if controllers > 1 and slots is not None:
             raise ValueError("an arbiter follows one controller: slots and several controllers exclude each other")
@@ -110,7 +113,7 @@ class SopaLab:
         self._controller: ControllerProcess | None = None
         self.rest: ControllerRest
         if controllers > 1:
-            self.rest = self.cluster = _cluster(rated, directory, controllers, options)
+            self.rest = self.cluster = _cluster(rated, directory, controllers, options, relays)
             self.lab = Lab(tree, rate_mbit, queue_packets, None, say, bfd, datapath, self.cluster.openflow)
         else:
             self.rest = self._controller = ControllerProcess(
@@ -187,8 +190,8 @@ class SopaLab:
         return agent_process(self.lab, hosts, urls, self._token_file, self.directory / name, given, enter)
 
 
-def _cluster(tree: Clos, directory: Path, controllers: int, options: Sequence[str]) -> ClusterParts:
+def _cluster(tree: Clos, directory: Path, controllers: int, options: Sequence[str], relays: int | None) -> ClusterParts:
     # here, so that without a cluster nothing of it is loaded
-    from experiments.emulation.cluster_parts import ClusterParts
+    from experiments.emulation.cluster_parts import RELAYS, ClusterParts
 
-    return ClusterParts(tree, directory, controllers, options)
+    return ClusterParts(tree, directory, controllers, options, RELAYS if relays is None else relays)
