@@ -39,6 +39,7 @@ class Candidacy:
         self.lease = 0
         self.term = 0
         self.created = 0
+        self._leads_by = 0
         self._seconds = 0.0
         self._until = -math.inf
         self._rests_until = -math.inf
@@ -47,7 +48,7 @@ class Candidacy:
 
     def granted(self, lease: int, seconds: float, sent: float) -> None:
         """Note a new lease, which was asked for at a time; a leadership under another one is over."""
-        self.lease, self._seconds = lease, seconds
+        self.lease, self._seconds, self._until = lease, seconds, -math.inf
         self.renewed(sent)
 
     def renewed(self, sent: float) -> None:
@@ -79,8 +80,8 @@ class Candidacy:
         return not self.term and self.has_lease(now) and now >= self._rests_until
 
     def lead(self, term: int, created: int) -> None:
-        """Note that the engine names this member as the leader."""
-        self.term, self.created = term, created
+        """Note that the engine names this member as the leader, under its present lease."""
+        self.term, self.created, self._leads_by = term, created, self.lease
 
     def stand_by(self) -> None:
         """Note that this member leads no longer."""
@@ -92,7 +93,7 @@ class Candidacy:
 
     def may_command(self, now: float) -> bool:
         """Tell whether what this member sends is the leader's."""
-        return self.term != 0 and self.has_lease(now)
+        return self.term != 0 and self.lease == self._leads_by and self.has_lease(now)
 
     @staticmethod
     def next_term(last: int, milliseconds: int, generation: int) -> int:
