@@ -42,6 +42,7 @@ from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
+from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime import clock, collector
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.southbound import lldp, openflow, rule_audit
@@ -138,7 +139,7 @@ class SopaController(app_manager.RyuApp):
         arbiter = self.arbiter_channel.attend
         self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
         self._clients = settings.client_connections, settings.proxy
-        self._tls = settings.tls and http_server.tls_context(*settings.tls)
+        self._tls = settings.tls and tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)

@@ -21,6 +21,7 @@ _MODULES = {
     "parser": "parser",
     "health": "health",
     "paths": "query",
+    "relay": "relay",
     "restore": "maintenance",
     "rules": "rules",
     "status": "query",

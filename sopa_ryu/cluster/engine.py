@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from sopa_ryu.cluster import gateway
@@ -163,7 +163,7 @@ class Engine:
         assert answer is not None
         return answer
 
-    def _changes(self, node: Endpoint, revision: int) -> Iterator[Contents]:
+    def _changes(self, node: Endpoint, revision: int) -> Generator[Contents]:
         """Yield what a watch at one node says, and an empty one whenever it was quiet and the node is well."""
         _check(self._nodes.sign_in(node))
         stream = self._nodes.stream(node, gateway.watch(self._name, revision))

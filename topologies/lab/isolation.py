@@ -42,6 +42,7 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PACKAGES = {
     "etcd": "etcd-server",
+    "etcdctl": "etcd-client",
     "ethtool": "ethtool",
     "ifconfig": "net-tools",
     "ip": "iproute2",
