@@ -10,7 +10,8 @@ from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import Access, Endpoint, EngineAddress, check_access
 from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, Request, WatchReader, Written
 from sopa_ryu.cluster.nodes import Nodes, Troubles, failure
-from sopa_ryu.cluster.troubles import EngineError, Kind, Trouble
+from sopa_ryu.cluster.stream import LATE
+from sopa_ryu.cluster.troubles import EngineError, Kind, Trouble, TroubleError
 
 __all__ = ["Access", "Condition", "Contents", "Engine", "EngineAddress", "EngineError", "Kept", "Kind", "Written"]
 
@@ -128,11 +129,12 @@ class Engine:
             node = self._nodes.present
             try:
                 with closing(self._changes(node, revision)) as changes:
-                    for contents in changes:
-                        troubles.clear()
-                        signed_in_anew = False
-                        revision = max(revision, contents.revision)
-                        yield contents._replace(revision=revision)
+                    for number, contents in enumerate(changes):
+                        if number:  # it was more than accepted
+                            troubles.clear()
+                            signed_in_anew = False
+                        revision = contents.revision
+                        yield contents
             except HistoryGone:
                 LOG.warning(
                     "the engine has no changes after revision %d, or went back behind it: all keys are read anew",
@@ -141,17 +143,17 @@ class Engine:
                 contents = self.read()
                 revision = contents.revision
                 yield contents
-            except EngineError as error:
+            except TroubleError as error:
                 if self._closed:
                     return
-                if error.kind == Kind.REFUSED and self._nodes.has_user and not signed_in_anew:
+                if error.trouble.sign_in and self._nodes.has_user and not signed_in_anew:
                     signed_in_anew = True
                     self._nodes.forget_token()
                     continue
-                troubles.append((node, Trouble(error.kind, str(error))))
+                troubles.append((node, error.trouble))
                 if len(troubles) >= len(self._nodes):
                     raise failure(troubles) from error
-                self._nodes.leave(node, str(error))
+                self._nodes.leave(node, error.trouble.text)
 
     def close(self) -> None:
         """Close all connections; watches end."""
@@ -165,37 +167,31 @@ class Engine:
 
     def _changes(self, node: Endpoint, revision: int) -> Generator[Contents]:
         """Yield what a watch at one node says, and an empty one whenever it was quiet and the node is well."""
-        _check(self._nodes.sign_in(node))
+        self._look(node, revision)
         stream = self._nodes.stream(node, gateway.watch(self._name, revision))
         try:
-            reader = WatchReader(self._name)
+            reader = WatchReader(self._name, revision)
             quiet = min(MAX_QUIET_SECONDS, self._timeout / 2)
             while True:
                 data = stream.receive(quiet if reader.created else self._timeout)
-                if data is None and not reader.created:
-                    raise EngineError("it does not answer in time", Kind.UNREACHABLE)
-                if data is None:
-                    yield self._look(node, revision)
-                    continue
-                for contents in reader.feed(data):
-                    _check(self._nodes.other(reader.cluster))
-                    if contents.revision < revision:  # the node is behind the others, or the engine has gone back
-                        contents = self._look(node, revision)._replace(keys=contents.keys)
-                    yield contents
-                    revision = max(revision, contents.revision)
+                if data is not None:
+                    for contents in reader.feed(data):
+                        problem = self._nodes.other(reader.cluster)
+                        if problem is not None:
+                            raise TroubleError(problem)
+                        yield contents
+                elif reader.created:
+                    self._look(node, reader.revision)
+                    yield Contents(reader.revision, {})
+                else:
+                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE))
         finally:
             self._nodes.discard(stream)
 
-    def _look(self, node: Endpoint, revision: int) -> Contents:
-        """Ask a node for its revision, which it tells only with a quorum."""
+    def _look(self, node: Endpoint, revision: int) -> None:
+        """Check that a node has a quorum, which is the condition of its answer, and everything up to a revision."""
         answer = self._nodes.ask(node, gateway.count(self._name), self._timeout / 2)
         if isinstance(answer, Trouble):
-            raise EngineError(answer.text, answer.kind)
+            raise TroubleError(answer)
         if answer.revision < revision:
             raise HistoryGone
-        return Contents(answer.revision, {})
-
-
-def _check(problem: Trouble | None) -> None:
-    if problem is not None:
-        raise EngineError(problem.text, problem.kind)

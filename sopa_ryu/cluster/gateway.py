@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sopa_ryu.cluster.records import leased
-from sopa_ryu.cluster.troubles import EngineError, Kind, Trouble, trouble
+from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, trouble
 
 WATCH = "/v3/watch"
 MAX_LINE = 64 << 20
@@ -184,7 +184,9 @@ def answer(status: int, content: bytes) -> Answer | Trouble:
         if status == 200 and "error" not in body:
             return _answer(body.get("result", body))
     except (ValueError, IndexError, AttributeError, TypeError, KeyError) as error:
-        return trouble(status, content.decode(errors="replace"), 0, f"{type(error).__name__}: {error}")
+        return trouble(
+            status, content.decode(errors="replace"), 0, f"not an answer of etcd's ({type(error).__name__}: {error})"
+        )
     return _said(status, body)
 
 
@@ -225,6 +227,8 @@ class WatchReader:
     ----------
     name : str
         The cluster's.
+    revision : int
+        The one that was given to `watch`.
 
     Attributes
     ----------
@@ -232,11 +236,15 @@ class WatchReader:
         True when the node has accepted the watch.
     cluster : int
         The identity of the engine; 0 before the first message.
+    revision : int
+        That of the last change that was read: where another watch has to go on. What etcd names in each message is the node's own
+        revision, to which changes may still come.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, revision: int) -> None:
         self.created = False
         self.cluster = 0
+        self.revision = revision
         self._name = name
         self._rest = b""
 
@@ -247,12 +255,12 @@ class WatchReader:
         ------
         HistoryGone
             If the changes after the revision have been compacted.
-        EngineError
+        TroubleError
             If the node ends the watch, or what it says is no message of a watch.
         """
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > MAX_LINE:
-            raise EngineError(f"a message of a watch is longer than {MAX_LINE} bytes", Kind.MALFORMED)
+            raise TroubleError(Trouble(Kind.MALFORMED, f"a message of a watch is longer than {MAX_LINE} bytes"))
         for line in filter(None, lines):
             yield self._read(line)
 
@@ -261,23 +269,25 @@ class WatchReader:
             body = json.loads(line)
             if "error" in body:
                 said = _said(0, body["error"] if isinstance(body["error"], dict) else body)
-                raise EngineError(said.text, said.kind)
+                raise TroubleError(said)
             told = _answer(body["result"])
             if told.body.get("canceled"):
                 self._ended(told.body)
-            keys = dict(self._event(event) for event in told.body.get("events", ()))
+            events = told.body.get("events", ())
+            keys = dict(self._event(event) for event in events)
+            self.revision = max([self.revision, *(int(event["kv"]["mod_revision"]) for event in events)])
         except (ValueError, AttributeError, TypeError, KeyError) as error:
-            raise EngineError(f"no message of a watch ({type(error).__name__}: {error})", Kind.MALFORMED) from error
+            said = Trouble(Kind.MALFORMED, f"not a message of a watch ({type(error).__name__}: {error})")
+            raise TroubleError(said) from error
         self.created = self.created or bool(told.body.get("created"))
         self.cluster = told.cluster
-        return Contents(told.revision, keys)
+        return Contents(self.revision, keys)
 
     def _ended(self, result: Mapping[str, Any]) -> None:
         if int(result.get("compact_revision", 0)):
             raise HistoryGone
         reason = str(result.get("cancel_reason", "")) or "it ended the watch and says no reason"
-        said = trouble(0, reason, 0, reason)
-        raise EngineError(said.text, said.kind)
+        raise TroubleError(trouble(0, reason, 0, reason))
 
     def _event(self, event: Mapping[str, Any]) -> tuple[str, Kept | None]:
         key, kept = _kept(event["kv"], self._name)

@@ -10,7 +10,7 @@ import httpx
 from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import Access, Endpoint, EngineAddress
 from sopa_ryu.cluster.gateway import Answer, Request
-from sopa_ryu.cluster.stream import Stream, broken
+from sopa_ryu.cluster.stream import LATE, Stream, broken
 from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble
 
 LOG = logging.getLogger("sopa.cluster")
@@ -19,8 +19,8 @@ logging.getLogger("httpx").setLevel(logging.WARNING)
 
 _WORST = (Kind.REFUSED, Kind.FULL, Kind.NO_QUORUM, Kind.MALFORMED, Kind.UNREACHABLE)
 """Which of several nodes' problems says most."""
-_NO_USERS = "none"
-_LATE = "it does not answer in time"
+
+OTHER_ENGINE = "correct the engine's address; if the engine was made anew or restored, restart this process"
 
 Troubles = list[tuple[Endpoint, Trouble]]
 
@@ -47,7 +47,7 @@ class Nodes:
         self._tls = _tls(access)
         self._client = httpx.Client(verify=self._tls or True, trust_env=False)
         self._present = 0
-        self._token = ""
+        self._token: str | None = None  # "" if the engine has no users enabled
         self._cluster = 0
         self._known: set[Endpoint] = set()  # they were asked which engine they belong to
         self._reported: set[Endpoint] = set()  # their problem was logged, and they have not answered since
@@ -130,8 +130,8 @@ class Nodes:
         return answer
 
     def stream(self, node: Endpoint, request: Request) -> Stream:
-        """Return the stream that answers a request; `discard` it afterwards."""
-        stream = Stream(node, request, gateway.headers(self._token), self._tls, self._timeout)
+        """Return the stream that answers a request, or raise `TroubleError`; `discard` it afterwards."""
+        stream = Stream(node, request, gateway.headers(self._token or ""), self._tls, self._timeout)
         self._streams.add(stream)
         return stream
 
@@ -147,9 +147,9 @@ class Nodes:
             return None
         return Trouble(
             Kind.REFUSED,
-            f"it belongs to another engine (cluster id {cluster:x}) than the nodes before it ({self._cluster:x}): correct the "
-            "address; if the engine was made anew or restored, restart this process",
+            f"it belongs to another engine (cluster id {cluster:x}) than the nodes before it ({self._cluster:x})",
             perhaps_done=True,
+            hint=OTHER_ENGINE,
         )
 
     # -- users ----------------------------------------------------------------------------------------------------------
@@ -161,12 +161,12 @@ class Nodes:
 
     def forget_token(self) -> None:
         """Sign in before the next request."""
-        self._token = ""
+        self._token = None
 
     def sign_in(self, node: Endpoint) -> Trouble | None:
         """Get a token if there is a user and none yet; return what went wrong."""
         access = self._access
-        if access.user is None or access.password_file is None or self._token:
+        if access.user is None or access.password_file is None or self._token is not None:
             return None
         try:
             password = access.password_file.read_text().partition("\n")[0]
@@ -183,7 +183,7 @@ class Nodes:
                 "password of %s",
                 access.user,
             )
-            self._token = _NO_USERS
+            self._token = ""
             return None
         return answer._replace(perhaps_done=False, sign_in=False)
 
@@ -191,7 +191,7 @@ class Nodes:
         url = f"{'http' if self._tls is None else 'https'}://{node}{request.path}"
         try:
             response = self._client.post(
-                url, content=request.content(), headers=gateway.headers(self._token), timeout=seconds
+                url, content=request.content(), headers=gateway.headers(self._token or ""), timeout=seconds
             )
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             return _lost(error, perhaps_done=False)
@@ -214,10 +214,11 @@ class Nodes:
 
 def failure(troubles: Troubles, unknown: bool = False) -> EngineError:
     """Return the error that says what is wrong with each node, and what to do."""
-    kind = min((trouble.kind for _, trouble in troubles), key=_WORST.index)
+    worst = min((trouble for _, trouble in troubles), key=lambda trouble: _WORST.index(trouble.kind))
+    kind, hint = worst.kind, worst.hint or HINTS[worst.kind]
     nodes = "; ".join(f"{node}: {trouble.text}" for node, trouble in troubles)
     perhaps = " (whether it was written is not known)" if unknown else ""
-    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {HINTS[kind]}", kind, unknown)
+    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {hint}", kind, unknown)
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:
@@ -235,7 +236,7 @@ def _tls(access: Access) -> ssl.SSLContext | None:
 
 def _lost(error: httpx.HTTPError, perhaps_done: bool) -> Trouble:
     if isinstance(error, httpx.TimeoutException):
-        return Trouble(Kind.UNREACHABLE, _LATE, perhaps_done)
+        return Trouble(Kind.UNREACHABLE, LATE, perhaps_done)
     said = broken(error)
     # a connection that fails for its certificate has sent nothing
-    return Trouble(said.kind, str(said), perhaps_done and said.kind != Kind.REFUSED)
+    return said._replace(perhaps_done=perhaps_done and said.kind != Kind.REFUSED)

@@ -10,11 +10,12 @@ import h11
 
 from sopa_ryu.cluster.address import Endpoint
 from sopa_ryu.cluster.gateway import Answer, Request, answer
-from sopa_ryu.cluster.troubles import EngineError, Kind, trouble
+from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, shortened, trouble
 
 _CHUNK = 1 << 16
 _MAX_ERROR = 1 << 16  # bytes of an answer that is an error
 _OK = 200
+LATE = "it does not answer in time"
 
 
 class Stream:
@@ -31,7 +32,7 @@ class Stream:
 
     Raises
     ------
-    EngineError
+    TroubleError
         If the node cannot be reached.
     """
 
@@ -49,7 +50,7 @@ class Stream:
         try:
             self._socket = socket.create_connection(endpoint, timeout)
         except OSError as error:
-            raise broken(error) from error
+            raise TroubleError(broken(error)) from error
         try:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if tls is not None:
@@ -64,14 +65,14 @@ class Stream:
                 self._socket.sendall(self._http.send(event) or b"")
         except OSError as error:
             self.close()
-            raise broken(error) from error
+            raise TroubleError(broken(error)) from error
 
     def receive(self, seconds: float) -> bytes | None:
         """Return what comes next of the answer; None if nothing comes within some seconds.
 
         Raises
         ------
-        EngineError
+        TroubleError
             If the answer is an error, or the connection ends.
         """
         try:
@@ -92,9 +93,10 @@ class Stream:
                 else:
                     raise self._ended()
         except OSError as error:
-            raise broken(error) from error
+            raise TroubleError(broken(error)) from error
         except h11.RemoteProtocolError as error:
-            raise EngineError(f"the connection ended, or it is no HTTP ({error})", Kind.UNREACHABLE) from error
+            said = Trouble(Kind.UNREACHABLE, f"the connection ended, or it is no HTTP ({error})")
+            raise TroubleError(said) from error
 
     def close(self) -> None:
         """Close the connection; a `receive` of another thread ends."""
@@ -102,24 +104,28 @@ class Stream:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
 
-    def _ended(self) -> EngineError:
+    def _ended(self) -> TroubleError:
         if self._status in (0, _OK):
-            return EngineError("the node closed the connection", Kind.UNREACHABLE)
+            return TroubleError(Trouble(Kind.UNREACHABLE, "the node closed the connection"))
         said = answer(self._status, self._error)
         if isinstance(said, Answer):
             said = trouble(self._status, self._error.decode(errors="replace"), 0, "no error")
-        return EngineError(said.text, said.kind)
+        return TroubleError(said)
 
 
-def broken(error: Exception) -> EngineError:
+def broken(error: Exception) -> Trouble:
     """Return what a failed connection means."""
-    text = str(error) or type(error).__name__
+    text = shortened(str(error) or type(error).__name__)
     if "CERTIFICATE_VERIFY_FAILED" in text:
-        return EngineError(f"the node's certificate cannot be trusted: {text}", Kind.REFUSED)
-    if "ALERT" in text or "alert" in text:
-        return EngineError(f"the node does not accept this client's certificate, or requires one: {text}", Kind.REFUSED)
-    if "WRONG_VERSION_NUMBER" in text or "RECORD_LAYER_FAILURE" in text:
-        return EngineError("the node does not use TLS, but certificates for it are given", Kind.REFUSED)
+        return Trouble(Kind.REFUSED, f"the node's certificate cannot be trusted: {text}")
+    if "alert" in text.lower():
+        return Trouble(Kind.REFUSED, f"the node does not accept this client's certificate, or requires one: {text}")
+    if "SSL" in text:
+        return Trouble(Kind.UNREACHABLE, f"the node ended the TLS handshake, or does not use TLS: {text}")
     if isinstance(error, TimeoutError) or "timed out" in text:
-        return EngineError("it does not answer in time", Kind.UNREACHABLE)
-    return EngineError(getattr(error, "strerror", None) or text, Kind.UNREACHABLE)
+        return Trouble(Kind.UNREACHABLE, LATE)
+    if "disconnected without" in text:
+        return Trouble(
+            Kind.UNREACHABLE, "the node closed the connection without an answer; if it uses TLS, its CA file is needed"
+        )
+    return Trouble(Kind.UNREACHABLE, text)

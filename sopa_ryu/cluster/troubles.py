@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
 _SHOWN = 200  # characters of an answer that is no message of etcd's
-_PREFIXES = ("etcdserver: ", "mvcc: ", "auth: ")
+_PREFIXES = re.compile(r"rpc error: code = \w+ desc = |etcdserver: |mvcc: |auth: |\[Errno -?\d+\] ")
 
 
 class Kind(StrEnum):
@@ -67,6 +68,8 @@ class Trouble(NamedTuple):
         Whether it is that a lease does not exist.
     no_users : bool
         Whether it is that the engine has no users enabled.
+    hint : str
+        What an operator does about it, if it is not what `HINTS` says.
     """
 
     kind: Kind
@@ -75,6 +78,22 @@ class Trouble(NamedTuple):
     sign_in: bool = False
     no_lease: bool = False
     no_users: bool = False
+    hint: str = ""
+
+
+class TroubleError(Exception):
+    """One node cannot serve, because of its `trouble`; another one may."""
+
+    def __init__(self, trouble: Trouble) -> None:
+        super().__init__(trouble.text)
+        self.trouble = trouble
+
+
+TOO_LARGE = "a value is larger than etcd accepts: give it a larger --max-request-bytes"
+COMMON_NAME = (
+    "while users are enabled, etcd's gateway refuses client certificates that have a common name: make one without, or use the "
+    "user alone (docs/operating.md)"
+)
 
 
 # numbers of gRPC, https://grpc.io/docs/guides/status-codes/
@@ -104,7 +123,7 @@ def trouble(status: int, text: str, code: int, otherwise: str) -> Trouble:
     >>> trouble(503, "etcdserver: request timed out", 14, "").perhaps_done
     True
     """
-    said = _shortened(text)
+    said = shortened(text)
     if "database space exceeded" in text:
         return Trouble(Kind.FULL, said)
     if "requested lease not found" in text:
@@ -113,10 +132,14 @@ def trouble(status: int, text: str, code: int, otherwise: str) -> Trouble:
         return Trouble(Kind.REFUSED, said, no_users=True)
     if "invalid auth token" in text or "revision of auth store is old" in text or "revision in header is old" in text:
         return Trouble(Kind.REFUSED, said, sign_in=True)
-    if code in (_DENIED, _UNAUTHENTICATED) or "permission denied" in text:
+    if code in (_DENIED, _UNAUTHENTICATED) or "permission denied" in text or "user name is empty" in text:
         return Trouble(Kind.REFUSED, said, sign_in=True)
-    if "user name is empty" in text or "authentication failed" in text or "CommonName" in text:
+    if "authentication failed" in text:
         return Trouble(Kind.REFUSED, said)
+    if "CommonName" in text:
+        return Trouble(Kind.REFUSED, said, hint=COMMON_NAME)
+    if "larger than max" in text or "request is too large" in text:
+        return Trouble(Kind.MALFORMED, said, hint=TOO_LARGE)
     if "no leader" in text or "too many requests" in text:
         return Trouble(Kind.NO_QUORUM, said)
     if "etcdserver: " in text and code == _UNAVAILABLE:
@@ -124,12 +147,17 @@ def trouble(status: int, text: str, code: int, otherwise: str) -> Trouble:
     if code in (_INVALID, _NOT_FOUND, _PRECONDITION, _UNIMPLEMENTED) or status == _HTTP_NOT_FOUND:
         return Trouble(Kind.MALFORMED, said)
     if code == 0 and status != 0:  # no message of etcd's
-        return Trouble(Kind.MALFORMED, f"HTTP status {status}: {_shortened(otherwise)}", perhaps_done=status == _OK)
+        return Trouble(Kind.MALFORMED, f"HTTP status {status}, {shortened(otherwise)}", perhaps_done=status == _OK)
     return Trouble(Kind.UNREACHABLE, said, perhaps_done=True)
 
 
-def _shortened(text: str) -> str:
-    for prefix in _PREFIXES:
-        text = text.replace(prefix, "")
-    text = " ".join(text.split())
+def shortened(text: str) -> str:
+    """Return a message without what says only where in etcd it comes from.
+
+    Examples
+    --------
+    >>> shortened("etcdserver: mvcc: database space exceeded")
+    'database space exceeded'
+    """
+    text = " ".join(_PREFIXES.sub("", text).split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
