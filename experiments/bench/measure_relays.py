@@ -64,7 +64,9 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
         leader = _Leader(engine, tree)
         ports = free_ports(RELAYS)
         token = _token(directory / "state")
-        relays = [stack.enter_context(_relay(directory, etcd.address(), number, port)) for number, port in enumerate(ports)]
+        relays = [
+            stack.enter_context(_relay(directory, etcd.address(), number, port)) for number, port in enumerate(ports)
+        ]
         reports = _Reports(Engine(parse(etcd.address())))
         stack.callback(reports.close)
         reports.wait(lambda its: len(its) == RELAYS, "all relays were registered")

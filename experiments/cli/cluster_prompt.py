@@ -43,11 +43,10 @@ class ClusterPrompt(Prompt):
         self._cluster = cluster
         super().__init__(lab, bad, seed, script)
 
-    def precmd(self, line: str) -> str:
+    def onecmd(self, line: str) -> bool:
         """Have ``sh sopa ...`` ask a part that runs."""
         os.environ["SOPA_CONTROLLER"] = self._cluster.reader_url()
-        found: str = super().precmd(line)
-        return found
+        return bool(super().onecmd(line))
 
     def do_partition(self, line: str) -> None:
         words = line.split()

@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,12 @@ from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
 from topologies import Clos
 from topologies.lab.cuts import Peer, Way
+from topologies.lab.etcd import Place, PrivateEtcd
 from topologies.lab.isolation import require
 from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork
 from topologies.lab.startable import Startable
 
-OPENFLOW_PORT, REST_PORT, CLIENT_PORT, PEER_PORT = 6653, 8080, 2379, 2380
+OPENFLOW_PORT, REST_PORT = 6653, 8080
 RELAYS = 2
 ENGINES = 3
 LEADER = "leader"
@@ -84,6 +85,8 @@ class ClusterParts(Startable, ControllerRest):
     network : ManagementNetwork
     parts : dict of str to ChildProcess
         All processes by name, in the order of their start.
+    etcd : PrivateEtcd
+        How its nodes are started and asked; they run as ``parts``.
     address : EngineAddress
     """
 
@@ -96,9 +99,12 @@ class ClusterParts(Startable, ControllerRest):
         its, senders = _names(Kind.CONTROLLER, controllers), _names(Kind.RELAY, relays)
         self.network = ManagementNetwork([*its, *engines, *senders, AGENTS_MACHINE])
         self.directory, self.state_dir = directory, directory / f"{its[0]}.state"
-        nodes = ",".join(f"{self.network.address(name)}:{CLIENT_PORT}" for name in engines)
-        self.address: EngineAddress = parse(f"etcd://{nodes}")
-        self.parts: dict[str, ChildProcess] = {name: self._engine_node(name, engines) for name in engines}
+        places = [Place(str(self.network.address(name)), enter=tuple(self.network.enter(name))) for name in engines]
+        self.etcd = PrivateEtcd(directory / "etcd", places)
+        self.parts: dict[str, ChildProcess] = {
+            name: ChildProcess(self.etcd.command(node), directory / f"{name}.log") for node, name in enumerate(engines)
+        }
+        self.address: EngineAddress = parse(self.etcd.address())
         self._controllers = {name: self._controller(name, tree, options) for name in its}
         self.parts |= self._controllers
         self.parts |= {name: self._relay(name) for name in senders}
@@ -310,22 +316,6 @@ class ClusterParts(Startable, ControllerRest):
 
     # -- commands -----------------------------------------------------------------------------------------------------
 
-    def _engine_node(self, name: str, all_nodes: Sequence[str]) -> ChildProcess:
-        peers = {node: f"http://{self.network.address(node)}:{PEER_PORT}" for node in all_nodes}
-        client = f"http://{self.network.address(name)}:{CLIENT_PORT}"
-        options = {
-            "name": name,
-            "data-dir": self.directory / f"{name}.data",
-            "listen-client-urls": client,
-            "advertise-client-urls": client,
-            "listen-peer-urls": peers[name],
-            "initial-advertise-peer-urls": peers[name],
-            "initial-cluster": ",".join(f"{node}={url}" for node, url in peers.items()),
-            "logger": "zap",
-            "log-outputs": "stderr",
-        }
-        return self._part(name, ["etcd", *_options(options)])
-
     def _controller(self, name: str, tree: Clos, options: Sequence[str]) -> ControllerProcess:
         address = str(self.network.address(name))
         return ControllerProcess(
@@ -351,10 +341,10 @@ class ClusterParts(Startable, ControllerRest):
             "name": name,
             "state-dir": self.state_dir,
         }
-        return self._part(name, [sys.executable, "-m", "sopa_ryu.cli", "relay", *_options(options)])
-
-    def _part(self, name: str, command: Sequence[str]) -> ChildProcess:
-        return ChildProcess([*self.network.enter(name), *command], self.directory / f"{name}.log")
+        command = [*self.network.enter(name), sys.executable, "-m", "sopa_ryu.cli", "relay"]
+        return ChildProcess(
+            [*command, *(f"--{option}={value}" for option, value in options.items())], self.directory / f"{name}.log"
+        )
 
     def _engine_answers(self) -> bool:
         try:
@@ -371,10 +361,6 @@ def kind_of(name: str) -> Kind:
 
 def _names(kind: Kind, count: int) -> list[str]:
     return [f"{kind.value}{number}" for number in range(1, count + 1)]
-
-
-def _options(values: Mapping[str, object]) -> list[str]:
-    return [f"--{name}={value}" for name, value in values.items()]
 
 
 def _made(directory: Path) -> Path:

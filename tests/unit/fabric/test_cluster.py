@@ -133,7 +133,9 @@ def test_what_has_healed_while_nobody_led_is_held_down_and_used_again(cluster: C
     check(cluster, {})
 
 
-def test_a_switch_that_knows_a_higher_id_makes_the_leader_step_down_and_the_next_term_is_above_it(cluster: Cluster) -> None:
+def test_a_switch_that_knows_a_higher_id_makes_the_leader_step_down_and_the_next_term_is_above_it(
+    cluster: Cluster,
+) -> None:
     device = next(cluster.devices())
     device.generation = 5000
     cluster.elect(1)
