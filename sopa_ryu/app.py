@@ -77,12 +77,17 @@ class SopaController(app_manager.RyuApp):
         super().__init__(*args, **kwargs)
         settings = options.settings(cfg.CONF)
         self.tree = settings.tree
+        commitment = None
+        if settings.cluster is not None:
+            from sopa_ryu.cluster import controller_side
+
+            commitment = Commitment(controller_side.address_of(settings.cluster).name)
         self.state = FabricState(
             self.tree,
             time.time_ns() // 1_000_000 if settings.cluster is None else 0,
             HoldDown(settings.hold_down, settings.hold_down_max),
             settled=settings.no_switches,
-            commitment=None if settings.cluster is None else Commitment(),
+            commitment=commitment,
         )
         stored = Drains(settings.state_dir, self.tree, self.state.drainable)
         self.drains: Drains | ClusterDrains = stored

@@ -12,13 +12,13 @@ from pathlib import Path
 import sopa_ryu
 from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
-from sopa_ryu.cluster.address import Access, AddressError, parse
+from sopa_ryu.cluster.address import Access, AddressError, EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.cluster.member import Identity, Member
 from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
-from sopa_ryu.fabric.drains import StateError
+from sopa_ryu.fabric.drains import UnavailableError
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
@@ -38,15 +38,21 @@ def make_client_importable() -> None:
         del sys.modules["trio"]
 
 
+def address_of(settings: ClusterSettings) -> EngineAddress:
+    """Return the engine's address; raises `OptionError` if it is wrong."""
+    try:
+        return parse(settings.engine)
+    except AddressError as error:
+        raise OptionError(f"cluster: {error}") from None
+
+
 def engine_of(settings: ClusterSettings) -> Engine:
     """Return the client of the engine that the options name; raises `OptionError` if they are wrong."""
     make_client_importable()
     access = Access(settings.ca, settings.cert, settings.key, settings.user, settings.password_file)
     try:
-        return Engine(parse(settings.engine), access)
-    except AddressError as error:
-        raise OptionError(f"cluster: {error}") from None
-    except EngineError as error:
+        return Engine(address_of(settings), access)
+    except (AddressError, EngineError) as error:
         raise OptionError(f"cluster: {error}") from None
 
 
@@ -187,7 +193,7 @@ class ClusterDrains:
             try:
                 self._member.write_drains(names)
             except EngineError as error:
-                raise StateError(f"the drains cannot be kept in the cluster's engine: {error}") from error
+                raise UnavailableError(f"the drains cannot be kept in the cluster's engine: {error}") from error
         return names
 
 

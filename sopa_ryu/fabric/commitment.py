@@ -33,6 +33,11 @@ class Proposal(NamedTuple):
 class Commitment:
     """What a member of a cluster has to have committed, or follows.
 
+    Parameters
+    ----------
+    cluster : str
+        The cluster's name.
+
     Attributes
     ----------
     term : int
@@ -43,7 +48,8 @@ class Commitment:
         Whether the fabric's version is one of the present term, or one that is followed: agents may be sent it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
         self.term = 0
         self.leads = False
         self.is_known = False

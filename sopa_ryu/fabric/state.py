@@ -368,7 +368,7 @@ class FabricState:
     @property
     def view(self) -> View:
         """What agents are sent."""
-        return View(self.epoch, self.version, self.failures)
+        return View(self.epoch, self.version, self.failures, self.commitment.cluster if self.commitment else "")
 
     def fabric(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/fabric``."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
-from sopa_ryu.fabric.drains import StateError
+from sopa_ryu.fabric.drains import StateError, UnavailableError
 from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.paths_outside import packets_of, paths_outside
@@ -176,6 +176,10 @@ class Resources:
             ) from error
         except ValueError as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
+        except UnavailableError as error:
+            raise Problem(
+                HTTPStatus.SERVICE_UNAVAILABLE, f"nothing has changed: {error}", {"Retry-After": "2"}
+            ) from error
         except StateError as error:
             raise Problem(HTTPStatus.INSUFFICIENT_STORAGE, f"nothing has changed: {error}") from error
         return self.drains().page(0, MAX_ITEMS)

@@ -1,7 +1,7 @@
 """Several controllers' cores on the same switches in memory, and an engine that is a few variables.
 
-A member that has lost its leadership may not know it yet, and what it has sent may still be on its way: only the switches' roles and
-the engine's comparison stop it then, as they have to stop a process that was stopped and goes on.
+A member that has lost its leadership may not know it yet, and what it has sent may still be on its way: only the switches' roles
+and the engine's comparison stop it then, as they have to stop a process that was stopped and goes on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MemberFabric(SimulatedFabric):
 
     def _start(self) -> None:
         super()._start()
-        self.state.commitment = Commitment()
+        self.state.commitment = Commitment("sopa")
         self.state.epoch = 0
         self.core.switches.leads = False
         self.core.switches.generation.number = 0

@@ -151,7 +151,7 @@ def test_at_rest_all_is_as_the_last_leader_says_whatever_happened_before(seed: i
     rng = random.Random(seed)
     cluster = Cluster(3)
     tree = cluster.first.tree
-    links = [link for link in tree.switch_links()]
+    links = list(tree.switch_links())
     down: set[str] = set()
     for _ in range(60):
         match rng.randrange(8):
