@@ -118,6 +118,12 @@ class SopaController(app_manager.RyuApp):
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
+        self.carrier = settings.carrier
+        tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
+        self.cluster: Member | None = None
+        self._relayed: tuple[int | None, int] = None, 0
+        if settings.cluster is not None:
+            self._join(settings.cluster, settings.state_dir)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,
             self.switches,
@@ -127,19 +133,16 @@ class SopaController(app_manager.RyuApp):
             self.unreachable,
             self.arbiter,
             self.health,
+            self.cluster,
         )
+        if self.cluster is not None and self.metrics.committed is not None:
+            self.cluster.commit_seconds = self.metrics.committed.observe
         self._answering = 0
         self._acknowledged_here = 0
-        self.carrier = settings.carrier
         self.no_label = settings.no_label
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
-        self.cluster: Member | None = None
-        self._relayed: tuple[int | None, int] = None, 0
-        if settings.cluster is not None:
-            self._join(settings.cluster, settings.state_dir)
         origins = Origins(settings.origin)
         arbiter = self.arbiter_channel.attend
         self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
@@ -333,8 +336,9 @@ class SopaController(app_manager.RyuApp):
             assert isinstance(connection, Connection)
             connection.close()
         if self.core.is_deposed is not self.notifier.is_deposed:
-            self.channel.depose(self.core.is_deposed)
-            self.arbiter_channel.depose(self.core.is_deposed)
+            leader = None if self.cluster is None else self.cluster.whereabouts()
+            self.channel.depose(self.core.is_deposed, leader)
+            self.arbiter_channel.depose(self.core.is_deposed, leader)
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:

@@ -18,10 +18,10 @@ from sopa_ryu.cluster.member import Identity, Member
 from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator
-from sopa_ryu.fabric.drains import UnavailableError
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.options import ClusterSettings, OptionError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from sopa_ryu.rest.cluster import UndecidedError
 from topologies import Failures, TopologyError
 
 LOG = logging.getLogger("sopa.cluster")
@@ -193,7 +193,7 @@ class ClusterDrains:
             try:
                 self._member.write_drains(names)
             except EngineError as error:
-                raise UnavailableError(f"the drains cannot be kept in the cluster's engine: {error}") from error
+                raise UndecidedError(f"the drains cannot be kept in the cluster's engine: {error}") from error
         return names
 
 

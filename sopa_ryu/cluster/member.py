@@ -22,6 +22,7 @@ from sopa_ryu.cluster.mirror import Mirror
 from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView, Drains, Leader, MemberRecord, Term
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.last_fabric import differences
+from sopa_ryu.rest.cluster import UndecidedError
 
 LOG = logging.getLogger("sopa.cluster")
 
@@ -150,6 +151,7 @@ class Member:
         self._told_charter = ""
         self._told_problems: dict[str, str] = {}
         self._drains_at = -1
+        self._known: dict[str, MemberRecord] = {}
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
 
@@ -163,8 +165,17 @@ class Member:
         leader = self.mirror.leader
         return leader.url if leader is not None else None
 
+    def whereabouts(self) -> str:
+        """Return where agents and operators find the leader, in words."""
+        leader = self.mirror.leader
+        if leader is None or leader.name == self.identity.name:
+            return "no member leads the cluster now"
+        return f"the leader is {leader.name} at {leader.url}"
+
     def step_down(self) -> None:
-        """Leave the leadership to another member soon."""
+        """Leave the leadership to another member soon; raises `UndecidedError` if this member does not lead."""
+        if not self.is_leader:
+            raise UndecidedError("this controller does not lead the cluster any more")
         self._resigns = True
         self.look()
 
@@ -186,6 +197,11 @@ class Member:
                     "switches": member.switches,
                 }
                 for member in self.mirror.members.values()
+            ]
+            + [
+                {"name": name, "role": "away", "lag": None, "url": gone.url, "program": gone.program, "switches": 0}
+                for name, gone in self._known.items()
+                if name not in self.mirror.members
             ],
             "relays": [
                 {
@@ -449,6 +465,7 @@ class Member:
                 "cluster %s: %s", self.engine.address.name, f"{name} leads, term {self._term}" if name else "no leader"
             )
             self._hands.stand_by(name)
+        self._known |= self.mirror.members
         for member in self.mirror.members.values():
             if member.secrets != self.identity.secrets and member.name not in self._told_secrets:
                 self._told_secrets.add(member.name)

@@ -23,10 +23,6 @@ class StateError(RuntimeError):
     """The drains cannot be stored; the text says where and why, and nothing has changed."""
 
 
-class UnavailableError(StateError):
-    """The drains cannot be stored now, but may be soon."""
-
-
 class Drains:
     """The drained links and switches of one fabric.
 

@@ -51,7 +51,7 @@ def answer(
     response = Response(
         data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
     )
-    if operation.status is HTTPStatus.ACCEPTED:
+    if operation.status is HTTPStatus.ACCEPTED and "id" in body:
         response.headers["Location"] = f"{operation.path}/{body['id']}"
     if isinstance(listing, Listing) and offset + limit < listing.total:
         response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'

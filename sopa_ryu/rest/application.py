@@ -16,6 +16,7 @@ from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
+from sopa_ryu.rest.cluster import check_leads, check_takes_channels
 from sopa_ryu.rest.fairness import Fairness
 from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
@@ -71,6 +72,7 @@ class RestApplication:
         self._fairness = Fairness()
         self._agents = agents
         self._arbiter = arbiter
+        self._fabric = fabric
         self._state = fabric.state
         self._tokens = tokens
         self._resources = Resources(fabric)
@@ -141,6 +143,7 @@ class RestApplication:
     def _operate(self, request: Request, operation: Operation, route: Mapping[str, str]) -> Response:
         if operation.token:
             self._tokens.check_operator(request)
+            check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
         return answer(request, operation, route, lambda values: self._make(request, operation, values), self._etag)
 
@@ -192,6 +195,7 @@ class RestApplication:
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request, self._resources.tree.ip(host))
+        check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: self._agents(request.environ, start_response, host))
 
     def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
@@ -199,6 +203,7 @@ class RestApplication:
             raise not_allowed(request, ["GET"])
         _check_upgrade(request, "the arbiter's channel")
         self._tokens.check_arbiter(request)
+        check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: serve(request.environ, start_response))
 
 

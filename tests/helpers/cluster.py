@@ -148,11 +148,9 @@ def running_cluster(directory: Path, size: int = 3, k: int = 4, *options: str) -
             words += ["--", "set-controller", tree.name(switch), *targets]
         ovs.vsctl(*words[1:])
         # without it, a switch tries a member that is back only after up to 8 s
-        words = [
-            f"-- set Controller {row} max_backoff=1000"
-            for row in ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
-        ]
-        ovs.vsctl(*" ".join(words).split()[1:])
+        rows = ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
+        words = [word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")]
+        ovs.vsctl(*words[1:])
         cluster = Cluster(tree, directory, etcd, members, ovs, dummy)
         cluster.wait_in_force({})
         cluster.wait_whole()
