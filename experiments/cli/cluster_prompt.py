@@ -44,7 +44,7 @@ class ClusterPrompt(Prompt):
         super().__init__(lab, bad, seed, script)
 
     def onecmd(self, line: str) -> bool:
-        """Have ``sh sopa ...`` ask a part that runs."""
+        """Have ``sh sopa ...`` ask the leader, or another part that runs."""
         os.environ["SOPA_CONTROLLER"] = self._cluster.reader_url()
         return bool(super().onecmd(line))
 

@@ -223,9 +223,10 @@ class ClusterParts(Startable, ControllerRest):
         return self.url_of(leader)
 
     def reader_url(self) -> str:
-        """Return the URL of a part that answers readers: of a relay that runs, else of a controller."""
-        names = [name for name in (*self.names(Kind.RELAY), *self._controllers) if self.running(name)]
-        return self.url_of(names[0] if names else next(iter(self._controllers)))
+        """Return the URL of the leader if it runs, else of a part that answers readers: a relay, or another controller."""
+        leader = self.leader()
+        names = [*([leader] if leader else []), *self.names(Kind.RELAY), *self._controllers]
+        return self.url_of(next(filter(self.running, names), names[-1]))
 
     def answer(self, path: str, **params: str) -> dict[str, Any] | None:
         """Return the body of the leader's answer; None if there is no leader, or it does not answer."""
