@@ -38,15 +38,26 @@ class FlowMonitors(Startable):
         """Start to listen, and wait until each switch reports."""
         for name, file in self._files.items():
             self._begun[name] = file.stat().st_size if file.exists() else 0
-            with file.open("ab") as output:
-                self._processes[name] = subprocess.Popen(
-                    ["ovs-ofctl", "-O", OPENFLOW, "monitor", name, "watch:!initial"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.DEVNULL,
-                    start_new_session=True,
-                )
-        eventually(lambda: [name for name in self._files if not self._reports(name)], [])
+            self._listen(name)
+        eventually(self._silent, [])
+
+    def _silent(self) -> list[str]:
+        """Return the switches that do not report yet, after another attempt where Open vSwitch had no such bridge yet."""
+        silent = [name for name in self._files if not self._reports(name)]
+        for name in silent:
+            if self._processes[name].poll() is not None:
+                self._listen(name)
+        return silent
+
+    def _listen(self, name: str) -> None:
+        with self._files[name].open("ab") as output:
+            self._processes[name] = subprocess.Popen(
+                ["ovs-ofctl", "-O", OPENFLOW, "monitor", name, "watch:!initial"],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
 
     def stop(self) -> None:
         """Listen no longer. It can be called again."""
