@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import subprocess
@@ -18,7 +19,7 @@ from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
-from tests.faults.cluster_plan import ETCD, LEADER, RELAY, Fault, Step
+from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, Fault, Step
 from tests.faults.flow_monitor import FlowMonitors
 from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
 from tests.faults.management import CLOCK_SHIFT, PAST
@@ -128,9 +129,22 @@ class FaultyCluster(FaultyLab):
         leader = self.cluster.leader() or self.cluster.names(Kind.CONTROLLER)[0]
         if role == LEADER:
             return leader
-        if role in (RELAY, ETCD):
-            return self.cluster.names(Kind.RELAY if role == RELAY else Kind.ETCD)[0]
+        if role == RELAY:
+            return self.cluster.names(Kind.RELAY)[0]
+        if role in (ETCD, ETCD_LEADER):
+            return self._etcd_node(role == ETCD_LEADER)
         return next(name for name in self.cluster.names(Kind.CONTROLLER) if name != leader)
+
+    def _etcd_node(self, leads: bool) -> str:
+        """Return the name of etcd's own leader, or of another node; of any if none says who leads."""
+        names = self.cluster.names(Kind.ETCD)
+        for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
+            with contextlib.suppress(httpx.HTTPError):
+                url = f"http://{endpoint}/v3/maintenance/status"
+                status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
+                if (status.get("leader") == status["header"]["member_id"]) == leads:
+                    return name
+        return names[0]
 
     def _start(self, name: str, clock_back: bool = False) -> None:
         part = self.cluster.parts[name]

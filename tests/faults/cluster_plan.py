@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from topologies import Clos, Switch
 
-LEADER, STANDBY, RELAY, ETCD = "leader", "standby", "relay", "etcd"
+LEADER, STANDBY, RELAY, ETCD, ETCD_LEADER = "leader", "standby", "relay", "etcd", "etcd-leader"
 KINDS = {"kill": 5, "pause": 4, "partition": 8, "clock": 1, "disk": 1, "switches": 1, "stale": 1}
 """Kinds of faults, with their weights: of as many faults in sequence as the sum, each kind has its weight."""
-ROLES = {LEADER: 4, STANDBY: 2, RELAY: 2, ETCD: 2}
+ROLES = {LEADER: 4, STANDBY: 2, RELAY: 2, ETCD: 1, ETCD_LEADER: 1}
 CUTS = {
     LEADER: ("etcd", "switches", "agents", "relays", "all"),
     STANDBY: ("etcd", "switches", "all"),
     RELAY: ("etcd", "agents", "controllers", "all"),
     ETCD: ("etcd", "controllers", "relays", "all"),
+    ETCD_LEADER: ("etcd", "controllers", "relays", "all"),
 }
 WAYS = ("both", "sent", "received")
 SECONDS = (0.3, 4.5)

@@ -7,10 +7,19 @@ from collections import Counter
 import pytest
 
 from experiments.emulation.agents_log import InForce
+from sopa_ryu.fabric.rule_changes import COOKIE_MARK
+from tests.faults.cluster_harness import FaultyCluster
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import CUTS, KINDS, MAX_DOWN, Step, plan
+from tests.faults.harness import Wrong
 from topologies import FatTree
+from topologies.lab.isolation import isolated
 
+STEPS = (
+    "partition leader 3 etcd both; -a0_0-c0_1",
+    "stale leader 4; +a0_0-c0_1",
+    "kill etcd-leader 1; pause relay 1.5; -e1_0-a1_1",
+)
 TREE = FatTree(4)
 
 
@@ -58,3 +67,26 @@ def test_a_switch_that_takes_a_lower_version_or_one_that_nobody_committed_is_fou
         "switch c0_0 took an entry of version 1 after one of version 2"
     ]
     assert len(wrong_switches({"c0_0": [1, 3]}, {1, 2})) == 1
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_after_faults_all_follow_one_leader_and_nothing_ever_went_back() -> None:
+    assert isolated(_faults_of_a_cluster) == 0
+
+
+def _faults_of_a_cluster() -> int:
+    with FaultyCluster(TREE) as lab:
+        for text in STEPS:
+            lab.run(Step.parse(text))
+        checked = lab.histories()
+        assert checked["terms"] >= 3, checked
+        assert min(checked["put_in_force"], checked["entries_written"], checked["packets"]) > 0, checked
+        # what a leader of an earlier term would write would be found
+        lab.its.lab.ovs.ofctl(
+            "add-flow", "c1_1", f"cookie={COOKIE_MARK << 56 | 1 << 32 | 1:#x},table=9,priority=1,actions=drop"
+        )
+        with pytest.raises(Wrong, match="switch c1_1 took an entry of version 1 after one of version"):
+            lab.check()
+    return 0
