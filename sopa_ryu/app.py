@@ -297,7 +297,8 @@ class SopaController(app_manager.RyuApp):
             return
         port = message.match["in_port"]
         if message.data[12:14] == ETHERTYPE_IPV4:
-            self._answer_undeliverable(connection, port, message.data)
+            if self.switches.leads and self._may_command():
+                self._answer_undeliverable(connection, port, message.data)
             return
         try:
             probe = Heard(*lldp.parse(message.data))

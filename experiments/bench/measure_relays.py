@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench.measuring import peak_mib
-from experiments.emulation.processes import ChildProcess, free_ports
+from experiments.emulation.processes import ChildProcess, RelayProcess, free_ports
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine, EngineError
@@ -49,9 +49,9 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``acknowledged_*_s``: from the write's beginning until the engine has it of every relay that all its agents have acknowledged;
+        ``acknowledged_*_s``: from the write's beginning until the engine has of every relay that all its agents have acknowledged;
         ``agents_*_s``: until the last agent has sent its acknowledgement; ``elsewhere_s``: from SIGKILL of a relay until the last
-        of its agents has acknowledged the view to another; ``mib``: peak memory of each relay.
+        agent has acknowledged the view to another; ``mib``: peak memory of each relay.
     """
     allow_files()
     tree = FatTree(k)
@@ -63,9 +63,11 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
         stack.callback(engine.close)
         leader = _Leader(engine, tree)
         ports = free_ports(RELAYS)
-        token = _token(directory / "state")
+        state = directory / "state"
+        token = _token(state)
         relays = [
-            stack.enter_context(_relay(directory, etcd.address(), number, port)) for number, port in enumerate(ports)
+            stack.enter_context(RelayProcess(etcd.address(), directory / f"r{number}.log", port, state))
+            for number, port in enumerate(ports)
         ]
         reports = _Reports(Engine(parse(etcd.address())))
         stack.callback(reports.close)
@@ -152,9 +154,9 @@ class _Reports:
 
     def _follow(self) -> None:
         try:
-            contents = self._engine.read()
-            self._take(contents._replace(whole=True))
-            for contents in self._engine.watch(contents.revision):
+            first = self._engine.read()
+            self._take(first._replace(whole=True))
+            for contents in self._engine.watch(first.revision):
                 self._take(contents)
         except EngineError as error:
             print(f"the watch of the bench ended: {error}", file=sys.stderr)
@@ -239,9 +241,3 @@ def _token(state: Path) -> str:
     file.touch(0o600)
     file.write_text("agents-of-the-bench\n")
     return "agents-of-the-bench"
-
-
-def _relay(directory: Path, cluster: str, number: int, port: int) -> ChildProcess:
-    command = [sys.executable, "-m", "sopa_ryu.cli", "relay", f"--cluster={cluster}", f"--listen=127.0.0.1:{port}"]
-    command += [f"--name=r{number}", f"--state-dir={directory / 'state'}"]
-    return ChildProcess(command, directory / f"relay{number}.log")

@@ -13,6 +13,7 @@ _MODULES = {
     "agent": "agent",
     "agents": "query",
     "arbiter": "arbiter",
+    "cluster": "cluster",
     "completion": "completion",
     "doctor": "doctor",
     "drain": "maintenance",
@@ -72,6 +73,7 @@ def main() -> None:
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
                        sopa health                        links that lose packets, by probes
                        sopa watch                         changes as they happen
+                       sopa cluster                       of several controllers: who leads, relays, engine
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
                        sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link
     Maintenance:       sopa drain c0_0 && sopa restore c0_0

@@ -50,15 +50,15 @@ class Address(click.ParamType[tuple[str, int]]):
     "--cluster-password-file", envvar="SOPA_CLUSTER_PASSWORD_FILE", type=_FILE, help="File with the user's password."
 )
 @click.option("--listen", required=True, envvar="SOPA_RELAY_LISTEN", type=Address(),
-              help=f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}. Port 0 is any free one.")  # fmt: skip
+              help=f"Address and port where agents and readers reach the relay: 192.0.2.1:{PORT}; port 0: a free one.")  # fmt: skip
 @click.option("--url", envvar="SOPA_RELAY_URL", default="", metavar="URL",
               help="URL by which the cluster lists the relay. Default: made from --listen.")  # fmt: skip
 @click.option("--name", envvar="SOPA_RELAY_NAME", metavar="NAME",
               help="Name by which the cluster lists the relay; each relay has its own. Default: the host's name.")  # fmt: skip
 @click.option("--state-dir", envvar="SOPA_STATE_DIR", default=STATE_DIR, show_default=True,
               type=click.Path(file_okay=False, path_type=Path),
-              help="Directory with the controllers' files agent-token, agent-secret and token, by which agents' tokens are checked. "
-              "Nothing is written there.")  # fmt: skip
+              help="Directory with the controllers' files agent-token, agent-secret and token, by which agents' tokens are "
+              "checked. Nothing is written there.")  # fmt: skip
 @click.option("--host-tokens-only", is_flag=True, envvar="SOPA_HOST_TOKENS_ONLY",
               help="Accept agents by the tokens of their hosts only, as the controllers' --sopa-host-tokens-only.")  # fmt: skip
 @click.option("--tls-cert", envvar="SOPA_RELAY_TLS_CERT", type=_FILE,
@@ -69,9 +69,9 @@ class Address(click.ParamType[tuple[str, int]]):
 @click.option("--client-connections", envvar="SOPA_RELAY_CLIENT_CONNECTIONS", type=click.IntRange(1, 16_384), default=128,
               show_default=True, metavar="N", help="Connections without a token that one address may have.")  # fmt: skip
 @click.option("--proxy", "proxies", multiple=True, metavar="ADDRESS",
-              help="Address or prefix of a proxy in front of the relay, which stands for many clients; may be repeated.")  # fmt: skip
+              help="Address or prefix of a proxy before the relay, which stands for many clients; may be repeated.")  # fmt: skip
 @click.option("--origin", "origins", multiple=True, metavar="URL",
-              help="Origin whose pages may open the live feed besides the relay's own, as of a proxy; may be repeated.")  # fmt: skip
+              help="Origin whose pages may open the live feed besides the relay's own, as a proxy's; may be repeated.")  # fmt: skip
 def relay(
     cluster: str,
     cluster_ca: Path | None,
@@ -95,8 +95,8 @@ def relay(
 
     A relay follows in etcd what the cluster's leader has committed, and sends it to the agents that connect to it, as a controller
     does. It also answers readers: candidate paths and failures from that view, everything else of REST, the page and its feed from
-    the leader, or from another controller. Writes are redirected to the leader (307). There may be any number of relays; agents that
-    are given several URLs spread over them and move on when one is away (docs/cluster.md).
+    the leader, or from another controller. Writes are redirected to the leader (307). There may be any number of relays; agents
+    that are given several URLs spread over them and move on when one is away (docs/cluster.md).
 
     It keeps nothing. Killed and started again, it goes on with what etcd has; without etcd or a leader it goes on sending the last
     view. Agents on a relay are sent no probes. It needs no privileges.

@@ -69,6 +69,10 @@ class Access(NamedTuple):
         return self.ca is not None or self.cert is not None
 
 
+NO_ACCESS = Access()
+"""Neither TLS nor a user."""
+
+
 def parse(text: str) -> EngineAddress:
     """Return the engine's address.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import logging
-import sys
 from collections.abc import Callable, Iterable
+from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import sopa_ryu
 from flowrules.label import Carrier
@@ -27,15 +27,18 @@ from topologies import Failures, TopologyError
 LOG = logging.getLogger("sopa.cluster")
 
 
-def make_client_importable() -> None:
-    """Import httpcore without trio, which it uses where that is installed: trio refuses sockets that eventlet has replaced."""
-    if "trio" in sys.modules:
-        return
-    sys.modules["trio"] = None  # type: ignore[assignment]  # as if it was not installed
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine under whatever name.
+
+    Examples
+    --------
+    >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("192.0.2.1"), is_loopback("m1.example")
+    (True, True, False, False)
+    """
     try:
-        importlib.import_module("httpcore")
-    finally:
-        del sys.modules["trio"]
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def address_of(settings: ClusterSettings) -> EngineAddress:
@@ -48,7 +51,6 @@ def address_of(settings: ClusterSettings) -> EngineAddress:
 
 def engine_of(settings: ClusterSettings) -> Engine:
     """Return the client of the engine that the options name; raises `OptionError` if they are wrong."""
-    make_client_importable()
     access = Access(settings.ca, settings.cert, settings.key, settings.user, settings.password_file)
     try:
         return Engine(address_of(settings), access)
@@ -159,8 +161,13 @@ class ControllerSide:
         self._acknowledged(acknowledged, agents)
 
     def highest_generation(self) -> int:
-        """Return the highest generation id of a switch that was ahead of the term."""
-        return self._core.switches.highest_generation
+        """Return the highest generation id that a switch is known to have, or a leader had."""
+        switches = self._core.switches
+        return max(switches.highest_generation, switches.generation.number)
+
+    def drained(self) -> frozenset[str]:
+        """Return the names of what is drained."""
+        return self._state.drained
 
     def standing(self) -> tuple[int, int]:
         """Return the version that this member follows, and how many switches are connected."""
@@ -206,6 +213,14 @@ def join(
     carrier: Carrier,
 ) -> Member:
     """Return this controller's membership, whose green threads are still to be started."""
+    elsewhere = not all(is_loopback(node.host) for node in address_of(settings).endpoints)
+    if elsewhere and is_loopback(urlsplit(settings.url or url).hostname or ""):
+        LOG.warning(
+            "member %s: relays and operators on other machines cannot reach its REST at %s: set --wsapi-host, or "
+            "--sopa-cluster-url where they use another address",
+            settings.member,
+            settings.url or url,
+        )
     identity = Identity(settings.member, settings.url or url, sopa_ryu.__version__, secrets_digest(directory))
     charter = Charter(FORMAT, core.state.tree.document(), str(carrier))
     return Member(engine_of(settings), identity, charter, settings.lease, hands)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 
 from sopa_ryu.cluster import gateway
-from sopa_ryu.cluster.address import Access, Endpoint, EngineAddress, check_access
+from sopa_ryu.cluster.address import NO_ACCESS, Access, Endpoint, EngineAddress, check_access
 from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, Request, WatchReader, Written
 from sopa_ryu.cluster.nodes import Nodes, Troubles, failure
 from sopa_ryu.cluster.stream import LATE
@@ -17,8 +17,6 @@ __all__ = ["Access", "Condition", "Contents", "Engine", "EngineAddress", "Engine
 
 LOG = logging.getLogger("sopa.cluster")
 
-OPEN = Access()
-"""Without TLS and users."""
 MAX_QUIET_SECONDS = 0.5
 """After so long without a change a watch asks its node whether it still has a quorum."""
 
@@ -49,7 +47,7 @@ class Engine:
         If files for TLS cannot be read.
     """
 
-    def __init__(self, address: EngineAddress, access: Access = OPEN, timeout: float = 1.0) -> None:
+    def __init__(self, address: EngineAddress, access: Access = NO_ACCESS, timeout: float = 1.0) -> None:
         check_access(access)
         self.address = address
         self.granted = 0
@@ -86,6 +84,7 @@ class Engine:
         unless: Sequence[Condition] = (),
         lease: int = 0,
         deletes: Sequence[str] = (),
+        seconds: float | None = None,
     ) -> Written | None:
         """Write and delete keys together.
 
@@ -97,6 +96,8 @@ class Engine:
         lease : int
             For those of the keys that end with their writer (`records.leased`).
         deletes : sequence of str
+        seconds : float, optional
+            How long a node may take, if not as long as for other requests: a slow disk makes writes slow.
 
         Returns
         -------
@@ -109,7 +110,7 @@ class Engine:
             If `EngineError.unknown`, it may have been written.
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
-        answer = self._nodes.ask_any(request, self._timeout, absent=True)
+        answer = self._nodes.ask_any(request, seconds or self._timeout, absent=True)
         return None if answer is None else gateway.written(answer)
 
     def watch(self, revision: int) -> Iterator[Contents]:
@@ -184,7 +185,7 @@ class Engine:
                     self._look(node, reader.revision)
                     yield Contents(reader.revision, {})
                 else:
-                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE))
+                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE, late=True))
         finally:
             self._nodes.discard(stream)
 

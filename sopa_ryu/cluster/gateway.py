@@ -1,6 +1,6 @@
 """Requests and answers of etcd's JSON gateway (etcd 3.4, Documentation/dev-guide/api_grpc_gateway.md). Pure.
 
-`Engine` sends them by httpx; a client on asyncio can send the same. Every request has the headers of `headers`: with ``hasleader``
+`Engine` sends them; a client on asyncio can send the same. Every request has the headers of `headers`: with ``hasleader``
 a node that has lost the others rejects requests at once, and ends watches after three election timeouts. Without it a watch at such
 a node would stay silent for ever.
 """

@@ -29,6 +29,8 @@ LOG = logging.getLogger("sopa.cluster")
 LOOK_SECONDS = 0.25
 """How often the clock is looked at, at least."""
 RETRY_SECONDS = 0.25
+FIRST_PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 1.0, 8.0
+"""How long a commit may take at one node of the engine: twice as long after each that did not end in time."""
 DIFFERENCES_SHOWN = 5
 LEADER, STANDBY = "leader", "standby"
 
@@ -58,7 +60,10 @@ class Hands(Protocol):
         """Take the version that all agents of relays have acknowledged, None without such agents, and how many these are."""
 
     def highest_generation(self) -> int:
-        """Return the highest generation id of a switch that was ahead of the term; 0 for none."""
+        """Return the highest generation id that a switch is known to have, or a leader had; 0 for none."""
+
+    def drained(self) -> frozenset[str]:
+        """Return the names of what is drained."""
 
     def standing(self) -> tuple[int, int]:
         """Return the version that this member follows, and how many switches are connected."""
@@ -151,6 +156,7 @@ class Member:
         self._told_charter = ""
         self._told_problems: dict[str, str] = {}
         self._drains_at = -1
+        self._patience = FIRST_PATIENCE_SECONDS
         self._known: dict[str, MemberRecord] = {}
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
@@ -352,7 +358,14 @@ class Member:
             self._lead(kept)
             return
         self._follow()
-        if kept is None and mine.may_campaign(now):
+        if kept is not None and not kept.lease:
+            LOG.error(
+                "cluster %s: the key leader is bound to no lease: it was changed by hand, and is deleted",
+                self.engine.address.name,
+            )
+            self.engine.write({}, [Condition("leader", modified=kept.modified)], deletes=["leader"])
+            self.mirror.apply(self.engine.read())
+        elif kept is None and self._entered is not None and mine.may_campaign(now):
             self._campaign()
 
     def _agrees(self) -> bool:
@@ -401,6 +414,12 @@ class Member:
         LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
         self._told_leader = leader.name
         self._hands.lead(leader.term)
+        drained = self._hands.drained()
+        if drained and self.mirror.kept("drains") is None:
+            LOG.warning(
+                "cluster %s: the engine has lost the drains: this leader writes them again", self.engine.address.name
+            )
+            self.write_drains(drained)
         self._changed()
         self.look()
 
@@ -432,9 +451,17 @@ class Member:
         while (proposal := self._hands.proposal()) is not None:
             began = time.monotonic()
             record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
-            if self.engine.write({"view": records.write(record)}, [Condition("leader", created=mine.created)]) is None:
+            conditions = [Condition("leader", created=mine.created)]
+            try:
+                written = self.engine.write({"view": records.write(record)}, conditions, seconds=self._patience)
+            except EngineError as error:
+                if error.unknown:  # a node that has stopped is left; an engine that is slow needs more time
+                    self._patience = min(2 * self._patience, LAST_PATIENCE_SECONDS)
+                raise
+            if written is None:
                 self._stand_by("the engine names another leader")
                 return
+            self._patience = max(FIRST_PATIENCE_SECONDS, 2 * (time.monotonic() - began))
             self.commit_seconds(time.monotonic() - began)
             if not mine.may_command(self._clock()):
                 return
@@ -446,7 +473,8 @@ class Member:
         if not mine.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
         record = Drains(mine.term, tuple(sorted(names)))
-        if self.engine.write({"drains": records.write(record)}, [Condition("leader", created=mine.created)]) is None:
+        conditions = [Condition("leader", created=mine.created)]
+        if self.engine.write({"drains": records.write(record)}, conditions, seconds=LAST_PATIENCE_SECONDS) is None:
             raise EngineError("the engine names another leader", Kind.REFUSED)
 
     # -- following ----------------------------------------------------------------------------------------------------

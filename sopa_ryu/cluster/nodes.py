@@ -5,18 +5,14 @@ from __future__ import annotations
 import logging
 import ssl
 
-import httpx
-
 from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import Access, Endpoint, EngineAddress
+from sopa_ryu.cluster.connections import Connections
 from sopa_ryu.cluster.gateway import Answer, Request
-from sopa_ryu.cluster.stream import LATE, Stream, broken
+from sopa_ryu.cluster.stream import Stream
 from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble
 
 LOG = logging.getLogger("sopa.cluster")
-# it logs each request
-logging.getLogger("httpx").setLevel(logging.WARNING)
-
 _WORST = (Kind.REFUSED, Kind.FULL, Kind.NO_QUORUM, Kind.MALFORMED, Kind.UNREACHABLE)
 """Which of several nodes' problems says most."""
 
@@ -45,7 +41,7 @@ class Nodes:
         self._name, self._all = address.name, address.endpoints
         self._access, self._timeout = access, timeout
         self._tls = _tls(access)
-        self._client = httpx.Client(verify=self._tls or True, trust_env=False)
+        self._connections = Connections(self._tls)
         self._present = 0
         self._token: str | None = None  # "" if the engine has no users enabled
         self._cluster = 0
@@ -77,7 +73,7 @@ class Nodes:
         self._closed = True
         for stream in tuple(self._streams):
             stream.close()
-        self._client.close()
+        self._connections.close()
 
     # -- requests -------------------------------------------------------------------------------------------------------
 
@@ -188,20 +184,12 @@ class Nodes:
         return answer._replace(perhaps_done=False, sign_in=False)
 
     def _post(self, node: Endpoint, request: Request, seconds: float) -> Answer | Trouble:
-        url = f"{'http' if self._tls is None else 'https'}://{node}{request.path}"
-        try:
-            response = self._client.post(
-                url, content=request.content(), headers=gateway.headers(self._token or ""), timeout=seconds
-            )
-        except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            return _lost(error, perhaps_done=False)
-        except httpx.HTTPError as error:
-            return _lost(error, perhaps_done=True)
-        except RuntimeError:
-            if not self._closed:
-                raise
+        if self._closed:
             return Trouble(Kind.UNREACHABLE, "this client was closed")
-        answer = gateway.answer(response.status_code, response.content)
+        response = self._connections.post(node, request, gateway.headers(self._token or ""), seconds)
+        if isinstance(response, Trouble):
+            return response
+        answer = gateway.answer(response.status, response.content)
         if isinstance(answer, Trouble):
             return answer
         problem = self.other(answer.cluster)
@@ -232,11 +220,3 @@ def _tls(access: Access) -> ssl.SSLContext | None:
         files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
         raise EngineError(f"{files} cannot be used for TLS with the engine: {error}", Kind.REFUSED) from error
     return context
-
-
-def _lost(error: httpx.HTTPError, perhaps_done: bool) -> Trouble:
-    if isinstance(error, httpx.TimeoutException):
-        return Trouble(Kind.UNREACHABLE, LATE, perhaps_done)
-    said = broken(error)
-    # a connection that fails for its certificate has sent nothing
-    return said._replace(perhaps_done=perhaps_done and said.kind != Kind.REFUSED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
+from http.client import RemoteDisconnected
 
 import h11
 
@@ -123,8 +124,8 @@ def broken(error: Exception) -> Trouble:
     if "SSL" in text:
         return Trouble(Kind.UNREACHABLE, f"the node ended the TLS handshake, or does not use TLS: {text}")
     if isinstance(error, TimeoutError) or "timed out" in text:
-        return Trouble(Kind.UNREACHABLE, LATE)
-    if "disconnected without" in text:
+        return Trouble(Kind.UNREACHABLE, LATE, late=True)
+    if isinstance(error, RemoteDisconnected):
         return Trouble(
             Kind.UNREACHABLE, "the node closed the connection without an answer; if it uses TLS, its CA file is needed"
         )

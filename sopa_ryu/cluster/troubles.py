@@ -68,6 +68,8 @@ class Trouble(NamedTuple):
         Whether it is that a lease does not exist.
     no_users : bool
         Whether it is that the engine has no users enabled.
+    late : bool
+        Whether it is that the node did not answer in time.
     hint : str
         What an operator does about it, if it is not what `HINTS` says.
     """
@@ -78,6 +80,7 @@ class Trouble(NamedTuple):
     sign_in: bool = False
     no_lease: bool = False
     no_users: bool = False
+    late: bool = False
     hint: str = ""
 
 

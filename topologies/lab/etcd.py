@@ -18,7 +18,6 @@ from topologies.lab.isolation import die_with_parent, require
 from topologies.lab.startable import Startable
 
 START_SECONDS = 60.0
-STOP_SECONDS = 5.0
 HEARTBEAT_MS, ELECTION_MS = 50, 500
 """As docs/operating.md recommends them: etcd's least lease is one and a half elections."""
 CLIENT_PORT, PEER_PORT = 2379, 2380
@@ -126,18 +125,11 @@ class PrivateEtcd(Startable):
         self.wait()
 
     def stop(self) -> None:
-        """Stop all nodes, by SIGKILL after `STOP_SECONDS`. It can be called again."""
-        for node, process in self._nodes.items():
-            if process.poll() is None:
-                process.terminate()
-                self.resume(node)
-        deadline = time.monotonic() + STOP_SECONDS
+        """Kill all nodes: SIGTERM would wait for clients' connections. It can be called again."""
         for process in self._nodes.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            process.kill()
+        for process in self._nodes.values():
+            process.wait()
         self._nodes.clear()
 
     def pid(self, node: int) -> int:
@@ -166,6 +158,15 @@ class PrivateEtcd(Startable):
         self._spawn(node)
         if wait:
             self.wait([node])
+
+    def mend(self) -> None:
+        """Continue every stopped node, start every killed one, and wait until all answer."""
+        for node, process in tuple(self._nodes.items()):
+            if process.poll() is None:
+                self.resume(node)
+            else:
+                self._spawn(node)
+        self.wait()
 
     def wait(self, nodes: Sequence[int] | None = None) -> None:
         """Wait until nodes, all by default, answer with a quorum.

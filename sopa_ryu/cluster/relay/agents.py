@@ -1,4 +1,4 @@
-"""The agents' channels of a relay: takes observations to the notifier of the push channel, and carries out its effects, on asyncio."""
+"""The agents' channels of a relay: takes observations to the push channel's notifier and carries out its effects, on asyncio."""
 
 from __future__ import annotations
 
@@ -92,7 +92,6 @@ class AgentsChannel:
         self._view = view
         self._changed = changed
         self._since: dict[int, float] = {}
-        self._closing = False
 
     # -- to the agents ------------------------------------------------------------------------------------------------
 
@@ -116,7 +115,6 @@ class AgentsChannel:
 
     def send_away(self) -> None:
         """Close all channels, so that agents go to another relay at once."""
-        self._closing = True
         for session in list(self.notifier.sessions.values()):
             session.connection.close(CloseCode.GOING_AWAY, "this relay ends: another one has the same view")
 

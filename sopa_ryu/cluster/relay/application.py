@@ -97,9 +97,11 @@ class RelayApplication:
             return self._pages[path](request)
         channel = _CHANNEL.fullmatch(path)
         if channel is not None:
-            return self._agent(request, connection, channel[1])
+            self._agent(request, connection, channel[1])
+            return None
         if path == live.PATH:
-            return self._page(request, connection)
+            self._page(request, connection)
+            return None
         if path == ARBITER:
             raise Problem(HTTPStatus.NOT_FOUND, "an arbiter needs the leader's own channel: give it a controller's URL")
         if path in _OF_VIEW:
@@ -161,8 +163,7 @@ class RelayApplication:
         accepted = _handshake(request)
         transport, early = connection.take_over()
         transport.write(accepted)
-        connection.trust()  # pages have a number of their own
-        self._feed.attend(transport, early, connection.peer)
+        self._feed.attend(transport, early, connection.peer, connection.trust)
 
     def _agent(self, request: Request, connection: HttpConnection, address: str) -> None:
         """Let a host's agent in, or answer 409 once it is known that its claim is rejected."""

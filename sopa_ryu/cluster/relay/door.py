@@ -1,7 +1,7 @@
 """The listening socket of a relay: who is let in, TLS, and what happens when no file is left.
 
-The rules are those of the controller's doors (`sopa_ryu.runtime.doors`): an address has a share of the connections without a token, and
-all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
+The rules are those of the controller's doors (`sopa_ryu.runtime.doors`): an address has a share of the connections without a token,
+and all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What a relay makes of the engine's keys: the fabric, the view that it sends, the leader that it asks. Pure.
 
 A view is taken if its (term, version) is higher than that of the one before, whatever has happened to the engine meanwhile: agents
-refuse lower terms, and a restored engine may hold an old view until a leader commits the next one. What is malformed or does not fit
-leaves everything as it is, and is said once.
+refuse lower terms, and a restored engine may hold an old view until a leader commits the next one. What is malformed or does not
+fit leaves everything as it is, and is said once.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Following:
         self.mirror = Mirror()
         self._document: Mapping[str, Any] = {}
         self._said: dict[str, str] = {}
+        self._fits = True
         self._judged: CommittedView | None = None
 
     @property
@@ -88,9 +89,9 @@ class Following:
             return News()
         for key in sorted(changed):
             if key in _FOLLOWED or key.startswith(MEMBERS):
-                self._say(key, self.mirror.problems.get(key, ""))
+                self._say(f"value of {key}", self.mirror.problems.get(key, ""))
         fabric = self._take_charter()
-        view = self._take_view() if VIEW in changed or fabric else False
+        view = self._take_view() if changed & {VIEW, CHARTER} else False
         if self.leader != before:
             LOG.info("the cluster's leader is %s", f"{self.mirror.leader.name}, {self.leader}" if self.mirror.leader else
                      "away: the last view goes on being sent, writes are answered 503")  # fmt: skip
@@ -99,7 +100,11 @@ class Following:
     def _take_charter(self) -> bool:
         """Take the fabric from the first charter; another one is refused. Return whether it has become known."""
         charter = self.mirror.charter
-        if charter is None or charter.fabric == self._document:
+        if charter is None:
+            return False
+        self._fits = self.tree is None or charter.fabric == self._document
+        if self.tree is not None and self._fits:
+            self._say(CHARTER, "")
             return False
         if charter.format != FORMAT:
             self._say(CHARTER, f"the cluster's charter has format {charter.format}, this relay reads {FORMAT}: run a relay of the "
@@ -129,7 +134,7 @@ class Following:
     def _take_view(self) -> bool:
         """Take the committed view if it is later than the one that is sent; return whether it was taken."""
         committed = self.mirror.view
-        if committed is None or self.tree is None or committed == self._judged:
+        if committed is None or self.tree is None or not self._fits or committed == self._judged:
             return False
         self._judged = committed
         if self.view is not None:
@@ -138,9 +143,12 @@ class Following:
                 return False
             if order <= now:
                 self.refused += 1
-                self._say(VIEW, "the engine has version %d of term %d, but version %d of term %d is being sent: it is not taken; agents keep "
-                          "the later one until a leader commits a higher one (was the engine restored from a backup, or the key "
-                          "changed by hand?)" % (committed.version, committed.term, self.view.version, self.view.epoch))  # fmt: skip
+                self._say(
+                    VIEW,
+                    f"the engine has version {committed.version} of term {committed.term}, but version {self.view.version} of "
+                    f"term {self.view.epoch} is being sent: it is not taken; agents keep the later one until a leader commits a "
+                    "higher one (was the engine restored from a backup, or the key changed by hand?)",
+                )
                 return False
         try:
             self.view = committed.view(self.tree)._replace(cluster=self.cluster)
@@ -151,8 +159,8 @@ class Following:
         self._say(VIEW, "")
         return True
 
-    def _say(self, key: str, problem: str) -> None:
-        """Log a problem of a key once, until it is another one or over."""
-        if problem and self._said.get(key) != problem:
+    def _say(self, subject: str, problem: str) -> None:
+        """Log a problem once, until it is another one or over."""
+        if problem and self._said.get(subject) != problem:
             LOG.error("%s", problem)
-        self._said[key] = problem
+        self._said[subject] = problem

@@ -1,8 +1,8 @@
 """HTTP/1.1 on one connection of a relay, by h11: every part of it is bounded in bytes and in time.
 
 The bounds are those of the controller (`sopa_ryu.rest.http_protocol`): a request with its body has `REQUEST_SECONDS` from the
-connection's start or the answer before, an answer `ANSWER_SECONDS`. A request is answered at once, by a coroutine, or taken over as a
-WebSocket; requests that follow wait until the answer has been read.
+connection's start or the answer before, an answer `ANSWER_SECONDS`. A request is answered at once, by a coroutine, or taken over as
+a WebSocket; requests that follow wait until the answer has been read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import io
 import logging
 from collections.abc import Callable, Coroutine
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
 
 import h11
@@ -39,7 +39,7 @@ TARGET = "sopa.target"
 HEADERS = "sopa.headers"
 """Key of the environment: all headers, with names in lower case."""
 
-Answer = Response | Coroutine[Any, Any, Response] | None
+Answer: TypeAlias = Response | Coroutine[Any, Any, Response] | None
 """A response, what makes it, or None if the connection was taken over."""
 
 
@@ -58,7 +58,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         Called once, when the connection needs no place among those without a token any more.
     """
 
-    __slots__ = ("_answer", "_body", "_ended", "_full", "_h11", "_head", "_lingering", "_task", "_timer", "_transport",
+    __slots__ = ("_answer", "_body", "_busy", "_ended", "_full", "_h11", "_head", "_lingering", "_task", "_timer", "_transport",
                  "peer", "scheme")  # fmt: skip
 
     def __init__(
@@ -76,6 +76,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._full = False
         self._lingering = False
+        self._busy = False
 
     # -- the transport's calls ----------------------------------------------------------------------------------------
 
@@ -95,7 +96,7 @@ class HttpConnection(asyncio.BufferedProtocol):
         self._h11.receive_data(bytes(_BUFFER[:nbytes]))
         if self._task is None:
             self._go_on()
-        if self._transport is not None and self._h11.their_state in (h11.DONE, h11.MIGHT_SWITCH_PROTOCOL):
+        if self._transport is not None and self._busy:
             self._transport.pause_reading()  # what follows waits until this request is answered
 
     def eof_received(self) -> None:
@@ -173,6 +174,7 @@ class HttpConnection(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         assert self._head is not None
+        self._busy = True
         self._time(ANSWER_SECONDS, self._abort)
         try:
             answer = self._answer(_webob(self._head, bytes(self._body), self.peer, self.scheme), self)
@@ -229,7 +231,7 @@ class HttpConnection(asyncio.BufferedProtocol):
             return
         if self._h11.our_state is h11.DONE and self._h11.their_state is h11.DONE:
             self._h11.start_next_cycle()
-            self._head = None
+            self._head, self._busy = None, False
             self._time(REQUEST_SECONDS, self._late)
             self._transport.resume_reading()
             if self._h11.trailing_data[0]:

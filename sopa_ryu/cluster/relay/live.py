@@ -29,7 +29,7 @@ PACE = Pace(burst=64, rate=8.0)
 MAX_PAGE_BYTES = 1024
 STUCK_SECONDS = 30.0
 ROUND_SECONDS = 5.0
-"""How often pages that do not read are looked for, and after so long without the leader pages are closed: they say so and try again."""
+"""How often pages that do not read are looked for; after so long without the leader all are closed: they say so and try again."""
 RETRY_SECONDS = 1.0
 OPEN_SECONDS = 5.0
 
@@ -43,12 +43,15 @@ class _Page:
         The round whose message it got last.
     since : float or None
         When that was written, if the page has not read it.
+    gone : callable
+        Gives its place among connections without a token back.
     """
 
-    __slots__ = ("peer", "sent", "since")
+    __slots__ = ("gone", "peer", "sent", "since")
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, gone: Callable[[], None]) -> None:
         self.peer = peer
+        self.gone = gone
         self.sent = 0
         self.since: float | None = None
 
@@ -91,10 +94,10 @@ class Live:
 
     # -- pages --------------------------------------------------------------------------------------------------------
 
-    def attend(self, transport: Any, early: bytes, peer: str) -> None:
-        """Serve a page whose request was accepted."""
+    def attend(self, transport: Any, early: bytes, peer: str, gone: Callable[[], None]) -> None:
+        """Serve a page whose request was accepted; ``gone`` is called at its end."""
         socket = WebSocket(transport, self, PACE, MAX_PAGE_BYTES)
-        socket.session = _Page(peer)
+        socket.session = _Page(peer, gone)
         transport.set_protocol(socket)
         if len(self._pages) >= self._most:
             # a page's script cannot read the body of a rejected WebSocket request, but the reason of a close
@@ -126,6 +129,7 @@ class Live:
 
     def ended(self, socket: WebSocket) -> None:
         """Forget a page that is closed."""
+        socket.session.gone()
         if socket in self._pages:
             self._pages.discard(socket)
             LOG.info("page from %s closed (%d open)", socket.session.peer, len(self._pages))

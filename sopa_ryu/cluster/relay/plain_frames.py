@@ -1,8 +1,8 @@
 """The frames of nearly every WebSocket message: whole, short, masked, neither fragmented nor extended. Pure.
 
-A relay has thousands of agents that answer at the same moment, each with one such frame. They are read here, in a twentieth of the time
-that the library takes and without its state for each connection; every other frame is left to the library (`websocket`), which knows
-what is allowed and how a violation is answered.
+A relay has thousands of agents that answer at the same moment, each with one such frame. They are read here, in a fraction of the
+time that the library takes and without its state for each connection; every other frame is left to the library (`websocket`), which
+knows what is allowed and how a violation is answered.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from sopa_ryu.cluster.engine import Condition, Engine, EngineError
-from sopa_ryu.cluster.records import RELAYS, RelayRecord, write
+from sopa_ryu.cluster.records import RELAYS, RecordError, RelayRecord, read, write
 
 LOG = logging.getLogger("sopa.relay")
 
@@ -55,12 +55,14 @@ class Registration:
     async def run(self) -> NoReturn:
         """Register, and register again whenever the lease is lost, until cancelled."""
         while True:
+            pause = SPACING_SECONDS
             try:
                 await self._hold()
             except EngineError as error:
                 self._say(f"the engine does not let this relay register: {error}; it goes on serving")
+                pause = RETRY_SECONDS
             self.is_held = False
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(pause)
 
     async def leave(self) -> None:
         """End the lease, and with it the key."""
@@ -115,15 +117,34 @@ class Registration:
         began = time.monotonic()
         while True:
             record = self._describe()
-            free = [Condition(self._key, created=0)]
-            if await asyncio.to_thread(self._engine.write, {self._key: write(record)}, free, lease) is not None:
-                return record
+            allowed = await asyncio.to_thread(self._may_write, record.url)
+            if allowed is not None:
+                if (
+                    await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [allowed], lease)
+                    is not None
+                ):
+                    return record
+                continue
             if not await asyncio.to_thread(self._engine.renew, lease):
                 return None
             if time.monotonic() - began > TAKEN_SECONDS:
-                self._say(f"another relay is registered as {self._key.removeprefix(RELAYS)}: this one is not listed, and goes on serving; "
-                          "give each relay its own --name")  # fmt: skip
+                name = self._key.removeprefix(RELAYS)
+                self._say(
+                    f"another relay is registered as {name}: this one is not listed, and goes on serving; give each its own --name"
+                )
             await asyncio.sleep(min(period, RETRY_SECONDS))
+
+    def _may_write(self, url: str) -> Condition | None:
+        """Return on which condition the key may be written: it is free, or this relay's from before it was killed; else None."""
+        kept = self._engine.read().keys.get(self._key)
+        if kept is None:
+            return Condition(self._key, created=0)
+        try:
+            record = read(self._key, kept.value)
+            own = isinstance(record, RelayRecord) and record.url == url
+        except RecordError:
+            own = True  # of nobody
+        return Condition(self._key, modified=kept.modified) if own else None
 
     def _say(self, problem: str) -> None:
         if problem != self._said:

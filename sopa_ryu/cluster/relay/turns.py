@@ -1,7 +1,7 @@
 """Turns of answers that a relay computes itself: one at a time, clients in turn, and everything else between two of them.
 
-An answer about a large fabric takes milliseconds. A client that asks for many delays the view's way to agents by one answer at most,
-and the other clients by one each.
+An answer about a large fabric takes milliseconds. A client that asks for many delays the view's way to agents by one answer at
+most, and the other clients by one each.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """WebSockets (RFC 6455, version 13) of agents and pages on asyncio's transports.
 
-The rules for every connection are those of `sopa_ryu.channel.websocket`: a message is bounded in bytes, however many fragments it has;
-frames of all kinds are read at a bounded rate, and what comes faster waits in the kernel; after some frames everything else has its
-turn; a slow peer delays no other. Nothing is queued for a peer that does not read but the messages that its transport took last.
+The rules for every connection are those of `sopa_ryu.channel.websocket`: a message is bounded in bytes, however many fragments it
+has; frames of all kinds are read at a bounded rate, and what comes faster waits in the kernel; after some frames everything else
+has its turn; a slow peer delays no other. Nothing is queued for a peer that does not read but what its transport took last.
 
 Plain frames are read by `plain_frames`. What is not plain makes the library's protocol, which reads everything from then on.
 """
@@ -79,6 +79,7 @@ class WebSocket(asyncio.BufferedProtocol):
         "_raw",
         "_since",
         "_text",
+        "_told",
         "_transport",
         "is_full",
         "left",
@@ -96,6 +97,7 @@ class WebSocket(asyncio.BufferedProtocol):
         self._allowed = float(pace.burst)
         self._since = time.monotonic()
         self._open = True
+        self._told = False
         self._raw = b""
         self._later: asyncio.Handle | None = None
         self._protocol: ServerProtocol | None = None
@@ -122,10 +124,24 @@ class WebSocket(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def _end(self) -> None:
-        """End the connection once what was sent has been read, or `CLOSE_SECONDS` later."""
+        """End the connection once the peer has read what was sent and closed, or `CLOSE_SECONDS` later.
+
+        A socket that is closed while bytes are unread is reset, and the peer loses the close frame: they are read, and dropped.
+        """
         self._open = False
-        self._transport.close()
+        self._raw = b""
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+            self._transport.resume_reading()
+        else:
+            self._transport.close()
         asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._transport.abort)
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            self._owner.ended(self)
 
     # -- the transport's calls ----------------------------------------------------------------------------------------
 
@@ -135,6 +151,8 @@ class WebSocket(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read."""
+        if not self._open:
+            return
         data = bytes(_BUFFER[:nbytes])
         self._raw = self._raw + data if self._raw else data
         if self._later is None:  # otherwise a transport had read before it was told to pause
@@ -154,7 +172,7 @@ class WebSocket(asyncio.BufferedProtocol):
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        self._owner.ended(self)
+        self._tell()
 
     def pause_writing(self) -> None:
         """Note that the peer does not read."""
@@ -234,7 +252,6 @@ class WebSocket(asyncio.BufferedProtocol):
         if protocol.state is not OPEN and self._open:
             said = protocol.close_rcvd
             self.left = said is not None and said.code in LEAVES
-            self._raw = b""
             self._end()
         return len(frames)
 

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import LOWER_TERM, Answer, Follower, Leave, Load
+from sopa_ryu.agent.follower import Answer, Follower, Leave, Load
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.netns import Interface
@@ -138,9 +138,9 @@ def test_a_lower_term_is_refused_with_its_close_code_and_the_next_one_is_followe
             eventually(lambda: its.version, (7, 3))
         new.refuses = True
         new.cut()
-        eventually(lambda: old.closed.count(LOWER_TERM), lambda count: count >= 2)
+        eventually(lambda: old.closed.count(protocol.LOWER_TERM), lambda count: count >= 2)
         assert its.version == (7, 3)
-        assert its.follower.refused == old.closed.count(LOWER_TERM) or its.follower.refused > 1
+        assert its.follower.refused == old.closed.count(protocol.LOWER_TERM) or its.follower.refused > 1
         new.refuses = False
         eventually(lambda: its.at, new.url)
         assert its.version == (7, 3)

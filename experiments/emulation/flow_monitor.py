@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from sopa_ryu.fabric.rule_changes import COOKIE_MARK, LEARNED_COOKIE
-from tests.helpers.waiting import eventually
-from topologies.lab.private_ovs import OPENFLOW
+from topologies.lab.private_ovs import OPENFLOW, OvsError
 from topologies.lab.startable import Startable
 
+START_SECONDS = 60.0
+POLL_SECONDS = 0.05
 _WRITTEN = re.compile(r"^ event=(?:ADDED|MODIFIED) .*?cookie=0x([0-9a-f]+)", re.MULTILINE)
 _BEGUN = "FLOW_MONITOR reply"
 
@@ -39,7 +41,12 @@ class FlowMonitors(Startable):
         for name, file in self._files.items():
             self._begun[name] = file.stat().st_size if file.exists() else 0
             self._listen(name)
-        eventually(self._silent, [])
+        deadline = time.monotonic() + START_SECONDS
+        while silent := self._silent():
+            if time.monotonic() > deadline:
+                self.stop()
+                raise OvsError(f"{', '.join(silent)} did not report changes of flow entries within {START_SECONDS:g} s")
+            time.sleep(POLL_SECONDS)
 
     def _silent(self) -> list[str]:
         """Return the switches that do not report yet, after another attempt where Open vSwitch had no such bridge yet."""
