@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
@@ -17,7 +16,7 @@ from typing import Any
 import httpx
 
 from experiments.emulation.controller_rest import READY_SECONDS, ControllerRest, ProcessError
-from experiments.emulation.processes import ChildProcess, ControllerProcess
+from experiments.emulation.processes import ChildProcess, ControllerProcess, RelayProcess
 from sopa_ryu.cluster.address import EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
@@ -335,17 +334,10 @@ class ClusterParts(Startable, ControllerRest):
             enter=self.network.enter(name),
         )
 
-    def _relay(self, name: str) -> ChildProcess:
-        options = {
-            "cluster": self.address,
-            "listen": f"{self.network.address(name)}:{REST_PORT}",
-            "name": name,
-            "state-dir": self.state_dir,
-        }
-        command = [*self.network.enter(name), sys.executable, "-m", "sopa_ryu.cli", "relay"]
-        return ChildProcess(
-            [*command, *(f"--{option}={value}" for option, value in options.items())], self.directory / f"{name}.log"
-        )
+    def _relay(self, name: str) -> RelayProcess:
+        address, log = str(self.network.address(name)), self.directory / f"{name}.log"
+        enter = self.network.enter(name)
+        return RelayProcess(str(self.address), log, REST_PORT, self.state_dir, host=address, enter=enter)
 
     def _engine_answers(self) -> bool:
         try:

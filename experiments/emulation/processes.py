@@ -17,11 +17,11 @@ from pathlib import Path
 
 import httpx
 
-from experiments.emulation.controller_rest import READY_SECONDS, ControllerRest, ProcessError
+from experiments.emulation.controller_rest import ANSWER_SECONDS, READY_SECONDS, ControllerRest, ProcessError
 from topologies import Clos, FatTree
 from topologies.lab.startable import Startable
 
-__all__ = ["AgentProcess", "ChildProcess", "ControllerProcess", "ProcessError", "free_ports"]
+__all__ = ["AgentProcess", "ChildProcess", "ControllerProcess", "ProcessError", "RelayProcess", "free_ports"]
 
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.1  # an answer of the controller costs it several milliseconds
@@ -199,6 +199,8 @@ class RelayProcess(ChildProcess):
         Further options of ``sopa relay``.
     ca_file : Path, optional
         CA of its certificate, if the options name one: requests then use TLS.
+    enter : sequence of str
+        As of `ControllerProcess`.
     """
 
     def __init__(
@@ -210,12 +212,21 @@ class RelayProcess(ChildProcess):
         host: str = "127.0.0.1",
         options: Sequence[str] = (),
         ca_file: Path | None = None,
+        enter: Sequence[str] = (),
     ) -> None:
         self.name = log.stem
         self.url = f"{'https' if ca_file else 'http'}://{host}:{port}"
         self.state_dir = state_dir
         self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
-        command = [sys.executable, "-m", "sopa_ryu.cli", "relay", f"--cluster={cluster}", f"--listen={host}:{port}"]
+        command = [
+            *enter,
+            sys.executable,
+            "-m",
+            "sopa_ryu.cli",
+            "relay",
+            f"--cluster={cluster}",
+            f"--listen={host}:{port}",
+        ]
         command += [f"--name={self.name}", f"--state-dir={state_dir}"]
         super().__init__([*command, *options], log)
 

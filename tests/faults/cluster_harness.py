@@ -16,11 +16,11 @@ import httpx
 
 from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
+from experiments.emulation.flow_monitor import FlowMonitors
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
 from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, Fault, Step
-from experiments.emulation.flow_monitor import FlowMonitors
 from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
 from tests.faults.management import CLOCK_SHIFT, PAST
 from tests.faults.oracle import Oracle
