@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import sys
 import time
@@ -21,7 +22,7 @@ from topologies.lab.isolation import isolated
 LOG_LINES = 30
 
 
-def run(tree: Clos, steps: Sequence[Step], origin: str, report: Path | None = None) -> int:
+def run(tree: Clos, steps: Sequence[Step], origin: str, report: Path | None = None, logs: Path | None = None) -> int:
     """Do the steps in a lab of their own (inside `isolated`); the exit status, 0 if nothing was ever wrong."""
     total, done, started = sum(len(step.faults) for step in steps), 0, time.monotonic()
     kinds: Counter[str] = Counter()
@@ -31,6 +32,10 @@ def run(tree: Clos, steps: Sequence[Step], origin: str, report: Path | None = No
                 lab.run(step)
             except Wrong as wrong:
                 _tell_wrong(lab, origin, steps[:number], wrong)
+                if logs is not None:
+                    logs.mkdir(parents=True, exist_ok=True)
+                    for log in (*lab.its.directory.glob("*.log"), *lab.its.directory.glob("*.flows")):
+                        shutil.copy(log, logs)
                 return 1
             done += len(step.faults)
             kinds.update(f"{fault.kind} {fault.role}" for fault in step.faults)
@@ -74,7 +79,9 @@ def _tell_wrong(lab: FaultyCluster, origin: str, steps: Sequence[Step], wrong: W
               help="Replay the steps that a failing run has printed, instead of drawing faults.")  # fmt: skip
 @click.option("--json", "report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
               help="Write the summary to FILE, too.")  # fmt: skip
-def main(faults: int, seed: int, replay: Path | None, report: Path | None) -> None:
+@click.option("--logs", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
+              help="Keep all logs in DIR if something is wrong; otherwise they go with the lab.")  # fmt: skip
+def main(faults: int, seed: int, replay: Path | None, report: Path | None, logs: Path | None) -> None:
     """Kill, stop and cut off controllers, relays and etcd's nodes of a k=4 lab while links fail, and check everything.
 
     Clocks go back, a disk is full, Open vSwitch is restarted under a leader that stands still. After each step one leader has all
@@ -86,8 +93,8 @@ def main(faults: int, seed: int, replay: Path | None, report: Path | None) -> No
         steps, origin = [Step.parse(line) for line in replay.read_text().splitlines() if line.strip()], str(replay)
     else:
         steps, origin = list(plan(tree, seed, faults)), f"seed {seed}"
-    resolved = report.resolve() if report else None
-    sys.exit(isolated(lambda: run(tree, steps, origin, resolved)))
+    resolved, kept = report and report.resolve(), logs and logs.resolve()
+    sys.exit(isolated(lambda: run(tree, steps, origin, resolved, kept)))
 
 
 if __name__ == "__main__":
