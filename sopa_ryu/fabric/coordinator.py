@@ -183,7 +183,10 @@ class Coordinator:
         if probed is not None:
             effects.due[probed] = None
         if self.state.settled:
-            self.state.tick(now)
+            if (
+                now >= self.state.next_tick
+            ):  # each look at all that is known costs time, and a tick comes for many reasons
+                self.state.tick(now)
         elif now >= self._settle_at:
             self.state.settle(now)
             LOG.info(
