@@ -224,7 +224,6 @@ class SopaController(app_manager.RyuApp):
         [
             ofp_event.EventOFPFlowStatsReply,
             ofp_event.EventOFPGroupDescStatsReply,
-            ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPRoleReply,
             ofp_event.EventOFPEchoReply,

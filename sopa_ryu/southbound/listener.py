@@ -29,6 +29,7 @@ MAX_HANDSHAKE_BYTES = 1 << 20
 """What a switch may send before it is known: hello, features, and 64 bytes for each port."""
 SLICE_SECONDS = 0.002
 """So long a switch is read without a turn for other green threads."""
+READ_BYTES = 4096
 SPARE_CONNECTIONS = 32
 PENALTY_SECONDS = 1.0
 """So long a connection that sent what is not OpenFlow keeps its place in the share: each leaves memory to the collector."""
@@ -133,8 +134,11 @@ class SwitchSocket:
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
+        # with TLS, what is written is not what the kernel takes
+        self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES
         self._turn_ends = 0.0
+        self._read, self._at = b"", 0
 
     def known(self) -> None:
         """End the limit: the switch has said its features and ports."""
@@ -150,13 +154,28 @@ class SwitchSocket:
         now = time.monotonic()
         if now > self._turn_ends:
             eventlet.sleep(0)
-            self._turn_ends = time.monotonic() + SLICE_SECONDS
-        data: bytes = self._socket.recv(size)
+            now = time.monotonic()
+            self._turn_ends = now + SLICE_SECONDS
+        if self._at == len(self._read):
+            self._read, self._at = self._socket.recv(max(size, READ_BYTES)), 0
+            if time.monotonic() - now > SLICE_SECONDS:  # it has waited, and others have had their turn
+                self._turn_ends = time.monotonic() + SLICE_SECONDS
+        data = self._read[self._at : self._at + size]
+        self._at += len(data)
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
                 return b""
         return data
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        """Write what the kernel takes of some bytes, without waiting; return how many these are."""
+        if self._plain is None:
+            return 0
+        try:
+            return int(self._plain.send(data))
+        except OSError:  # it takes none; or a wrong one, which who waits for it hears of
+            return 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)

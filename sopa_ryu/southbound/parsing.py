@@ -13,6 +13,9 @@ from typing import Any
 
 from ryu.exception import OFPTruncatedMessage, OFPUnknownVersion
 from ryu.ofproto import ofproto_parser
+from ryu.ofproto.ofproto_v1_3 import OFP_VERSION
+
+from sopa_ryu.southbound.datapath import Datapath
 
 SPARE_READS = 64
 
@@ -45,6 +48,11 @@ _reads = _Reads()
 def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: bytes) -> Any:
     """Parse a message, in the place of ``ryu.ofproto.ofproto_parser.msg``.
 
+    Returns
+    -------
+    MsgBase or None
+        None for a message with which nothing is to be done any more.
+
     Raises
     ------
     OFPUnknownVersion, OFPTruncatedMessage, MalformedError
@@ -55,6 +63,8 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         raise OFPUnknownVersion(version=version)
     _reads.left = SPARE_READS + len(data)
     try:
+        if isinstance(datapath, Datapath) and version == OFP_VERSION and datapath.take(kind, xid, data):
+            return None
         return parser(datapath, version, kind, length, xid, data)
     except (OFPTruncatedMessage, MalformedError):
         raise
