@@ -40,7 +40,7 @@ from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
-from sopa_ryu.runtime import clock, collector
+from sopa_ryu.runtime import clock, collector, turns
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
@@ -207,6 +207,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
             self._channels[datapath] = Connection(datapath)
@@ -231,18 +232,21 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
             self._carry_out(self.core.answered(connection, *answered, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
             self._carry_out(self.core.refused(connection, *connection.refused(event.msg), self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
@@ -252,6 +256,7 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -316,6 +321,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
+            turns.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not messages or not connection.send_all(messages):
