@@ -22,6 +22,9 @@ PACKAGES=(
     # .venv
     python3 python3-venv ca-certificates
 )
+# The lab and tests start nodes of their own, so Debian's service is neither started nor enabled.
+WITHOUT_SERVICE=(etcd-server etcd-client)
+declare -A SERVICES=([etcd-server]=etcd)
 COMMANDS=(sopa ryu-manager)
 LINKS=/usr/local/bin
 POLICY=/usr/sbin/policy-rc.d
@@ -68,16 +71,33 @@ fi
 command -v dpkg-query >/dev/null || die "this is not Debian (no dpkg-query); the project is made for Debian 12"
 
 package_versions() {
-    dpkg-query --show --showformat='${Package} ${db:Status-Abbrev} ${Version}\n' "${PACKAGES[@]}" 2>/dev/null || true
+    dpkg-query --show --showformat='${Package} ${db:Status-Abbrev} ${Version}\n' "${PACKAGES[@]}" "${WITHOUT_SERVICE[@]}" \
+        2>/dev/null || true
 }
 
 find_missing() {
     local package
     versions=$(package_versions)
     missing=()
-    for package in "${PACKAGES[@]}"; do
-        [[ $'\n'$versions == *$'\n'"$package "[ih]i* ]] || missing+=("$package")
+    for package; do
+        present "$package" || missing+=("$package")
     done
+}
+
+present() { [[ $'\n'$versions == *$'\n'"$1 "[ih]i* ]]; }
+
+start_no_services() {
+    trap remove_policy EXIT
+    trap 'exit 130' INT TERM HUP
+    if [[ ! -e $POLICY ]]; then
+        printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" >"$POLICY"
+        chmod 755 "$POLICY"
+    fi
+}
+
+start_services() {
+    remove_policy
+    trap - EXIT INT TERM HUP
 }
 
 remove_policy() {
@@ -103,34 +123,54 @@ install_packages() {
         # Most often a system service that cannot start here, or an earlier dpkg that was interrupted. The lab
         # runs its own Open vSwitch, so finish without starting any service.
         warn "the packages' set-up did not end well; trying again without starting services"
-        trap remove_policy EXIT
-        trap 'exit 130' INT TERM HUP
-        if [[ ! -e $POLICY ]]; then
-            printf '#!/bin/sh\n%s\nexit 101\n' "$POLICY_MARK" >"$POLICY"
-            chmod 755 "$POLICY"
-        fi
+        start_no_services
         DEBIAN_FRONTEND=noninteractive dpkg --configure -a >>"$log" 2>&1 9<&- </dev/null || true
         apt "$log" install --yes --no-install-recommends --fix-broken "$@" || true
-        remove_policy
-        trap - EXIT INT TERM HUP
+        start_services
     fi
-    find_missing
+    check_installed "$log" "$@"
+    rm -f "$log"
+}
+
+install_without_services() {
+    local log package service
+    log=$(mktemp)
+    say "installing Debian packages without their services: $*"
+    apt "$log" update || true # what is missing after all is said below
+    start_no_services
+    apt "$log" install --yes --no-install-recommends "$@" || true
+    for package; do
+        service=${SERVICES[$package]-}
+        [[ $service ]] || continue
+        systemctl disable "$service.service" >>"$log" 2>&1 9<&- || warn "$service may start with the machine: systemctl disable $service"
+    done
+    start_services
+    check_installed "$log" "$@"
+    rm -f "$log"
+}
+
+check_installed() {
+    local log=$1
+    shift
+    find_missing "$@"
     if ((${#missing[@]})); then
         tail -n 40 "$log" >&2
         die "these Debian packages could not be installed: ${missing[*]}; the whole output is in $log"
     fi
-    rm -f "$log"
 }
 
 ((EUID)) || remove_policy # left by an install that was killed
-find_missing
+find_missing "${PACKAGES[@]}" "${WITHOUT_SERVICE[@]}"
 if ((${#missing[@]})); then
     if ((EUID)); then
         die "Debian packages are missing and only root can install them. Run \`sudo make install\`, or
     sudo apt-get install --no-install-recommends ${missing[*]}
 and \`make install\` again."
     fi
-    install_packages "${missing[@]}"
+    find_missing "${PACKAGES[@]}"
+    ((${#missing[@]} == 0)) || install_packages "${missing[@]}"
+    find_missing "${WITHOUT_SERVICE[@]}"
+    ((${#missing[@]} == 0)) || install_without_services "${missing[@]}"
 fi
 
 # -------------------------------------------------------------------------------------------------- .venv

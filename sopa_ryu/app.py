@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import ryu.app.wsgi  # noqa: F401 - registers --wsapi-host and --wsapi-port
 from ryu import cfg
@@ -24,6 +25,7 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probes import PROBE_BYTES
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric import last_fabric
+from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
@@ -52,6 +54,10 @@ from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from topologies import Host, Link, Reason, Switch
 
+if TYPE_CHECKING:
+    from sopa_ryu.cluster.controller_side import ClusterDrains
+    from sopa_ryu.cluster.member import Member
+
 LOG = logging.getLogger("sopa")
 
 RESTART_SECONDS = 1.0
@@ -70,13 +76,21 @@ class SopaController(app_manager.RyuApp):
         super().__init__(*args, **kwargs)
         settings = options.settings(cfg.CONF)
         self.tree = settings.tree
+        commitment = None
+        if settings.cluster is not None:
+            from sopa_ryu.cluster import controller_side
+
+            commitment = Commitment(controller_side.address_of(settings.cluster).name)
         self.state = FabricState(
             self.tree,
-            time.time_ns() // 1_000_000,
+            time.time_ns() // 1_000_000 if settings.cluster is None else 0,
             HoldDown(settings.hold_down, settings.hold_down_max),
             settled=settings.no_switches,
+            commitment=commitment,
         )
-        self.drains = Drains(settings.state_dir, self.tree, self.state.drainable)
+        stored = Drains(settings.state_dir, self.tree, self.state.drainable)
+        self.drains: Drains | ClusterDrains = stored
+        self._state_dir = stored
         last_fabric.note(settings.state_dir, self.tree)
         self.state.drain(self.drains.names, clock.now())
         self.core = Coordinator(
@@ -103,6 +117,12 @@ class SopaController(app_manager.RyuApp):
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
         self.health = Monitor(self.state, lists, self, caretaker, least_loss, probe_bytes, self.link_capacity)
+        self.carrier = settings.carrier
+        tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
+        self.cluster: Member | None = None
+        self._relayed: tuple[int | None, int] = None, 0
+        if settings.cluster is not None:
+            self._join(settings.cluster, settings.state_dir)
         self.metrics = controller_metrics.ControllerMetrics(
             self.state,
             self.switches,
@@ -112,14 +132,16 @@ class SopaController(app_manager.RyuApp):
             self.unreachable,
             self.arbiter,
             self.health,
+            self.cluster,
         )
+        if self.cluster is not None and self.metrics.committed is not None:
+            self.cluster.commit_seconds = self.metrics.committed.observe
         self._answering = 0
-        self.carrier = settings.carrier
+        self._acknowledged_here = 0
         self.no_label = settings.no_label
         self.live = live_feed.Live(Picture(self))
         sockets = {live_feed.PATH: self.live.serve}
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
-        tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         origins = Origins(settings.origin)
         arbiter = self.arbiter_channel.attend
         self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
@@ -131,6 +153,17 @@ class SopaController(app_manager.RyuApp):
         self._wake = hub.Event()
         self._wakes_at = float("inf")
         self._malformed = False
+
+    def _join(self, cluster: options.ClusterSettings, directory: Path) -> None:
+        from sopa_ryu.cluster import controller_side
+
+        url = (
+            f"{'https' if cfg.CONF.sopa.tls_cert else 'http'}://{bracketed(cfg.CONF.wsapi_host)}:{cfg.CONF.wsapi_port}"
+        )
+        hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
+        self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.drains = controller_side.ClusterDrains(self.cluster, self.core)
+        self.state.drain((), clock.now())
 
     def start(self) -> Any:
         """Start the REST server and the other workers beside Ryu's own event loop."""
@@ -145,6 +178,8 @@ class SopaController(app_manager.RyuApp):
             (collector.keep_short, ()),
             (self.live.rounds, ()),
         ]
+        if self.cluster is not None:
+            work += [(self.cluster.keep_lease, ()), (self.cluster.watch, ()), (self.cluster.act, ())]
         if self.port_stats.interval:
             work.append((self.port_stats.rounds, ()))
         if self.rule_checker.interval:
@@ -168,7 +203,9 @@ class SopaController(app_manager.RyuApp):
         """Stop serving; switches and agents keep what they have."""
         for worker in self._workers:
             hub.kill(worker)
-        self.drains.close()
+        if self.cluster is not None:
+            self.cluster.leave()
+        self._state_dir.close()
         super().stop()
 
     def _keep(self, work: Callable[..., None], *args: Any) -> None:
@@ -263,7 +300,8 @@ class SopaController(app_manager.RyuApp):
             return
         port = message.match["in_port"]
         if message.data[12:14] == ETHERTYPE_IPV4:
-            self._answer_undeliverable(connection, port, message.data)
+            if self.switches.leads and self._may_command():
+                self._answer_undeliverable(connection, port, message.data)
             return
         try:
             probe = Heard(*lldp.parse(message.data))
@@ -294,7 +332,7 @@ class SopaController(app_manager.RyuApp):
 
     def _carry_out(self, effects: Effects) -> None:
         if effects.tell_agents:
-            self.core.sent_to_agents(self.channel.broadcast())
+            self.core.sent_to_agents(self.channel.broadcast() + self._relayed[1])
             self.arbiter_channel.broadcast()
         for session in effects.due:
             self._writer.wake(session)
@@ -302,8 +340,9 @@ class SopaController(app_manager.RyuApp):
             assert isinstance(connection, Connection)
             connection.close()
         if self.core.is_deposed is not self.notifier.is_deposed:
-            self.channel.depose(self.core.is_deposed)
-            self.arbiter_channel.depose(self.core.is_deposed)
+            leader = None if self.cluster is None else self.cluster.whereabouts()
+            self.channel.depose(self.core.is_deposed, leader)
+            self.arbiter_channel.depose(self.core.is_deposed, leader)
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:
@@ -311,6 +350,10 @@ class SopaController(app_manager.RyuApp):
             self.setup.look()
         if effects.visible:
             self.live.changed()
+        if self.cluster is not None:
+            if effects.outranked:
+                self.cluster.outranked(effects.outranked)
+            self.cluster.look()
         if self.core.next_tick < self._wakes_at:
             self._wake.set()
 
@@ -324,10 +367,19 @@ class SopaController(app_manager.RyuApp):
             turns.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
+            if not self._may_command():
+                return
             if not messages or not connection.send_all(messages):
                 return
             self.core.was_sent(session, self._now())
             self._carry_out(Effects())
+
+    def _may_command(self) -> bool:
+        """Tell whether what is sent to switches is still the leader's; a standby only asks for its role."""
+        if self.cluster is None or not self.switches.leads or self.cluster.is_leader:
+            return True
+        self.cluster.outranked("its lease was not renewed in time")  # what was due is lost: all begins again
+        return False
 
     # -- sopa_ryu.health.monitor.Hands --------------------------------------------------------------------------------
 
@@ -394,8 +446,18 @@ class SopaController(app_manager.RyuApp):
         }
 
     def _view(self) -> View | None:
-        return self.state.view if self.state.settled else None
+        return self.state.view if self.state.is_known else None
+
+    def _relays(self, acknowledged: int | None, agents: int) -> None:
+        """Take what the agents of relays have acknowledged."""
+        self._relayed = acknowledged, agents
+        if self.switches.leads:
+            self._acknowledged(self._acknowledged_here)
 
     def _acknowledged(self, version: int) -> None:
+        self._acknowledged_here = version
+        relayed = self._relayed[0]
+        if relayed is not None:
+            version = relayed if not self.notifier.sessions else min(version, relayed)
         for change in self.core.acknowledged(version, self._now()):
             self.metrics.acknowledged.observe((change.acknowledged_ms or 0.0) / 1000)

@@ -1,5 +1,6 @@
 """The controller's options: group `sopa` of oslo.config, --sopa-k on the command line or [sopa] in a --config-file."""
 
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +20,21 @@ SUSPECT_POLICIES = ("warn", "drain", "fail")
 
 class OptionError(ValueError):
     """An option has an invalid value; the text is for the operator."""
+
+
+@dataclass(frozen=True)
+class ClusterSettings:
+    """The options of a cluster of controllers, unchecked but for what needs no code of it."""
+
+    engine: str
+    member: str
+    url: str | None = None
+    lease: int = 2
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    user: str | None = None
+    password_file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +65,7 @@ class Settings:
     suspect: str = "warn"
     suspect_loss: float = 0.05
     suspect_most: int = 2
+    cluster: ClusterSettings | None = None
 
 
 def _number_or_text(value: object) -> object:
@@ -219,6 +236,39 @@ _OPTIONS = [
         metavar="DIR",
         help=f"directory of drains and tokens; each controller needs its own (default {Settings.state_dir})",
     ),
+    cfg.StrOpt(
+        "cluster",
+        metavar="ETCD",
+        help="etcd that several controllers share, as etcd://HOST:PORT,HOST:PORT,HOST:PORT[/NAME]: one of them leads, the others "
+        "stand by; NAME tells clusters on one etcd apart, sopa by default (default: this is the only controller)",
+    ),
+    cfg.StrOpt(
+        "cluster-member", metavar="NAME", help="name of this controller in the cluster (default: the host's name)"
+    ),
+    cfg.StrOpt(
+        "cluster-url",
+        metavar="URL",
+        help="URL under which relays, other controllers and operators reach this controller's REST (default: http or https, "
+        "--wsapi-host and --wsapi-port)",
+    ),
+    cfg.IntOpt(
+        "cluster-lease",
+        default=ClusterSettings.lease,
+        min=1,
+        max=60,
+        metavar="SECONDS",
+        help="how long the leader may be silent before another takes its place; etcd does not go below its own election time "
+        f"(default {ClusterSettings.lease})",
+    ),
+    cfg.StrOpt(
+        "cluster-ca",
+        metavar="FILE",
+        help="certificate, in PEM, of etcd's authority; etcd is then used over TLS (default: no TLS)",
+    ),
+    cfg.StrOpt("cluster-cert", metavar="FILE", help="certificate, in PEM, that is shown to etcd (default: none)"),
+    cfg.StrOpt("cluster-key", metavar="FILE", help="its private key, in PEM"),
+    cfg.StrOpt("cluster-user", metavar="NAME", help="user of etcd (default: none)"),
+    cfg.StrOpt("cluster-password-file", metavar="FILE", help="file with the user's password"),
 ]
 
 
@@ -291,7 +341,32 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
         suspect=group.suspect,
         suspect_loss=group.suspect_loss,
         suspect_most=group.suspect_most,
+        cluster=_cluster(group),
     )
+
+
+def _cluster(group: cfg.ConfigOpts.GroupAttr) -> ClusterSettings | None:
+    if group.cluster is None:
+        return None
+    if (group.cluster_cert is None) != (group.cluster_key is None):
+        raise OptionError("cluster-cert and cluster-key belong together: give both, or neither")
+    if (group.cluster_user is None) != (group.cluster_password_file is None):
+        raise OptionError("cluster-user and cluster-password-file belong together: give both, or neither")
+    return ClusterSettings(
+        engine=group.cluster,
+        member=group.cluster_member or socket.gethostname(),
+        url=group.cluster_url,
+        lease=group.cluster_lease,
+        ca=_path(group.cluster_ca),
+        cert=_path(group.cluster_cert),
+        key=_path(group.cluster_key),
+        user=group.cluster_user,
+        password_file=_path(group.cluster_password_file),
+    )
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
 
 
 def _tree(conf: cfg.ConfigOpts) -> Clos:

@@ -85,6 +85,9 @@ class AgentMetrics:
         refused = _counter("refused_messages", "Messages of the controller that were refused.")
         version = _gauge("version", "The fabric's version by which packets are labelled; 0 before the first.")
         connected = _gauge("connected", "1 while the channel to the controller is open, otherwise 0.")
+        controllers = _gauge(
+            "controller", "1 while the channel to this URL of a controller is open, otherwise 0.", "url"
+        )
         cut_off = _gauge("cut_off_racks", "Racks to which no path is left.")
         in_force = _gauge(
             "in_force", "1 while the interface is there and the program that labels is on it, otherwise 0."
@@ -112,6 +115,8 @@ class AgentMetrics:
                         "policy": its.policy_name,
                     },
                 )
+                for url in its.controllers.urls:
+                    controllers.add_metric([*labels, url], its.connected and url == its.controllers.url)
                 version.add_metric(labels, its.view.version if its.view else 0)
                 cut_off.add_metric(labels, its.cut_off)
                 swaps.add_metric(labels, its.swaps)
@@ -139,7 +144,7 @@ class AgentMetrics:
                 if its.view is not None:
                     for label, count in counted.by_path(its.view.failures.tree).items():
                         paths.add_metric([*labels, *map(_hop, label)], count)
-        return [info, version, connected, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
+        return [info, version, connected, controllers, cut_off, swaps, refused, paths, unlabelled, trains, cut, untracked, options,
                 of_mcs, connections, hosts, *of_cfr.families, *of_probes.families, in_force, mended, wrong]  # fmt: skip
 
 

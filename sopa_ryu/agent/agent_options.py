@@ -31,8 +31,8 @@ class Options:
 
     Parameters
     ----------
-    controller : str
-        The controller's URL, ``http://192.0.2.1:8080``.
+    controllers : tuple of str
+        The controller's URL, ``http://192.0.2.1:8080``; of a cluster those of relays, or of the controllers.
     policy : Policy
     fr_threshold : int
         TCP's fast-retransmit threshold in packets.
@@ -70,7 +70,7 @@ class Options:
         Leave no path that probes find bad; log it only.
     """
 
-    controller: str
+    controllers: tuple[str, ...]
     policy: Policy = Policy.ROUND_ROBIN
     fr_threshold: int = DEFAULT_THRESHOLD
     seed: int = 0
@@ -125,10 +125,10 @@ class Options:
             return slots.POLICY
         return self.policy.option_name if self.mcs is None else mcs.POLICY
 
-    def tls(self) -> ssl.SSLContext | None:
-        """Return the TLS settings of the channel; None without TLS. `AgentError` if the authorities cannot be read."""
+    def tls(self, url: str) -> ssl.SSLContext | None:
+        """Return the TLS settings of a channel; None without TLS. `AgentError` if the authorities cannot be read."""
         try:
-            return client.tls(self.controller, self.ca_file)
+            return client.tls(url, self.ca_file)
         except ClientOptionError as error:
             raise AgentError(str(error)) from error
 
@@ -146,12 +146,12 @@ class Options:
         except (OSError, UnicodeDecodeError, ValueError) as error:
             raise AgentError(f"the token cannot be read from {self.token_file}: {error}") from error
 
-    def channel(self, address: IPv4Address) -> str:
-        """Return the WebSocket URL of a host's push channel; `AgentError` if the controller's URL is malformed."""
+    def channel(self, address: IPv4Address, url: str) -> str:
+        """Return the WebSocket URL of a host's push channel at a controller; `AgentError` if the controller's URL is malformed."""
         query = f"carrier={self.carrier}&" + mcs.request(self.policy_name, self.mcs and self.mcs.variant)
         if self.probes:
             query += f"&{probes.ASKED}=1"
         try:
-            return client.channel_url(self.controller, CHANNEL + str(address), query)
+            return client.channel_url(url, CHANNEL + str(address), query)
         except ClientOptionError as error:
             raise AgentError(str(error)) from error

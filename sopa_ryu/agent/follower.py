@@ -19,9 +19,10 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from sopa_ryu.channel import protocol, traces
+from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.mcs import POLICY
 from sopa_ryu.channel.probes import Assignment
-from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.channel.traces import Cancel, Request
 from sopa_ryu.fabric.view import View
 from topologies.structure import FABRIC_NETWORK
@@ -29,8 +30,8 @@ from topologies.weights import Choices
 
 LOG = logging.getLogger("sopa.agent")
 
-MIN_RETRY_SECONDS = 0.5
-MAX_RETRY_SECONDS = 5.0
+LOWER_TERM = 4001
+"""The close code with which an agent leaves who sends it a term before the one that it has (RFC 6455, section 7.4.2)."""
 LOAD_RETRY_SECONDS = 2.0
 MAX_REPORTED = 5  # problems of one absence of the controller
 
@@ -68,6 +69,14 @@ class Trace(NamedTuple):
     answer: Answer
 
 
+class Leave(NamedTuple):
+    """The end of the channel: a close code and its reason, and the problem for the log."""
+
+    code: int
+    reason: str
+    problem: str
+
+
 class Probe(NamedTuple):
     """Streams to probe from now on, before the answer is sent."""
 
@@ -82,8 +91,8 @@ class Follower:
     ----------
     address : IPv4Address
         The host's, in the fabric.
-    controller : str
-        The controller's URL, for log lines.
+    controllers : tuple of str
+        The URLs of the controller, or of a cluster's relays or controllers.
     seed : int
         32 bits that decide every flow's start, every random choice and the jitter of retries.
     policy : Policy
@@ -100,6 +109,8 @@ class Follower:
 
     Attributes
     ----------
+    controllers : Addresses
+        Which URL is in use, or asked next.
     view : View or None
         The state of the fabric whose path table is in force; None before the first.
     connected : bool
@@ -115,7 +126,7 @@ class Follower:
     def __init__(
         self,
         address: IPv4Address,
-        controller: str,
+        controllers: tuple[str, ...],
         *,
         seed: int = 0,
         policy: Policy = Policy.ROUND_ROBIN,
@@ -125,7 +136,7 @@ class Follower:
         policy_name: str | None = None,
         probes: bool = False,
     ) -> None:
-        self.address, self.controller, self.peers = address, controller, peers
+        self.address, self.peers = address, peers
         self._probes = probes
         self.seed, self.policy, self.parameter, self.weighted = seed, policy, parameter, weighted
         self.policy_name = policy_name or (policy.option_name if peers is None else POLICY)
@@ -136,9 +147,9 @@ class Follower:
         self._sets: PathSets | None = None
         self._table: PathTable | None = None
         self._attached = False
-        self._retry_seconds = MIN_RETRY_SECONDS
-        self._reported: set[str] = set()
-        self._jitter = random.Random(f"{seed} {address}")
+        self._outdated = False
+        self._reported: set[tuple[str, str]] = set()
+        self.controllers = Addresses(controllers, str(address), random.Random(f"{seed} {address}"))
 
     def start(self, inherited: bool) -> bool:
         """Return True if the program is to be attached now.
@@ -155,46 +166,58 @@ class Follower:
 
     def connect(self) -> None:
         """Note that the channel is open."""
-        LOG.info("%s: connected to controller %s", self.address, self.controller)
-        self.connected = True
+        LOG.info("%s: connected to controller %s", self.address, self.controllers.url)
+        self.connected, self._outdated = True, False
         if self.peers is not None:
             self.peers.connected()
-        self._reported.clear()
-        self._retry_seconds = MIN_RETRY_SECONDS
 
     def leave(self) -> None:
         """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
         LOG.warning(
             "%s: disconnected from controller %s until packets are labelled again; sopa agents --missing lists this host",
             self.address,
-            self.controller,
+            self.controllers.url,
         )
         self.connected = False
 
-    def disconnect(self, problem: str) -> float:
+    def disconnect(self, problem: str, seconds: float = 0.0) -> float:
         """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
 
         Each problem is logged once, until there has been a connection again: after a lost connection it may be another one that
         keeps the agent away, such as a token that is not accepted any more.
+
+        Parameters
+        ----------
+        problem : str
+        seconds : float
+            How long the channel was open.
         """
-        self.connected = False
-        if problem not in self._reported and len(self._reported) < MAX_REPORTED:
+        its, url = self.controllers, self.controllers.url
+        served = self.connected and not self._outdated and its.has_served(seconds)
+        self.connected = self._outdated = False
+        if served:
+            self._reported.clear()
+        delay = its.next(served)
+        if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(its.urls):
             LOG.warning(
-                "%s: no controller at %s: %s; %s; retrying every %g s or sooner; check the controller and the network to it",
+                "%s: no controller at %s: %s; %s; %s; check the controller and the network to it",
                 self.address,
-                self.controller,
+                url,
                 problem,
                 "its last path sets stay in force" if self.view else "packets go unlabelled until it answers",
-                MAX_RETRY_SECONDS,
+                f"asking {its.url} next" if its.several else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner",
             )
-            self._reported.add(problem)
-        delay = self._retry_seconds
-        self._retry_seconds = min(2 * delay, MAX_RETRY_SECONDS)
-        return delay * self._jitter.uniform(0.5, 1.0)
+            self._reported.add((url, problem))
+        return delay
+
+    @property
+    def hosts(self) -> int:
+        """How many hosts the fabric has; 0 before the first view."""
+        return self.view.failures.tree.host_count if self.view is not None else 0
 
     # -- messages --------------------------------------------------------------------------------------------------------
 
-    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe | Trace:
+    def receive(self, text: str | bytes) -> Answer | Load | Hosts | Probe | Trace | Leave:
         """Return what to answer to a message of the controller, or what it puts in force before."""
         try:
             view = protocol.receive(text, self.view, self.address)
@@ -204,6 +227,10 @@ class Follower:
         except GapError as error:
             LOG.info("%s: asking the controller for a snapshot: %s", self.address, error)
             return Answer(protocol.RESYNC)
+        except LowerTermError as error:
+            self.refused += 1
+            self._outdated = True
+            return Leave(LOWER_TERM, "a view of a later term is in force", f"its snapshot is refused: {error}")
         except ProtocolError as error:
             self.refused += 1
             LOG.error(

@@ -6,16 +6,17 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from ipaddress import IPv4Address
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn, Protocol
 
 import websockets
 from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.cfr_agent import CfrAgent
-from sopa_ryu.agent.follower import Answer, Follower, Hosts, Load, Probe, Trace
+from sopa_ryu.agent.follower import Answer, Follower, Hosts, Leave, Load, Probe, Trace
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.libbpf import BpfError, BpfMapError
 from sopa_ryu.agent.kernel.netns import Interface
@@ -28,10 +29,12 @@ from sopa_ryu.agent.reaction import Reaction
 from sopa_ryu.agent.threads import in_thread
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.client import refusal
+from sopa_ryu.channel.liveness import watched
 
 LOG = logging.getLogger("sopa.agent")
 
-OPEN_SECONDS = 10.0
+CLOSE_SECONDS = 1.0
+"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
 SWEEP_SECONDS = REPORT_SECONDS = 1.0
 NOT_IN_FORCE = 4000
 """The close code with which an agent leaves the controller while its program is not on its interface (RFC 6455, section 7.4.2)."""
@@ -169,47 +172,61 @@ class HostAgent:
     async def _follow(self) -> NoReturn:
         while True:
             await self.keeper.found.wait()
-            problem = await self._follow_once()
+            problem, seconds = await self._follow_once()
             await self._look_at_lease()
             if self.keeper.found.is_set():
-                await asyncio.sleep(self.follower.disconnect(problem))
+                await asyncio.sleep(self.follower.disconnect(problem, seconds))
             else:
                 self.follower.leave()
 
-    async def _follow_once(self) -> str:
-        """Follow the controller over one connection; return why it ended, or could not be opened."""
-        its = self.options
+    async def _follow_once(self) -> tuple[str, float]:
+        """Follow the controller over one connection; return why it ended, or was not opened, and the seconds that it was open."""
+        its, at, loop = self.options, self.follower.controllers, asyncio.get_running_loop()
+        opened_at = None
+        # the library's own pings, every 20 s, are for a controller that has no other
+        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if at.several else {}
         try:
             async with connect(
-                its.channel(self.follower.address),
+                its.channel(self.follower.address, at.url),
                 additional_headers=its.headers(self.follower.address),
-                ssl=its.tls(),
-                open_timeout=OPEN_SECONDS,
+                ssl=its.tls(at.url),
+                open_timeout=at.open_seconds,
                 max_size=protocol.MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
+                **more,
             ) as channel:
+                opened_at = loop.time()
                 self.follower.connect()
                 try:
-                    await self.follow(channel)
+                    async with watched(channel, lambda: self.follower.hosts) if at.several else nullcontext():
+                        problem = await self.follow(channel) or "the controller closed the connection"
                 finally:
-                    self._heard_at = asyncio.get_running_loop().time()
-            return "the controller closed the connection"
+                    self._heard_at = loop.time()
         except websockets.InvalidStatus as error:
-            return refusal(error)
+            problem = refusal(error)
         except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
-            return str(error) or type(error).__name__
+            problem = str(error) or type(error).__name__
+        return problem, 0.0 if opened_at is None else loop.time() - opened_at
 
-    async def follow(self, channel: ClientConnection) -> None:
+    async def follow(self, channel: ClientConnection) -> str:
         """Carry out what the controller's messages lead to, one after the other, until the channel closes.
 
         Nothing is answered while the program is not on the interface: the channel is closed instead.
+
+        Returns
+        -------
+        str
+            Why the agent has closed it; empty if it has not, or for its program.
         """
         leaving = asyncio.create_task(self._leave(channel))
         try:
             async for text in channel:
                 async with self._loading:
                     todo = self.follower.receive(text)
+                    if isinstance(todo, Leave):
+                        await channel.close(todo.code, todo.reason)
+                        return todo.problem
                     if isinstance(todo, Probe):
                         self._probe(todo, channel)
                         todo = todo.answer
@@ -223,8 +240,9 @@ class HostAgent:
                     await asyncio.sleep(answer.delay)
                 if not await self.keeper.confirm():
                     await leaving
-                    return
+                    return ""
                 await channel.send(answer.text)
+            return ""
         finally:
             self.tracer.end()
             ending = [leaving] if self._reporting is None else [leaving, self._reporting]

@@ -269,8 +269,10 @@ class Supervisor:
         changes = Changes(namespace.path)
         taken.callback(changes.close)
         place = Place(self.interface, namespace)
-        for read in (lambda: its.headers(place.address), its.tls, lambda: its.channel(place.address)):
-            read()  # an error in the options ends the agent before anything is changed
+        its.headers(place.address)  # an error in the options ends the agent before anything is changed
+        for url in its.controllers:
+            its.tls(url)
+            its.channel(place.address, url)
         segments = its.segments if its.segments != AUTO else self._automatic(namespace)
         settings = taken.enter_context(
             HostSettings(
@@ -304,7 +306,7 @@ class Supervisor:
         prober, drops = self._probing(labeller, place, namespace, taken)
         follower = Follower(
             place.address,
-            its.controller,
+            its.controllers,
             seed=its.seed,
             policy=its.policy,
             parameter=its.parameter,

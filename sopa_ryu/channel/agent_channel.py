@@ -54,9 +54,9 @@ class AgentChannel:
         """Count records of a host's reports that are forged."""
         self._carry_out(self.notifier.forged(host, count))
 
-    def depose(self, deposed: bool) -> None:
-        """Send all agents away while another controller is the switches' master, or accept them again."""
-        self._carry_out(self.notifier.depose(deposed))
+    def depose(self, deposed: bool, leader: str | None = None) -> None:
+        """Send all agents away while another controller is the switches' master, or accept them again (`Notifier.depose`)."""
+        self._carry_out(self.notifier.depose(deposed, leader))
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked, version: int) -> Trace:
         """Have the agent of the first host trace paths, or a flow, to the second; raises `TraceError` if it cannot."""

@@ -100,6 +100,9 @@ class AgentSession:
     def note_sent(self, view: View, now: float) -> None:
         """Record what is about to be written, and when."""
         self.sent = view
+        if self._sent_at and next(reversed(self._sent_at)) >= view.version:
+            # sent again, or a term that has begun at a lower version, as after a loss of the engine's data
+            self._sent_at = {version: at for version, at in self._sent_at.items() if version < view.version}
         if len(self._sent_at) < MAX_UNACKNOWLEDGED:
             self._sent_at[view.version] = now
 

@@ -25,7 +25,7 @@ class ArbiterNotifier(Notifier):
     view : callable
         Return what it has to know now; None while it is not known what has failed.
     epoch : int
-        The controller's, from which terms begin.
+        The controller's, from which terms begin; in a cluster it is the leader's term.
     wall : callable
         Return the time of day in seconds.
 
@@ -49,13 +49,21 @@ class ArbiterNotifier(Notifier):
         self._peer: str | None = None
         self._report: dict[str, Any] = {}
 
+    def begin(self, epoch: int) -> None:
+        """Begin terms at a later epoch."""
+        self._epoch = max(self._epoch, epoch)
+
     def knows(self, term: int) -> None:
         """Note a term that an arbiter has had, so that the next is higher."""
         self._known = max(self._known, term)
 
     def enter(self, peer: str, connection: Any, now: float) -> tuple[AgentSession, list[Effect]]:
         """Begin the session of an arbiter whose claim was accepted, under the next term."""
-        self.term = self._known = arbiter.next_term(self._epoch, max(self._known, self.term))
+        view = self._view()
+        epoch = (
+            self._epoch if view is None else max(self._epoch, view.epoch)
+        )  # in a cluster each leadership has its own
+        self.term = self._known = arbiter.next_term(epoch, max(self._known, self.term))
         self._since, self._peer, self._report = self._wall(), peer, {}
         return self.connected(ARBITER, peer, None, connection, now)
 

@@ -123,7 +123,9 @@ class Notifier:
     traces : TraceDesk
         What agents are asked to trace.
     is_deposed : bool
-        Whether another controller is the switches' master: agents are sent away to find it.
+        Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
+    deposed_text : str
+        What claimants are told meanwhile.
     probe_lists : ProbeLists
         Who probes what, and what is reported.
     """
@@ -137,8 +139,9 @@ class Notifier:
         self.refused: Counter[str] = Counter(claims=0, messages=0)
         self.next_tick = 0.0
         self.is_deposed = False
+        self.deposed_text = DEPOSED
         self._view = view
-        self._deltas: dict[tuple[int, int], str] = {}
+        self._deltas: dict[tuple[int, int, int], str] = {}
         self._claims: list[_Claim] = []
         self._unchecked: deque[AgentSession] = deque()
         self._mcs_hosts = McsHosts()
@@ -172,10 +175,12 @@ class Notifier:
         view = self._view()
         if session.phase is Phase.CLOSED:
             return None
-        if view is not None and (session.sent is None or session.sent.version != view.version):
-            before = session.sent
+        before = session.sent
+        if view is not None and (before is None or (before.epoch, before.version) != (view.epoch, view.version)):
             session.note_sent(view, now)
-            if before is None or view.version - before.version >= MAX_DELTA_VERSIONS:
+            if before is None or before.epoch != view.epoch:
+                return self._snapshot(session, view, now)
+            if not 0 < view.version - before.version < MAX_DELTA_VERSIONS:
                 return self._snapshot(session, view, now)
             return self._delta(before, view)
         change = self._mcs_hosts.due(session, now)
@@ -197,7 +202,7 @@ class Notifier:
 
     def _delta(self, before: View, after: View) -> str:
         """Return a delta's text; agents that are at the same version share it."""
-        key = before.version, after.version
+        key = after.epoch, before.version, after.version
         if key not in self._deltas:
             self._deltas[key] = protocol.delta(before, after)
         return self._deltas[key]
@@ -224,7 +229,7 @@ class Notifier:
         if foreign:
             self._reject(host, peer, claimant, ForeignClaimError(foreign))
         elif self.is_deposed:
-            self._reject(host, peer, claimant, DeposedClaimError(DEPOSED))
+            self._reject(host, peer, claimant, DeposedClaimError(self.deposed_text))
         elif holder is not None:
             self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
             self._ping(holder, now)
@@ -316,10 +321,11 @@ class Notifier:
             return
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
-            session.note_acknowledged(ack.version, now)
+            version = min(ack.version, view.version)  # another relay of the cluster may have sent it a later one
+            session.note_acknowledged(version, now)
             if session.variant is not None:
                 self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
-            self._tracker.reached(session, ack.version)
+            self._tracker.reached(session, version)
             if session.probes:
                 self.probe_lists.acknowledged(session)
                 self._wake(session)
@@ -350,14 +356,25 @@ class Notifier:
             LOG.info(self.texts.disconnected, session.name, len(self.sessions))
         return self._take_effects()
 
-    def depose(self, deposed: bool) -> list[Effect]:
-        """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets."""
+    def depose(self, deposed: bool, leader: str | None = None) -> list[Effect]:
+        """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets.
+
+        Parameters
+        ----------
+        deposed : bool
+        leader : str, optional
+            In a cluster: who leads it, for those who are sent away. A member that stands by is no error.
+        """
         self.is_deposed = deposed
+        self.deposed_text = DEPOSED if leader is None else leader
         if deposed:
-            LOG.error(self.texts.deposed, len(self.sessions))
+            if leader is None:
+                LOG.error(self.texts.deposed, len(self.sessions))
+            else:
+                LOG.info(self.texts.stands_by, len(self.sessions), leader)
             claims, self._claims = self._claims, []
             for claim in claims:
-                self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(DEPOSED))
+                self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(self.deposed_text))
             for session in list(self.sessions.values()):
                 self._close(session)
         else:

@@ -4,6 +4,9 @@ The controller sends a ``snapshot`` first and then ``delta``s, each of one versi
 with an ``ack``. Every message carries the controller's epoch and the fabric's version. A delta names the version that it changes
 (``base``); an agent that has another one in force has found a gap and asks for a snapshot (``resync``). A ``ping`` asks for an
 ``ack``. Agents that run MCS are also sent which hosts do (`mcs`), and those that probe paths which (`probes`).
+
+A snapshot of a cluster names it, and its epoch is the leader's term. An agent that has a view of that cluster refuses a lower term,
+and keeps its view where a snapshot of the same term is older: a relay may be behind another.
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ class ProtocolError(ValueError):
 
 class GapError(ProtocolError):
     """A delta of another version than the agent has in force: a snapshot is needed."""
+
+
+class LowerTermError(ProtocolError):
+    """A snapshot of a leader's term before the one whose view is in force: the channel has to be left for another."""
 
 
 class Ack(NamedTuple):
@@ -76,6 +83,7 @@ def snapshot(view: View, address: IPv4Address | None, hosts: HostList | None = N
             "type": "snapshot",
             "epoch": view.epoch,
             "version": view.version,
+            **({"cluster": view.cluster} if view.cluster else {}),
             **({} if address is None else {"host": str(address)}),
             **({} if term is None else {"term": term}),
             **_described(view.failures.tree),
@@ -126,7 +134,7 @@ def answer(text: str | bytes, now: View) -> Ack | Reported | None:
     Raises
     ------
     ProtocolError
-        If it is none of these, or acknowledges a version that does not exist yet.
+        If it is none of these, or acknowledges a version that does not exist yet: in a cluster it does, if this relay is behind.
     """
     message = _read(text)
     kind = message.get("type")
@@ -138,7 +146,7 @@ def answer(text: str | bytes, now: View) -> Ack | Reported | None:
         raise ProtocolError(f"it is no ack or resync: type {_shown(kind)}")
     optional = {"refused": 0, "mcs": 0, **message}
     ack = Ack(*(_number(optional, name) for name in Ack._fields))
-    if ack.epoch == now.epoch and ack.version > now.version:
+    if ack.epoch == now.epoch and ack.version > now.version and not now.cluster:
         raise ProtocolError(f"it acknowledges version {ack.version}, but the fabric is at {now.version}")
     return ack
 
@@ -197,6 +205,8 @@ def receive(text: str | bytes, view: View | None, address: IPv4Address | None) -
     GapError
         If it is a delta of another version or epoch than the agent's, or of a type that only a later controller knows: a
         snapshot is always understood.
+    LowerTermError
+        If it is a snapshot of the cluster of the agent's view, with a lower epoch.
     ProtocolError
         If it is malformed, contradicts itself, or is meant for another host.
 
@@ -258,7 +268,17 @@ def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Addr
     if message.get("host") != (None if address is None else str(address)):
         raise ProtocolError(f"it is for host {_shown(message.get('host'))}, not for {address or 'an arbiter'}")
     epoch, version = _number(message, "epoch"), _number(message, "version")
-    if view is not None and epoch == view.epoch and version < view.version:
+    cluster = message.get("cluster", "")
+    if not isinstance(cluster, str):
+        raise ProtocolError(f"cluster is no name: {_shown(cluster)}")
+    if view is not None and cluster and cluster == view.cluster:
+        if epoch < view.epoch:
+            raise LowerTermError(
+                f"it is of term {epoch} of cluster {_shown(cluster)}, but a view of term {view.epoch} is in force"
+            )
+        if epoch == view.epoch and version < view.version:
+            return view
+    elif view is not None and epoch == view.epoch and version < view.version:
         raise ProtocolError(f"it is of version {version}, older than {view.version}, which is in force")
     try:
         tree = Clos.from_document(message["fabric"]) if "fabric" in message else FatTree(_number(message, "k"))
@@ -267,7 +287,7 @@ def _take_snapshot(message: dict[str, Any], view: View | None, address: IPv4Addr
         failures = Failures(tree, _reasons(message, "failures"))
     except TopologyError as error:
         raise ProtocolError(str(error)) from error
-    return View(epoch, version, failures)
+    return View(epoch, version, failures, cluster)
 
 
 def _take_delta(message: dict[str, Any], view: View | None) -> View:
@@ -285,7 +305,7 @@ def _take_delta(message: dict[str, Any], view: View | None) -> View:
         raise ProtocolError(f"it heals what has not failed: {_shown(unknown[0])}")
     left = {name: reason for name, reason in view.failures.items() if name not in set(healed)}
     try:
-        return View(epoch, version, Failures(view.failures.tree, left | failed))
+        return View(epoch, version, Failures(view.failures.tree, left | failed), view.cluster)
     except TopologyError as error:
         raise ProtocolError(str(error)) from error
 

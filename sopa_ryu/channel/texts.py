@@ -22,6 +22,7 @@ class Texts(NamedTuple):
         "another controller is the master of most switches: %d agents are sent away, they keep their path sets; end this "
         "controller, or the other one and restart this one"
     )
+    stands_by: str = "this controller stands by: %d agents are sent away, they keep their path sets; %s"
     accepted_again: str = "this controller is the master of most switches again: agents are accepted"
 
 
@@ -35,5 +36,6 @@ ARBITER = Texts(
     cut_off="arbiter of %s cut off after %d rejected messages; check the arbiter's version",
     rejected="connection from %s as arbiter of %s rejected: %s",
     deposed="another controller is the master of most switches: %d arbiters are sent away; end one of the two controllers",
+    stands_by="this controller stands by: %d arbiters are sent away; %s",
     accepted_again="this controller is the master of most switches again: an arbiter is accepted",
 )

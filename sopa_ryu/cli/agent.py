@@ -13,7 +13,16 @@ from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.agent.tcp_settings import DEFAULT_MIN_RTT_WINDOW, MAX_MIN_RTT_WINDOW
 from sopa_ryu.channel import slots
 from sopa_ryu.channel.mcs import DEFAULT_CHANNELS, MAX_CHANNELS, MIN_CHANNELS, POLICY, ChannelKind
-from sopa_ryu.cli.common import Segments, carrier_option, fail, need_root, policy_option, seed_option, threshold_option
+from sopa_ryu.cli.common import (
+    Segments,
+    carrier_option,
+    fail,
+    need_root,
+    policy_option,
+    seed_option,
+    threshold_option,
+    urls,
+)
 
 TOKEN_FILE = Path("/etc/sopa/agent-token")
 NOT_WITH = {
@@ -39,7 +48,9 @@ WHY_NOT = {
     metavar="IF[@NETNS]",
     help="Interface towards the fabric; may be repeated. eth0@/run/netns/NAME is one in another network namespace.",
 )
-@click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
+@click.option("--controller", "controllers", required=True, multiple=True, callback=urls, metavar="URL",
+              help="URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's relays, or controllers: each "
+              "host begins with another one, and goes on with the next when that is away (docs/cluster.md).")  # fmt: skip
 @carrier_option
 @policy_option(
     [policy.option_name for policy in Policy] + [POLICY, slots.POLICY],
@@ -106,7 +117,7 @@ WHY_NOT = {
               help="Address where metrics are served; a management address for a Prometheus on another machine.")  # fmt: skip
 def agent(
     interfaces: tuple[str, ...],
-    controller: str,
+    controllers: tuple[str, ...],
     carrier: str,
     policy: str,
     fr_threshold: int,
@@ -166,6 +177,7 @@ def agent(
     Example:
       sopa agent --iface eth1 --controller http://192.0.2.1:8080
       sopa agent --iface eth1 --controller http://192.0.2.1:8080 --metrics-port 9158
+      sopa agent --iface eth1 --controller http://192.0.2.31:8080 --controller http://192.0.2.32:8080
       sopa agent --iface eth1 --controller http://192.0.2.1:8080 --policy cfr --arbiter 192.0.2.1:9160
     """
     from flowrules.label import Carrier
@@ -190,7 +202,7 @@ def agent(
     parameters = {Policy.FLOWLET: round(1000 * flowlet_gap), Policy.FLOWCELL: flowcell}
     try:
         options = Options(
-            controller,
+            controllers,
             chosen,
             fr_threshold,
             seed,

@@ -66,6 +66,17 @@ class Segments(click.IntRange):
         return AUTO if value == "auto" else int(super().convert(value, param, ctx))
 
 
+def urls(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    """Return the URLs of an option that may be repeated, or name several, separated by spaces, as a line of an environment file.
+
+    Examples
+    --------
+    >>> urls(None, None, ["http://r1:8080 http://r2:8080", "http://r1:8080"])
+    ('http://r1:8080', 'http://r2:8080')
+    """
+    return tuple(dict.fromkeys(url for value in values for url in value.split() or [value]))
+
+
 def fail(text: str) -> NoReturn:
     """End with an error message and status 1."""
     raise click.ClickException(text)

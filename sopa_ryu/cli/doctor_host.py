@@ -50,9 +50,9 @@ def _check_environment(file: Path, controller: Controller, token: Path) -> Itera
         return
     lines = [line.strip() for line in file.read_text(errors="replace").splitlines()]
     values = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
-    url = values.get("SOPA_CONTROLLER", "").strip("\"'").rstrip("/")
-    text = f"{file}: SOPA_CONTROLLER is {url or 'not set'}"
-    same = url == controller.url
+    urls = values.get("SOPA_CONTROLLER", "").strip("\"'").split()
+    text = f"{file}: SOPA_CONTROLLER is {' '.join(url.rstrip('/') for url in urls) or 'not set'}"
+    same = controller.url in [url.rstrip("/") for url in urls]
     yield Finding(same, text if same else f"{text}, and not {controller.url}", f"edit {file}, or give --controller")
     named = values.get("SOPA_AGENT_TOKEN_FILE", str(token)).strip("\"'")
     if named != str(token):

@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 
+from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.link_discovery import LinkDiscovery
 from sopa_ryu.fabric.messages import Answer, Connection, Heard, InstalledState, Message, Refusal, Request
 from sopa_ryu.fabric.state import Change, FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.fabric.switch_session import SwitchSession
-from topologies import Host
+from topologies import Failures, Host
 from topologies.failures import Reason
 
 LOG = logging.getLogger("sopa")
@@ -190,18 +191,20 @@ class Coordinator:
         elif now >= self._settle_at:
             self.state.settle(now)
             LOG.info(
-                "%d of %d switches are connected: agents are sent what has failed from now on",
+                "%d of %d switches are connected: %s",
                 len(self.switches.sessions),
                 self.state.tree.switch_count,
+                "agents are sent what has failed from now on" if self.switches.leads else "ready to lead the cluster",
             )
             self.switches.settled(effects)
-            effects.tell_agents = effects.visible = True
+            effects.tell_agents = self.switches.leads
+            effects.visible = True
         return self._follow(effects, now)
 
     @property
     def is_deposed(self) -> bool:
-        """Whether another controller is the master of most switches: agents have to follow that one."""
-        return self.switches.mastership.is_deposed
+        """Whether another controller leads, or is the master of most switches: agents have to follow that one."""
+        return not self.switches.leads or self.switches.mastership.is_deposed
 
     @property
     def next_tick(self) -> float:
@@ -220,6 +223,33 @@ class Coordinator:
     def was_sent(self, session: SwitchSession, now: float) -> None:
         """Note that everything due has been written to a switch's connection."""
         self.switches.was_sent(session, now)
+
+    # -- a cluster of controllers -------------------------------------------------------------------------------------
+
+    def lead(self, term: int, now: float) -> Effects:
+        """This controller leads the cluster from now on."""
+        effects = Effects(visible=True)
+        self.state.lead(term, now)
+        self.switches.lead(term, effects)
+        return self._follow(effects, now)
+
+    def stand_by(self, now: float) -> Effects:
+        """This controller leads the cluster no longer."""
+        effects = Effects(visible=True)
+        self.state.stand_by()
+        self.switches.stand_by(effects)
+        return self._follow(effects, now)
+
+    def committed(self, proposal: Proposal, now: float) -> Effects:
+        """The engine has a version that this controller has proposed."""
+        effects = Effects()
+        effects.tell_agents = self.state.committed(proposal)
+        return self._follow(effects, now)
+
+    def followed(self, term: int, version: int, failures: Failures, now: float) -> Effects:
+        """The engine has a version of the controller that leads."""
+        self.switches.generation.number = term
+        return self._follow(Effects(visible=self.state.follow(term, version, failures, now)), now)
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
@@ -240,6 +270,8 @@ class Coordinator:
             if not state.settled:
                 self._wait_for_others(now)
                 self.discovery.probe(session)
+        if not state.is_known:  # in a cluster, the first version of the term is still to be committed
+            effects.tell_agents = False
         if state.version != self._version or effects.tell_agents:
             former, self._version = self._version, state.version
             effects.tell_agents = effects.visible = True
@@ -247,6 +279,7 @@ class Coordinator:
             if len(failed) > FAILURES_SHOWN:
                 failed[FAILURES_SHOWN:] = [f"and {len(failed) - FAILURES_SHOWN} more"]
             LOG.info("version %d: %s", state.version, ", ".join(failed) or "nothing has failed")
-            self.switches.follow(former, effects)
+            if self.switches.leads:
+                self.switches.follow(former, effects)
         self.switches.collect(effects, now)
         return effects

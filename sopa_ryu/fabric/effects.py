@@ -29,6 +29,8 @@ class Effects:
         Whether the state that the page shows may have changed.
     in_force : list of Change
         Versions whose rules every connected switch has confirmed.
+    outranked : str
+        In a cluster: why this controller leads no longer, in words; nothing while no switch says so.
     """
 
     due: dict[SwitchSession, None] = field(default_factory=dict)
@@ -38,3 +40,4 @@ class Effects:
     tell_agents: bool = False
     visible: bool = False
     in_force: list[Change] = field(default_factory=list)
+    outranked: str = ""

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from sopa_ryu.fabric.management import Management
-from topologies import Clos, Host, Level, Link, Switch
+from topologies import Clos, Failures, Host, Level, Link, Switch
 from topologies.failures import Reason
 
 RECENT_SECONDS = 15.0
@@ -117,6 +117,17 @@ class Evidence:
         """Note that a switch refused rules, did not confirm them, or has none."""
         self._confirmed.discard(switch)
         self.out[switch] = Reason.NO_RULES
+
+    def exclude(self, switch: Switch, reason: Reason) -> None:
+        """Exclude a switch, for a reason that the former leader had, until it has confirmed its rules."""
+        self.out.setdefault(switch, reason)
+
+    def believe(self, failures: Failures) -> None:
+        """Note what the controller says that installs the rules: a switch that it does not exclude has them."""
+        for switch in [
+            switch for switch in self.out if switch in self.heard and self._tree.name(switch) not in failures
+        ]:
+            self.confirmed(switch)
 
     def relies_on(self, switch: Switch) -> bool:
         """Tell whether a switch is in use for rules that it has confirmed, or for those of an earlier controller."""

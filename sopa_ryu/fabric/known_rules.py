@@ -41,6 +41,11 @@ class KnownRules:
         """Note that a switch has confirmed the rules that it was sent last."""
         self._note(switch, self._made_for.get(switch, (self._healthy,))[-1:])
 
+    def presume(self, failures: Failures) -> None:
+        """Take it that every switch has the rules for some failures: another controller has installed them."""
+        for switch in self._tree.switches():
+            self._note(switch, (failures,))
+
     def _note(self, switch: Switch, made: tuple[Failures, ...]) -> None:
         self._made_for[switch] = made
         if any(made):

@@ -58,12 +58,13 @@ class InstalledState(NamedTuple):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class RoleRequest:
-    """Become master with a generation id, or with None ask for the role (OpenFlow 1.3, section 6.3.4).
+    """Become master, or slave, with a generation id, or with None ask for the role (OpenFlow 1.3, section 6.3.4).
 
     The answer is a bool: whether this controller is the switch's master now.
     """
 
     generation: int | None
+    slave: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -147,6 +148,8 @@ class Refusal(NamedTuple):
 
     kind: str
     text: str
+    is_slave: bool = False
+    """Whether the switch refused it because another controller is its master."""
 
 
 class Heard(NamedTuple):

@@ -27,6 +27,8 @@ class Phase(Enum):
     """It refused, or did not answer; it is claimed again when the retry is due."""
     TAKEN = auto()
     """Another controller is its master."""
+    STANDING_BY = auto()
+    """This controller is its slave: a standby of a cluster."""
     CLOSED = auto()
 
 

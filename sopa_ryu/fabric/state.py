@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.evidence import Element, Evidence
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.fabric.known_rules import KnownRules
@@ -23,6 +24,8 @@ from topologies.failures import Reason
 from topologies.way_out import away
 
 KEPT_CHANGES = 256
+INHERITED_SECONDS = {Reason.MISWIRED: 20.0, Reason.LOSSY: 60.0, Reason.NO_CHANNEL: 20.0}
+"""How long a new leader believes what its predecessor has found out and it has not: two rounds of LLDP, a trial of a lossy link."""
 
 
 @dataclass
@@ -86,6 +89,8 @@ class FabricState:
     known_rules : KnownRules
     rejected : dict of int to str
         Datapath ids that are not used, each with the reason in words.
+    commitment : Commitment or None
+        Where several controllers share the fabric: what has to be committed before it is a version.
     """
 
     tree: Clos
@@ -103,6 +108,8 @@ class FabricState:
     management: Management = field(init=False)
     evidence: Evidence = field(init=False)
     known_rules: KnownRules = field(init=False)
+    commitment: Commitment | None = None
+    _inherited: Failures | None = None
     _miswired: frozenset[Element] = frozenset()
     _lossy: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
@@ -228,6 +235,19 @@ class FabricState:
         # a controller without any switch has lost its own network, not the whole fabric
         if not self.settled or not self.evidence.heard:
             return False
+        if self.commitment is None:
+            return self._adopt(self.version + 1, self._concluded(now), now)
+        if not self.commitment.leads:
+            self.evidence.believe(self.failures)
+            self._damp(now)
+        else:
+            if self._inherited is not None:
+                self._inherit(self._inherited, now)
+            self.commitment.want(self._concluded(now), self.failures, now)
+        return False
+
+    def _concluded(self, now: float) -> Failures:
+        """Return what has failed, from everything that is known."""
         self._damp(now)
         broken = {
             **dict.fromkeys(self._lossy, Reason.LOSSY),
@@ -246,13 +266,77 @@ class FabricState:
             failures = Failures(
                 self.tree, dict.fromkeys(map(self.tree.name, unfollowed), Reason.NO_CHANNEL) | dict(failures)
             )
+        return failures
+
+    def _adopt(self, version: int, failures: Failures, observed: float) -> bool:
         if dict(failures) == dict(self.failures):
             return False
         before, self.failures = self.failures, failures
-        self.version += 1
+        self.version = version
         failed, healed = changes(before, self.failures)
-        self.changes.append(Change(self.version, time.time(), now, failed, healed))
+        self.changes.append(Change(self.version, time.time(), observed, failed, healed))
         return True
+
+    # -- versions of a cluster ----------------------------------------------------------------------------------------
+
+    @property
+    def is_known(self) -> bool:
+        """Whether agents may be sent the fabric's version."""
+        return self.settled if self.commitment is None else self.commitment.is_known
+
+    def follow(self, term: int, version: int, failures: Failures, now: float) -> bool:
+        """Take the version that the leader of a term has committed; return whether it is another than before."""
+        assert self.commitment is not None
+        self.commitment.follow(term, version)
+        self.evidence.operating = True
+        new = (term, version) != (self.epoch, self.version)
+        if dict(failures) == dict(self.failures):
+            self.version = version
+        else:
+            self._adopt(version, failures, now)
+        self.epoch = term
+        self._update(now)
+        return new
+
+    def lead(self, term: int, now: float) -> None:
+        """Begin to lead with the failures of the version that was followed, from which the first version of the term follows."""
+        assert self.commitment is not None
+        self.epoch = term
+        self.commitment.lead(term)
+        self._inherited = self.failures
+        self.known_rules.presume(self.failures)
+        self._update(now)
+
+    def stand_by(self) -> None:
+        """Propose no versions any more: another controller leads, or none does."""
+        assert self.commitment is not None
+        self.commitment.stand_by()
+        self.connected.clear()
+
+    def committed(self, proposal: Proposal) -> bool:
+        """Take a proposal that was committed as the fabric's version; return False if it is none of the present term's."""
+        assert self.commitment is not None
+        if not self.commitment.adopt(proposal):
+            return False
+        if not self._adopt(proposal.version, proposal.failures, proposal.observed):
+            self.version = proposal.version
+        return True
+
+    def _inherit(self, failures: Failures, now: float) -> None:
+        """Hold down what the former leader held down, or has found and this one has not."""
+        self._inherited = None
+        self._damp(now)
+        self._held = {element: held for element, held in self._held.items() if self.tree.name(element) in failures}
+        for element, name in failures.elements.items():
+            # the set of reasons is open: a member of another release may have named one
+            reason = Reason(failures[name]) if failures[name] in list(Reason) else Reason.DOWN
+            if element in self._observed or element in self._held or reason is Reason.DRAINED:
+                continue
+            if isinstance(element, Switch):
+                self.evidence.exclude(element, reason)  # until it has confirmed its rules
+                continue
+            known = INHERITED_SECONDS.get(reason)
+            self._held[element] = reason, self.damping.back(element, now) if known is None else now + known
 
     def _damp(self, now: float) -> None:
         """Compare what is observed now with what was, and hold down what has come back."""
@@ -284,11 +368,14 @@ class FabricState:
     @property
     def view(self) -> View:
         """What agents are sent."""
-        return View(self.epoch, self.version, self.failures)
+        return View(self.epoch, self.version, self.failures, self.commitment.cluster if self.commitment else "")
 
     def fabric(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/fabric``."""
-        missing = (switch for switch in self.tree.switches() if switch not in self.connected)
+        # a standby installs nothing, so that no switch confirms anything to it
+        stands_by = self.commitment is not None and not self.commitment.leads
+        connected = self.evidence.heard if stands_by else self.connected
+        missing = (switch for switch in self.tree.switches() if switch not in connected)
         return {
             "k": self.tree.k,
             "pods": self.tree.pods,
@@ -298,7 +385,7 @@ class FabricState:
             "hosts_per_edge": self.tree.hosts_per_edge,
             "hosts": self.tree.host_count,
             "switches": {level.name.lower(): sum(1 for _ in self.tree.switches(level)) for level in Level},
-            "connected": len(self.connected),
+            "connected": len(connected),
             "version": self.version,
             "epoch": self.epoch,
             "settled": self.settled,

@@ -68,6 +68,10 @@ class SwitchManager:
         Which switches are this controller's.
     rollout : Rollout
         The rules of the fabric's version, on their way to the switches.
+    leads : bool
+        Whether this controller commands the switches. A standby of a cluster does not: it is their slave.
+    highest_generation : int
+        In a cluster: the highest generation id that a switch knew and that was ahead of this controller's; 0 for none.
     """
 
     def __init__(self, state: FabricState, no_label: Collection[Host] = (), bind_certificates: bool = False) -> None:
@@ -78,6 +82,8 @@ class SwitchManager:
         self.rejections = Rejections(state, bind_certificates)
         self.contests = Contests()
         self.generation = Generation(state.epoch)
+        self.leads = state.commitment is None
+        self.highest_generation = 0
         self.mastership = Mastership(state, self.sessions, self.generation)
         self.rollout = Rollout(state, self.sessions, no_label)
         self._admission = Admission(self.rollout.has_to_wait)
@@ -196,6 +202,8 @@ class SwitchManager:
     ) -> None:
         """Take a switch's error message; ``request`` is None if it answers a flow-mod or group-mod."""
         LOG.error("switch %s refused a message: %s", session.name, refusal.text)
+        if refusal.is_slave and self.leads and self.state.commitment is not None:
+            effects.outranked = f"switch {session.name} has another master"
         try:
             session.refused(request, refusal)
         except SwitchError as error:
@@ -213,6 +221,23 @@ class SwitchManager:
                 session.name,
                 wrong,
             )
+            effects.due[session] = None
+
+    def lead(self, term: int, effects: Effects) -> None:
+        """Claim every switch with a term: this controller leads the cluster."""
+        self.generation.number = term
+        self.leads = True
+        self._begin_all_again(effects)
+
+    def stand_by(self, effects: Effects) -> None:
+        """Be a slave of every switch: another controller leads the cluster."""
+        self.leads = False
+        self._begin_all_again(effects)
+
+    def _begin_all_again(self, effects: Effects) -> None:
+        for session in self.sessions.values():
+            self.rollout.left(session.switch)
+            session.begin_again()
             effects.due[session] = None
 
     def settled(self, effects: Effects) -> None:
@@ -269,6 +294,8 @@ class SwitchManager:
         match session.phase:
             case Phase.CLAIMING if not session.knows_generation:
                 return session.ask_generation()
+            case Phase.CLAIMING if not self.leads:
+                return session.stand_by(self.generation.number)
             case Phase.CLAIMING:
                 return session.claim(self.generation.number)
             case Phase.READING:
@@ -281,6 +308,14 @@ class SwitchManager:
 
     def _weigh(self, session: SwitchSession, now: float, effects: Effects) -> None:
         """Let a claim wait until the other switches have been asked whose they are, if they have to be."""
+        if self.state.commitment is not None:
+            if session.generation is not None and self.generation.is_behind(session.generation):
+                self.highest_generation = max(self.highest_generation, session.generation)
+                if self.leads:
+                    effects.outranked = (
+                        f"switch {session.name} knows generation id {session.generation}, which is ahead of this term"
+                    )
+            return
         asked = self.mastership.weigh(session)
         if asked:
             effects.due |= dict.fromkeys(asked)
@@ -318,6 +353,15 @@ class SwitchManager:
 
     def _failed(self, session: SwitchSession, error: SwitchError, now: float, effects: Effects) -> None:
         was, effects.visible = session.phase, True
+        if not self.leads:
+            session.back_off(now)
+            self._deadlines.watch(session)
+            return
+        if isinstance(error, AnotherMasterError) and self.state.commitment is not None:
+            effects.outranked = f"switch {session.name} has another master"
+            session.back_off(now)
+            self._deadlines.watch(session)
+            return
         self.rejections.reject(session.connection, f"{session.name}: {error}")
         self.rollout.left(session.switch)
         if isinstance(error, AnotherMasterError):

@@ -82,7 +82,7 @@ class SwitchSession:
 
     def take_probes(self) -> list[Message]:
         """Return the probes that are still to be sent, once; none while another controller may be the master."""
-        if self.phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.CLOSED):
+        if self.phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.STANDING_BY, Phase.CLOSED):
             return []
         ports, self.probes = sorted(self.probes), set()
         return [SendProbe(port) for port in ports]
@@ -110,6 +110,15 @@ class SwitchSession:
     def claim(self, generation: int) -> list[Message]:
         """Ask to be the master."""
         return self._ask(RoleRequest(generation))
+
+    def stand_by(self, generation: int) -> list[Message]:
+        """Ask to be a slave: with the generation id that the switch knows, which so stays, or the given one if it knows none."""
+        return self._ask(RoleRequest(generation if self.generation is None else self.generation, slave=True))
+
+    def begin_again(self) -> None:
+        """Ask for a role anew: this controller leads now, or does so no longer."""
+        self._forget()
+        self.phase = Phase.CLAIMING
 
     def check_role(self) -> None:
         """Ask soon for the role: OpenFlow 1.3 does not tell by itself when another controller becomes master."""
@@ -194,6 +203,8 @@ class SwitchSession:
         if not self._awaited:
             self.deadline = None
         match request:
+            case RoleRequest(slave=True):
+                self.phase = Phase.STANDING_BY
             case RoleRequest():
                 if not answer:
                     raise AnotherMasterError(ANOTHER_MASTER)
@@ -234,7 +245,7 @@ class SwitchSession:
             if isinstance(request, GenerationRequest):
                 self.knows_generation = True  # a switch that does not tell is claimed as it is
                 return
-            if isinstance(request, RoleRequest) and request.generation is not None:
+            if isinstance(request, RoleRequest) and request.generation is not None and not request.slave:
                 raise AnotherMasterError(ANOTHER_MASTER)
             raise RefusedError(refusal.text)
 

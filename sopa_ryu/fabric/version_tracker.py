@@ -19,7 +19,12 @@ class VersionTracker:
         self._waiting: dict[int, set[Hashable]] = {}
 
     def begin(self, version: int, followers: Iterable[Hashable]) -> int:
-        """Note that a version is on its way to followers; return how many they are."""
+        """Note that a version is on its way to followers; return how many they are.
+
+        Versions rise. A version that does not is of another count, whose versions nobody will confirm any more.
+        """
+        for former in [waited for waited in self._waiting if waited >= version]:
+            del self._waiting[former]
         waiting = set(followers)
         if waiting:
             self._waiting[version] = waiting

@@ -8,11 +8,15 @@ from topologies import Failures
 
 
 class View(NamedTuple):
-    """A version of the fabric: the controller's epoch, the version, and the failures."""
+    """A version of the fabric: the controller's epoch, the version, and the failures.
+
+    In a cluster the epoch is the leader's term, which only rises, and ``cluster`` is the cluster's name; it is empty without one.
+    """
 
     epoch: int
     version: int
     failures: Failures
+    cluster: str = ""
 
 
 def changes(before: Failures, after: Failures) -> tuple[dict[str, str], list[str]]:

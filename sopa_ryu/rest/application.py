@@ -15,6 +15,7 @@ from webob import Request, Response
 from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.cluster import check_leads, check_takes_channels
 from sopa_ryu.rest.fairness import Fairness
 from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
@@ -70,6 +71,7 @@ class RestApplication:
         self._fairness = Fairness()
         self._agents = agents
         self._arbiter = arbiter
+        self._fabric = fabric
         self._state = fabric.state
         self._tokens = tokens
         self._resources = Resources(fabric)
@@ -138,6 +140,7 @@ class RestApplication:
     def _operate(self, request: Request, operation: Operation, route: Mapping[str, str]) -> Response:
         if operation.token:
             self._tokens.check_operator(request)
+            check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
         values = _values(request, operation, route)
         if operation.body:
@@ -153,7 +156,7 @@ class RestApplication:
         response = Response(
             data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
         )
-        if operation.status is HTTPStatus.ACCEPTED:
+        if operation.status is HTTPStatus.ACCEPTED and "id" in body:
             response.headers["Location"] = f"{operation.path}/{body['id']}"
         if isinstance(listing, Listing) and offset + limit < listing.total:
             response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
@@ -207,6 +210,7 @@ class RestApplication:
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request, self._resources.tree.ip(host))
+        check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: self._agents(request.environ, start_response, host))
 
     def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
@@ -214,6 +218,7 @@ class RestApplication:
             raise _not_allowed(request, ["GET"])
         _check_upgrade(request, "the arbiter's channel")
         self._tokens.check_arbiter(request)
+        check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: serve(request.environ, start_response))
 
 

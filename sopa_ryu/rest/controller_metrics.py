@@ -27,6 +27,7 @@ from sopa_ryu.fabric.switch_setup import CHECKS
 from sopa_ryu.fabric.traffic import BITS, PortCounters
 from sopa_ryu.fabric.unreachable import Unreachable
 from sopa_ryu.health.monitor import Monitor
+from sopa_ryu.rest.cluster import ClusterControl
 from sopa_ryu.runtime import clock, doors
 from sopa_ryu.southbound import openflow
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -79,11 +80,14 @@ class ControllerMetrics:
     unreachable : Unreachable, optional
     arbiter : ArbiterNotifier, optional
     health : Monitor, optional
+    cluster : ClusterControl, optional
 
     Attributes
     ----------
     acknowledged, installed : Histogram
         Seconds until the last agent acknowledged a version, and until the last switch confirmed its rules.
+    committed : Histogram or None
+        In a cluster: the seconds that commits to the engine take.
     """
 
     def __init__(
@@ -96,6 +100,7 @@ class ControllerMetrics:
         unreachable: Unreachable | None = None,
         arbiter: ArbiterNotifier | None = None,
         health: Monitor | None = None,
+        cluster: ClusterControl | None = None,
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # a restart shows in process_start_time_seconds
         self.registry = CollectorRegistry()
@@ -103,24 +108,27 @@ class ControllerMetrics:
         self._tree = state.tree
         self._carrier = carrier
         self._arbiter = arbiter
-        self._health = health
+        self._health, self._cluster = health, cluster
         self._unreachable = unreachable or Unreachable(state.tree)
         self._names = {switch: (self._tree.name(switch), switch.level.name.lower()) for switch in self._tree.switches()}
         self._turn = hub.Semaphore()
         self._made: tuple[float, str, bytes] = (0.0, "", b"")
-        self.acknowledged = self._histogram("acknowledged", "the last agent connected had it in force")
-        self.installed = self._histogram("installed", "the last connected switch had confirmed its rules")
+        begun = "From the message that made a new version of the fabric until"
+        self.acknowledged = self._histogram("change_acknowledged", f"{begun} the last agent connected had it in force.")
+        self.installed = self._histogram(
+            "change_installed", f"{begun} the last connected switch had confirmed its rules."
+        )
+        self.committed = (
+            None
+            if cluster is None
+            else self._histogram("cluster_commit", "From the begin of a commit until the engine has confirmed it.")
+        )
         self.registry.register(self)
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self.registry)
 
-    def _histogram(self, what: str, until: str) -> Histogram:
-        return Histogram(
-            f"sopa_change_{what}_seconds",
-            f"From the message that made a new version of the fabric until {until}.",
-            registry=self.registry,
-            buckets=CHANGE_BUCKETS,
-        )
+    def _histogram(self, what: str, text: str) -> Histogram:
+        return Histogram(f"sopa_{what}_seconds", text, registry=self.registry, buckets=CHANGE_BUCKETS)
 
     def page(self, request: Request) -> Response:
         """Answer a scrape in the text format, or as OpenMetrics if the client accepts it."""
@@ -165,6 +173,8 @@ class ControllerMetrics:
             yield from _of_arbiter(self._arbiter)
         if self._health is not None:
             yield from _of_health(self._health)
+        if self._cluster is not None:
+            yield from _of_cluster(self._cluster)
         yield self._imbalance(pause)
         its = self._meter
         yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
@@ -335,6 +345,32 @@ def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
     yield _gauge("arbiter_term", "Term of the last arbiter that was accepted; 0 before the first.", its.term)
     yield _counter("arbiter_claims_refused", "Rejected connections of a second arbiter.", its.refused["claims"])
     yield _counter("arbiter_messages_refused", "Rejected messages of arbiters.", its.refused["messages"])
+
+
+def _of_cluster(its: ClusterControl) -> Iterator[Metric]:
+    report = its.report()
+    yield _gauge("cluster_leader", "Whether this member leads the cluster (0 or 1).", its.is_leader)
+    yield _gauge("cluster_has_leader", "Whether this member knows of a leader (0 or 1).", report["leader"] is not None)
+    yield _gauge("cluster_term", "Term of the last leader.", report["term"])
+    reachable = report["engine"]["reachable"]
+    yield _gauge("cluster_engine_reachable", "Whether the engine answers this member (0 or 1).", reachable)
+    members = _gauge("cluster_members", "Members of the cluster, by role.", labels=["role"])
+    roles = Counter(member["role"] for member in report["members"])
+    for role in ("leader", "standby", "away"):
+        members.add_metric([role], roles[role])
+    yield members
+    lag = _gauge(
+        "cluster_member_lag_versions", "Versions that a member's view is behind the leader's.", labels=["member"]
+    )
+    for member in report["members"]:
+        if member["lag"] is not None:
+            lag.add_metric([member["name"]], member["lag"])
+    yield lag
+    relays = report["relays"]
+    yield _gauge("cluster_relays", "Relays of the cluster.", len(relays))
+    yield _gauge("cluster_relay_agents", "Agents connected to relays.", sum(relay["agents"] for relay in relays))
+    waiting = sum(relay["waiting"] for relay in relays)
+    yield _gauge("cluster_relay_agents_waiting", "Agents that have not acknowledged their relay's view.", waiting)
 
 
 def _of_health(its: Monitor) -> Iterator[Metric]:

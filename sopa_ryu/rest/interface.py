@@ -132,7 +132,32 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             drains,
             token=True,
         ),
+        *_cluster(its),
         *_traces(traces),
+    )
+
+
+def _cluster(its: Resources) -> Iterator[Operation]:
+    alone = {HTTPStatus.NOT_FOUND: "the controller is of no cluster: it was started without --sopa-cluster"}
+    yield Operation(
+        "GET",
+        f"{ROOT}/cluster",
+        "cluster",
+        "The members of the cluster, who leads and since which term, the relays, and whether the engine answers",
+        its.cluster,
+        "Cluster",
+        problems=alone,
+    )
+    yield Operation(
+        "POST",
+        f"{ROOT}/cluster/step-down",
+        "step_down",
+        "Let another member lead the cluster, as before maintenance of the leader's machine",
+        its.step_down,
+        "Cluster",
+        problems=alone,
+        status=HTTPStatus.ACCEPTED,
+        token=True,
     )
 
 

@@ -96,7 +96,11 @@ def _responses(operation: Operation, params: bool) -> dict[str, Any]:
         problems.setdefault(HTTPStatus.BAD_REQUEST, "a parameter is missing, malformed, or unknown")
     if operation.token:
         problems[HTTPStatus.UNAUTHORIZED] = "the operator token is missing or wrong"
-        problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, "the controller has no token: it could not write the file")
+        no_token = "the controller has no token: it could not write the file; or no member of its cluster leads"
+        problems[HTTPStatus.TEMPORARY_REDIRECT] = (
+            "another member of the cluster leads: the same request there, at Location"
+        )
+        problems.setdefault(HTTPStatus.SERVICE_UNAVAILABLE, no_token)
     problems[HTTPStatus.REQUEST_ENTITY_TOO_LARGE] = "the request's body is too large"
     for status, when in sorted(problems.items()):
         responses[str(status.value)] = {

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sopa_ryu.channel.notifier import Notifier
     from sopa_ryu.channel.trace_desk import Asked, Trace
     from sopa_ryu.health.monitor import Monitor
+    from sopa_ryu.rest.cluster import ClusterControl
 
 
 class FabricReader(Protocol):
@@ -41,6 +42,10 @@ class FabricReader(Protocol):
     carrier: Carrier
     no_label: Collection[Host]
     health: Monitor
+
+    @property
+    def cluster(self) -> ClusterControl | None:
+        """The cluster that this controller is a member of; None without one."""
 
     def wiring_report(self) -> dict[str, Any]:
         """Return `Wiring.report` of this moment."""
@@ -76,6 +81,8 @@ class FabricControl(FabricReader, Protocol):
             If it cannot be drained.
         StateError
             If the drain cannot be stored; nothing has changed.
+        UndecidedError
+            In a cluster, if the drain cannot be committed; nothing has changed.
         """
 
     def begin_trace(self, ends: tuple[Host, Host], asked: Asked) -> Trace:

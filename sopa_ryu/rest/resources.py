@@ -12,6 +12,7 @@ from flowrules import label
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, round_robin
 from sopa_ryu.fabric.drains import StateError
 from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.rest.cluster import ALONE, ClusterControl, UndecidedError, in_short, undecided
 from sopa_ryu.rest.operations import MAX_ITEMS, Listing, Problem
 from sopa_ryu.rest.paths_outside import packets_of, paths_outside
 from sopa_ryu.rest.reader import FabricControl
@@ -42,6 +43,7 @@ class Resources:
         return {
             **body,
             **({} if arbiter is None else {"arbiter": arbiter}),
+            **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
             "carrier": str(self._fabric.carrier),
             "failures": failures[:MAX_ITEMS],
             "failures_total": len(failures),
@@ -152,6 +154,26 @@ class Resources:
         except SwitchError as error:
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, f"the rules of {name} cannot be read: {error}") from error
 
+    # -- the cluster --------------------------------------------------------------------------------------------------
+
+    def cluster(self) -> dict[str, Any]:
+        """Return the members of the cluster, its relays, and whether the engine answers."""
+        return self._cluster().report()
+
+    def step_down(self) -> dict[str, Any]:
+        """Give up the leadership; return the cluster."""
+        its = self._cluster()
+        try:
+            its.step_down()
+        except UndecidedError as error:
+            raise undecided(str(error)) from error
+        return its.report()
+
+    def _cluster(self) -> ClusterControl:
+        if self._fabric.cluster is None:
+            raise Problem(HTTPStatus.NOT_FOUND, ALONE)
+        return self._fabric.cluster
+
     # -- drains -------------------------------------------------------------------------------------------------------
 
     def drains(self) -> Listing:
@@ -178,6 +200,8 @@ class Resources:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from error
         except StateError as error:
             raise Problem(HTTPStatus.INSUFFICIENT_STORAGE, f"nothing has changed: {error}") from error
+        except UndecidedError as error:
+            raise undecided(f"nothing has changed: {error}") from error
         return self.drains().page(0, MAX_ITEMS)
 
     # -- paths --------------------------------------------------------------------------------------------------------

@@ -113,6 +113,10 @@ SCHEMAS: dict[str, Schema] = {
                 _object({"name": _STRING, "address": _STRING, "away": _maybe(_STRING)}),
                 description="the hosts that lead out of the fabric, and why no packet may go to one; absent without any",
             ),
+            "cluster": _object(
+                {"role": {"enum": ["leader", "standby"]}, "term": _INTEGER, "leader": _maybe(_STRING)},
+                description="of a member of a cluster: whether it leads, since which term, and who does; absent without one",
+            ),
             "arbiter": _object(
                 {
                     "connected": _BOOLEAN,
@@ -128,7 +132,37 @@ SCHEMAS: dict[str, Schema] = {
                 "1970), the version that it has in force, and what it says of itself; absent until there has been one",
             ),
         },
-        optional=("gateways", "arbiter"),
+        optional=("gateways", "cluster", "arbiter"),
+    ),
+    "Cluster": _object(
+        {
+            "name": _STRING,
+            "term": _INTEGER,
+            "leader": _maybe(_STRING),
+            "members": _list(
+                _object(
+                    {
+                        "name": _STRING,
+                        "role": {"enum": ["leader", "standby", "away"]},
+                        "lag": _maybe(_INTEGER),
+                        "url": _STRING,
+                        "program": _STRING,
+                        "switches": _INTEGER,
+                    }
+                ),
+                description="the controllers: `lag` is how many versions one's view is behind the leader's, null if that is not "
+                "known; one that is `away` was a member, and has no lease any more",
+            ),
+            "relays": _list(
+                _object(
+                    {"name": _STRING, "url": _STRING, "agents": _INTEGER, "version": _INTEGER, "waiting": _INTEGER}
+                ),
+                description="`version` is the latest that all of a relay's agents have in force, `waiting` how many have not the "
+                "relay's present one",
+            ),
+            "engine": _object({"reachable": _BOOLEAN, "problem": _maybe(_STRING)}),
+        },
+        description="`leader` is the name of the member that leads, null while nobody does",
     ),
     "Paths": _object(
         {

@@ -291,7 +291,8 @@ def packet_out(datapath: Any, port: int, data: bytes) -> Any:
 def _role_request(datapath: Any, request: RoleRequest) -> Any:
     if request.generation is None:
         return PARSER.OFPRoleRequest(datapath, OPENFLOW.OFPCR_ROLE_NOCHANGE, 0)
-    return PARSER.OFPRoleRequest(datapath, OPENFLOW.OFPCR_ROLE_MASTER, request.generation)
+    role = OPENFLOW.OFPCR_ROLE_SLAVE if request.slave else OPENFLOW.OFPCR_ROLE_MASTER
+    return PARSER.OFPRoleRequest(datapath, role, request.generation)
 
 
 _ENCODE: dict[type, Callable[[Any, Any], Any]] = {
@@ -330,7 +331,8 @@ def error_type(message: Any) -> str:
 
 def refusal(message: Any) -> Refusal:
     """Return an OpenFlow error message as the core reads it."""
-    return Refusal(error_type(message), error_text(message))
+    slave = (message.type, message.code) == (OPENFLOW.OFPET_BAD_REQUEST, OPENFLOW.OFPBRC_IS_SLAVE)
+    return Refusal(error_type(message), error_text(message), slave)
 
 
 def error_text(message: Any) -> str:

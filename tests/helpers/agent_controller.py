@@ -36,10 +36,13 @@ class AgentController:
         What was reported of probes.
     refused : int
         Messages that the agent says it has refused.
+    refuses : bool
+        Whether channels are closed as soon as they are opened.
     """
 
     def __init__(self) -> None:
         self.url = ""
+        self.refuses = False
         self.connections = self.acknowledged = self.refused = 0
         self.asked: list[str] = []
         self.reports: list[Counts] = []
@@ -70,6 +73,13 @@ class AgentController:
             if self._channel is not None:
                 self._channel.send(text)
 
+    def cut(self) -> None:
+        """Close the agent's channel, as at a clean end."""
+        with self._guard:
+            channel = self._channel
+        if channel is not None:
+            channel.close()
+
     def attend(self, channel: ServerConnection) -> None:
         """Follow one channel until it closes."""
         with self._guard:
@@ -77,6 +87,8 @@ class AgentController:
             self._channel = channel
             self.asked.append(channel.request.path if channel.request is not None else "")
         try:
+            if self.refuses:
+                return
             channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
                 answer = json.loads(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from sopa_ryu.runtime import clock
 from topologies import Failures, FatTree
 
 tree = FatTree(4)
-view = View(int(sys.argv[2]), 1, Failures(tree))
+view = View(int(sys.argv[2]), 1, Failures(tree), sys.argv[3])
 its = notifier.Notifier(tree, lambda: view)
 channel = agent_channel.AgentChannel(its, lambda version: None)
 
@@ -45,8 +46,13 @@ http_server.serve(listener, answer)
 class ChannelServer:
     """A controller of a k=4 fat-tree that is at work: its URL, and what it knows of agents."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, process: subprocess.Popen[str]) -> None:
         self.url = f"http://127.0.0.1:{port}"
+        self._process = process
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send its process a signal."""
+        self._process.send_signal(number)
 
     def agents(self) -> list[dict[str, Any]]:
         """Return the connected agents, as ``GET /agents`` has them."""
@@ -59,12 +65,12 @@ class ChannelServer:
 
 
 @contextmanager
-def channel_server(port: int = 0, epoch: int = 1) -> Iterator[ChannelServer]:
+def channel_server(port: int = 0, epoch: int = 1, cluster: str = "") -> Iterator[ChannelServer]:
     """A controller on loopback; a restarted one has another epoch."""
-    command = [sys.executable, "-W", "ignore", "-c", _SERVER, str(port), str(epoch)]
+    command = [sys.executable, "-W", "ignore", "-c", _SERVER, str(port), str(epoch), cluster]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         assert process.stdout
         try:
-            yield ChannelServer(int(process.stdout.readline()))
+            yield ChannelServer(int(process.stdout.readline()), process)
         finally:
             process.kill()

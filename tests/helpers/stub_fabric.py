@@ -12,6 +12,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.wiring import Wiring
 from sopa_ryu.health.monitor import Monitor
+from sopa_ryu.rest.cluster import ClusterControl
 from sopa_ryu.runtime import clock
 from topologies import Host, Link, Switch
 
@@ -25,6 +26,7 @@ class StubFabric:
         self.arbiter = ArbiterNotifier(state.tree, lambda: state.view, state.epoch)
         self.carrier = Carrier.MAC
         self.no_label: frozenset[Host] = frozenset()
+        self.cluster: ClusterControl | None = None
         self.wiring = Wiring(state.tree, 30)
         caretaker = Caretaker(state.tree, Policy.WARN, 2)
         self.health = Monitor(state, self.notifier.probe_lists, self, caretaker, 0.0005, 102, self.link_capacity)

@@ -101,7 +101,10 @@ class MemoryTables:
         self.settled += 1
 
     def _note_overlap(self) -> None:
-        loop = asyncio.get_running_loop()
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # in a thread of its own, as on a real loop
+            return
         if isinstance(loop, VirtualLoop):
             self._interface.overlaps += any(getattr(call, "__self__", None) is self for call in loop.in_threads)
 

@@ -298,6 +298,9 @@ class MemorySwitch:
             if self.generation is not None and 0 < (self.generation - request.generation) % (1 << 64) < 1 << 63:
                 return _refused("role request failed", 0, ROLE_REQUEST, request)
             self.generation = request.generation
+            if request.slave:
+                channel.role = Role.SLAVE
+                return Answered(request, False)
             for other in self.channels:
                 if other.role is Role.MASTER:
                     other.role = Role.SLAVE
@@ -349,9 +352,8 @@ def _groups_of(flow: Flow) -> set[int]:
 
 
 def _refused(kind: str, code: int, message_type: int, request: Request | None = None) -> Refused:
-    return Refused(
-        request, Refusal(kind.replace(" ", "_"), f"{kind}, code {code}, refused message type {message_type}")
-    )
+    text = f"{kind}, code {code}, refused message type {message_type}"
+    return Refused(request, Refusal(kind.replace(" ", "_"), text, is_slave=(kind, code) == ("bad request", 10)))
 
 
 def _is_slave(message_type: int) -> Refused:

@@ -26,7 +26,7 @@ from sopa_ryu.channel.notifier import (
     Reject,
     Wake,
 )
-from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree, Host
 
@@ -73,7 +73,9 @@ class Agent:
     kinds : list of str
         The messages that it read, pings not counted.
     failed : bool
-        Whether it could not load a message since the last snapshot: only then it may meet a gap.
+        Whether it could not load a message since the last snapshot, or kept a later version than that: only then it may meet a gap.
+    leaves : bool
+        Whether it has been sent a lower term: it closes the channel.
     connection : Connection or None
     peers : McsPeers or None
         The hosts that run MCS, if it does.
@@ -84,6 +86,7 @@ class Agent:
     refused: int = 0
     kinds: list[str] = field(default_factory=list)
     failed: bool = False
+    leaves: bool = False
     connection: Connection | None = None
     peers: McsPeers | None = None
 
@@ -113,6 +116,10 @@ class Agent:
             assert self.failed, "a delta follows what was sent before"
             its.to_controller.append(protocol.RESYNC)
             return True
+        except LowerTermError:
+            self.refused += 1
+            self.leaves = True
+            return True
         except ProtocolError:
             self.refused += 1
         else:
@@ -122,8 +129,8 @@ class Agent:
                 return True
             if self.peers is not None and change is not None:
                 self.peers.follow(change)
+            self.failed = view is self.view if kind == "snapshot" else self.failed
             self.view = view
-            self.failed = self.failed and kind != "snapshot"
         its.to_controller.append(protocol.ack(self.view, self.refused, self.peers and self.peers.number))
         return True
 
@@ -180,6 +187,12 @@ class PushChannel:
     def fail(self, reasons: dict[str, str]) -> int:
         """Make a version in which exactly these have failed; return how many agents are awaited."""
         self._set(View(self.view.epoch, self.view.version + 1, Failures(TREE, reasons)))
+        return self._broadcast()
+
+    def follow(self, view: View) -> int:
+        """Take a view of a leader, as a relay does; return how many agents are awaited."""
+        self._set(view)
+        self.settled = True
         return self._broadcast()
 
     def _set(self, view: View) -> None:
@@ -297,7 +310,8 @@ class PushChannel:
         with contextlib.suppress(ProtocolError):
             ack = protocol.answer(text, self.view)
             if ack is not None and ack.epoch == self.view.epoch and self.settled:
-                self._acknowledged[session] = max(ack.version, self._acknowledged.get(session, 0))
+                version = min(ack.version, self.view.version)
+                self._acknowledged[session] = max(version, self._acknowledged.get(session, 0))
 
     def _run_writers(self) -> None:
         for session in list(self._writers):

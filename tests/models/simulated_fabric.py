@@ -86,7 +86,7 @@ class SimulatedFabric(CabledSwitches):
         state = FabricState(self.tree, self.epoch, HoldDown(HOLD_SECONDS, MAX_HOLD_SECONDS))
         state.drain(self.drained, self.now)
         self.core = Coordinator(state, settle, probes, no_label)
-        self.notifier = Notifier(self.tree, lambda: state.view if state.settled else None)
+        self.notifier = Notifier(self.tree, lambda: state.view if state.is_known else None)
         for host in self.agents:
             address = str(self.tree.ip(host))
             self._carry_out_for_agents(self.notifier.connected(host, address, None, None, self.now)[1])

@@ -20,6 +20,7 @@ LAYERS = [
     {"sopa_ryu.channel", "sopa_ryu.southbound", "sopa_ryu.agent.kernel"},
     {"sopa_ryu.agent.probing", "sopa_ryu.health"},
     {"sopa_ryu.agent", "sopa_ryu.arbiter", "sopa_ryu.rest"},
+    {"sopa_ryu.cluster"},
     {"sopa_ryu.web", "sopa_ryu.cli"},
     {"sopa_ryu.app", "sopa_ryu.manager"},
 ]

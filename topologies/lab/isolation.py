@@ -41,6 +41,8 @@ _VARIABLE = "SOPA_ISOLATED"  # the network namespace's inode number, for is_isol
 _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 _PACKAGES = {
+    "etcd": "etcd-server",
+    "etcdctl": "etcd-client",
     "ethtool": "ethtool",
     "ifconfig": "net-tools",
     "ip": "iproute2",

@@ -28,10 +28,10 @@ HOST = IPv4Address("10.0.0.2")
     ],
 )
 def test_a_malformed_controller_url_is_refused_with_what_to_write(url: str) -> None:
-    options = Options(controller=url)
+    options = Options((url,))
 
     with pytest.raises(AgentError, match="write http://ADDRESS:8080"):
-        options.channel(HOST)
+        options.channel(HOST, url)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,16 @@ def test_a_malformed_controller_url_is_refused_with_what_to_write(url: str) -> N
     ],
 )
 def test_the_channel_follows_the_controllers_scheme(url: str, channel: str) -> None:
-    assert Options(controller=url).channel(HOST).startswith(channel)
+    assert Options((url,)).channel(HOST, url).startswith(channel)
 
 
 def test_the_channels_url_says_the_policy() -> None:
-    plain = Options(controller="http://127.0.0.1:8080")
-    scattering = Options(controller="http://127.0.0.1:8080", mcs=McsOptions(4, ChannelKind.PORTS))
-    assert plain.channel(HOST).endswith("?carrier=mac&policy=round-robin&probes=1")
-    assert scattering.channel(HOST).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports&probes=1")
-    assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST)).query)) == (
+    url = "http://127.0.0.1:8080"
+    plain = Options((url,))
+    scattering = Options((url,), mcs=McsOptions(4, ChannelKind.PORTS))
+    assert plain.channel(HOST, url).endswith("?carrier=mac&policy=round-robin&probes=1")
+    assert scattering.channel(HOST, url).endswith("?carrier=mac&policy=mcs&mcs=1&channel-kind=ports&probes=1")
+    assert mcs.requested(parse_qs(urlsplit(scattering.channel(HOST, url)).query)) == (
         "mcs",
         Variant(1, "ports"),
     )

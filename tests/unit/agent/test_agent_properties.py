@@ -31,7 +31,7 @@ from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryL
 from tests.models.virtual_clock import VirtualLoop
 
 ADDRESS = IPv4Address("10.0.0.2")
-OPTIONS = Options("http://192.0.2.1:8080", seed=7)
+OPTIONS = Options(("http://192.0.2.1:8080",), seed=7)
 QUIET_SECONDS = 90.0
 NUMBERS = st.integers(0, 200)
 SECONDS = st.sampled_from([0.0, 0.0005, 0.0015, 0.005, 0.02, 0.5, 2.5, 6.0])
@@ -86,7 +86,7 @@ class AgentMachine(RuleBasedStateMachine):
     def start(self) -> None:
         self.avoided = NOTHING
         self.labeller = MemoryLabeller(self.interface)
-        follower = Follower(ADDRESS, OPTIONS.controller, seed=OPTIONS.seed)
+        follower = Follower(ADDRESS, OPTIONS.controllers, seed=OPTIONS.seed)
         keeper = Keeper(
             MemoryPlace(self.interface, ADDRESS),
             self.labeller,

@@ -247,5 +247,5 @@ def test_options_that_contradict_cfr_are_refused() -> None:
     contradictions: list[dict[str, Any]] = [{"mcs": McsOptions()}, {"carrier": Carrier.OPTION}, {"segments": 4}]
     for options in contradictions:
         with pytest.raises(AgentError):
-            Options(url, cfr=cfr, **options)
-    assert Options(url, cfr=cfr).channel(HOST).endswith("?carrier=mac&policy=cfr&probes=1")
+            Options((url,), cfr=cfr, **options)
+    assert Options((url,), cfr=cfr).channel(HOST, url).endswith("?carrier=mac&policy=cfr&probes=1")

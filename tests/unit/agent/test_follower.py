@@ -11,8 +11,6 @@ import pytest
 from sopa_ryu.agent.follower import (
     LOAD_RETRY_SECONDS,
     MAX_REPORTED,
-    MAX_RETRY_SECONDS,
-    MIN_RETRY_SECONDS,
     Answer,
     Follower,
     Hosts,
@@ -24,6 +22,7 @@ from sopa_ryu.agent.mcs_peers import McsPeers, Use
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import mcs, protocol, traces
+from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
 from sopa_ryu.fabric.view import View
@@ -39,7 +38,7 @@ FAR_HOST_DOWN = View(7, 4, Failures(TREE, {"h2_0_2-e2_0": "down"}))
 @pytest.fixture
 def follower() -> Follower:
     """A follower with nothing received, whose program labels already."""
-    made = Follower(ADDRESS, "http://192.0.2.1:8080", seed=1)
+    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), seed=1)
     assert made.start(inherited=False)
     return made
 
@@ -70,7 +69,7 @@ def test_a_snapshot_is_acknowledged_after_its_table_is_in_force(follower: Follow
 
 
 def test_the_program_takes_a_killed_ones_place_with_the_first_table() -> None:
-    follower = Follower(ADDRESS, "http://192.0.2.1:8080")
+    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",))
     assert not follower.start(inherited=True)
     for _ in range(2):  # as long as none has been loaded
         todo = load(follower, FIRST)
@@ -178,7 +177,7 @@ NOBODY, BOTH = HostList(1, frozenset(), 1, True), HostList(2, frozenset([ADDRESS
 
 
 def scattering() -> Follower:
-    made = Follower(ADDRESS, "http://192.0.2.1:8080", seed=1, peers=McsPeers(ADDRESS, ChannelKind.PATHS))
+    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), seed=1, peers=McsPeers(ADDRESS, ChannelKind.PATHS))
     made.start(inherited=True)
     return made
 
@@ -232,7 +231,7 @@ ASSIGNED = assignment_text(Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 
 
 
 def test_an_assignment_of_probes_is_followed_and_acknowledged() -> None:
-    follower = Follower(ADDRESS, "http://192.0.2.1:8080", probes=True)
+    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), probes=True)
     todo = follower.receive(ASSIGNED)
     assert isinstance(todo, Probe)
     assert todo.assignment == Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),))
@@ -259,7 +258,7 @@ def test_an_agent_that_does_not_probe_acknowledges_an_assignment_without_followi
     ],
 )
 def test_a_malformed_assignment_is_refused(old: str, new: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
-    follower = Follower(ADDRESS, "http://192.0.2.1:8080", probes=True)
+    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), probes=True)
     assert acknowledged(follower.receive(ASSIGNED.replace(old, new))) == (0, 1)
     assert why in caplog.text
 

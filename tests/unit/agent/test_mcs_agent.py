@@ -13,13 +13,14 @@ import pytest
 
 from sopa_ryu.agent import host_agent
 from sopa_ryu.agent.agent_options import Options
-from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, MAX_RETRY_SECONDS, Follower
+from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import LEASE_SECONDS, McsPeers, Use
 from sopa_ryu.channel import mcs
+from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS
 from sopa_ryu.channel.mcs import ChannelKind, HostList
 from sopa_ryu.channel.protocol import Ack
 from tests.models.memory_channel import MemoryController
@@ -49,10 +50,10 @@ class Agents:
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, kind: ChannelKind) -> MemoryScattering:
-        options = Options("http://192.0.2.1:8080", mcs=McsOptions(kind=kind))
+        options = Options(("http://192.0.2.1:8080",), mcs=McsOptions(kind=kind))
         scattering = MemoryScattering()
         labeller = MemoryLabeller(self.interface, scattering)
-        follower = Follower(ADDRESS, options.controller, peers=McsPeers(ADDRESS, kind))
+        follower = Follower(ADDRESS, options.controllers, peers=McsPeers(ADDRESS, kind))
         place, settings = MemoryPlace(self.interface, ADDRESS), MemorySettings(self.interface)
         keeper = Keeper(place, labeller, settings, MemoryChanges(self.interface), Counter())
         agent = HostAgent(Interface("host0"), options, follower, labeller, keeper)

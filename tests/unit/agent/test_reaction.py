@@ -78,7 +78,7 @@ def loop() -> Iterator[VirtualLoop]:
 
 
 def follower(k: int = 4, policy: Policy = Policy.ROUND_ROBIN) -> Follower:
-    made = Follower(ADDRESS, "http://192.0.2.1:8080", policy=policy)
+    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=policy)
     made.start(inherited=False)
     todo = made.receive(protocol.snapshot(View(7, 3, Failures(FatTree(k))), ADDRESS))
     assert isinstance(todo, Load)

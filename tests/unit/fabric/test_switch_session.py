@@ -200,6 +200,6 @@ def test_the_role_is_requested_once_per_check_and_may_stay_unanswered(session: S
 def test_probes_are_sent_once_where_this_controller_is_the_master(session: SwitchSession, phase: Phase) -> None:
     session.phase = phase
     session.probes = {4, 3}
-    no_master = phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.CLOSED)
+    no_master = phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.STANDING_BY, Phase.CLOSED)
     assert session.take_probes() == ([] if no_master else [SendProbe(3), SendProbe(4)])
     assert session.probes == ({3, 4} if no_master else set())

@@ -4,7 +4,7 @@ import json
 import os
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -24,6 +24,7 @@ from sopa_ryu.fabric.switch_errors import SwitchError
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.southbound import rule_audit
+from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from topologies import FatTree, Level, Switch
 from topologies.failures import Reason
@@ -529,6 +530,7 @@ def test_an_empty_switch_misses_all_rules_and_an_absent_one_is_an_error(
 def test_every_answer_is_as_the_openapi_document_says(rest: RestApplication, state: FabricState) -> None:
     document = get(rest, "/openapi.json").json
     assert document["openapi"] == "3.1.0"
+    cast("StubFabric", rest._fabric).cluster = StubCluster()
     change(rest, "/sopa/v1/drains/c0_0", "PUT")
     state.port_changed(state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
     registry: Registry[Any] = Registry().with_resource("urn:sopa", DRAFT202012.create_resource(document))

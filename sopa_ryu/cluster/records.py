@@ -1,0 +1,295 @@
+"""The values of the engine's keys (docs/cluster.md): JSON objects, typed, and checked when they are read. Pure.
+
+A value that SOPA did not write raises `RecordError`, which names the key, what is wrong and what to do. Fields that are not known
+are ignored, so that a newer release can add one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sopa_ryu.fabric.view import View
+from topologies import Clos, Failures, TopologyError
+
+FORMAT = 1
+"""Of the values: members of another format do not serve together."""
+
+CHARTER, TERM, LEADER, VIEW, DRAINS = "charter", "term", "leader", "view", "drains"
+MEMBERS, RELAYS = "members/", "relays/"
+MAX_NUMBER = (1 << 63) - 1
+_SHOWN = 60  # characters of a value that is shown
+
+
+class RecordError(ValueError):
+    """A key's value is not one that SOPA writes; the text says which, why, and what to do."""
+
+
+class Charter(NamedTuple):
+    """What all members have to agree on: the format of the values, the fabric (`Clos.document`), and the carrier of labels."""
+
+    format: int
+    fabric: Mapping[str, Any]
+    carrier: str
+
+
+class Term(NamedTuple):
+    """The number of the latest leadership."""
+
+    term: int
+
+
+class Leader(NamedTuple):
+    """The member that leads, its term, and the URL of its REST interface."""
+
+    name: str
+    term: int
+    url: str
+
+
+class CommittedView(NamedTuple):
+    """The view that the leader of a term has committed: a version, and why what has failed must not be used."""
+
+    term: int
+    version: int
+    failures: Mapping[str, str]
+
+    def view(self, tree: Clos) -> View:
+        """Return it as the view of a fabric; `RecordError` if the fabric has no element of a name."""
+        try:
+            return View(self.term, self.version, Failures(tree, self.failures))
+        except TopologyError as error:
+            raise RecordError(f"the key {VIEW} names what the fabric does not have: {error}; {_mend(VIEW)}") from error
+
+
+class Drains(NamedTuple):
+    """The links and switches that operators have drained, and the term in which they were written."""
+
+    term: int
+    names: tuple[str, ...]
+
+
+class MemberRecord(NamedTuple):
+    """A member as it describes itself.
+
+    Attributes
+    ----------
+    name, url : str
+    program : str
+        Its version.
+    format : int
+    role : str
+        ``leader`` or ``standby``.
+    term, version : int
+        Of the view that it follows.
+    switches : int
+        How many are connected to it.
+    since : int
+        Seconds since 1970 at which it started.
+    secrets : str
+        Digest of its files of tokens.
+    """
+
+    name: str
+    url: str
+    program: str
+    format: int
+    role: str
+    term: int
+    version: int
+    switches: int
+    since: int
+    secrets: str
+
+
+class RelayRecord(NamedTuple):
+    """A relay as it describes itself.
+
+    Attributes
+    ----------
+    name, url : str
+    program : str
+        Its version.
+    agents : int
+        How many are connected to it.
+    term, version : int
+        Of the latest view that all its agents have acknowledged.
+    waiting : int
+        Agents that have not acknowledged the view that the relay has.
+    """
+
+    name: str
+    url: str
+    program: str
+    agents: int
+    term: int
+    version: int
+    waiting: int
+
+
+Record = Charter | Term | Leader | CommittedView | Drains | MemberRecord | RelayRecord
+
+_SINGLE: dict[str, type[Record]] = {
+    CHARTER: Charter,
+    TERM: Term,
+    LEADER: Leader,
+    VIEW: CommittedView,
+    DRAINS: Drains,
+}
+_MANY: dict[str, type[Record]] = {MEMBERS: MemberRecord, RELAYS: RelayRecord}
+_MENDS = {
+    CHARTER: "the next member that starts writes it anew",
+    TERM: "the next leader writes it anew, from its clock and the switches' generation ids",
+    LEADER: "a member becomes leader then",
+    VIEW: "the leader writes it with the next version",
+    DRAINS: "nothing is drained then: drain the elements again",
+    MEMBERS: "the member writes it anew",
+    RELAYS: "the relay writes it anew",
+}
+
+
+def kind_of(key: str) -> type[Record] | None:
+    """Return the type of a key's value; None for a key that SOPA does not write.
+
+    Examples
+    --------
+    >>> kind_of("relays/r1").__name__, kind_of("notes")
+    ('RelayRecord', None)
+    """
+    if key in _SINGLE:
+        return _SINGLE[key]
+    group, slash, name = key.partition("/")
+    return _MANY.get(group + slash) if name else None
+
+
+def leased(key: str) -> bool:
+    """Tell whether a key is bound to its writer's lease; what others go on from (term, view, drains, charter) never is.
+
+    Examples
+    --------
+    >>> leased("leader"), leased("members/m1"), leased("term")
+    (True, True, False)
+    """
+    return key == LEADER or key.startswith((MEMBERS, RELAYS))
+
+
+def write(record: Record) -> str:
+    """Return a record as a key's value.
+
+    Examples
+    --------
+    >>> write(Leader("m1", 7, "http://192.0.2.1:8080"))
+    '{"name":"m1","term":7,"url":"http://192.0.2.1:8080"}'
+    """
+    return json.dumps(record._asdict(), separators=(",", ":"))
+
+
+def read(key: str, value: str) -> Record:
+    """Return the record that is a key's value.
+
+    Parameters
+    ----------
+    key : str
+        Without the cluster's name.
+    value : str
+
+    Raises
+    ------
+    RecordError
+        If SOPA did not write it.
+
+    Examples
+    --------
+    >>> read("term", '{"term": 7}')
+    Term(term=7)
+    >>> read("term", '{"term": "7"}')  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    sopa_ryu.cluster.records.RecordError: the key term is not as SOPA writes it: its term is '7', not a number from 0 to ...
+    """
+    kind = kind_of(key)
+    if kind is None:
+        raise RecordError(
+            f"the key {key} is none of SOPA's: delete it, or give other programs another name than the cluster's"
+        )
+    try:
+        fields = json.loads(value)
+        if not isinstance(fields, dict):
+            raise ValueError(f"its value is {_shown(fields)}, no JSON object")
+        record = kind(**{field: _CHECKS[field](field, fields) for field in kind._fields})
+        if isinstance(record, MemberRecord | RelayRecord) and not key.endswith(f"/{record.name}"):
+            raise ValueError(f"its name is {_shown(record.name)}")
+    except (ValueError, RecursionError) as error:
+        why = f"its value is no JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error)
+        raise RecordError(f"the key {key} is not as SOPA writes it: {why}; it was changed by hand or by another program: "
+                          f"{_mend(key)}") from None  # fmt: skip
+    return record
+
+
+def _mend(key: str) -> str:
+    group, slash, _ = key.partition("/")
+    return f"put its value back, or delete the key ({_MENDS[group + slash]})"
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _given(field: str, fields: Mapping[str, Any]) -> Any:
+    if field not in fields:
+        raise ValueError(f"it has no {field}")
+    return fields[field]
+
+
+def _number(field: str, fields: Mapping[str, Any]) -> int:
+    value = _given(field, fields)
+    if type(value) is not int or not 0 <= value <= MAX_NUMBER:
+        raise ValueError(f"its {field} is {_shown(value)}, not a number from 0 to {MAX_NUMBER}")
+    return value
+
+
+def _text(field: str, fields: Mapping[str, Any]) -> str:
+    value = _given(field, fields)
+    if not isinstance(value, str):
+        raise ValueError(f"its {field} is {_shown(value)}, not text")
+    return value
+
+
+def _role(field: str, fields: Mapping[str, Any]) -> str:
+    value = _text(field, fields)
+    if value not in ("leader", "standby"):
+        raise ValueError(f"its {field} is {_shown(value)}, neither leader nor standby")
+    return value
+
+
+def _object(field: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    value = _given(field, fields)
+    if not isinstance(value, dict):
+        raise ValueError(f"its {field} is {_shown(value)}, no JSON object")
+    return value
+
+
+def _reasons(field: str, fields: Mapping[str, Any]) -> dict[str, str]:
+    value = _object(field, fields)
+    for name, reason in value.items():
+        if not isinstance(reason, str):
+            raise ValueError(f"the reason of {_shown(name)} in its {field} is {_shown(reason)}, not text")
+    return value
+
+
+def _names(field: str, fields: Mapping[str, Any]) -> tuple[str, ...]:
+    value = _given(field, fields)
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise ValueError(f"its {field} is {_shown(value)}, no list of names")
+    return tuple(value)
+
+
+_CHECKS: dict[str, Any] = {
+    **dict.fromkeys(("format", "term", "version", "switches", "since", "agents", "waiting"), _number),
+    **dict.fromkeys(("name", "url", "program", "carrier", "secrets"), _text),
+    "role": _role,
+    "fabric": _object,
+    "failures": _reasons,
+    "names": _names,
+}

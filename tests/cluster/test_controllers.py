@@ -1,0 +1,204 @@
+"""Three real controllers on a real etcd and a real Open vSwitch: one leads, another takes over (docs/cluster.md)."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from experiments.emulation.processes import ControllerProcess, free_ports
+from tests.helpers.cluster import Cluster, running_cluster
+from tests.helpers.waiting import eventually
+from topologies import FatTree
+
+pytestmark = pytest.mark.switch
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as its:
+        yield its
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """Three members of which one leads a healthy fabric; tests leave it so."""
+    yield shared
+    shared.wait_in_force({})
+    shared.wait_whole()
+
+
+def rules(cluster: Cluster) -> dict[str, list[str]]:
+    """Return the flow entries of some switches without counters and versions."""
+    found = {}
+    for name in ("a0_0", "e0_0", "c0_0"):
+        lines = cluster.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
+        found[name] = sorted(re.sub("(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
+    return found
+
+
+def next_leader(cluster: Cluster, former: str) -> str:
+    """Wait until another member leads, and return its name."""
+
+    def another() -> str | None:
+        leader = cluster.leader()
+        return leader if leader != former else None
+
+    return str(eventually(another, seconds=30.0))
+
+
+def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    cluster.set_link("a0_0-c0_0", up=False)
+    cluster.wait_in_force({"a0_0-c0_0": "down"})
+    committed = cluster.key("view")
+    assert committed is not None
+    for name in cluster.standbys():
+        eventually(lambda name=name: cluster.failures(name), {"a0_0-c0_0": "down"})
+        body = cluster.fabric(name)
+        assert (body["epoch"], body["version"]) == (committed["term"], committed["version"])
+        paths = cluster.members[name].get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
+        assert [path["up"] for path in paths["candidates"]] == [[1, 0], [0, 1], [1, 1]]
+    cluster.set_link("a0_0-c0_0", up=True)
+
+
+def test_another_member_leads_when_the_leader_is_killed_and_knows_what_failed_meanwhile(cluster: Cluster) -> None:
+    former, healthy = cluster.leader(), rules(cluster)
+    assert former is not None
+    term = cluster.fabric(former)["epoch"]
+    cluster.set_link("e1_0-a1_1", up=False)
+    cluster.wait_in_force({"e1_0-a1_1": "down"})
+    cluster.members[former].stop(signal.SIGKILL)
+    cluster.set_link("a0_0-c0_0", up=False)
+    leader = next_leader(cluster, former)
+    cluster.wait_in_force({"a0_0-c0_0": "down", "e1_0-a1_1": "down"})
+    assert cluster.fabric(leader)["epoch"] > term
+    cluster.restart(former)
+    assert cluster.leader() == leader
+    for link in ("a0_0-c0_0", "e1_0-a1_1"):
+        cluster.set_link(link, up=True)
+    cluster.wait_in_force({})
+    eventually(lambda: rules(cluster), healthy)
+
+
+def test_a_leader_that_was_stopped_goes_on_as_a_standby_and_changes_nothing(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    cluster.signal(former, signal.SIGSTOP)
+    try:
+        cluster.set_link("a0_0-c0_0", up=False)
+        next_leader(cluster, former)
+        cluster.wait_in_force({"a0_0-c0_0": "down"})
+        before = rules(cluster)
+    finally:
+        cluster.signal(former, signal.SIGCONT)
+    eventually(lambda: cluster.failures(former), {"a0_0-c0_0": "down"})
+    cluster.wait_whole()
+    assert rules(cluster) == before
+    assert "leads no longer" in cluster.members[former].log.read_text()
+    cluster.set_link("a0_0-c0_0", up=True)
+
+
+def test_a_leader_that_is_ended_hands_over_at_once(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    cluster.members[former].stop()
+    leader = next_leader(cluster, former)
+    assert "no leader" in cluster.members[leader].log.read_text()
+    cluster.restart(former)
+
+
+def test_drains_outlive_the_leader(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    assert cluster.members[former].change("PUT", "/drains/c0_0").status_code == 200
+    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.members[former].stop()
+    leader = next_leader(cluster, former)
+    cluster.wait_in_force({"c0_0": "drained"})
+    assert cluster.members[leader].change("DELETE", "/drains/c0_0").status_code == 200
+    cluster.restart(former)
+
+
+def test_without_the_engine_nothing_is_decided_and_forwarding_goes_on(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    before, log = rules(cluster), cluster.members[leader].log
+    said = len(log.read_text())
+    for node in range(3):
+        cluster.etcd.pause(node)
+    try:
+        eventually(lambda: "leads no longer" in log.read_text()[said:])
+        refused = cluster.members[leader].change("PUT", "/drains/c0_0")
+        assert refused.status_code in (307, 503)
+        assert rules(cluster) == before
+        assert cluster.members[leader].get("/paths", src="10.0.0.2", dst="10.2.0.2").json()["total"] == 4
+    finally:
+        for node in range(3):
+            cluster.etcd.resume(node)
+    eventually(cluster.leader, seconds=60.0)
+
+
+def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_back_by_a_higher_term(
+    cluster: Cluster,
+) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    term = cluster.fabric(leader)["epoch"]
+    openflow, rest = free_ports(2)
+    log = cluster.directory / "stranger.log"
+    # a controller without a cluster whose clock is ahead: its epoch is the generation id that it claims with
+    with ControllerProcess(cluster.tree, log, openflow, rest, environment={"SOPA_TEST": "1"}) as stranger:
+        targets = [member.openflow for member in cluster.members.values()]
+        cluster.ovs.vsctl("set-controller", "a0_0", *targets, stranger.openflow)
+        eventually(lambda: stranger.fabric()["connected"], 1)
+        eventually(lambda: cluster.fabric(str(cluster.leader() or leader)).get("epoch", 0) > term, seconds=60.0)
+        cluster.ovs.vsctl("set-controller", "a0_0", *targets)
+
+
+def test_keys_that_are_lost_or_changed_by_hand_are_written_again_under_a_higher_term(cluster: Cluster) -> None:
+    leader = cluster.leader()
+    assert leader is not None
+    term = cluster.fabric(leader)["epoch"]
+    assert cluster.members[leader].change("PUT", "/drains/c0_0").status_code == 200
+    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.etcd.ctl("put", "/sopa/leader", "nobody")
+    eventually(lambda: (cluster.key("term") or {}).get("term", 0) > term)
+    cluster.wait_in_force({"c0_0": "drained"})
+    cluster.wait_whole()
+    term = cluster.fabric(str(cluster.leader()))["epoch"]
+    cluster.etcd.ctl("del", "--prefix", "/sopa/")
+    eventually(lambda: (cluster.key("term") or {}).get("term", 0) > term)
+    cluster.wait_in_force({"c0_0": "drained"})
+    assert cluster.key("drains") is not None
+    for member in cluster.members.values():
+        member.change("DELETE", "/drains/c0_0")  # those that stand by name the leader
+
+
+def test_a_member_with_another_fabric_takes_no_part_and_says_why(cluster: Cluster, tmp_path: Path) -> None:
+    openflow, rest = free_ports(2)
+    options = [f"--sopa-cluster={cluster.etcd.address()}", "--sopa-cluster-member=other"]
+    with ControllerProcess(FatTree(6), tmp_path / "other.log", openflow, rest, options=options) as other:
+        eventually(lambda: "does not take part in cluster sopa" in other.log.read_text())
+        assert "give all members the same fabric file" in other.log.read_text()
+        cluster.members[str(cluster.leader())].stop()
+        eventually(cluster.leader)
+    for name, member in cluster.members.items():
+        if cluster.fabric(name) == {}:
+            member.start()
+    cluster.wait_whole()
+
+
+def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
+    code = (
+        "import sys, sopa_ryu.manager as m; m.eventlet.monkey_patch(); m.make_ryu_importable(); import sopa_ryu.app; "
+    )
+    code += "print([name for name in sys.modules if name.startswith('sopa_ryu.cluster') or name == 'httpx'])"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,292 @@
+"""The client of the engine, with real nodes of etcd that are killed, stopped, full and compacted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.cluster import records
+from sopa_ryu.cluster.address import parse
+from sopa_ryu.cluster.engine import Condition, Contents, Engine, EngineError, Kind
+from sopa_ryu.cluster.mirror import Mirror
+from tests.cluster.conftest import Connect
+from tests.helpers.waiting import eventually
+from topologies.lab.etcd import PrivateEtcd
+
+PATIENCE_SECONDS = 20.0
+LEADER = records.write(records.Leader("m1", 5, "http://192.0.2.1:8080"))
+TERM = records.write(records.Term(5))
+
+
+def lead(engine: Engine, lease: int) -> int:
+    """Become leader, and return the revision that says so."""
+    written = engine.write({"term": TERM, "leader": LEADER}, [Condition("leader", created=0)], lease)
+    assert written is not None
+    return written.revision
+
+
+def view(version: int) -> dict[str, str]:
+    """Return a view as a write has it."""
+    return {"view": records.write(records.CommittedView(5, version, {}))}
+
+
+def until(watched: Iterator[Contents], key: str) -> Contents:
+    """Return the next change of a key."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    for contents in watched:
+        if key in contents.keys or contents.whole:
+            return contents
+        assert time.monotonic() < deadline, f"no change of {key} within {PATIENCE_SECONDS:g} s"
+    raise AssertionError(f"the watch ended without a change of {key}")
+
+
+def test_a_write_is_read_with_its_revisions(etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(etcd)
+    first = engine.write({"view": "1", "drains": "ü"})
+    second = engine.write({"view": "2"}, deletes=["drains"])
+    assert first is not None
+    assert second is not None
+    contents = connect(etcd, first=1).read()
+    assert contents.whole
+    assert contents.keys == {"view": ("2", first.revision, second.revision, 0)}
+    assert connect(etcd, name="other").read().keys == {}
+
+
+def test_the_write_of_a_deposed_leader_is_refused(etcd: PrivateEtcd, connect: Connect) -> None:
+    old, new = connect(etcd), connect(etcd, first=1)
+    lease = old.grant(2)
+    revision = lead(old, lease)
+    held = [Condition("leader", created=revision)]
+    assert old.write(view(1), held) is not None
+    assert new.write({"leader": "taken"}, [Condition("leader", created=0)]) is None
+
+    old.revoke(lease)
+    again = lead(new, new.grant(2))
+    assert again > revision
+    assert old.write(view(2), held) is None
+    assert new.read().keys["view"].value == view(1)["view"]
+    term = new.read().keys["term"]
+    assert new.write({"term": "8"}, [Condition("term", modified=term.modified - 1)]) is None
+    assert new.write({"term": "8"}, [Condition("term", modified=term.modified)]) is not None
+
+
+def test_a_lease_ends_with_its_keys_and_the_term_stays(etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(etcd)
+    lease = engine.grant(1)
+    assert engine.granted >= 1
+    lead(engine, lease)
+    assert engine.renew(lease)
+    revision = engine.read().revision
+    assert until(connect(etcd, first=1).watch(revision), "leader").keys == {"leader": None}
+    assert set(engine.read().keys) == {"term"}
+    assert not engine.renew(lease)
+    assert engine.write({"leader": LEADER}, lease=lease) is None
+    engine.revoke(lease)
+
+
+def test_a_watch_shows_every_change_though_its_node_is_killed(etcd: PrivateEtcd, connect: Connect) -> None:
+    watching, writing = connect(etcd), connect(etcd, first=1)
+    revision = writing.read().revision
+    keys = [
+        f"relays/{number}" for number in range(300)
+    ]  # one for each change, so that several in one message are not one
+    progress = threading.Event()
+
+    def write() -> None:
+        for key in keys:
+            while _failure(partial(writing.write, {key: "{}"})):  # the killed node had been the one that orders writes
+                pass
+            if key == keys[100]:
+                progress.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    killed, seen = False, set[str]()
+    for contents in watching.watch(revision):
+        assert not contents.whole
+        seen |= contents.keys.keys()
+        if keys[-1] in seen:
+            break
+        if progress.is_set() and not killed:
+            killed = True
+            etcd.kill(0)
+    thread.join()
+    assert killed
+    assert seen == set(keys)
+
+
+def test_a_stopped_node_is_left_for_another(
+    etcd: PrivateEtcd, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine, other = connect(etcd), connect(etcd, first=1)
+    revision = engine.read().revision
+    watched = engine.watch(revision)
+    assert next(watched).keys == {}
+    etcd.pause(0)
+    eventually(lambda: _written(other, view(7)))
+    assert until(watched, "view").keys["view"] is not None
+    lease = engine.grant(2)
+    assert engine.renew(lease)
+    assert f"{etcd.endpoints[0]}: it does not answer in time" in caplog.text
+
+
+def test_without_quorum_it_says_so_and_goes_on_afterwards(etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(etcd, first=2)
+    lease = engine.grant(60)
+    watched = engine.watch(engine.read().revision)
+    next(watched)
+    for node in (0, 1):
+        etcd.kill(node)
+    with pytest.raises(EngineError):
+        until(watched, "view")
+    asked: list[Callable[[], object]] = [engine.read, lambda: engine.write(view(1)), lambda: engine.renew(lease)]
+    for ask in asked:
+        error = eventually(partial(_failure, ask), lambda error: error and error.kind == Kind.NO_QUORUM)
+        assert error is not None
+        assert "no leader" in str(error)
+        assert "endpoint status" in str(error)
+
+    etcd.restart(0)
+    eventually(lambda: _failure(engine.read), None)
+    assert engine.write(view(1)) is not None
+
+
+def test_the_outcome_of_a_write_without_an_answer_is_unknown(etcd: PrivateEtcd, connect: Connect) -> None:
+    orders = etcd.leader()
+    assert orders is not None
+    engine = connect(etcd, first=orders)
+    engine.write(view(1))
+    others = {0, 1, 2} - {orders}
+    for node in others:
+        etcd.pause(node)
+    error = _failure(lambda: engine.write(view(2)))
+    assert error is not None
+    assert error.unknown
+    assert "is not known" in str(error)
+    for node in others:
+        etcd.resume(node)
+    # it was in the log of the node that orders writes: this time it is carried out
+    eventually(lambda: _value(engine, "view"), view(2)["view"])
+
+
+def test_a_write_that_was_not_sent_is_not_unknown(lone_etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(lone_etcd)
+    lone_etcd.kill(0)
+    error = _failure(lambda: engine.write(view(2)))
+    assert error is not None
+    assert (error.kind, error.unknown) == (Kind.UNREACHABLE, False)
+    assert f"{lone_etcd.endpoints[0]}: Connection refused" in str(error)
+
+
+def test_a_full_database_refuses_writes_only(tmp_path: Path, connect: Connect) -> None:
+    with PrivateEtcd(tmp_path, 1, quota=1 << 20) as etcd:
+        engine = connect(etcd)
+        lease = engine.grant(60)
+        error = eventually(lambda: _failure(lambda: engine.write({"notes": "x" * 200_000})))
+        assert error is not None
+        assert (error.kind, error.unknown) == (Kind.FULL, False)
+        assert "alarm disarm" in str(error)
+        assert engine.renew(lease)
+        assert "notes" in engine.read().keys
+
+        # as docs/operating.md says
+        etcd.ctl("compact", str(engine.read().revision))
+        etcd.ctl("defrag")
+        etcd.ctl("alarm", "disarm")
+        assert engine.write(view(1)) is not None
+
+
+def test_a_value_that_is_too_large_is_refused_with_the_option_to_change(etcd: PrivateEtcd, connect: Connect) -> None:
+    error = _failure(lambda: connect(etcd).write({"view": "x" * 3_000_000}))
+    assert error is not None
+    assert not error.unknown
+    assert "--max-request-bytes" in str(error)
+
+
+def test_a_watch_from_a_compacted_revision_begins_with_all_keys(etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(etcd)
+    mirror = Mirror()
+    engine.write({**view(1), "drains": "{}"})
+    mirror.apply(engine.read())
+    since = mirror.revision
+    engine.write(view(2), deletes=["drains"])
+    engine.write(view(3))
+    etcd.ctl("compact", str(engine.read().revision))
+    contents = until(engine.watch(since), "view")
+    assert contents.whole
+    assert mirror.apply(contents) == {"view", "drains"}
+    assert mirror.view == records.CommittedView(5, 3, {})
+    assert mirror.kept("drains") is None
+
+
+def test_a_watch_shows_that_the_engine_has_lost_its_data(lone_etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(lone_etcd)
+    mirror = Mirror()
+    for version in range(1, 4):
+        engine.write(view(version))
+    mirror.apply(engine.read())
+    revision = mirror.revision
+    lone_etcd.kill(0)
+    lone_etcd.start()
+    changed = mirror.apply(until(engine.watch(revision), "view"))
+    assert changed == {"view"}
+    assert mirror.revision < revision
+    assert mirror.view is None
+
+
+def test_close_ends_a_watch_of_another_thread(etcd: PrivateEtcd, connect: Connect) -> None:
+    engine = connect(etcd)
+    watched = engine.watch(engine.read().revision)
+    next(watched)
+    rest: list[Contents] = []
+    thread = threading.Thread(target=lambda: rest.extend(watched))
+    thread.start()
+    engine.close()
+    thread.join(PATIENCE_SECONDS)
+    assert not thread.is_alive()
+    error = _failure(engine.read)
+    assert error is not None
+    assert error.kind == Kind.UNREACHABLE
+
+
+def test_nodes_of_two_engines_are_not_taken_for_one(etcd: PrivateEtcd, lone_etcd: PrivateEtcd) -> None:
+    engine = Engine(parse(f"etcd://{etcd.endpoints[0]},{lone_etcd.endpoints[0]}"))
+    try:
+        engine.write(view(1))
+        etcd.kill(0)
+        for ask in (engine.read, lambda: engine.write(view(2)), lambda: next(engine.watch(1))):
+            error = _failure(ask)
+            assert error is not None
+            assert error.kind == Kind.REFUSED
+            assert "another engine" in str(error)
+        assert lone_etcd.ctl("get", "--prefix", "/") == ""
+    finally:
+        engine.close()
+
+
+def _written(engine: Engine, puts: dict[str, str]) -> bool:
+    try:
+        return engine.write(puts) is not None
+    except EngineError:
+        return False
+
+
+def _value(engine: Engine, key: str) -> str | None:
+    try:
+        kept = engine.read().keys.get(key)
+    except EngineError as error:  # the nodes choose a leader
+        return str(error)
+    return None if kept is None else kept.value
+
+
+def _failure(ask: Callable[[], object]) -> EngineError | None:
+    try:
+        ask()
+    except EngineError as error:
+        return error
+    return None

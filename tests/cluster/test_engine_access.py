@@ -1,0 +1,175 @@
+"""TLS and users of the engine, with real nodes of etcd."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sopa_ryu.cluster.address import Access, AddressError
+from sopa_ryu.cluster.engine import EngineError, Kind
+from tests.cluster.conftest import Connect
+from tests.helpers.certificates import Authority, Certificate
+from topologies.lab.etcd import PrivateEtcd, Tls
+
+PASSWORD = "correct horse"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The authority of nodes and clients."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Another authority."""
+    return Authority(tmp_path_factory.mktemp("other"), "other")
+
+
+@pytest.fixture(scope="module")
+def node(authority: Authority) -> Certificate:
+    """The certificate of the nodes, and etcdctl's."""
+    return authority.sign("node")
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory: pytest.TempPathFactory, authority: Authority, node: Certificate) -> Iterator[PrivateEtcd]:
+    """A node with TLS that wants its clients' certificates."""
+    tls = Tls(authority.certificate, node.certificate, node.key, True, node.certificate, node.key)
+    with PrivateEtcd(tmp_path_factory.mktemp("etcd"), 1, tls) as etcd:
+        yield etcd
+
+
+@pytest.fixture
+def password(tmp_path: Path) -> Path:
+    """A file with the password."""
+    file = tmp_path / "password"
+    file.write_text(f"{PASSWORD}\n")
+    return file
+
+
+def failure(ask: Callable[[], object]) -> EngineError:
+    """Return the error of a request."""
+    with pytest.raises(EngineError) as caught:
+        ask()
+    return caught.value
+
+
+def test_a_certificate_of_the_authority_is_accepted_both_ways(
+    strict: PrivateEtcd, connect: Connect, authority: Authority
+) -> None:
+    client = authority.sign("client")
+    engine = connect(strict, Access(authority.certificate, client.certificate, client.key))
+    assert engine.write({"view": "{}"}) is not None
+    revision = engine.read().revision
+    watched = engine.watch(revision)
+    assert [next(watched).keys for _ in range(3)] == [{}, {}, {}]  # quiet for a while
+    engine.write({"view": "2"})
+    assert next(contents for contents in watched if contents.keys).keys["view"] is not None
+
+
+@pytest.mark.parametrize("request_of", ["read", "watch"])
+def test_wrong_certificates_are_named(
+    request_of: str, strict: PrivateEtcd, connect: Connect, authority: Authority, stranger: Authority
+) -> None:
+    def asked(access: Access) -> EngineError:
+        engine = connect(strict, access)
+        return failure(engine.read if request_of == "read" else lambda: next(engine.watch(1)))
+
+    of_stranger = stranger.sign("client")
+    wrong_node = asked(Access(stranger.certificate))
+    assert wrong_node.kind == Kind.REFUSED
+    assert "the node's certificate cannot be trusted" in str(wrong_node)
+    for access in (
+        Access(authority.certificate),
+        Access(authority.certificate, of_stranger.certificate, of_stranger.key),
+    ):
+        error = asked(access)
+        assert error.kind == Kind.REFUSED
+        assert "does not accept this client's certificate, or requires one" in str(error)
+    assert "uses TLS" in str(asked(Access())) or "reset" in str(asked(Access()))
+
+
+def test_tls_to_a_node_without_it_says_so(lone_etcd: PrivateEtcd, connect: Connect, authority: Authority) -> None:
+    error = failure(connect(lone_etcd, Access(authority.certificate)).read)
+    assert error.kind == Kind.UNREACHABLE
+    assert "does not use TLS" in str(error)
+
+
+def test_files_that_cannot_be_used_are_named_at_once(lone_etcd: PrivateEtcd, connect: Connect, tmp_path: Path) -> None:
+    absent = tmp_path / "absent.pem"
+    assert str(absent) in str(failure(lambda: connect(lone_etcd, Access(absent))))
+    with pytest.raises(AddressError, match="key belong together"):
+        connect(lone_etcd, Access(cert=absent))
+    with pytest.raises(AddressError, match="password belong together"):
+        connect(lone_etcd, Access(user="sopa"))
+
+
+def test_a_user_needs_its_password_and_its_rights(
+    lone_etcd: PrivateEtcd, connect: Connect, password: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mine = Access(user="sopa", password_file=password)
+    engine = connect(lone_etcd, mine)
+    assert engine.write({"view": "1"}) is not None
+    assert "the engine has no users enabled" in caplog.text
+
+    lone_etcd.enable_users("root's", {"sopa": (PASSWORD, "/sopa/"), "other": (PASSWORD, "/other/")})
+    assert engine.write({"view": "2"}) is not None  # signed in by itself
+    assert next(engine.watch(engine.read().revision)).keys == {}
+
+    wrong = tmp_path / "wrong"
+    wrong.write_text("battery staple\n")
+    for access, said in (
+        (Access(), "user name is empty"),
+        (Access(user="sopa", password_file=wrong), "authentication failed, invalid user ID or password"),
+        (Access(user="nobody", password_file=password), "authentication failed, invalid user ID or password"),
+        (Access(user="other", password_file=password), "permission denied"),
+        (Access(user="sopa", password_file=tmp_path / "absent"), f"cannot be read from {tmp_path}/absent"),
+    ):
+        client = connect(lone_etcd, access)
+        for ask in (client.read, lambda client=client: client.write({"view": "3"}), client.watch(1).__next__):
+            error = failure(ask)
+            assert (error.kind, error.unknown) == (Kind.REFUSED, False), said
+            assert said in str(error)
+            assert "check the user" in str(error)
+    assert engine.read().keys["view"].value == "2"
+
+    # a node that was started again knows no token of before
+    for ask in (engine.read, lambda: engine.write({"view": "4"}), lambda: next(engine.watch(1))):
+        lone_etcd.kill(0)
+        lone_etcd.restart(0)
+        ask()
+
+
+def test_a_certificate_with_a_common_name_is_refused_while_users_are_enabled(
+    strict: PrivateEtcd, connect: Connect, authority: Authority, password: Path
+) -> None:
+    named, unnamed = authority.sign("client"), _without_common_name(authority)
+    strict.enable_users("root's", {"sopa": (PASSWORD, "/sopa/")})
+    try:
+        error = failure(
+            connect(strict, Access(authority.certificate, named.certificate, named.key, "sopa", password)).read
+        )
+        assert error.kind == Kind.REFUSED
+        assert "make one without" in str(error)
+        engine = connect(strict, Access(authority.certificate, unnamed.certificate, unnamed.key, "sopa", password))
+        assert engine.write({"view": "{}"}) is not None
+        assert next(engine.watch(engine.read().revision)).keys == {}
+    finally:
+        strict.disable_users()
+
+
+def _without_common_name(authority: Authority) -> Certificate:
+    """Return a client's certificate as docs/operating.md makes it."""
+    files = [authority.directory / f"unnamed.{end}" for end in ("key", "csr", "pem")]
+    key, request, certificate = files
+    for words in (
+        ["req", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", request, "-subj", "/O=SOPA"],
+        ["x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.directory / "ca.key",
+         "-CAcreateserial", "-days", "7", "-out", certificate],
+    ):  # fmt: skip
+        subprocess.run(["openssl", *map(str, words)], check=True, capture_output=True)
+    return Certificate(certificate, key)

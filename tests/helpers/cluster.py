@@ -1,0 +1,157 @@
+"""Several real controllers on one real etcd, and a real Open vSwitch with the dummy datapath that all of them are connected to."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from experiments.emulation.processes import ControllerProcess, free_ports
+from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from tests.helpers.waiting import eventually
+from topologies import Clos, FatTree
+from topologies.lab.etcd import PrivateEtcd
+from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+
+LEASE_SECONDS = 1
+TOKEN = "a-token-that-all-members-have"
+
+
+@dataclass
+class Cluster:
+    """The parts of a cluster.
+
+    Attributes
+    ----------
+    members : dict of str to ControllerProcess
+        Those that run, by name.
+    """
+
+    tree: Clos
+    directory: Path
+    etcd: PrivateEtcd
+    members: dict[str, ControllerProcess]
+    ovs: PrivateOvs
+    dummy: DummyFabric
+
+    def key(self, name: str) -> dict[str, Any] | None:
+        """Return the value of a key of the engine."""
+        found = self.etcd.ctl("get", "--print-value-only", f"/sopa/{name}")
+        value: dict[str, Any] | None = json.loads(found) if found.strip() else None
+        return value
+
+    def leader(self) -> str | None:
+        """Return the name of the member that the engine names, if it runs."""
+        leader = self.key("leader")
+        return leader["name"] if leader is not None and leader["name"] in self.members else None
+
+    def standbys(self) -> list[str]:
+        """Return the names of the other members."""
+        leader = self.leader()
+        return [name for name in self.members if name != leader]
+
+    def fabric(self, name: str) -> dict[str, Any]:
+        """Return what a member says of the fabric; nothing while it does not answer."""
+        try:
+            return self.members[name].fabric()
+        except httpx.TransportError:
+            return {}
+
+    def failures(self, name: str) -> dict[str, str]:
+        """Return what has failed, as a member says."""
+        return {failure["name"]: failure["reason"] for failure in self.fabric(name).get("failures", [])}
+
+    def set_link(self, name: str, up: bool) -> None:
+        """Set the ports at both ends of a link between switches."""
+        low, high = name.split("-")
+        one, other = self.tree.switch(low), self.tree.switch(high)
+        self.dummy.set_port(one, self.tree.port(one, other), up=up)
+        self.dummy.set_port(other, self.tree.port(other, one), up=up)
+
+    def roles(self, name: str) -> set[str]:
+        """Return the roles that a member has at the switches."""
+        target = self.members[name].openflow
+        found = self.ovs.vsctl("--bare", "--columns=role", "find", "Controller", f'target="{target}"')
+        return set(found.split())
+
+    def is_in_force(self, failed: dict[str, str]) -> bool:
+        """Tell whether some member leads, says that exactly this has failed, and has all switches at that version."""
+        leader = self.leader()
+        if leader is None or self.failures(leader) != failed:
+            return False
+        body = self.fabric(leader)
+        switches = self.members[leader].get("/switches").json()["switches"]
+        return body["missing"] == [] and all(switch["rules_version"] == body["version"] for switch in switches)
+
+    def wait_in_force(self, failed: dict[str, str]) -> None:
+        """Wait until `is_in_force`."""
+        eventually(lambda: self.is_in_force(failed), seconds=60.0)
+
+    def signal(self, name: str, number: int) -> None:
+        """Send a member a signal."""
+        os.kill(self.members[name].pid, number)
+
+    def restart(self, name: str) -> None:
+        """Start a member again that was ended, and wait until all members and switches are there."""
+        self.members[name].start()
+        self.wait_whole()
+
+    def wait_whole(self) -> None:
+        """Wait until every member takes part and has every switch."""
+        count = self.tree.switch_count
+        eventually(
+            lambda: [self.fabric(name).get("connected") for name in self.members],
+            [count] * len(self.members),
+            seconds=60.0,
+        )
+        leader = eventually(self.leader, seconds=60.0)
+        roles = {name: {"master"} if name == leader else {"slave"} for name in self.members}
+        eventually(lambda: {name: self.roles(name) for name in self.members}, roles, seconds=60.0)
+
+
+@contextmanager
+def running_cluster(directory: Path, size: int = 3, k: int = 4, *options: str) -> Iterator[Cluster]:
+    """A cluster whose first leader has every switch connected and at its rules."""
+    tree = FatTree(k)
+    ports = free_ports(2 * size)
+    with ExitStack() as stack:
+        etcd = stack.enter_context(PrivateEtcd(directory / "etcd"))
+        members = {}
+        for number in range(size):
+            name = f"m{number}"
+            more = [
+                f"--sopa-cluster={etcd.address(first=number % 3)}",
+                f"--sopa-cluster-member={name}",
+                f"--sopa-cluster-lease={LEASE_SECONDS}",
+                "--sopa-settle=3",
+                *options,
+            ]
+            member = ControllerProcess(
+                tree, directory / f"{name}.log", ports[number], ports[size + number], options=more
+            )
+            member.state_dir.mkdir(parents=True)
+            for file in (OPERATORS, AGENTS, SECRET):
+                (member.state_dir / file).write_text(f"{TOKEN}\n")
+                (member.state_dir / file).chmod(0o600)
+            members[name] = stack.enter_context(member)
+        ovs = stack.enter_context(PrivateOvs(directory / "ovs", dummy=True))
+        dummy = DummyFabric(tree, ovs, members["m0"].openflow)
+        targets = [member.openflow for member in members.values()]
+        words: list[str] = []
+        for switch in tree.switches():
+            words += ["--", "set-controller", tree.name(switch), *targets]
+        ovs.vsctl(*words[1:])
+        # without it, a switch tries a member that is back only after up to 8 s
+        rows = ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
+        words = [word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")]
+        ovs.vsctl(*words[1:])
+        cluster = Cluster(tree, directory, etcd, members, ovs, dummy)
+        cluster.wait_in_force({})
+        cluster.wait_whole()
+        yield cluster

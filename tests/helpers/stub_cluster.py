@@ -1,0 +1,64 @@
+"""A member of a cluster that is only what REST, page and commands read of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sopa_ryu.rest.cluster import UndecidedError
+
+
+class StubCluster:
+    """Implements `sopa_ryu.rest.cluster.ClusterControl`: member c1 of c1, c2 and c3.
+
+    Attributes
+    ----------
+    leader : str or None
+    urls : dict
+        Of each member.
+    stepped_down : int
+        How often this member was told to.
+    """
+
+    def __init__(self, leader: str | None = "c1", **urls: str) -> None:
+        self.leader = leader
+        self.urls = {**{f"c{number}": f"http://192.0.2.{number}:8080" for number in (1, 2, 3)}, **urls}
+        self.term = 1_790_000_000_000
+        self.engine: dict[str, Any] = {"reachable": True, "problem": None}
+        self.away: set[str] = set()
+        self.stepped_down = 0
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader == "c1"
+
+    def leader_url(self) -> str | None:
+        return None if self.leader is None else self.urls[self.leader]
+
+    def report(self) -> dict[str, Any]:
+        roles = {
+            name: "away" if name in self.away else "leader" if name == self.leader else "standby" for name in self.urls
+        }
+        return {
+            "name": "sopa",
+            "term": self.term,
+            "leader": self.leader,
+            "members": [
+                {
+                    "name": name,
+                    "role": role,
+                    "lag": None if role == "away" else 0 if role == "leader" else 2,
+                    "url": self.urls[name],
+                    "program": "0.1.0",
+                    "switches": 20,
+                }
+                for name, role in roles.items()
+            ],
+            "relays": [{"name": "r1", "url": "http://192.0.2.31:8080", "agents": 16, "version": 7, "waiting": 1}],
+            "engine": self.engine,
+        }
+
+    def step_down(self) -> None:
+        if not self.is_leader:
+            raise UndecidedError("this member does not lead any more")
+        self.stepped_down += 1
+        self.leader = None

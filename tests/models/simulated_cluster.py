@@ -1,0 +1,171 @@
+"""Several controllers' cores on the same switches in memory, and an engine that is a few variables.
+
+A member that has lost its leadership may not know it yet, and what it has sent may still be on its way: only the switches' roles
+and the engine's comparison stop it then, as they have to stop a process that was stopped and goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sopa_ryu.fabric.commitment import Commitment, Proposal
+from sopa_ryu.fabric.effects import Effects
+from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup, Message, ModifyGroup
+from sopa_ryu.fabric.view import View
+from tests.models.memory_switch import Channel, Event, MemorySwitch, Role
+from tests.models.simulated_fabric import SimulatedFabric
+
+COMMANDS = AddFlow | DeleteFlow | AddGroup | ModifyGroup | DeleteGroup
+
+
+class WatchedSwitch(MemorySwitch):
+    """A switch that notes by which terms it was changed.
+
+    Attributes
+    ----------
+    changed_by : list of int
+        The generation id of its master at each command that took effect.
+    """
+
+    changed_by: list[int]
+
+    def _start(self) -> None:
+        super()._start()
+        self.changed_by = []
+
+    def handle(self, channel: Channel, message: Message) -> list[Event]:
+        if isinstance(message, COMMANDS) and channel.role is not Role.SLAVE:
+            assert channel.role is Role.MASTER, "a command of a controller that was never made the master"
+            assert self.generation is not None
+            self.changed_by.append(self.generation)
+        return super().handle(channel, message)
+
+
+class MemberFabric(SimulatedFabric):
+    """A member: a controller's core that stands by until it is told to lead."""
+
+    outranked = ""
+    knows_leader = 0
+
+    def _start(self) -> None:
+        super()._start()
+        self.state.commitment = Commitment("sopa")
+        self.state.epoch = 0
+        self.core.switches.leads = False
+        self.core.switches.generation.number = 0
+
+    def _carry_out(self, effects: Effects) -> None:
+        super()._carry_out(effects)
+        if effects.outranked and self.core.switches.leads:
+            self.outranked, self.knows_leader = effects.outranked, 0
+            self._carry_out(self.core.stand_by(self.now))
+
+
+class Cluster:
+    """Members on the same switches.
+
+    Attributes
+    ----------
+    members : list of MemberFabric
+    term : int
+        The latest that the engine has given.
+    leader : int or None
+        The member that the engine names.
+    history : list of View
+        What was committed, in order.
+    """
+
+    def __init__(self, size: int, k: int = 4) -> None:
+        self.members = [MemberFabric(k) for _ in range(size)]
+        first = self.members[0]
+        switches = {switch: WatchedSwitch(device.dpid, device.ports) for switch, device in first.switches.items()}
+        for member in self.members:
+            member.switches.clear()
+            member.switches.update(switches)
+        self.term = 0
+        self.leader: int | None = None
+        self.history: list[View] = []
+        self._pending: dict[int, Proposal] = {}
+        for member in self.members:
+            member.connect_all()
+        self.advance(member._settings[0] + 1.0)
+
+    @property
+    def first(self) -> MemberFabric:
+        """The member by which cables and ports are changed."""
+        return self.members[0]
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass for all members."""
+        for member in self.members:
+            member.advance(seconds)
+
+    def settle(self) -> None:
+        """Let everything happen that can without time passing, at all members."""
+        while any(member.steps() for member in self.members):
+            for member in self.members:
+                member.settle()
+
+    # -- the engine ---------------------------------------------------------------------------------------------------
+
+    def elect(self, number: int) -> None:
+        """Make a member the leader; the former one does not know it yet."""
+        member = self.members[number]
+        self.term = max(self.term, member.core.switches.highest_generation) + 1
+        self.leader = number
+        self.follow(number)
+        member.knows_leader, member.outranked = self.term, ""
+        member._carry_out(member.core.lead(self.term, member.now))
+
+    def depose(self, number: int) -> None:
+        """Have a member know that it leads no longer."""
+        member = self.members[number]
+        member.outranked = ""
+        member.knows_leader = 0
+        member._carry_out(member.core.stand_by(member.now))
+
+    def commit(self, number: int) -> bool:
+        """Have a member commit what it proposes, as far as the engine lets it; return whether there was anything."""
+        member = self.members[number]
+        commitment = member.state.commitment
+        assert commitment is not None
+        proposal = commitment.propose(member.state.version)
+        if proposal is None:
+            return False
+        if self.leader != number or proposal.term != self.term:
+            self.depose(number)
+            return True
+        self.history.append(View(proposal.term, proposal.version, proposal.failures))
+        member._carry_out(member.core.committed(proposal, member.now))
+        return True
+
+    def follow(self, number: int) -> None:
+        """Have a member see the latest view in the engine."""
+        member = self.members[number]
+        if self.history and not member.knows_leader:
+            view = self.history[-1]
+            commitment = member.state.commitment
+            assert commitment is not None
+            if (view.epoch, view.version) > (commitment.term, member.state.version) or not commitment.is_known:
+                member._carry_out(member.core.followed(view.epoch, view.version, view.failures, member.now))
+
+    def rest(self, seconds: float = 30.0) -> None:
+        """Let the members know who leads, and everything be committed and installed."""
+        for number, member in enumerate(self.members):
+            if member.knows_leader and number != self.leader:
+                self.depose(number)
+        for _ in range(20):
+            if self.leader is None or not self.members[self.leader].knows_leader:
+                self.elect(self.leader or 0)
+            self.settle()
+            while self.leader is not None and self.commit(self.leader):
+                self.settle()
+            for number in range(len(self.members)):
+                self.follow(number)
+            self.advance(seconds / 20)
+
+    def devices(self) -> Iterator[WatchedSwitch]:
+        """Yield the switches."""
+        for device in self.first.switches.values():
+            assert isinstance(device, WatchedSwitch)
+            yield device

@@ -1,0 +1,222 @@
+"""An agent with several controllers, over real WebSockets: it leaves those that die, stop or are of a lower term.
+
+The controllers are processes with the real notifier and channel; the agent's kernel side is in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+
+import pytest
+
+from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.follower import LOWER_TERM, Answer, Follower, Leave, Load
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.keeper import Keeper
+from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.channel import protocol
+from sopa_ryu.channel.addresses import MIN_RETRY_SECONDS
+from sopa_ryu.fabric.view import View
+from tests.helpers.agent_controller import agent_controller
+from tests.helpers.channel_server import ChannelServer, channel_server
+from tests.helpers.waiting import eventually
+from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from topologies import Failures, FatTree
+
+ADDRESS = IPv4Address("10.0.0.2")
+TREE = FatTree(4)
+URLS = ("http://192.0.2.31:8080", "http://192.0.2.32:8080")
+
+
+def view(epoch: int, version: int, cluster: str = "sopa", **failed: str) -> View:
+    return View(epoch, version, Failures(TREE, failed), cluster)
+
+
+class Running:
+    """A host agent in a thread of its own."""
+
+    def __init__(self, *urls: str) -> None:
+        options = Options(urls)
+        interface = MemoryInterface()
+        self.follower = Follower(ADDRESS, options.controllers)
+        place = MemoryPlace(interface, ADDRESS)
+        labeller = MemoryLabeller(interface)
+        keeper = Keeper(place, labeller, MemorySettings(interface), MemoryChanges(interface), Counter())
+        self.agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        async def run() -> None:
+            self.agent.start()
+            self.task = asyncio.current_task()
+            await self.agent.run()
+
+        try:
+            self.loop.run_until_complete(run())
+        except asyncio.CancelledError:
+            pass
+        finally:
+            self.loop.close()
+
+    @property
+    def at(self) -> str | None:
+        """The URL whose channel is open."""
+        return self.follower.controllers.url if self.follower.connected else None
+
+    @property
+    def version(self) -> tuple[int, int]:
+        its = self.follower.view
+        return (its.epoch, its.version) if its is not None else (0, 0)
+
+    def end(self) -> None:
+        assert self.task is not None
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.task.cancel)
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def agent() -> Iterator[Start]:
+    with ExitStack() as started:
+
+        def start(*urls: str) -> Running:
+            made = Running(*urls)
+            started.callback(made.end)
+            return made
+
+        yield start
+
+
+def at_work(servers: list[ChannelServer], its: Running) -> ChannelServer:
+    """Wait until an agent has what a controller sends; return that controller."""
+    eventually(lambda: its.version[1], 1)
+    return next(server for server in servers if server.url == its.at)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_agent_leaves_a_controller_that_dies_or_stops_and_keeps_its_paths(
+    agent: Start, kind: signal.Signals, caplog: pytest.LogCaptureFixture
+) -> None:
+    with channel_server(cluster="sopa") as one, channel_server(cluster="sopa") as two:
+        its = agent(one.url, two.url)
+        first = at_work([one, two], its)
+        assert first.url == its.follower.controllers.urls[0]
+        table = its.agent.labeller.tables
+        other = two if first is one else one
+        first.signal(kind)
+        eventually(lambda: its.at, other.url)
+        eventually(other.acknowledged, 1)
+        assert its.agent.labeller.tables is table
+        assert its.follower.swaps == 1
+        assert its.follower.refused == 0
+        said = "no answer" if kind is signal.SIGKILL else "it has not answered a ping for 2 s"
+        assert f"asking {other.url} next" in caplog.text
+        assert kind is signal.SIGKILL or said in caplog.text
+
+
+def test_a_lower_term_is_refused_with_its_close_code_and_the_next_one_is_followed(agent: Start) -> None:
+    with agent_controller() as old, agent_controller() as new:
+        old.view, new.view = view(6, 9), view(7, 3, c0_0="down")
+        its = agent(new.url, old.url)
+        eventually(lambda: its.version, lambda seen: seen in ((6, 9), (7, 3)))
+        eventually(lambda: its.at is not None)
+        if its.at == old.url:  # by the hash of its port
+            old.cut()
+            eventually(lambda: its.version, (7, 3))
+        new.refuses = True
+        new.cut()
+        eventually(lambda: old.closed.count(LOWER_TERM), lambda count: count >= 2)
+        assert its.version == (7, 3)
+        assert its.follower.refused == old.closed.count(LOWER_TERM) or its.follower.refused > 1
+        new.refuses = False
+        eventually(lambda: its.at, new.url)
+        assert its.version == (7, 3)
+
+
+def test_with_one_controller_only_its_end_ends_the_channel(agent: Start) -> None:
+    with channel_server() as one:
+        its = agent(one.url)
+        at_work([one], its)
+        assert its.at == one.url
+        assert not its.follower.controllers.several
+
+
+# -- the decisions ----------------------------------------------------------------------------------------------------
+
+
+def follower(*urls: str) -> Follower:
+    made = Follower(ADDRESS, urls or URLS, seed=1)
+    made.start(inherited=False)
+    return made
+
+
+def load(its: Follower, what: View) -> None:
+    todo = its.receive(protocol.snapshot(what, ADDRESS))
+    assert isinstance(todo, Load)
+    its.loaded(todo)
+
+
+def test_a_lower_term_changes_nothing_and_its_channel_is_no_success(caplog: pytest.LogCaptureFixture) -> None:
+    its = follower()
+    its.connect()
+    load(its, view(7, 3))
+    assert its.disconnect("closed", 60.0) == 0.0
+    for count in range(1, 5):
+        its.connect()
+        todo = its.receive(protocol.snapshot(view(6, 9, a0_0="down"), ADDRESS))
+        assert isinstance(todo, Leave)
+        assert todo.code == 4001
+        assert its.refused == count
+        assert (its.view and its.view.version, its.swaps) == (3, 1)
+        delay = its.disconnect(todo.problem, 60.0)
+        assert (delay > 0) is (count % 2 == 1)  # all have been asked
+    assert caplog.text.count("term 6 of cluster 'sopa', but a view of term 7 is in force") == 2  # once for each URL
+
+
+def test_with_one_url_a_lower_term_is_asked_for_again_later_and_later() -> None:
+    its = follower(URLS[0])
+    its.connect()
+    load(its, view(7, 3))
+    delays = []
+    for _ in range(6):
+        its.connect()
+        todo = its.receive(protocol.snapshot(view(6, 9), ADDRESS))
+        assert isinstance(todo, Leave)
+        delays.append(its.disconnect(todo.problem, 1.0))
+    assert delays[0] <= MIN_RETRY_SECONDS < 2.0 < delays[-1]
+
+
+def test_an_agent_ahead_of_its_relay_keeps_and_acknowledges_what_it_has() -> None:
+    its = follower()
+    its.connect()
+    load(its, view(7, 3))
+    todo = its.receive(protocol.snapshot(view(7, 2, a0_0="down"), ADDRESS))
+    assert isinstance(todo, Answer)
+    assert protocol.answer(todo.text, view(7, 2)) == protocol.Ack(7, 3, 0)
+
+
+def test_log_lines_name_the_url_in_use_and_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    its = follower()
+    first, second = its.controllers.urls
+    with caplog.at_level(logging.INFO, "sopa.agent"):
+        its.connect()
+        its.disconnect("closed", 60.0)
+        its.connect()
+    assert f"connected to controller {first}" in caplog.text
+    assert (
+        f"no controller at {first}: closed; packets go unlabelled until it answers; asking {second} next" in caplog.text
+    )
+    assert f"connected to controller {second}" in caplog.text

@@ -1,0 +1,124 @@
+"""The order in which clients ask several URLs, their pauses, and how often they ping."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.channel.addresses import (
+    FIRST_OPEN_SECONDS,
+    MAX_PING_SECONDS,
+    MAX_RETRY_SECONDS,
+    MIN_PING_SECONDS,
+    MIN_RETRY_SECONDS,
+    OPEN_SECONDS,
+    PINGS_A_SECOND,
+    SERVED_SECONDS,
+    Addresses,
+    ordered,
+    patience_seconds,
+    ping_seconds,
+)
+from topologies import FatTree
+
+RELAYS = [f"http://192.0.2.{number}:8080" for number in range(31, 35)]
+
+
+def made(count: int, client: str = "10.0.0.2") -> Addresses:
+    return Addresses(RELAYS[:count], client, random.Random(1))
+
+
+@given(st.permutations(RELAYS), st.integers(2, 254))
+def test_the_order_is_the_clients_whatever_the_options_order(urls: list[str], last: int) -> None:
+    client = f"10.0.0.{last}"
+    assert ordered(urls, client) == ordered(RELAYS, client)
+    assert sorted(ordered([*urls, *urls], client)) == RELAYS
+
+
+def test_the_hosts_of_a_fabric_spread_evenly_and_those_of_a_relay_that_dies_do_too() -> None:
+    clients = [str(FatTree(24).ip(host)) for host in FatTree(24).hosts()]
+    orders = [ordered(RELAYS, client) for client in clients]
+    fair = len(clients) / len(RELAYS)
+    first = Counter(order[0] for order in orders)
+    assert all(0.9 * fair < first[url] < 1.1 * fair for url in RELAYS)
+    then = Counter(order[1] for order in orders if order[0] == RELAYS[0])
+    assert len(then) == 3
+    assert all(0.85 * first[RELAYS[0]] / 3 < count < 1.15 * first[RELAYS[0]] / 3 for count in then.values())
+
+
+def test_a_relay_that_is_added_moves_only_those_that_it_gets() -> None:
+    for host in FatTree(8).hosts():
+        client = str(FatTree(8).ip(host))
+        more = ordered([*RELAYS, "http://192.0.2.99:8080"], client)
+        assert [url for url in more if url in RELAYS] == ordered(RELAYS, client)
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_all_are_asked_at_once_and_then_there_is_a_pause_that_doubles(count: int) -> None:
+    its = made(count)
+    limit = MIN_RETRY_SECONDS
+    for _ in range(7):
+        asked = [its.url]
+        for _ in range(count - 1):
+            assert its.next(served=False) == 0.0
+            asked.append(its.url)
+        assert limit / 2 <= its.next(served=False) <= limit <= MAX_RETRY_SECONDS
+        assert asked == its.urls
+        limit = min(2 * limit, MAX_RETRY_SECONDS)
+
+
+def test_the_next_one_is_asked_at_once_when_a_channel_is_lost_and_the_lost_one_last() -> None:
+    its = made(3)
+    lost = its.url
+    for _ in range(5):  # long absences are forgotten
+        its.next(served=False)
+    lost = its.url
+    assert its.next(served=True) == 0.0
+    assert its.url != lost
+    assert its.next(served=False) == 0.0
+    assert its.next(served=False) > 0.0
+    assert its.url == lost
+
+
+def test_channels_that_are_cut_soon_lead_to_pauses() -> None:
+    its = made(2)
+    assert not its.has_served(SERVED_SECONDS / 2)
+    assert its.has_served(SERVED_SECONDS)
+    paused = sum(its.next(its.has_served(0.1)) > 0 for _ in range(10))
+    assert paused == 5
+
+
+def test_with_one_url_every_channel_counts_and_opens_as_slowly_as_ever() -> None:
+    its = made(1)
+    assert its.has_served(0.0)
+    assert its.open_seconds == OPEN_SECONDS
+    its.next(served=False)
+    assert its.next(served=True) <= MIN_RETRY_SECONDS
+
+
+def test_a_first_round_is_impatient_and_later_ones_wait_for_many_that_come_at_once() -> None:
+    its = made(2)
+    seen = []
+    for _ in range(6):
+        seen.append(its.open_seconds)
+        its.next(served=False)
+    assert seen == [FIRST_OPEN_SECONDS] * 2 + [2 * FIRST_OPEN_SECONDS] * 2 + [OPEN_SECONDS] * 2
+    its.next(served=True)
+    assert its.open_seconds == FIRST_OPEN_SECONDS
+
+
+@given(st.integers(0, 100_000))
+def test_pings_are_bounded_for_the_controller_and_dead_channels_for_the_agents(hosts: int) -> None:
+    every, patience = ping_seconds(hosts), patience_seconds(hosts)
+    assert MIN_PING_SECONDS <= every <= MAX_PING_SECONDS
+    assert every == MAX_PING_SECONDS or hosts / every <= PINGS_A_SECOND * (1 + 1e-9)
+    assert every + patience <= 10.0
+
+
+def test_no_url_is_an_error() -> None:
+    with pytest.raises(ValueError, match="needs the URL"):
+        Addresses([], "10.0.0.2", random.Random(1))

@@ -1,0 +1,295 @@
+"""Agents of a cluster on two relays that follow its terms and versions late, each in its own time.
+
+The leaders' views are a list that only grows: versions rise, over terms, too. Each relay is a real notifier that stands somewhere
+in the list, and agents move between them. What an agent has in force never goes back.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from sopa_ryu.channel import arbiter, protocol
+from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
+from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, DeposedClaimError, Notifier, Reject
+from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
+from sopa_ryu.fabric.view import View
+from tests.models.push_channel import TREE, Agent, PushChannel
+from topologies import Failures
+
+HOSTS = list(TREE.hosts())[:4]
+ADDRESS = TREE.ip(HOSTS[0])
+ELEMENTS = ["a0_0", "c0_1", "a0_0-c0_0", "e1_0-a1_1"]
+failures = st.dictionaries(st.sampled_from(ELEMENTS), st.sampled_from(["down", "silent", "drained"]))
+
+
+def view(epoch: int, version: int, cluster: str = "sopa", **failed: str) -> View:
+    return View(epoch, version, Failures(TREE, failed), cluster)
+
+
+class ClusterMachine(RuleBasedStateMachine):
+    """Leaders that make versions and change, relays that lag, and agents that move between relays."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.views = [view(1_000, 1)]
+        self.relays = [PushChannel(), PushChannel()]
+        self.at = [0, 0]
+        self.agents = [Agent(host) for host in HOSTS]
+        self.on: list[int | None] = [None] * len(HOSTS)
+        self.highest = [(0, 0)] * len(HOSTS)
+        self.refused = [0] * len(HOSTS)
+
+    @initialize()
+    def begin(self) -> None:
+        for relay in self.relays:
+            relay.follow(self.views[0])
+        for number in range(len(HOSTS)):
+            self.move(number, number % 2)
+            self.read_all(number)
+
+    # -- what happens -------------------------------------------------------------------------------------------------
+
+    @rule(reasons=failures, count=st.sampled_from([1, 2, MAX_DELTA_VERSIONS + 3]))
+    def commit(self, reasons: dict[str, str], count: int) -> None:
+        for number in range(count):
+            last = self.views[-1]
+            some = {name: why for name, why in reasons.items() if number % 2 == 0}
+            self.views.append(View(last.epoch, last.version + 1, Failures(TREE, some), "sopa"))
+
+    @rule(more=st.sampled_from([1, 7, 10**6]), reasons=failures, same=st.booleans())
+    def lead(self, more: int, reasons: dict[str, str], same: bool) -> None:
+        """Another member leads: it goes on with the failures of the last view, or with what it has seen itself."""
+        last = self.views[-1]
+        failed = last.failures if same else Failures(TREE, reasons)
+        self.views.append(View(last.epoch + more, last.version + 1, failed, "sopa"))
+
+    @precondition(lambda self: any(at < len(self.views) - 1 for at in self.at))
+    @rule(relay=st.integers(0, 1), steps=st.sampled_from([1, 1, 3, 1000]))
+    def learn(self, relay: int, steps: int) -> None:
+        """A relay learns of later views, of each or of the last only."""
+        self.at[relay] = min(len(self.views) - 1, self.at[relay] + steps)
+        if self.relays[relay].view != self.views[self.at[relay]]:
+            self.relays[relay].follow(self.views[self.at[relay]])
+
+    @rule(number=st.integers(0, len(HOSTS) - 1))
+    def move_and_read(self, number: int) -> None:
+        """An agent goes to the other relay, as when its own has ended."""
+        on = self.on[number]
+        self.move(number, 0 if on is None else 1 - on)
+        self.read_all(number)
+
+    @rule(number=st.integers(0, len(HOSTS) - 1), reasons=failures, count=st.integers(1, 3), leads=st.booleans())
+    def move_to_one_behind(self, number: int, reasons: dict[str, str], count: int, leads: bool) -> None:
+        """An agent goes from a relay that has just learned of views to one that has not."""
+        on = self.on[number]
+        if on is None:
+            return
+        self.commit(reasons, count)
+        if leads:
+            self.lead(1, reasons, same=False)
+        self.learn(on, len(self.views))
+        self.read_all(number)
+        self.move_and_read(number)
+
+    @rule(numbers=st.sets(st.integers(0, len(HOSTS) - 1), min_size=2))
+    def catch_up(self, numbers: set[int]) -> None:
+        for number in sorted(numbers):
+            self.read_all(number)
+
+    @rule(number=st.integers(0, len(HOSTS) - 1), relay=st.integers(0, 1))
+    def move(self, number: int, relay: int) -> None:
+        self.leave(number)
+        self.agents[number].failed = False  # a snapshot comes first
+        self.relays[relay].claim(self.agents[number])
+        self.on[number] = relay
+
+    @rule(number=st.integers(0, len(HOSTS) - 1))
+    def read(self, number: int) -> None:
+        """One message is read, and its answer is on its way."""
+        self.step(number)
+
+    @rule(number=st.integers(0, len(HOSTS) - 1))
+    def arrive(self, number: int) -> None:
+        self.arrives(number)
+
+    @rule(seconds=st.sampled_from([0.5, 3.0]))
+    def pass_time(self, seconds: float) -> None:
+        for relay in self.relays:
+            relay.advance(seconds)
+
+    # -- what has to hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_in_force_goes_back(self) -> None:
+        for number, agent in enumerate(self.agents):
+            if agent.view is not None:
+                now = agent.view.epoch, agent.view.version
+                assert now >= self.highest[number]
+                self.highest[number] = now
+                assert agent.view in self.views
+
+    @invariant()
+    def relays_count_only_what_is_wrong(self) -> None:
+        for relay in self.relays:
+            assert relay.notifier.refused["messages"] == 0
+            assert all(relay.missing(version) for version in relay.awaited)
+            assert len(relay.completed) == len(set(relay.completed))
+            for session in relay.sessions:
+                assert session.acknowledged <= relay.view.version
+
+    @rule()
+    def rest(self) -> None:
+        """Relays learn all, agents that have left a relay go to the other, and all read: everyone has the last view."""
+        for relay in (0, 1):
+            self.learn(relay, len(self.views))
+        for _ in range(3):
+            for number, agent in enumerate(self.agents):
+                if agent.connection is None:
+                    self.move(number, number % 2)
+                self.read_all(number)
+        assert [agent.view for agent in self.agents] == [self.views[-1]] * len(self.agents)
+        for relay in self.relays:
+            assert relay.notifier.behind(relay.view.version) == 0
+            assert relay.awaited == {}
+            assert relay.notifier.sessions.keys() == {agent.host for agent in relay.sessions.values()}
+            for session in relay.sessions:
+                row = relay.notifier.tell(session, relay.view.version, relay.now)
+                assert (row["lag"], row["lag_seconds"]) == (0, 0.0)
+
+    def teardown(self) -> None:
+        self.rest()
+
+    # -- helpers ------------------------------------------------------------------------------------------------------
+
+    def step(self, number: int) -> bool:
+        """Let an agent read one message; one of a lower term makes it leave."""
+        agent, on = self.agents[number], self.on[number]
+        if on is None:
+            return False
+        before = agent.view
+        read = agent.read()
+        if agent.leaves:
+            assert before is not None
+            assert agent.view is before, "a lower term changes nothing"
+            self.refused[number] += 1
+            self.leave(number)
+        assert agent.refused == self.refused[number], "nothing but lower terms is refused"
+        self.relays[on].carry_out([])
+        return read
+
+    def read_all(self, number: int) -> None:
+        while self.step(number) | self.arrives(number):
+            pass
+
+    def arrives(self, number: int) -> bool:
+        on = self.on[number]
+        return (
+            on is not None and self.agents[number].connection is not None and self.relays[on].hear(self.agents[number])
+        )
+
+    def leave(self, number: int) -> None:
+        agent, on = self.agents[number], self.on[number]
+        agent.leaves = False
+        if on is not None and self.relays[on].session(agent) is not None:
+            self.relays[on].leave(agent)
+        self.on[number] = None
+
+
+TestCluster = ClusterMachine.TestCase
+TestCluster.settings = settings(max_examples=100, stateful_step_count=40)
+
+
+# -- the rules one by one ---------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_names_the_cluster_and_only_then() -> None:
+    assert '"cluster": "sopa"' in protocol.snapshot(view(3, 1), ADDRESS)
+    assert "cluster" not in protocol.snapshot(view(3, 1, ""), ADDRESS)
+
+
+@pytest.mark.parametrize("version", [1, 9, 10, 11, 4000])
+def test_a_lower_term_of_the_cluster_is_refused_whatever_its_version(version: int) -> None:
+    held = view(3, 10, a0_0="down")
+    with pytest.raises(LowerTermError, match=r"term 2 of cluster 'sopa', but a view of term 3 is in force"):
+        protocol.receive(protocol.snapshot(view(2, version), ADDRESS), held, ADDRESS)
+
+
+@pytest.mark.parametrize(
+    ("held", "sent"),
+    [
+        (view(3, 10), view(2, 1, "")),  # one controller, whose clock may have gone back
+        (view(3, 10, ""), view(2, 1)),
+        (view(3, 10, ""), view(2, 1, "")),
+        (view(3, 10), view(2, 1, "other")),
+        (view(3, 10), view(4, 1)),  # the engine's data was lost: versions begin anew
+        (view(3, 10), view(4, 11)),
+    ],
+)
+def test_every_other_snapshot_is_followed(held: View, sent: View) -> None:
+    assert protocol.receive(protocol.snapshot(sent, ADDRESS), held, ADDRESS) == sent
+
+
+def test_what_is_in_force_stays_if_a_relay_is_behind_in_the_same_term() -> None:
+    held = view(3, 10, a0_0="down")
+    assert protocol.receive(protocol.snapshot(view(3, 9), ADDRESS), held, ADDRESS) is held
+    with pytest.raises(ProtocolError, match="older than 10"):
+        protocol.receive(protocol.snapshot(view(3, 9, ""), ADDRESS), held, ADDRESS)
+    with pytest.raises(ProtocolError, match="cluster is no name"):
+        protocol.receive(protocol.snapshot(held, ADDRESS).replace('"sopa"', "7"), None, ADDRESS)
+
+
+def test_a_delta_keeps_the_cluster_and_leads_to_no_other_term() -> None:
+    held, after = view(3, 10), view(3, 11, a0_0="down")
+    assert protocol.receive(protocol.delta(held, after), held, ADDRESS) == after
+    with pytest.raises(GapError):
+        protocol.receive(protocol.delta(view(2, 10), view(2, 11)), held, ADDRESS)
+
+
+def test_an_acknowledgement_of_a_later_version_is_right_in_a_cluster_only() -> None:
+    text = protocol.ack(view(3, 10), 0)
+    assert protocol.answer(text, view(3, 9)) == protocol.Ack(3, 10, 0)
+    with pytest.raises(ProtocolError, match="version 10, but the fabric is at 9"):
+        protocol.answer(text, view(3, 9, ""))
+
+
+def test_a_new_term_is_a_snapshot_even_at_the_version_that_was_sent_and_below_it() -> None:
+    channel = PushChannel()
+    agent = Agent(HOSTS[0])
+    channel.follow(view(1, 5))
+    channel.claim(agent)
+    for following in (view(2, 5, a0_0="down"), view(3, 2), view(3, 3, c0_0="down")):
+        agent.read()
+        channel.hear(agent)
+        channel.follow(following)
+    assert agent.read()
+    assert channel.hear(agent)
+    assert agent.kinds == ["snapshot", "snapshot", "snapshot", "delta"]
+    assert agent.view == view(3, 3, c0_0="down")
+    (session,) = channel.sessions
+    row = channel.notifier.tell(session, 3, channel.now)
+    assert (row["version"], row["lag"], row["lag_seconds"]) == (3, 0, 0.0)
+    assert channel.completed == [5, 2, 3]
+
+
+def test_a_member_that_stands_by_names_the_leader_to_claimants(caplog: pytest.LogCaptureFixture) -> None:
+    notifier = Notifier(TREE, lambda: view(1, 1))
+    with caplog.at_level("INFO"):
+        notifier.depose(True, "c2 leads, at http://192.0.2.2:8080")
+    assert "stands by: 0 agents are sent away" in caplog.text
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+    (rejected,) = notifier.claim(HOSTS[0], str(IPv4Address("192.0.2.9")), "claimant", 1.0)
+    assert isinstance(rejected, Reject)
+    assert isinstance(rejected.error, DeposedClaimError)
+    assert str(rejected.error) == "c2 leads, at http://192.0.2.2:8080"
+
+
+def test_an_arbiters_term_rises_with_the_leaders() -> None:
+    now = view(7, 1)
+    notifier = ArbiterNotifier(TREE, lambda: now, epoch=2)
+    notifier.enter("192.0.2.7", None, 0.0)
+    assert notifier.term == arbiter.next_term(7, 0)

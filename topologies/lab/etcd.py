@@ -1,0 +1,310 @@
+"""A private etcd: several nodes in a directory, without a system service, that are killed, stopped and continued one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from topologies.lab.isolation import die_with_parent, require
+from topologies.lab.startable import Startable
+
+START_SECONDS = 60.0
+HEARTBEAT_MS, ELECTION_MS = 50, 500
+"""As docs/operating.md recommends them: etcd's least lease is one and a half elections."""
+CLIENT_PORT, PEER_PORT = 2379, 2380
+_FIRST_PORT, _LAST_PORT = (
+    20000,
+    32000,
+)  # below those that the kernel gives to clients, so that a restarted node finds its own free
+ROOT = "root"
+
+
+class EtcdError(RuntimeError):
+    """A node did not start, or etcdctl failed; the text has its output."""
+
+
+class Place(NamedTuple):
+    """A node's address and ports, and the command that enters its namespace (``("ip", "netns", "exec", "m1")``)."""
+
+    host: str
+    client_port: int = CLIENT_PORT
+    peer_port: int = PEER_PORT
+    enter: tuple[str, ...] = ()
+
+
+class Tls(NamedTuple):
+    """The certificates of nodes: their authority, certificate and key, and whether clients need one of that authority.
+
+    ``client_cert`` and ``client_key`` are etcdctl's.
+    """
+
+    ca: Path
+    cert: Path
+    key: Path
+    clients: bool = False
+    client_cert: Path | None = None
+    client_key: Path | None = None
+
+
+class PrivateEtcd(Startable):
+    """An etcd of several nodes, as a context manager.
+
+    The nodes are killed if the thread that started them ends.
+
+    Parameters
+    ----------
+    directory : Path
+        For data and logs. It is created if it is missing; a memory file system makes writes fast.
+    places : sequence of Place or int
+        Where the nodes are; a number for so many on free ports of loopback.
+    tls : Tls, optional
+    quota : int
+        Bytes of the database; 0 for etcd's own 2 GiB.
+    options : sequence of str
+        Further options of each node.
+
+    Raises
+    ------
+    MissingCommandError
+        On entering, if etcd is not installed.
+    EtcdError
+        On entering, if a node does not start; the text has the end of its log.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        places: Sequence[Place] | int = 3,
+        tls: Tls | None = None,
+        quota: int = 0,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.directory = Path(directory).absolute()
+        self.places = loopback(places) if isinstance(places, int) else tuple(places)
+        self.tls = tls
+        self._options = (*options, *((f"--quota-backend-bytes={quota}",) if quota else ()))
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self._root_password = ""
+
+    # -- addresses ------------------------------------------------------------------------------------------------------
+
+    @property
+    def endpoints(self) -> list[str]:
+        """The nodes' addresses for clients, as HOST:PORT."""
+        return [f"{place.host}:{place.client_port}" for place in self.places]
+
+    def address(self, name: str = "sopa", first: int = 0) -> str:
+        """Return the address for ``--sopa-cluster``; ``first`` is the node that a client begins with."""
+        nodes = self.endpoints[first:] + self.endpoints[:first]
+        return f"etcd://{','.join(nodes)}/{name}"
+
+    def _url(self, node: int, peer: bool = False) -> str:
+        place = self.places[node]
+        if peer:
+            return f"http://{place.host}:{place.peer_port}"
+        return f"{'http' if self.tls is None else 'https'}://{place.host}:{place.client_port}"
+
+    # -- nodes ----------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start all nodes with empty databases (done on entering)."""
+        require("etcd", "etcdctl")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        for node in range(len(self.places)):
+            shutil.rmtree(self.data(node), ignore_errors=True)
+            self._spawn(node)
+        self.wait()
+
+    def stop(self) -> None:
+        """Kill all nodes: SIGTERM would wait for clients' connections. It can be called again."""
+        for process in self._nodes.values():
+            process.kill()
+        for process in self._nodes.values():
+            process.wait()
+        self._nodes.clear()
+
+    def pid(self, node: int) -> int:
+        """Return the process id of a node."""
+        return self._nodes[node].pid
+
+    def data(self, node: int) -> Path:
+        """Return the directory of a node's database."""
+        return self.directory / f"n{node}"
+
+    def kill(self, node: int) -> None:
+        """Kill a node by SIGKILL."""
+        self._nodes[node].kill()
+        self._nodes[node].wait()
+
+    def pause(self, node: int) -> None:
+        """Stop a node's process: it keeps its connections and answers nothing."""
+        os.kill(self.pid(node), signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """Continue a stopped node."""
+        os.kill(self.pid(node), signal.SIGCONT)
+
+    def restart(self, node: int, wait: bool = True) -> None:
+        """Start a killed node again with its database."""
+        self._spawn(node)
+        if wait:
+            self.wait([node])
+
+    def mend(self) -> None:
+        """Continue every stopped node, start every killed one, and wait until all answer."""
+        for node, process in tuple(self._nodes.items()):
+            if process.poll() is None:
+                self.resume(node)
+            else:
+                self._spawn(node)
+        self.wait()
+
+    def wait(self, nodes: Sequence[int] | None = None) -> None:
+        """Wait until nodes, all by default, answer with a quorum.
+
+        Raises
+        ------
+        EtcdError
+            If one has ended, or `START_SECONDS` have passed.
+        """
+        deadline = time.monotonic() + START_SECONDS
+        for node in range(len(self.places)) if nodes is None else nodes:
+            while True:
+                problem = f"it exited with status {self._nodes[node].poll()}"
+                if self._nodes[node].poll() is None:
+                    try:
+                        self.ctl("endpoint", "status", endpoints=[node], timeout="1s")
+                        self.ctl("get", "ready", endpoints=[node], timeout="1s")
+                        break
+                    except EtcdError as error:
+                        problem = str(error)
+                        time.sleep(0.02)
+                if self._nodes[node].poll() is not None or time.monotonic() > deadline:
+                    raise EtcdError(f"etcd node {node} did not start: {problem}\n{self._log_tail(node)}")
+
+    def leader(self) -> int | None:
+        """Return the node that leads among the others; None if there is none."""
+        for node, status in self._statuses().items():
+            if status.get("leader") and status["leader"] == status["header"]["member_id"]:
+                return node
+        return None
+
+    def _statuses(self) -> dict[int, dict[str, Any]]:
+        statuses = {}
+        for node, process in self._nodes.items():
+            with contextlib.suppress(EtcdError):
+                if process.poll() is None:
+                    told = self.ctl("endpoint", "status", "-w", "json", endpoints=[node], timeout="1s")
+                    statuses[node] = json.loads(told)[0]["Status"]
+        return statuses
+
+    # -- clients --------------------------------------------------------------------------------------------------------
+
+    def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "5s") -> str:
+        """Run etcdctl as an administrator, and return its output.
+
+        Parameters
+        ----------
+        *words : str
+        endpoints : sequence of int, optional
+            The nodes that it is sent to; all by default.
+        timeout : str
+
+        Raises
+        ------
+        EtcdError
+            If it fails.
+        """
+        nodes = range(len(self.places)) if endpoints is None else endpoints
+        command = [
+            *self.places[nodes[0]].enter,
+            "etcdctl",
+            f"--endpoints={','.join(self._url(node) for node in nodes)}",
+        ]
+        command += [f"--command-timeout={timeout}", f"--dial-timeout={timeout}"]
+        if self.tls is not None:
+            command.append(f"--cacert={self.tls.ca}")
+            if self.tls.client_cert is not None and self.tls.client_key is not None:
+                command += [f"--cert={self.tls.client_cert}", f"--key={self.tls.client_key}"]
+        if self._root_password:
+            command += ["--user", f"{ROOT}:{self._root_password}"]
+        done = subprocess.run(
+            [*command, *words], capture_output=True, text=True, check=False, env={**os.environ, "ETCDCTL_API": "3"}
+        )
+        if done.returncode != 0:
+            raise EtcdError(f"etcdctl {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+    def enable_users(self, root_password: str, users: Mapping[str, tuple[str, str]]) -> None:
+        """Enable users: root, and others, each with a password and the prefix of the keys that it may read and write."""
+        self.ctl("user", "add", f"{ROOT}:{root_password}")
+        for user, (password, prefix) in users.items():
+            self.ctl("user", "add", f"{user}:{password}")
+            self.ctl("role", "add", user)
+            if prefix:
+                self.ctl("role", "grant-permission", user, "--prefix=true", "readwrite", prefix)
+            self.ctl("user", "grant-role", user, user)
+        self.ctl("auth", "enable")
+        self._root_password = root_password
+
+    def disable_users(self) -> None:
+        """Let everybody read and write again."""
+        self.ctl("auth", "disable")
+        self._root_password = ""
+
+    # -- how a node is started ------------------------------------------------------------------------------------------
+
+    def _spawn(self, node: int) -> None:
+        place, parent = self.places[node], os.getpid()
+        cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in range(len(self.places)))
+        client, peer = self._url(node), self._url(node, peer=True)
+        command = [
+            *place.enter, "etcd", f"--name=n{node}", f"--data-dir={self.data(node)}",
+            f"--listen-client-urls={client}", f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peer}", f"--initial-advertise-peer-urls={peer}", f"--initial-cluster={cluster}",
+            f"--heartbeat-interval={HEARTBEAT_MS}", f"--election-timeout={ELECTION_MS}", "--pre-vote", "--logger=zap",
+            *self._options,
+        ]  # fmt: skip
+        if self.tls is not None:
+            command += [f"--cert-file={self.tls.cert}", f"--key-file={self.tls.key}"]
+            if self.tls.clients:
+                command += ["--client-cert-auth", f"--trusted-ca-file={self.tls.ca}"]
+        with self._log(node).open("ab") as log:
+            self._nodes[node] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,  # Ctrl-C at the terminal must not reach it
+                preexec_fn=lambda: die_with_parent(parent),
+            )
+
+    def _log(self, node: int) -> Path:
+        return self.directory / f"n{node}.log"
+
+    def _log_tail(self, node: int, lines: int = 10) -> str:
+        with contextlib.suppress(OSError):
+            return "\n".join(self._log(node).read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+
+def loopback(count: int) -> tuple[Place, ...]:
+    """Return places for so many nodes on free ports of loopback."""
+    ports: list[int] = []
+    candidate = _FIRST_PORT + os.getpid() * 7 % (_LAST_PORT - _FIRST_PORT)
+    while len(ports) < 2 * count:
+        candidate = candidate + 1 if candidate < _LAST_PORT else _FIRST_PORT
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", candidate))
+            ports.append(candidate)
+    return tuple(Place("127.0.0.1", *pair) for pair in zip(ports[::2], ports[1::2], strict=True))
