@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,7 @@ from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.runtime import clock, collector, turns
 from sopa_ryu.runtime.clients import bracketed
+from sopa_ryu.runtime.moment import Moment
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -150,6 +152,7 @@ class SopaController(app_manager.RyuApp):
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
+        self._moment = Moment(self._observed)
         self._wake = hub.Event()
         self._wakes_at = float("inf")
         self._malformed = False
@@ -247,6 +250,7 @@ class SopaController(app_manager.RyuApp):
         turns.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
+            self._moment.end()
             self._channels[datapath] = Connection(datapath)
             self._carry_out(self.core.switch_connected(self._channels[datapath], now))
             return
@@ -256,7 +260,7 @@ class SopaController(app_manager.RyuApp):
             session = self.switches.session(connection)
             if session is not None:
                 self.port_stats.traffic.forget(session.switch)
-            self._carry_out(self.core.switch_disconnected(connection, now))
+            self._moment.add(connection, (now, partial(self.core.switch_disconnected, connection, now)))
 
     @set_ev_cls(
         [
@@ -272,6 +276,7 @@ class SopaController(app_manager.RyuApp):
         turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
+            self._moment.end(connection)
             self._carry_out(self.core.answered(connection, *answered, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
@@ -279,6 +284,7 @@ class SopaController(app_manager.RyuApp):
         turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
+            self._moment.end(connection)
             self._carry_out(self.core.refused(connection, *connection.refused(event.msg), self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
@@ -289,7 +295,12 @@ class SopaController(app_manager.RyuApp):
         if connection is not None:
             deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
             trouble = Reason.DOWN if deleted else openflow.port_trouble(message.desc)
-            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, self._now()))
+            now, port = self._now(), message.desc.port_no
+            self._moment.add(connection, (now, partial(self.core.port_status, connection, port, trouble, now)))
+
+    def _observed(self, observations: list[tuple[float, Callable[[], Effects]]]) -> None:
+        """Carry out what follows from what was reported at one moment."""
+        self._carry_out(self.core.together((observe for _, observe in observations), observations[0][0]))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:

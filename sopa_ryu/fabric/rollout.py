@@ -60,7 +60,7 @@ class Rollout:
             else:
                 following[session] = switch
         for version in range(min(since + 1, state.version), state.version + 1):
-            if not self._tracker.begin(version, following.values()) and advanced:
+            if not self._tracker.begin(version, following.values()) and advanced and version > since:
                 self._done.append(version)
         return list(following)
 

@@ -15,8 +15,6 @@ from ryu.exception import OFPTruncatedMessage, OFPUnknownVersion
 from ryu.ofproto import ofproto_parser
 from ryu.ofproto.ofproto_v1_3 import OFP_VERSION
 
-from sopa_ryu.southbound.datapath import Datapath
-
 SPARE_READS = 64
 
 
@@ -63,7 +61,8 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         raise OFPUnknownVersion(version=version)
     _reads.left = SPARE_READS + len(data)
     try:
-        if isinstance(datapath, Datapath) and version == OFP_VERSION and datapath.take(kind, xid, data):
+        take = getattr(datapath, "take", None)  # of sopa_ryu.southbound.datapath
+        if version == OFP_VERSION and take is not None and take(kind, xid, data):
             return None
         return parser(datapath, version, kind, length, xid, data)
     except (OFPTruncatedMessage, MalformedError):
