@@ -37,10 +37,10 @@ def affected(before: Failures, after: Failures) -> frozenset[Switch] | None:
     Examples
     --------
     >>> from topologies import FatTree
-    >>> tree = FatTree(4)
+    >>> tree = FatTree(32)
     >>> its = affected(Failures(tree), Failures(tree, {"a0_0-c0_1": "down"}))
-    >>> sorted(map(tree.name, its))
-    ['a0_0', 'a1_0', 'a2_0', 'a3_0']
+    >>> len(its), sorted(map(tree.name, its))[:3]
+    (32, ['a0_0', 'a10_0', 'a11_0'])
     """
     return _Comparison(before, after).affected()
 

@@ -1,4 +1,4 @@
-"""What arrives at one moment, to be taken together: the first of it without delay, what follows closely a few milliseconds later."""
+"""What arrives at one moment, to be taken together: the first of it without delay, what follows closely some milliseconds later."""
 
 from __future__ import annotations
 

@@ -96,9 +96,9 @@ class Datapath(controller.Datapath):
 
     def set_state(self, state: str) -> None:
         """Go on to a state; in `MAIN_DISPATCHER` the switch is known."""
-        super().set_state(state)
         if state == MAIN_DISPATCHER:
             self.socket.known()
+        super().set_state(state)  # which waits while many events are to be handled
 
     def serve(self) -> None:
         """Serve the switch until its connection is gone."""

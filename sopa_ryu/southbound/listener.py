@@ -34,7 +34,8 @@ READ_BYTES = 4096
 SPARE_CONNECTIONS = 32
 PENALTY_SECONDS = 1.0
 """So long a connection that sent what is not OpenFlow keeps its place in the share: each leaves memory to the collector."""
-BACKLOG = 1024
+BACKLOG = 4096
+"""Connections that wait to be accepted, as far as the kernel allows (net.core.somaxconn): a large fabric's switches together."""
 
 NO_AUTHORITY = (
     "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs (--ca-certs) to the authority "
@@ -131,7 +132,13 @@ class SwitchServer:
 
 
 class SwitchSocket:
-    """A switch's socket that is read in turns and, until the switch is known, to a limit."""
+    """A switch's socket that is read in turns and, until the switch is known, to a limit.
+
+    Attributes
+    ----------
+    waits_for_us : bool
+        Whether the switch has sent something that waits for its turn.
+    """
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
@@ -139,6 +146,7 @@ class SwitchSocket:
         self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES
         self._turn_ends = 0.0
+        self.waits_for_us = False
         self._read, self._at = b"", 0
 
     def known(self) -> None:
@@ -155,13 +163,13 @@ class SwitchSocket:
         now = time.monotonic()
         if now > self._turn_ends:
             eventlet.sleep(0)
-            turns.SWITCHES.take()
+            self._take_turn()
             now = time.monotonic()
             self._turn_ends = now + SLICE_SECONDS
         if self._at == len(self._read):
             self._read, self._at = self._socket.recv(max(size, READ_BYTES)), 0
             if time.monotonic() - now > SLICE_SECONDS:  # it has waited, and others have had their turn
-                turns.SWITCHES.take()
+                self._take_turn()
                 self._turn_ends = time.monotonic() + SLICE_SECONDS
         data = self._read[self._at : self._at + size]
         self._at += len(data)
@@ -170,6 +178,13 @@ class SwitchSocket:
             if self._left < 0:
                 return b""
         return data
+
+    def _take_turn(self) -> None:
+        self.waits_for_us = True
+        try:
+            turns.SWITCHES.take()
+        finally:
+            self.waits_for_us = False
 
     def send_now(self, data: bytes | bytearray) -> int:
         """Write what the kernel takes of some bytes, without waiting; return how many these are."""
@@ -194,8 +209,13 @@ def watched(datapath: Any) -> Iterator[None]:
         On a `SwitchSocket`.
     """
 
+    hub = eventlet.hubs.get_hub()
+
     def look() -> None:
         if datapath.socket.is_known:
+            return
+        if datapath.socket.waits_for_us:  # thousands connect at once; what it may send is bounded
+            timers.append(hub.schedule_call_global(HANDSHAKE_SECONDS, look))
             return
         count(NAME, "timeout")
         text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed; check what connects from there"
@@ -203,8 +223,8 @@ def watched(datapath: Any) -> Iterator[None]:
         eventlet.greenio.shutdown_safe(datapath.socket)
 
     # a timer of the hub: a cancelled green thread would leave a cycle of its traceback and this connection
-    timer = eventlet.hubs.get_hub().schedule_call_global(HANDSHAKE_SECONDS, look)
+    timers = [hub.schedule_call_global(HANDSHAKE_SECONDS, look)]
     try:
         yield
     finally:
-        timer.cancel()
+        timers[-1].cancel()
