@@ -46,9 +46,10 @@ def measure() -> dict[str, Any]:
     Returns
     -------
     dict
-        By fabric: seconds until all switches had their rules, and of the controller's processor in them (which a busy machine changes
-        little), versions made by then, lost channels, peak memory of the controller, the 99th percentile of ``GET /paths`` meanwhile, its processor time when idle, and the seconds until a failed link's rules
-        were installed. ``limits``: what is asked at k=48, where the controller has one processor to itself.
+        By fabric: seconds until all switches had their rules, and of the controller's processor in them (which a busy machine
+        changes little), versions made by then, lost channels, peak memory of the controller, the 99th percentile of ``GET /paths``
+        meanwhile, its processor time when idle, and the seconds until a failed link's rules were installed. ``limits``: what is
+        asked at k=48, where the controller has one processor to itself.
     """
     with tempfile.TemporaryDirectory() as name:
         return {"limits": LIMITS, **{f"k={k}": _measure(k, Path(name) / str(k)) for k in FABRICS}}

@@ -247,6 +247,60 @@ class ControllerProcess(ChildProcess):
             return False
 
 
+class RelayProcess(ChildProcess):
+    """``sopa relay`` as a child process; its name is that of the log's file.
+
+    Parameters
+    ----------
+    cluster : str
+        The engine's address, ``etcd://HOST:PORT/NAME``.
+    log : Path
+    port : int
+        TCP port to listen on.
+    state_dir : Path
+        With the files of tokens.
+    host : str
+        Address to listen on.
+    options : sequence of str
+        Further options of ``sopa relay``.
+    ca_file : Path, optional
+        CA of its certificate, if the options name one: requests then use TLS.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        log: Path,
+        port: int,
+        state_dir: Path,
+        host: str = "127.0.0.1",
+        options: Sequence[str] = (),
+        ca_file: Path | None = None,
+    ) -> None:
+        self.name = log.stem
+        self.url = f"{'https' if ca_file else 'http'}://{host}:{port}"
+        self.state_dir = state_dir
+        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
+        command = [sys.executable, "-m", "sopa_ryu.cli", "relay", f"--cluster={cluster}", f"--listen={host}:{port}"]
+        command += [f"--name={self.name}", f"--state-dir={state_dir}"]
+        super().__init__([*command, *options], log)
+
+    def start(self) -> None:
+        """Start it and wait until it answers; it may not have seen the engine yet."""
+        super().start()
+        self.wait_until(self._answers, "the relay answered")
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """Send a GET; the path is that of the URL."""
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify)
+
+    def _answers(self) -> bool:
+        try:
+            return self.get("/metrics").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
 class AgentProcess(ChildProcess):
     """``sopa agent`` as a child process.
 

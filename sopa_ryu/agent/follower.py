@@ -30,8 +30,6 @@ from topologies.weights import Choices
 
 LOG = logging.getLogger("sopa.agent")
 
-LOWER_TERM = 4001
-"""The close code with which an agent leaves who sends it a term before the one that it has (RFC 6455, section 7.4.2)."""
 LOAD_RETRY_SECONDS = 2.0
 MAX_REPORTED = 5  # problems of one absence of the controller
 
@@ -230,7 +228,7 @@ class Follower:
         except LowerTermError as error:
             self.refused += 1
             self._outdated = True
-            return Leave(LOWER_TERM, "a view of a later term is in force", f"its snapshot is refused: {error}")
+            return Leave(protocol.LOWER_TERM, "a view of a later term is in force", f"its snapshot is refused: {error}")
         except ProtocolError as error:
             self.refused += 1
             LOG.error(

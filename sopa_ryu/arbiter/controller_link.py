@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from http import HTTPStatus
 from typing import Any, NoReturn
 
@@ -14,15 +15,17 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from sopa_ryu.channel import arbiter as messages
 from sopa_ryu.channel import protocol
+from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress, refusal
-from sopa_ryu.channel.protocol import GapError, ProtocolError
+from sopa_ryu.channel.liveness import watched
+from sopa_ryu.channel.protocol import LEADER_HEADER, GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 
 LOG = logging.getLogger("sopa.arbiter")
 
-OPEN_SECONDS = 10.0
 REPORT_SECONDS = 5.0
-MIN_RETRY_SECONDS, MAX_RETRY_SECONDS = 0.5, 5.0
+CLOSE_SECONDS = 1.0
+"""With several URLs: how long the answer to a close is awaited before the next one is asked."""
 MAX_REPORTED = 5  # problems of one absence of the controller
 
 
@@ -31,7 +34,8 @@ class ControllerLink:
 
     Parameters
     ----------
-    address : ControllerAddress
+    controllers : sequence of ControllerAddress
+        The controller; of a cluster, its controllers, of which the leader takes an arbiter.
     followed : callable
         Called with each version of the fabric and the term.
     superseded : callable
@@ -43,6 +47,8 @@ class ControllerLink:
 
     Attributes
     ----------
+    urls : Addresses
+        Which controller is in use, or asked next.
     connected : bool
         True while the channel is open.
     term : int
@@ -55,61 +61,78 @@ class ControllerLink:
 
     def __init__(
         self,
-        address: ControllerAddress,
+        controllers: Sequence[ControllerAddress],
         followed: Callable[[View, int], None],
         superseded: Callable[[], None],
         report: Callable[[], dict[str, Any]],
         seed: int = 0,
     ) -> None:
-        self.address = address
+        self._controllers = {each.url: each for each in controllers}
+        self.urls = Addresses(list(self._controllers), "arbiter", random.Random(seed))
         self.connected = False
         self.term = 0
         self.view: View | None = None
         self.refused = 0
         self._followed, self._superseded, self._report = followed, superseded, report
-        self._retry_seconds = MIN_RETRY_SECONDS
-        self._reported: set[str] = set()
-        self._jitter = random.Random(seed)
+        self._reported: set[tuple[str, str]] = set()
+        self._latest: View | None = None
+        self._opened_at = 0.0
+
+    @property
+    def address(self) -> ControllerAddress:
+        """The controller that is in use, or asked next."""
+        return self._controllers[self.urls.url]
 
     async def run(self) -> NoReturn:
         """Follow the controller until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
             problem = await self._follow_once()
+            served = self.connected and self.urls.has_served(loop.time() - self._opened_at)
             self.connected = False
-            await asyncio.sleep(self._note(problem))
+            await asyncio.sleep(self._note(problem, served))
 
-    def _note(self, problem: str) -> float:
+    def _note(self, problem: str, served: bool = False) -> float:
         """Log once why there is no connection; return the seconds until the next attempt."""
-        if problem not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(problem)
+        url = self.urls.url
+        if served:
+            self._reported.clear()
+        delay = self.urls.next(served)
+        if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls.urls):
+            self._reported.add((url, problem))
             LOG.warning(
-                "no controller at %s: %s; %s; retrying every %g s or sooner; check the controller and the network to it",
-                self.address.url,
+                "no controller at %s: %s; %s; %s; check the controller and the network to it",
+                url,
                 problem,
                 "slots are granted by what it sent last" if self.term else "no slot is granted until it answers",
-                MAX_RETRY_SECONDS,
+                f"asking {self.urls.url} next"
+                if self.urls.several
+                else f"retrying every {MAX_RETRY_SECONDS:g} s or sooner",
             )
-        delay = self._retry_seconds
-        self._retry_seconds = min(2 * delay, MAX_RETRY_SECONDS)
-        return delay * self._jitter.uniform(0.5, 1.0)
+        return delay
 
     async def _follow_once(self) -> str:
         """Follow the controller over one connection; return why it ended, or could not be opened."""
+        at = self.address
+        # the library's own pings, every 20 s, are for a controller that has no other
+        more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if self.urls.several else {}
         try:
             async with connect(
-                self.address.channel(messages.CHANNEL, messages.query(self.term)),
-                additional_headers=self.address.headers(),
-                ssl=self.address.tls(),
-                open_timeout=OPEN_SECONDS,
+                at.channel(messages.CHANNEL, messages.query(self.term)),
+                additional_headers=at.headers(),
+                ssl=at.tls(),
+                open_timeout=self.urls.open_seconds,
                 max_size=protocol.MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
+                **more,
             ) as channel:
                 self._open()
-                await self._follow(channel)
-            return "the controller closed the connection"
+                async with watched(channel, lambda: 1) if self.urls.several else nullcontext():
+                    return await self._follow(channel) or "the controller closed the connection"
         except websockets.InvalidStatus as error:
-            if error.response.status_code == HTTPStatus.CONFLICT and self.term:
+            stands_by = LEADER_HEADER in error.response.headers
+            if error.response.status_code == HTTPStatus.CONFLICT and self.term and not stands_by:
                 LOG.error("another arbiter has this one's place: no slot is granted any more; end one of the two")
                 self.term = 0
                 self._superseded()
@@ -120,15 +143,20 @@ class ControllerLink:
     def _open(self) -> None:
         LOG.info("connected to controller %s", self.address.url)
         self.connected = True
+        self._opened_at = asyncio.get_running_loop().time()
         self.view = None  # a snapshot comes first, with the term
-        self._reported.clear()
-        self._retry_seconds = MIN_RETRY_SECONDS
 
-    async def _follow(self, channel: ClientConnection) -> None:
+    async def _follow(self, channel: ClientConnection) -> str:
+        """Answer messages until the channel closes; return why this end has closed it, if it has."""
         reporting = asyncio.create_task(self._report_often(channel))
         try:
             async for text in channel:
                 await channel.send(self._receive(text))
+            return ""
+        except LowerTermError as error:
+            self.connected = False  # it was no success
+            await channel.close(protocol.LOWER_TERM, "a view of a later term is in force")
+            return f"its snapshot is refused: {error}"
         finally:
             reporting.cancel()
             await asyncio.gather(reporting, return_exceptions=True)
@@ -137,10 +165,14 @@ class ControllerLink:
         """Put a message in force; return the answer."""
         try:
             view = protocol.receive(text, self.view, None)
+            self._check_term(view)
             term = messages.term_of(text)
         except GapError as error:
             LOG.info("asking the controller for a snapshot: %s", error)
             return protocol.RESYNC
+        except LowerTermError:
+            self.refused += 1
+            raise
         except ProtocolError as error:
             self.refused += 1
             LOG.error("message of the controller refused (%d so far): %s; the fabric stays as it was; check the versions of "
@@ -149,9 +181,21 @@ class ControllerLink:
         if term is not None:
             self.term = term
         if view is not None and (view is not self.view or term is not None):
-            self.view = view
+            self.view = self._latest = view
             self._followed(view, self.term)
         return self._ack()
+
+    def _check_term(self, view: View | None) -> None:
+        """Raise `LowerTermError` if a view of the cluster is of a term before the last one that was in force, on any channel."""
+        last = self._latest
+        if (
+            view is not None
+            and last is not None
+            and view.cluster
+            and view.cluster == last.cluster
+            and view.epoch < last.epoch
+        ):
+            raise LowerTermError(f"it is of term {view.epoch}, but a view of term {last.epoch} is in force")
 
     def _ack(self) -> str:
         return messages.ack(self.view, self.refused, self._report())

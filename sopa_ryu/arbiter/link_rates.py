@@ -71,7 +71,8 @@ class LinkRates:
 
     Parameters
     ----------
-    address : ControllerAddress
+    address : callable
+        Returns the controller that is in use.
     hosts : callable
         Returns how many hosts the fabric has; 0 if that is not known yet.
     mbit : float or None
@@ -82,7 +83,7 @@ class LinkRates:
 
     def __init__(
         self,
-        address: ControllerAddress,
+        address: Callable[[], ControllerAddress],
         hosts: Callable[[], int],
         mbit: float | None,
         read: Callable[[HostLinks], None],
@@ -94,36 +95,39 @@ class LinkRates:
         """Poll until cancelled. What was read last stays while the controller does not answer."""
         while True:
             try:
-                verify = self._address.tls() or True
+                address = self._address()
+                verify = address.tls() or True
                 # a proxy in the environment is for other networks, not for a controller
                 async with httpx.AsyncClient(timeout=TIMEOUT_SECONDS, trust_env=False, verify=verify) as client:
-                    while True:
+                    while address is self._address():
                         hosts = self._hosts()
                         if hosts:
-                            self._read(read_links(await self._links(client, hosts), self._mbit))
+                            self._read(read_links(await self._links(client, address, hosts), self._mbit))
                             self._problem = ""
                         await asyncio.sleep(POLL_SECONDS if hosts else FIRST_SECONDS)
             except (httpx.HTTPError, httpx.InvalidURL, ClientOptionError, ValueError, KeyError, TypeError) as error:
-                self._report(str(error) or type(error).__name__)
-            await asyncio.sleep(POLL_SECONDS)
+                self._report(address.url, str(error) or type(error).__name__)
+                await asyncio.sleep(POLL_SECONDS)
 
-    async def _links(self, client: httpx.AsyncClient, hosts: int) -> list[Mapping[str, Any]]:
+    async def _links(
+        self, client: httpx.AsyncClient, address: ControllerAddress, hosts: int
+    ) -> list[Mapping[str, Any]]:
         links: list[Mapping[str, Any]] = []
         while len(links) < hosts:
             params = {"offset": len(links), "limit": min(MAX_PAGE, hosts - len(links))}
-            answer = await client.get(self._address.resource(LINKS), params=params)
+            answer = await client.get(address.resource(LINKS), params=params)
             page = answer.raise_for_status().json()["links"]
             if not page:
                 raise ValueError("it has fewer links than hosts")
             links += page
         return links
 
-    def _report(self, problem: str) -> None:
+    def _report(self, url: str, problem: str) -> None:
         if problem != self._problem:
             self._problem = problem
             LOG.warning(
                 "link rates cannot be read from %s: %s; the load of hosts that do not take part stays as it was read last; check "
                 "the controller and the network to it",
-                self._address.url,
+                url,
                 problem,
             )

@@ -34,8 +34,8 @@ class Options:
 
     Parameters
     ----------
-    controller : str
-        The controller's URL.
+    controllers : tuple of str
+        The controller's URL; of a cluster, those of its controllers.
     listen : Listen
     timing : Timing
     order, paths : str
@@ -52,7 +52,7 @@ class Options:
     seed : int
     """
 
-    controller: str
+    controllers: tuple[str, ...]
     listen: Listen
     timing: Timing
     order: str
@@ -106,9 +106,10 @@ def run_arbiter(options: Options) -> int:
     AllocationError, ArbiterError, ClientOptionError
         If the arbiter cannot work with its options on this machine, or the library is not built.
     """
-    address = ControllerAddress(options.controller, options.token, options.ca_file)
-    address.channel("/")
-    address.tls()
+    controllers = [ControllerAddress(url, options.token, options.ca_file) for url in options.controllers]
+    for address in controllers:
+        address.channel("/")
+        address.tls()
     secret = options.secret()
     if secret is None:
         LOG.warning(
@@ -124,11 +125,11 @@ def run_arbiter(options: Options) -> int:
     with bind(options.listen) as bound, ExitStack() as entered:
         service = Service(bound, schedule, Door(secret, schedule.knows), options.timing, options.host_mbit)
         link = ControllerLink(
-            address, service.follow, service.superseded, lambda: _report(options, service), options.seed
+            controllers, service.follow, service.superseded, lambda: _report(options, service), options.seed
         )
         if options.metrics is not None:
             entered.enter_context(metrics_served(service, link, *options.metrics))
-        rates = LinkRates(address, lambda: service.hosts, options.host_mbit, service.measured)
+        rates = LinkRates(lambda: link.address, lambda: service.hosts, options.host_mbit, service.measured)
         LOG.info(
             "arbiter at %s: slots of %g ms, leases of %d ms, order %s, paths %s; controller %s",
             options.listen,
@@ -136,7 +137,7 @@ def run_arbiter(options: Options) -> int:
             options.timing.lease_ms,
             options.order,
             options.paths,
-            options.controller,
+            ", ".join(options.controllers),
         )
         notify("READY=1")
         received = asyncio.run(_run(service, link, rates))

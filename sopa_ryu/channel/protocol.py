@@ -25,6 +25,10 @@ from topologies import Clos, Failures, FatTree, TopologyError
 MAX_MESSAGE_BYTES = 32 << 20
 # The longest message of an agent is a report of `probes.MAX_STREAMS` streams, of 8,192 bytes in base64.
 MAX_ANSWER_BYTES = 16_384
+LEADER_HEADER = "SOPA-Leader"
+"""Header of the answer (409) with which a member of a cluster that stands by rejects a channel: the leader's URL, or empty."""
+LOWER_TERM = 4001
+"""The close code with which a channel is left that has a lower term than the view in force (RFC 6455, section 7.4.2)."""
 _MAX_NUMBER = 1 << 63
 _KIND = 40  # characters within which a message says its type
 _SHOWN = 60  # characters of a rejected value

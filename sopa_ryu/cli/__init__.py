@@ -13,6 +13,7 @@ _MODULES = {
     "agent": "agent",
     "agents": "query",
     "arbiter": "arbiter",
+    "cluster": "cluster",
     "completion": "completion",
     "doctor": "doctor",
     "drain": "maintenance",
@@ -21,6 +22,7 @@ _MODULES = {
     "parser": "parser",
     "health": "health",
     "paths": "query",
+    "relay": "relay",
     "restore": "maintenance",
     "rules": "rules",
     "status": "query",
@@ -65,12 +67,14 @@ def main() -> None:
                        sopa lab                           a fabric with a prompt
     On each host:      sopa agent --iface eth1 --controller http://192.0.2.1:8080
     Their tokens:      sopa token h0_0_2                  on the controller's machine
+    For thousands:     sopa relay --cluster etcd://192.0.2.1:2379 --listen 192.0.2.4:8080
     Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0
                        sopa health                        links that lose packets, by probes
                        sopa watch                         changes as they happen
+                       sopa cluster                       of several controllers: who leads, relays, engine
                        sopa paths h0_0_2 h2_1_3           candidate paths of two hosts
                        sopa trace h0_0_2 h2_1_3           probes on these paths, by path and link
     Maintenance:       sopa drain c0_0 && sopa restore c0_0

@@ -11,7 +11,7 @@ import click
 from sopa_ryu.arbiter.allocation import AllocationError, Order, Paths
 from sopa_ryu.channel.slots import PORT
 from sopa_ryu.cli.agent import log_to_stderr
-from sopa_ryu.cli.common import fail, seed_option
+from sopa_ryu.cli.common import fail, seed_option, urls
 from sopa_ryu.cli.token import SECRET_FILE
 
 MIN_SLOT_MS, MAX_SLOT_MS = 3, 4000
@@ -34,7 +34,9 @@ class Address(click.ParamType[tuple[str, int]]):
 
 
 @click.command()
-@click.option("--controller", required=True, metavar="URL", help="URL of the controller: http://192.0.2.1:8080")
+@click.option("--controller", "controllers", required=True, multiple=True, callback=urls, metavar="URL",
+              help="URL of the controller: http://192.0.2.1:8080. May be repeated for a cluster's controllers (no relays): the "
+              "leader takes the arbiter.")  # fmt: skip
 @click.option("--listen", required=True, type=Address(),
               help=f"Address and UDP port where agents reach the arbiter: 192.0.2.1:{PORT}")  # fmt: skip
 @click.option("--slot", type=click.FloatRange(MIN_SLOT_MS, MAX_SLOT_MS), default=10, show_default=True, metavar="MS",
@@ -65,7 +67,7 @@ class Address(click.ParamType[tuple[str, int]]):
               help="Address where metrics are served.")  # fmt: skip
 @seed_option
 def arbiter(
-    controller: str,
+    controllers: tuple[str, ...],
     listen: tuple[str, int],
     slot: float,
     order: str,
@@ -109,7 +111,7 @@ def arbiter(
     if secret_file is None and SECRET_FILE.exists():
         secret_file = SECRET_FILE
     options = Options(
-        controller,
+        controllers,
         Listen(*listen),
         timing,
         order,

@@ -1,4 +1,9 @@
-"""The client of a controller's REST interface, with an error message for each way in which a request can fail."""
+"""The client of a controller's REST interface, with an error message for each way in which a request can fail.
+
+Of several controllers, or a cluster's relays, the first that answers is asked. What changes something is done by the cluster's
+leader: another member, or a relay, answers such a request with 307 and the leader's URL. The token follows it there, since whoever
+names the leader has had the token already, but never to another scheme: it is not sent in clear text where TLS was chosen.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,8 @@ import json
 import os
 import ssl
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 from urllib.parse import quote, urlsplit
@@ -15,7 +21,7 @@ from urllib.parse import quote, urlsplit
 import click
 import httpx
 
-from sopa_ryu.cli.common import Command, fail
+from sopa_ryu.cli.common import Command, fail, urls
 from sopa_ryu.rest.operations import ROOT
 
 DEFAULT_URL = "http://127.0.0.1:8080"
@@ -23,7 +29,8 @@ DEFAULT_TOKEN_FILE = Path("/var/lib/sopa/token")
 TIMEOUT_SECONDS = 10.0
 NOT_RIGHT = 3
 """Exit status: the controller has answered, and something has failed or differs from the plan."""
-TRIES = 3  # to read a list of several pages that changes while it is read
+TRIES = 3  # to read a list of several pages that changes while it is read, or to find who leads
+REDIRECT_SECONDS = 0.5  # until a member is asked again that named one as leader which is not
 
 Body = dict[str, Any]
 
@@ -51,31 +58,38 @@ class Controller:
 
     Parameters
     ----------
-    url : str
+    url : str or sequence of str
+        Where controllers, or relays, may be reached; the first that answers is asked from then on.
     token_file : Path, optional
         The operator token, sent with write requests only.
     ca_file : Path, optional
         The authorities, in PEM, that are trusted to sign an https URL's certificate; the system's by default.
     timeout : float
         Seconds to wait for a connection and for each part of an answer.
+
+    Attributes
+    ----------
+    url : str
+        The one that is asked now; after a change in a cluster, the leader's.
     """
 
     def __init__(
         self,
-        url: str,
+        url: str | Sequence[str],
         token_file: Path | None = None,
         ca_file: Path | None = None,
         timeout: float = TIMEOUT_SECONDS,
     ) -> None:
-        self.url = url.rstrip("/")
+        self._urls = [each.rstrip("/") for each in ([url] if isinstance(url, str) else url)]
+        self.url = self._urls[0]
         self._token_file = token_file
         # a proxy in the environment is for other networks, not for a controller
-        self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self.url, ca_file))
+        self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
     def get(self, path: str, **params: object) -> Body:
         """Return the answer to a GET below ``/sopa/v1``; of a list, the first page."""
         given = {name: str(value) for name, value in params.items() if value is not None}
-        return _body(self._request("GET", f"{self.url}{ROOT}{path}", params=given))
+        return _body(self._request("GET", f"{ROOT}{path}", params=given))
 
     def listing(self, path: str, key: str) -> Body:
         """Return the answer with a whole list in it, read page by page.
@@ -95,7 +109,7 @@ class Controller:
 
     def get_if_changed(self, path: str, etag: str) -> tuple[Body | None, str]:
         """Return the answer, or None if it still has the given ETag, and its ETag."""
-        response = self._request("GET", f"{self.url}{ROOT}{path}", headers={"If-None-Match": etag} if etag else {})
+        response = self._request("GET", f"{ROOT}{path}", headers={"If-None-Match": etag} if etag else {})
         if response.status_code == httpx.codes.NOT_MODIFIED:
             return None, etag
         return _body(response), response.headers.get("ETag", "")
@@ -108,30 +122,81 @@ class Controller:
         """Return the answer to a POST with a body, or a DELETE, with the token."""
         token = self._token()
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return _body(self._request(method, f"{self.url}{ROOT}{path}", headers=headers, json=body))
+        return _body(self._request(method, f"{ROOT}{path}", headers=headers, json=body))
 
     def _pages(self, path: str, key: str) -> tuple[Body, bool]:
-        response = self._request("GET", f"{self.url}{ROOT}{path}")
+        response = self._request("GET", f"{ROOT}{path}")
         whole, same = _body(response), True
         while "next" in response.links:
-            response = self._request("GET", str(response.url.join(response.links["next"]["url"])))
+            response = self._checked(self._ask("GET", str(response.url.join(response.links["next"]["url"]))))
             page = _body(response)
             same = same and all(page.get(what) == whole.get(what) for what in ("version", "epoch", "total"))
             whole[key] += page[key]
         return whole, same
 
-    def _request(self, method: str, url: str, **more: Any) -> httpx.Response:
+    def _request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask the first controller that answers, and the cluster's leader if that names it."""
+        for tries in range(TRIES):
+            if tries:
+                time.sleep(REDIRECT_SECONDS)
+            asked = response = self._reach(method, path, **more)
+            if response.status_code == httpx.codes.TEMPORARY_REDIRECT:
+                leader = self._leader(response)
+                response = self._ask(method, leader + path, **more)
+                if response.status_code == httpx.codes.TEMPORARY_REDIRECT:
+                    continue  # it leads no more, or not yet
+                self.url = leader  # it alone knows what came of it, as of a trace
+            return self._checked(response)
+        return self._checked(asked)
+
+    def _reach(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Ask one controller after the other until one answers; what may have been done is not asked for again."""
+        silent: NoAnswer | None = None
+        for url in dict.fromkeys([self.url, *self._urls]):
+            try:
+                response = self._ask(method, url + path, **more)
+            except NoAnswer as error:
+                silent = silent or error
+                if method != "GET" and not isinstance(error.__cause__, httpx.ConnectError | httpx.ConnectTimeout):
+                    raise
+            else:
+                self.url = url
+                return response
+        assert silent is not None
+        raise silent
+
+    def _leader(self, response: httpx.Response) -> str:
+        """Return the URL of the leader that an answer names; `Refused` if the token may not be sent there."""
+        named = response.headers.get("Location", "")
         try:
-            response = self._client.request(method, url, **more)
+            parts = urlsplit(named)
+            right = parts.scheme == response.url.scheme and bool(parts.hostname) and parts.username is None
+        except ValueError:
+            right = False
+        if not right:
+            text = (
+                f"{self.url} names {named or 'nothing'} as the leader, which is no {response.url.scheme} URL of a controller: "
+                "the token is not sent there. Give the leader's --controller URL: sopa cluster"
+            )
+            raise Refused(text, response.status_code)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    def _ask(self, method: str, url: str, **more: Any) -> httpx.Response:
+        base = url.partition(ROOT)[0]
+        try:
+            return self._client.request(method, url, **more)
         except httpx.ConnectError as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
                 raise NoAnswer(
-                    f"the certificate at {self.url} cannot be trusted: {error}. Name the authority that signed it: "
+                    f"the certificate at {base} cannot be trusted: {error}. Name the authority that signed it: "
                     "--ca-file FILE, or SOPA_CA_FILE"
                 ) from error
-            raise NoAnswer(self._silence(error)) from error
+            raise NoAnswer(_silence(base, error)) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise NoAnswer(self._silence(error)) from error
+            raise NoAnswer(_silence(base, error)) from error
+
+    def _checked(self, response: httpx.Response) -> httpx.Response:
+        """Return an answer, unless it is a problem document, or not a controller's."""
         if response.status_code in (httpx.codes.OK, httpx.codes.ACCEPTED, httpx.codes.NOT_MODIFIED):
             return response
         detail = _detail(response)
@@ -140,15 +205,6 @@ class Controller:
         if response.status_code == httpx.codes.UNAUTHORIZED:
             detail = self._unauthorized(detail)
         raise Refused(detail, response.status_code)
-
-    def _silence(self, error: Exception) -> str:
-        text = str(error) or type(error).__name__
-        hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
-        if "WRONG_VERSION_NUMBER" in text:
-            hint = "The controller does not use TLS there: write http:// instead of https://"
-        if ("Server disconnected" in text or "reset by peer" in text) and urlsplit(self.url).scheme == "http":
-            hint = "If the controller uses TLS there, write https:// instead of http://"
-        return f"no answer from {self.url}: {text}. {hint}"
 
     def _token(self) -> str | None:
         """Return the token; None if no file is given and the default one cannot be read."""
@@ -174,8 +230,18 @@ class Controller:
         return f"{sent}. The controller says: {detail}"
 
 
-def _authorities(url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
-    if urlsplit(url).scheme != "https":
+def _silence(url: str, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    hint = "Is the controller running there? (--controller URL, or SOPA_CONTROLLER)"
+    if "WRONG_VERSION_NUMBER" in text:
+        hint = "The controller does not use TLS there: write http:// instead of https://"
+    if ("Server disconnected" in text or "reset by peer" in text) and urlsplit(url).scheme == "http":
+        hint = "If the controller uses TLS there, write https:// instead of http://"
+    return f"no answer from {url}: {text}. {hint}"
+
+
+def _authorities(urls: Sequence[str], ca_file: Path | None) -> ssl.SSLContext | bool:
+    if all(urlsplit(url).scheme != "https" for url in urls):
         return True
     try:
         return ssl.create_default_context(cafile=ca_file)
@@ -203,19 +269,25 @@ def _body(response: httpx.Response) -> Body:
     return body
 
 
-def _url(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
-    try:
-        parts = urlsplit(value)
-        right = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        right = False
-    if not right:
-        raise click.BadParameter(f"{value!r} is not a controller's URL, such as http://192.0.2.1:8080")
-    return value
+def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
+    given = urls(ctx, param, values)
+    for value in given:
+        try:
+            parts = urlsplit(value)
+            right = (
+                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+            )
+        except ValueError:
+            right = False
+        if not right:
+            raise click.BadParameter(f"{value!r} is not a controller's URL, such as http://192.0.2.1:8080")
+    return given
 
 
-_URL_OPTION = click.option("--controller", "url", default=DEFAULT_URL, show_default=True, envvar="SOPA_CONTROLLER",
-                           show_envvar=True, metavar="URL", callback=_url, help="The controller's address.")  # fmt: skip
+_URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAULT_URL], show_default=True,
+                           envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
+                           help="The controller's address. May be repeated for a cluster's controllers or relays: the first that "
+                           "answers is asked, and for changes its leader.")  # fmt: skip
 _FILE = click.Path(dir_okay=False, path_type=Path)
 _TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
                              help="The operator token, which drain, restore and trace require: a copy of the file token in the "
@@ -230,7 +302,7 @@ def with_controller(command: Command) -> Command:
     """Add the options that locate the controller to a command, and pass the `Controller` as its first argument."""
 
     @functools.wraps(command)
-    def connected(url: str, token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
+    def connected(url: tuple[str, ...], token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
         return command(Controller(url, token_file, ca_file), **rest)
 
     for option in (_CA_OPTION, _TOKEN_OPTION, _URL_OPTION):

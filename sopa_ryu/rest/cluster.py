@@ -8,10 +8,9 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.rest.operations import Problem
 
-LEADER = "SOPA-Leader"
-"""Header of the answers with which a standby rejects a channel: the leader's URL, empty while nobody leads."""
 RETRY_SECONDS = 1
 ALONE = "this controller is of no cluster: it was started without --sopa-cluster"
 
@@ -71,7 +70,7 @@ def check_takes_channels(cluster: ClusterControl | None) -> None:
         return
     url = cluster.leader_url()
     where = f"the leader is at {url}" if url is not None else "no member leads the cluster now"
-    raise Problem(HTTPStatus.CONFLICT, f"this controller stands by: {where}", {LEADER: url or ""})
+    raise Problem(HTTPStatus.CONFLICT, f"this controller stands by: {where}", {LEADER_HEADER: url or ""})
 
 
 def undecided(text: str) -> Problem:

@@ -174,7 +174,7 @@ class ControllerMetrics:
         if self._health is not None:
             yield from _of_health(self._health)
         if self._cluster is not None:
-            yield from _of_cluster(self._cluster)
+            yield from of_cluster(self._cluster)
         yield self._imbalance(pause)
         its = self._meter
         yield _counter("port_statistics_requests", "Requests for port statistics sent to switches.", its.asked)
@@ -347,7 +347,8 @@ def _of_arbiter(its: ArbiterNotifier) -> Iterator[Metric]:
     yield _counter("arbiter_messages_refused", "Rejected messages of arbiters.", its.refused["messages"])
 
 
-def _of_cluster(its: ClusterControl) -> Iterator[Metric]:
+def of_cluster(its: ClusterControl) -> Iterator[Metric]:
+    """Yield what a member tells of its cluster."""
     report = its.report()
     yield _gauge("cluster_leader", "Whether this member leads the cluster (0 or 1).", its.is_leader)
     yield _gauge("cluster_has_leader", "Whether this member knows of a leader (0 or 1).", report["leader"] is not None)

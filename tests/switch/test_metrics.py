@@ -11,8 +11,10 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 
 from sopa_ryu.agent.agent_metrics import AgentMetrics
+from sopa_ryu.rest.controller_metrics import of_cluster
 from tests.helpers.fabrics import Fabric
 from tests.helpers.prometheus_names import dashboard_expressions, metric_names
+from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.waiting import Containing, eventually
 from topologies import Switch
 
@@ -68,8 +70,9 @@ def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric:
     eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))
     exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
     exported |= {family.name for family in AgentMetrics([]).collect()}
+    exported |= {family.name for family in of_cluster(StubCluster())}
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
-    assert len({rule["alert"] for rule in rules}) == len(rules) == 18
+    assert len({rule["alert"] for rule in rules}) == len(rules) == 22
     for rule in rules:
         named = set(re.findall(r"\bsopa_\w+", rule["expr"]))
         assert {name.removesuffix("_total") for name in named} <= {name.removesuffix("_total") for name in exported}, (

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.datastructures import Headers
+from websockets.http11 import Request, Response
+from websockets.sync.server import serve
 
 from sopa_ryu.arbiter.controller_link import ControllerLink
 from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.client import ControllerAddress
+from sopa_ryu.channel.protocol import LEADER_HEADER, LowerTermError
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime.service_manager import notify
 from topologies import Failures, FatTree
@@ -24,10 +30,11 @@ HEALTHY, FAILED = View(9, 1, Failures(TREE)), View(9, 2, Failures(TREE, {"c0_0":
 class Followed:
     """A link without a connection, and what it has reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, *urls: str) -> None:
+        urls = urls or ("http://192.0.2.1:8080",)
         self.seen: list[tuple[View, int]] = []
         self.link = ControllerLink(
-            ControllerAddress("http://192.0.2.1:8080", lambda: None),
+            [ControllerAddress(url, lambda: None) for url in urls],
             lambda view, term: self.seen.append((view, term)),
             lambda: None,
             lambda: {"batches": 3},
@@ -75,6 +82,44 @@ def test_each_problem_of_an_absence_is_logged_once(caplog: pytest.LogCaptureFixt
     delays = [its.link._note("refused") for _ in range(20)] + [its.link._note("timed out")]
     assert all(0 < delay <= 5 for delay in delays)
     assert [record.getMessage().count("no slot is granted until it answers") for record in caplog.records] == [1, 1]
+
+
+def test_a_lower_term_of_the_cluster_is_refused_on_any_channel_and_another_controller_asked() -> None:
+    its = Followed("http://192.0.2.1:8080", "http://192.0.2.2:8080")
+    leads, led = (View(epoch, 4, Failures(TREE), "sopa") for epoch in (9, 8))
+    its.hear(arbiter.snapshot(leads, 77))
+    for held in (leads, None):  # on the same channel, and on a new one
+        its.link.view = held
+        with pytest.raises(LowerTermError):
+            its.link._receive(arbiter.snapshot(led, 78))
+    assert its.link.refused == 2
+    assert its.seen == [(leads, 77)]
+    its.hear(arbiter.snapshot(led._replace(cluster=""), 79))  # of one controller, whose clock may have gone back
+    assert its.seen[-1] == (led._replace(cluster=""), 79)
+    first = its.link.urls.url
+    assert its.link._note("lower term") == 0.0
+    assert its.link.address.url != first
+
+
+@pytest.mark.parametrize("stands_by", [True, False])
+def test_a_standby_says_nothing_of_another_arbiter(stands_by: bool) -> None:
+    """Rejected by a member that does not lead, an arbiter goes on granting; rejected for another arbiter, it ends that."""
+    headers = {LEADER_HEADER: "http://192.0.2.2:8080"} if stands_by else {}
+
+    def reject(_channel: object, request: Request) -> Response:
+        return Response(409, "Conflict", Headers(headers), b'{"detail": "because"}')
+
+    ended: list[bool] = []
+    with serve(lambda channel: None, "127.0.0.1", 0, process_request=reject) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"
+        addresses = [ControllerAddress(url, lambda: None)]
+        link = ControllerLink(addresses, lambda view, term: None, lambda: ended.append(True), dict)
+        link.term = 77
+        assert asyncio.run(link._follow_once()) == "because"
+        server.shutdown()
+    assert ended == ([] if stands_by else [True])
+    assert link.term == (77 if stands_by else 0)
 
 
 def test_systemd_is_told_where_it_is_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,11 +14,12 @@ from webob import Request, Response, dec
 
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.channel.protocol import LEADER_HEADER
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.rest.cluster import LEADER, UndecidedError
+from sopa_ryu.rest.cluster import UndecidedError
 from sopa_ryu.rest.controller_metrics import ControllerMetrics
 from sopa_ryu.rest.schemas import SCHEMAS
 from sopa_ryu.southbound.port_stats import PortStatsPoller
@@ -137,12 +138,12 @@ def test_a_standby_rejects_channels_and_names_the_leader(tmp_path: Path, path: s
     answer = member.ask("GET", path, Upgrade="websocket")
     assert answer.status_int == 409
     assert answer.json["detail"] == "this controller stands by: the leader is at http://192.0.2.3:8080"
-    assert answer.headers[LEADER] == "http://192.0.2.3:8080"
+    assert answer.headers[LEADER_HEADER] == "http://192.0.2.3:8080"
     assert member.ask("GET", path, token="wrong", Upgrade="websocket").status_int == 401
     cluster.leader = None
     answer = member.ask("GET", path, Upgrade="websocket")
     assert answer.json["detail"] == "this controller stands by: no member leads the cluster now"
-    assert answer.headers[LEADER] == ""
+    assert answer.headers[LEADER_HEADER] == ""
 
 
 @pytest.mark.parametrize("path", CHANNELS)
@@ -153,7 +154,7 @@ def test_a_leader_takes_channels_as_ever(tmp_path: Path, path: str) -> None:
         notifier.depose(True)  # its answer shows that the claim has got there
     answer = member.ask("GET", path, Upgrade="websocket")
     assert answer.status_int == 409
-    assert LEADER not in answer.headers
+    assert LEADER_HEADER not in answer.headers
     assert "another controller is the switches' master" in answer.json["detail"]
 
 

@@ -1,0 +1,216 @@
+"""``sopa cluster``, and commands that change something asked of any member: real HTTP, members that are states only."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner, Result
+
+from sopa_ryu.channel.agent_channel import AgentChannel
+from sopa_ryu.cli import client, main
+from sopa_ryu.cli.client import Controller, NoAnswer, Refused
+from sopa_ryu.fabric.state import FabricState
+from sopa_ryu.rest.access import Tokens
+from sopa_ryu.rest.application import RestApplication
+from tests.helpers.stub_cluster import StubCluster
+from tests.helpers.stub_fabric import StubFabric
+from tests.helpers.wsgi import served
+from topologies import FatTree
+
+NOWHERE = "http://127.0.0.1:1"
+
+
+class Member:
+    """A member, and the requests that have reached it."""
+
+    def __init__(self, directory: Path, leader: str | None) -> None:
+        state = FabricState(FatTree(4), epoch=1)
+        state.settle(0)
+        self.fabric = StubFabric(state)
+        self.cluster = StubCluster(leader)
+        self.fabric.cluster = self.cluster
+        agents = AgentChannel(self.fabric.notifier, lambda version: None)
+        self._rest = RestApplication(self.fabric, Tokens(directory), agents.serve)
+        self.asked: list[tuple[str, str, str]] = []
+        self.url = ""
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        self.asked.append((environ["REQUEST_METHOD"], environ["PATH_INFO"], environ.get("HTTP_AUTHORIZATION", "")))
+        return self._rest(environ, start_response)
+
+    @property
+    def drained(self) -> list[str]:
+        return sorted(self.fabric.state.drained)
+
+
+class Cluster:
+    """A standby (`c1` in its own stub) and the leader, with one operator token."""
+
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.standby, self.leader = Member(directory, "c2"), Member(directory, "c1")
+        for member in (self.standby, self.leader):
+            member.url = stack.enter_context(served(member))
+        self.standby.cluster.urls["c2"] = self.leader.url
+        self.token_file = directory / "token"
+        self.token = self.token_file.read_text().strip()
+
+    def controller(self, *urls: str) -> Controller:
+        return Controller(urls or self.standby.url, self.token_file)
+
+    def sopa(self, *words: str) -> Result:
+        return CliRunner().invoke(main, [*words, "--token-file", str(self.token_file)])
+
+
+@pytest.fixture
+def its(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.delenv("SOPA_CONTROLLER", raising=False)
+    monkeypatch.setattr(client, "REDIRECT_SECONDS", 0.01)
+    with ExitStack() as stack:
+        yield Cluster(tmp_path, stack)
+
+
+def test_a_change_asked_of_a_standby_is_done_by_the_leader_it_names(its: Cluster) -> None:
+    controller = its.controller()
+    assert controller.change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]
+    assert (its.standby.drained, its.leader.drained) == ([], ["c0_0"])
+    assert its.leader.asked == [("PUT", "/sopa/v1/drains/c0_0", f"Bearer {its.token}")]
+    controller.get("/drains")  # the leader knows what came of it
+    assert its.leader.asked[-1][:2] == ("GET", "/sopa/v1/drains")
+    assert its.leader.asked[-1][2] == ""
+
+
+def test_a_body_follows_too(its: Cluster) -> None:
+    with pytest.raises(Refused, match="no agent of the source is connected"):
+        its.controller().send("POST", "/traces", {"src": "h0_0_2", "dst": "h2_1_3"})
+    assert [asked[:2] for asked in its.leader.asked] == [("POST", "/sopa/v1/traces")]
+
+
+@pytest.mark.parametrize("named", ["https://{}", "ftp://{}", "http://user@{}", "http:///"])
+def test_the_token_is_sent_to_no_other_scheme(its: Cluster, named: str) -> None:
+    its.standby.cluster.urls["c2"] = named.format(its.leader.url.removeprefix("http://"))
+    with pytest.raises(Refused, match="the token is not sent there"):
+        its.controller().change("PUT", "/drains", "c0_0")
+    assert its.leader.asked == []
+
+
+@pytest.mark.parametrize("named", ["", "//192.0.2.2:8080", "/sopa/v1/fabric", "http://[::1", "http://"])
+def test_a_location_that_names_no_controller_is_refused(named: str) -> None:
+    answer = httpx.Response(307, headers={"Location": named}, request=httpx.Request("PUT", NOWHERE))
+    with pytest.raises(Refused, match="the token is not sent there"):
+        Controller(NOWHERE)._leader(answer)
+
+
+def test_a_leader_that_leads_no_more_sends_nobody_farther(its: Cluster) -> None:
+    """The token goes to those only whom the first one names."""
+    with served(other := Member(its.token_file.parent, "c1")) as url:
+        its.leader.cluster.leader, its.leader.cluster.urls["c2"] = "c2", url
+        with pytest.raises(Refused, match="this controller stands by"):
+            its.controller().change("PUT", "/drains", "c0_0")
+        assert other.asked == []
+    assert len(its.standby.asked) == len(its.leader.asked) == client.TRIES
+
+
+def test_the_next_leader_is_asked_as_soon_as_the_first_one_names_it(
+    its: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    its.leader.cluster.leader = "c3"
+
+    def elected(_seconds: float) -> None:
+        its.leader.cluster.leader = "c1"
+
+    monkeypatch.setattr(client.time, "sleep", elected)
+    assert its.controller().change("PUT", "/drains", "c0_0")["drains"] == ["c0_0"]
+
+
+def test_without_a_leader_nothing_is_changed_and_the_answer_says_so(its: Cluster) -> None:
+    its.standby.cluster.leader = None
+    with pytest.raises(Refused, match="no member leads the cluster now") as refused:
+        its.controller().change("PUT", "/drains", "c0_0")
+    assert refused.value.status == 503
+
+
+def test_the_first_that_answers_is_asked_and_kept(its: Cluster) -> None:
+    controller = its.controller(NOWHERE, its.standby.url, its.leader.url)
+    assert controller.get("/fabric")["cluster"]["role"] == "standby"
+    assert controller.url == its.standby.url
+    with pytest.raises(NoAnswer, match=f"no answer from {NOWHERE}"):
+        its.controller(NOWHERE, "http://127.0.0.1:2").get("/fabric")
+
+
+def test_what_may_have_been_done_is_not_asked_for_again(its: Cluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def take_and_close() -> None:
+            taken, _ = server.accept()
+            taken.recv(1000)
+            taken.close()
+
+        thread = threading.Thread(target=take_and_close)
+        thread.start()
+        with pytest.raises(NoAnswer):
+            its.controller(f"http://127.0.0.1:{server.getsockname()[1]}", its.leader.url).change(
+                "PUT", "/drains", "c0_0"
+            )
+        thread.join()
+    assert its.leader.asked == []
+
+
+# -- the command --------------------------------------------------------------------------------------------------------
+
+
+def test_sopa_cluster_shows_who_leads_and_who_is_behind(its: Cluster) -> None:
+    done = its.sopa("cluster", "--controller", its.leader.url)
+    assert done.exit_code == 0, done.output
+    assert "cluster       sopa, led by c1, term 1790000000000" in done.output
+    assert "etcd          answers" in done.output
+    lines = done.output.splitlines()
+    assert any(line.split()[:4] == ["c2", "standby", "2", "20"] for line in lines)
+    assert any(line.split()[:4] == ["r1", "16", "7", "1"] for line in lines)
+    body = json.loads(its.sopa("cluster", "--json", "--controller", its.leader.url).stdout)
+    assert body == its.leader.cluster.report()
+
+
+@pytest.mark.parametrize("wrong", ["leader", "member", "engine"])
+def test_sopa_cluster_exits_with_3_if_something_is_away(its: Cluster, wrong: str) -> None:
+    cluster = its.leader.cluster
+    if wrong == "leader":
+        cluster.leader = None
+    elif wrong == "member":
+        cluster.away.add("c3")
+    else:
+        cluster.engine = {"reachable": False, "problem": "no quorum: 1 of 3 answers"}
+    done = its.sopa("cluster", "--controller", its.leader.url)
+    assert done.exit_code == 3
+    assert {"leader": "without a leader", "member": "away", "engine": "etcd          no quorum: 1 of 3"}[
+        wrong
+    ] in done.output
+
+
+def test_without_a_cluster_it_says_why(its: Cluster) -> None:
+    its.leader.fabric.cluster = None
+    done = its.sopa("cluster", "--controller", its.leader.url)
+    assert done.exit_code == 1
+    assert "started without --sopa-cluster" in done.output
+
+
+def test_step_down_asked_of_any_member_reaches_the_leader(its: Cluster) -> None:
+    done = its.sopa("cluster", "step-down", "--controller", its.standby.url)
+    assert done.exit_code == 0, done.output
+    assert "the leader of cluster sopa has given up" in done.output
+    assert (its.standby.cluster.stepped_down, its.leader.cluster.stepped_down) == (0, 1)
+    assert its.sopa("cluster", "step-down", "--controller", its.leader.url).exit_code == 1
+
+
+def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} {its.leader.url}")
+    assert its.sopa("cluster").exit_code == 0
+    monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} nonsense")
+    assert its.sopa("cluster").exit_code == 2
