@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.rest.operations import PROBLEM
 from tests.helpers.certificates import Authority
 from tests.helpers.relay import TOKEN, Agent, Leader, agent, state_dir
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -91,8 +93,13 @@ def ready(relay: RelayProcess) -> None:
 
 
 def test_a_view_reaches_the_agents_and_their_acknowledgement_the_engine(leader: Leader, start: Start) -> None:
-    leader.commit(7, 1)
     relay = start()
+    with pytest.raises(InvalidStatus) as rejected, agent(relay.url, ADDRESS):
+        pass
+    assert rejected.value.response.status_code == 503
+    assert b"has not seen a view" in rejected.value.response.body
+    assert rejected.value.response.headers["Content-Type"] == PROBLEM
+    leader.commit(7, 1)
     ready(relay)
     with agent(relay.url, ADDRESS) as first, agent(relay.url, "10.0.0.3") as second:
         assert first.follow() == second.follow() == (7, 1)
@@ -112,7 +119,7 @@ def test_a_view_reaches_the_agents_and_their_acknowledgement_the_engine(leader: 
     eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 2))
 
 
-def test_another_term_is_a_snapshot_and_a_lower_one_is_never_taken(leader: Leader, start: Start) -> None:
+def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_taken(leader: Leader, start: Start) -> None:
     leader.commit(7, 5, {"a0_0-c0_1": "down"})
     relay = start()
     ready(relay)
@@ -125,8 +132,17 @@ def test_another_term_is_a_snapshot_and_a_lower_one_is_never_taken(leader: Leade
         eventually(lambda: log_of(relay), Containing("version 6 of term 9 is being sent: it is not taken"))
         leader.commit(9, 7, {"a0_0-c0_0": "down"})
         assert its.follow() == (9, 7)  # without one of the lower ones before
-        assert its.kinds == ["snapshot", "snapshot", "delta"]
-    assert "sopa_relay_views_refused_total 3.0" in relay.get("/metrics").text
+        leader.engine.write({records.VIEW: "{}"})
+        eventually(lambda: log_of(relay), Containing("the key view is not as SOPA writes it"))
+        leader.commit(9, 8, {"a9_9-c9_9": "down"})
+        eventually(lambda: log_of(relay), Containing("names what the fabric does not have"))
+        leader.put(records.CHARTER, records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
+        eventually(lambda: log_of(relay), Containing("describes another fabric"))
+        leader.commit(9, 9)
+        leader.put(records.CHARTER, records.Charter(records.FORMAT, leader.tree.document(), "mac"))
+        assert its.follow() == (9, 9)
+        assert its.kinds == ["snapshot", "snapshot", "delta", "delta"]
+    assert "sopa_relay_views_refused_total 4.0" in relay.get("/metrics").text
 
 
 def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path: Path) -> None:
@@ -154,40 +170,41 @@ def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path:
         engine.close()
 
 
-def test_a_relay_that_has_seen_no_view_rejects_agents(leader: Leader, start: Start) -> None:
-    relay = start()
-    with pytest.raises(InvalidStatus) as rejected, agent(relay.url, ADDRESS):
-        pass
-    assert rejected.value.response.status_code == 503
-    assert b"has not seen a view" in rejected.value.response.body
-    assert rejected.value.response.headers["Content-Type"] == PROBLEM
-    leader.commit(3, 1)
-    ready(relay)
-    with agent(relay.url, ADDRESS) as its:
-        assert its.follow() == (3, 1)
-
-
-def test_agents_of_a_relay_that_ends_are_told_and_its_key_goes(leader: Leader, start: Start) -> None:
+def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(leader: Leader, start: Start) -> None:
     leader.commit(7, 1)
-    first, second = start("r1"), start("r2")
-    ready(first)
-    ready(second)
-    with agent(first.url, ADDRESS) as its:
-        its.follow()
-        eventually(lambda: leader.acknowledged("r1"), (1, 0, 7, 1))
-        assert first.stop() == 128 + signal.SIGTERM
-        with pytest.raises(ConnectionClosed) as closed:
-            its.channel.recv(5)
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1001
-        view = its.view
-    assert leader.relay("r1") is None
-    with agent(second.url, ADDRESS) as moved:
-        moved.view = view
-        assert moved.follow() == (7, 1)
-        second.stop(signal.SIGKILL)
-        with pytest.raises(ConnectionClosed):
-            moved.channel.recv(5)
+    relays = start("r1"), start("r2")
+    for relay in relays:
+        ready(relay)
+    token_file = relays[0].state_dir / "agent-token"
+    its = RunningAgent(tuple(relay.url for relay in relays), token_file=token_file)
+    try:
+        eventually(lambda: its.version, (7, 1))
+        table = its.agent.labeller.tables
+        first, second = sorted(relays, key=lambda relay: relay.url != its.at)
+        eventually(lambda: leader.acknowledged(first.name), (1, 0, 7, 1))
+        with agent(first.url, "10.0.0.3") as other:
+            other.follow()
+            assert first.stop() == 128 + signal.SIGTERM
+            with pytest.raises(ConnectionClosed) as closed:
+                other.channel.recv(5)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1001
+        assert leader.relay(first.name) is None
+        eventually(lambda: leader.acknowledged(second.name), (1, 0, 7, 1))
+        assert (its.at, its.agent.labeller.tables is table, its.follower.refused) == (second.url, True, 0)
+        leader.commit(8, 2, {"a0_0-c0_1": "down"})
+        eventually(lambda: its.version, (8, 2))
+        with RelayProcess(second.command[4].partition("=")[2], first.log, _port(first), first.state_dir) as back:
+            ready(back)
+            second.stop(signal.SIGKILL)
+            eventually(lambda: leader.acknowledged(back.name), (1, 0, 8, 2))
+            assert its.at == back.url
+    finally:
+        its.end()
+
+
+def _port(relay: RelayProcess) -> int:
+    return int(relay.url.rpartition(":")[2])
 
 
 def test_tokens_are_checked_as_by_a_controller_and_a_host_has_one_agent(leader: Leader, start: Start) -> None:
@@ -324,9 +341,9 @@ def _read_on(page: ClientConnection) -> None:
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
     leader.commit(7, 1)
-    relay = start()
+    relay = start("r1", ("--client-connections=5",))
     ready(relay)
-    port = int(relay.url.rpartition(":")[2])
+    port = _port(relay)
     mask = bytes(4)
     too_long = bytes([0x81, 0xFE]) + (60_000).to_bytes(2, "big") + mask
     frames = {
@@ -363,6 +380,13 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
         with socket.create_connection(("127.0.0.1", port)) as channel:
             channel.sendall(request)
             assert channel.makefile("rb").readline().split()[1][:1] == b"4"
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        rejected = relay.get("/sopa/v1/failures")
+        assert (rejected.status_code, rejected.headers["Content-Type"]) == (429, PROBLEM)
+        assert "--client-connections" in rejected.json()["detail"]
+    eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
     assert "Traceback" not in log_of(relay)
 
 
@@ -406,7 +430,7 @@ def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> 
         assert its.follow() == (7, 1)
         leader.commit(7, 2)
         assert its.follow() == (7, 2)
-    with socket.create_connection(("127.0.0.1", int(relay.url.rpartition(":")[2]))) as plain:
+    with socket.create_connection(("127.0.0.1", _port(relay))) as plain:
         plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         assert b"HTTP/1.1 2" not in plain.recv(4096)
 
@@ -425,7 +449,7 @@ def test_a_lost_lease_and_a_killed_relay_are_registered_again_and_a_name_is_one_
     other = start("other", ("--name=r1",))
     before = leader.lease("r1")
     first.stop(signal.SIGKILL)
-    with RelayProcess(cluster, first.log, int(first.url.rpartition(":")[2]), tmp_path / "state") as again:
+    with RelayProcess(cluster, first.log, _port(first), tmp_path / "state") as again:
         eventually(lambda: leader.lease("r1") not in (0, before))  # at once, though its lease had not ended
         assert leader.relay("r1") == {**(leader.relay("r1") or {}), "url": again.url}
         assert other.get("/sopa/v1/failures").status_code == 200
@@ -443,21 +467,3 @@ def test_a_relay_without_the_controllers_tokens_does_not_start(cluster: str, tmp
     readable = state_dir(tmp_path / "state") / "agent-token"
     readable.chmod(0o644)
     assert "can be read by other users" in problem(*asked, f"--state-dir={readable.parent}")
-
-
-def test_an_unusable_charter_or_view_is_said_and_changes_nothing(leader: Leader, start: Start) -> None:
-    leader.commit(7, 1)
-    relay = start()
-    ready(relay)
-    with agent(relay.url, ADDRESS) as its:
-        its.follow()
-        leader.engine.write({records.VIEW: "{}"})
-        eventually(lambda: log_of(relay), Containing("the key view is not as SOPA writes it"))
-        leader.commit(7, 2, {"a9_9-c9_9": "down"})
-        eventually(lambda: log_of(relay), Containing("names what the fabric does not have"))
-        leader.put(records.CHARTER, records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
-        eventually(lambda: log_of(relay), Containing("describes another fabric"))
-        leader.commit(7, 3)
-        leader.put(records.CHARTER, records.Charter(records.FORMAT, leader.tree.document(), "mac"))
-        assert its.follow() == (7, 3)
-        assert its.kinds == ["snapshot", "delta"]

@@ -57,7 +57,7 @@ def masked(value: Any, version: int = 0, field: str = "") -> Any:
     if isinstance(value, Mapping):
         if "dpid" in value and "reason" in value:  # a rejected datapath: its reason is a sentence
             value = {**value, "reason": TEXT}
-        if "lag" in value and not value["version"]:  # an agent that has acknowledged nothing yet
+        if "lag" in value and not value.get("version", 1):  # an agent that has acknowledged nothing yet
             value = {**value, "lag": NUMBER}
         return {name: masked(each, version, name) for name, each in value.items()}
     if isinstance(value, str):

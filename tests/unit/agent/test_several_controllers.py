@@ -5,29 +5,22 @@ The controllers are processes with the real notifier and channel; the agent's ke
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
-import threading
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 import pytest
 
-from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import Answer, Follower, Leave, Load
-from sopa_ryu.agent.host_agent import HostAgent
-from sopa_ryu.agent.keeper import Keeper
-from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.addresses import MIN_RETRY_SECONDS
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_controller import agent_controller
 from tests.helpers.channel_server import ChannelServer, channel_server
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
-from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
@@ -39,68 +32,22 @@ def view(epoch: int, version: int, cluster: str = "sopa", **failed: str) -> View
     return View(epoch, version, Failures(TREE, failed), cluster)
 
 
-class Running:
-    """A host agent in a thread of its own."""
-
-    def __init__(self, *urls: str) -> None:
-        options = Options(urls)
-        interface = MemoryInterface()
-        self.follower = Follower(ADDRESS, options.controllers)
-        place = MemoryPlace(interface, ADDRESS)
-        labeller = MemoryLabeller(interface)
-        keeper = Keeper(place, labeller, MemorySettings(interface), MemoryChanges(interface), Counter())
-        self.agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
-        self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
-
-    def _run(self) -> None:
-        async def run() -> None:
-            self.agent.start()
-            self.task = asyncio.current_task()
-            await self.agent.run()
-
-        try:
-            self.loop.run_until_complete(run())
-        except asyncio.CancelledError:
-            pass
-        finally:
-            self.loop.close()
-
-    @property
-    def at(self) -> str | None:
-        """The URL whose channel is open."""
-        return self.follower.controllers.url if self.follower.connected else None
-
-    @property
-    def version(self) -> tuple[int, int]:
-        its = self.follower.view
-        return (its.epoch, its.version) if its is not None else (0, 0)
-
-    def end(self) -> None:
-        assert self.task is not None
-        if self._thread.is_alive():
-            self.loop.call_soon_threadsafe(self.task.cancel)
-        self._thread.join(20)
-        assert not self._thread.is_alive()
-
-
-Start = Callable[..., Running]
+Start = Callable[..., RunningAgent]
 
 
 @pytest.fixture
 def agent() -> Iterator[Start]:
     with ExitStack() as started:
 
-        def start(*urls: str) -> Running:
-            made = Running(*urls)
+        def start(*urls: str) -> RunningAgent:
+            made = RunningAgent(urls)
             started.callback(made.end)
             return made
 
         yield start
 
 
-def at_work(servers: list[ChannelServer], its: Running) -> ChannelServer:
+def at_work(servers: list[ChannelServer], its: RunningAgent) -> ChannelServer:
     """Wait until an agent has what a controller sends; return that controller."""
     eventually(lambda: its.version[1], 1)
     return next(server for server in servers if server.url == its.at)
