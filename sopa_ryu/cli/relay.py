@@ -57,8 +57,8 @@ class Address(click.ParamType[tuple[str, int]]):
               help="Name by which the cluster lists the relay; each relay has its own. Default: the host's name.")  # fmt: skip
 @click.option("--state-dir", envvar="SOPA_STATE_DIR", default=STATE_DIR, show_default=True,
               type=click.Path(file_okay=False, path_type=Path),
-              help="Directory with the controllers' files agent-token, agent-secret and token, by which agents' tokens are "
-              "checked. Nothing is written there.")  # fmt: skip
+              help="Directory with the controllers' files agent-secret and agent-token, or one of them, by which agents' tokens "
+              "are checked. Nothing is written there.")  # fmt: skip
 @click.option("--host-tokens-only", is_flag=True, envvar="SOPA_HOST_TOKENS_ONLY",
               help="Accept agents by the tokens of their hosts only, as the controllers' --sopa-host-tokens-only.")  # fmt: skip
 @click.option("--tls-cert", envvar="SOPA_RELAY_TLS_CERT", type=_FILE,

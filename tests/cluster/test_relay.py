@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.rest.operations import PROBLEM
 from tests.helpers.certificates import Authority
 from tests.helpers.relay import TOKEN, Agent, Leader, agent, state_dir
-from tests.helpers.running_agent import Running
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -175,7 +176,7 @@ def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(le
     for relay in relays:
         ready(relay)
     token_file = relays[0].state_dir / "agent-token"
-    its = Running(*(relay.url for relay in relays), token_file=token_file)
+    its = RunningAgent(tuple(relay.url for relay in relays), token_file=token_file)
     try:
         eventually(lambda: its.version, (7, 1))
         table = its.agent.labeller.tables
@@ -340,7 +341,7 @@ def _read_on(page: ClientConnection) -> None:
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
     leader.commit(7, 1)
-    relay = start()
+    relay = start("r1", ("--client-connections=5",))
     ready(relay)
     port = _port(relay)
     mask = bytes(4)
@@ -379,6 +380,13 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
         with socket.create_connection(("127.0.0.1", port)) as channel:
             channel.sendall(request)
             assert channel.makefile("rb").readline().split()[1][:1] == b"4"
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        rejected = relay.get("/sopa/v1/failures")
+        assert (rejected.status_code, rejected.headers["Content-Type"]) == (429, PROBLEM)
+        assert "--client-connections" in rejected.json()["detail"]
+    eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
     assert "Traceback" not in log_of(relay)
 
 

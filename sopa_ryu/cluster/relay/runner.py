@@ -29,7 +29,7 @@ from sopa_ryu.cluster.relay.registration import Registration
 from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
 from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
-from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
+from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime.clients import Network, bracketed
@@ -284,19 +284,15 @@ def run_relay(options: Options) -> int:
         If the relay cannot work with its options on this machine.
     """
     allow_files()
-    names = (OPERATORS, AGENTS, SECRET)
     tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)
-    missing = [name for name in names if not (options.state_dir / name).exists()]
-    if len(missing) == len(names):
+    wanted = (SECRET,) if options.host_tokens_only else (SECRET, AGENTS)
+    found = [name for name in wanted if (options.state_dir / name).exists()]
+    if not found:
         raise RelayError(
-            f"{options.state_dir} has none of {', '.join(names)}: copy the controllers' files there, readable by this user alone"
+            f"{options.state_dir} has no {' and no '.join(wanted)}, by which agents' tokens are checked: copy the controllers' "
+            "files there, readable by this relay's user alone"
         )
-    if missing:
-        LOG.warning(
-            "%s has no %s: requests that need it are rejected; copy the controllers' files there",
-            options.state_dir,
-            ", ".join(missing),
-        )
+    LOG.info("agents' tokens are checked by %s in %s", " and ".join(found), options.state_dir)
 
     async def main() -> int:
         return await Relay(options, tokens).run()
