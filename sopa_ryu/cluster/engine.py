@@ -111,8 +111,8 @@ class Engine:
         Raises
         ------
         EngineError
-            If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that must not be undone
-            like that compares the key's revision (`Condition.modified`).
+            If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that must not be
+            undone like that compares the key's revision (`Condition.modified`).
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
         answer = self._nodes.ask_any(request, seconds or self._timeout, absent=True)
