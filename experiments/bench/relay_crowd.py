@@ -1,8 +1,9 @@
 """``python -m experiments.bench.relay_crowd``: light agents of many hosts in one process, for the bench `relays`.
 
 An agent here is a WebSocket that acknowledges every message and, when its channel is lost, goes to the next relay at once, in the
-order of the real agent (`sopa_ryu.channel.addresses`), and 0.5 s later if all have failed; it has no path table. So that thousands leave the processor to what is measured, messages
-are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts have.
+order of the real agent (`sopa_ryu.channel.addresses`), and 0.5 s later if all have failed; it has no path table. So that thousands
+leave the processor to what is measured, messages are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts
+have.
 
 The process answers each line of its standard input with a line of JSON: what its agents have.
 """
