@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probes import PROBE_BYTES
+from sopa_ryu.channel.relay_channel import RelayChannel
+from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.commitment import Commitment
@@ -43,8 +46,9 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.tls import tls_context
-from sopa_ryu.runtime import clock, collector
+from sopa_ryu.runtime import clock, collector, turns
 from sopa_ryu.runtime.clients import bracketed
+from sopa_ryu.runtime.moment import Moment
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -109,7 +113,12 @@ class SopaController(app_manager.RyuApp):
             self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
         )
         self.setup = SetupChecker(
-            self.state, self.connections, settings.ovsdb, tls, tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs)
+            self.state,
+            self.connections,
+            settings.ovsdb,
+            tls,
+            tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs),
+            settings.cluster is not None,
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
@@ -121,6 +130,7 @@ class SopaController(app_manager.RyuApp):
         self.carrier = settings.carrier
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.cluster: Member | None = None
+        self.relays: RelayChannel | None = None
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
             self._join(settings.cluster, settings.state_dir)
@@ -145,12 +155,14 @@ class SopaController(app_manager.RyuApp):
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         origins = Origins(settings.origin)
         arbiter = self.arbiter_channel.attend
-        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
+        relays = None if self.relays is None else self.relays.serve
+        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter, relays)
         self._clients = settings.client_connections, settings.proxy
         self._tls = settings.tls and tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
+        self._moment = Moment(self._observed)
         self._wake = hub.Event()
         self._wakes_at = float("inf")
         self._malformed = False
@@ -163,6 +175,7 @@ class SopaController(app_manager.RyuApp):
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists))
         self.drains = controller_side.ClusterDrains(self.cluster, self.core)
         self.state.drain((), clock.now())
 
@@ -245,8 +258,10 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
+            self._moment.end()
             self._channels[datapath] = Connection(datapath)
             self._carry_out(self.core.switch_connected(self._channels[datapath], now))
             return
@@ -256,13 +271,12 @@ class SopaController(app_manager.RyuApp):
             session = self.switches.session(connection)
             if session is not None:
                 self.port_stats.traffic.forget(session.switch)
-            self._carry_out(self.core.switch_disconnected(connection, now))
+            self._moment.add(connection, (now, partial(self.core.switch_disconnected, connection, now)))
 
     @set_ev_cls(
         [
             ofp_event.EventOFPFlowStatsReply,
             ofp_event.EventOFPGroupDescStatsReply,
-            ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPRoleReply,
             ofp_event.EventOFPEchoReply,
@@ -270,27 +284,38 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
+            self._moment.end(connection)
             self._carry_out(self.core.answered(connection, *answered, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
+            self._moment.end(connection)
             self._carry_out(self.core.refused(connection, *connection.refused(event.msg), self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
             deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
             trouble = Reason.DOWN if deleted else openflow.port_trouble(message.desc)
-            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, self._now()))
+            now, port = self._now(), message.desc.port_no
+            self._moment.add(connection, (now, partial(self.core.port_status, connection, port, trouble, now)))
+
+    def _observed(self, observations: list[tuple[float, Callable[[], Effects]]]) -> None:
+        """Carry out what follows from what was reported at one moment."""
+        self._carry_out(self.core.together((observe for _, observe in observations), observations[0][0]))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -340,6 +365,8 @@ class SopaController(app_manager.RyuApp):
             leader = None if self.cluster is None else self.cluster.whereabouts()
             self.channel.depose(self.core.is_deposed, leader)
             self.arbiter_channel.depose(self.core.is_deposed, leader)
+            if self.relays is not None and self.core.is_deposed:
+                self.relays.send_away()
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:
@@ -361,6 +388,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
+            turns.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not self._may_command():
@@ -381,11 +409,13 @@ class SopaController(app_manager.RyuApp):
 
     def assign(self, host: Host, number: int, text: str) -> None:
         """Give an agent its streams."""
-        self.channel.assign(host, number, text)
+        if self.relays is None or not self.relays.assign(host, number, text):
+            self.channel.assign(host, number, text)
 
     def forged(self, host: Host, count: int) -> None:
         """Count forged records of an agent."""
-        self.channel.forged(host, count)
+        if self.relays is None or not self.relays.forged(host, count):
+            self.channel.forged(host, count)
 
     def drain(self, name: str) -> None:
         """Drain a link that loses packets."""

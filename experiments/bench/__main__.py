@@ -33,11 +33,13 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "relays": "27,648 agents on 4 relays and 3 nodes of etcd: a failure until the last acknowledgement, memory, a relay killed",
+    "pings": "what the pings of 3,456 agents with several URLs cost a controller (k=24)",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
     "trace": "the controller's time for the longest trace at k=48, and lossy links named by differences between paths",
     "health_lab": "links of the k=4 lab that lose packets in one direction, named from the reports of real agents",
     "health": "who probes what, and links that lose packets named from counts drawn at random: k=4, 24 and 48; the time of it",
     "scale": "720 and 2,880 switches that connect within a second, and a link's failure there (false switches)",
+    "cluster": "a leader killed, stopped and cut off in the k=4 lab with three controllers: time to the next, and what is lost",
     "lab": "the k=8 lab with 128 agents",
     "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",
 }

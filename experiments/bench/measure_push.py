@@ -22,6 +22,8 @@ from topologies.lab.private_ovs import OPENFLOW, PrivateOvs
 K = 24
 ROUNDS = 15
 DRAINED = "a3_1-c1_2"
+PING, PONG = 0x9, 0xA
+"""Opcodes (RFC 6455, section 5.2)."""
 
 _HELD = re.compile(rb'"epoch": (\d+),.*"version": (\d+)')
 _SERVER = Path(__file__).with_name("bare_server.py")
@@ -106,7 +108,7 @@ class Crowd:
     """Simulated agents: raw sockets in one thread that acknowledge every message, at some 10 µs per message."""
 
     def __init__(self, port: int, paths: Sequence[str], token: str = "") -> None:
-        self.last_bytes = 0
+        self.last_bytes = self.pongs = 0
         self._port = port
         self._token = token
         self._paths = paths
@@ -145,6 +147,10 @@ class Crowd:
             self._selector.register(channel, selectors.EVENT_READ, _reader(channel, self))
         self._thread.start()
 
+    def ping(self, at: int) -> None:
+        """Send one agent's ping; `pongs` counts the answers."""
+        self._sockets[at % len(self._sockets)].send(bytes([0x80 | PING, 0x80 | 4, 0, 0, 0, 0]) + at.to_bytes(4))
+
     def _answer(self) -> None:
         while not self._ended:
             for key, _ in self._selector.select(0.1):
@@ -163,7 +169,13 @@ def _reader(channel: socket.socket, crowd: Crowd) -> Callable[[], None]:
             crowd._selector.unregister(channel)
             return
         buffer.extend(data)
-        while (frame := _frame(buffer)) is not None:
+        while buffer:
+            is_pong = buffer[0] & 0x0F == PONG
+            if (frame := _frame(buffer)) is None:
+                return
+            if is_pong:
+                crowd.pongs += 1
+                continue
             crowd.last_bytes = len(frame)
             found = _HELD.search(frame)
             if found is not None:

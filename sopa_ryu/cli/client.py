@@ -86,6 +86,10 @@ class Controller:
         # a proxy in the environment is for other networks, not for a controller
         self._client = httpx.Client(timeout=timeout, trust_env=False, verify=_authorities(self._urls, ca_file))
 
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
+
     def get(self, path: str, **params: object) -> Body:
         """Return the answer to a GET below ``/sopa/v1``; of a list, the first page."""
         given = {name: str(value) for name, value in params.items() if value is not None}
@@ -303,7 +307,11 @@ def with_controller(command: Command) -> Command:
 
     @functools.wraps(command)
     def connected(url: tuple[str, ...], token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
-        return command(Controller(url, token_file, ca_file), **rest)
+        controller = Controller(url, token_file, ca_file)
+        try:
+            return command(controller, **rest)
+        finally:
+            controller.close()
 
     for option in (_CA_OPTION, _TOKEN_OPTION, _URL_OPTION):
         connected = option(connected)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from webob import Request
 
-from sopa_ryu.channel.host_tokens import arbiter_token, host_token
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.rest.operations import Problem
 
 LOG = logging.getLogger("sopa.rest")
@@ -74,6 +74,16 @@ class Tokens:
         own = arbiter_token(self._secret) if self._secret else None
         found = "sopa token --arbiter prints it, from"
         self._check(request, [own, self._operators], SECRET, "the arbiter's channel needs", found)
+
+    def check_relay(self, request: Request) -> None:
+        """Raise `Problem` (401) unless the request has the relays' token or the operator token."""
+        found = "a relay derives it from"
+        self._check(request, [self.relay_token, self._operators], SECRET, "the relays' channel needs", found)
+
+    @property
+    def relay_token(self) -> str | None:
+        """The token with which a relay opens its channel; None without a secret."""
+        return relay_token(self._secret) if self._secret else None
 
     def is_operator(self, request: Request) -> bool:
         """Return whether the request has the operator token."""

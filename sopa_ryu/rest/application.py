@@ -16,7 +16,7 @@ from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
-from sopa_ryu.rest.cluster import check_leads, check_takes_channels
+from sopa_ryu.rest.cluster import ALONE, check_leads, check_takes_channels
 from sopa_ryu.rest.fairness import Fairness
 from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
@@ -32,6 +32,7 @@ LOG = logging.getLogger("sopa.rest")
 
 CHANNEL = ROOT + "/agents/{address}"
 ARBITERS = ROOT + "/arbiter"
+RELAYS = ROOT + "/relays/{relay}"
 OPENAPI = "/openapi.json"
 
 StartResponse = Callable[..., Any]
@@ -56,6 +57,8 @@ class RestApplication:
         The pages that may open those.
     arbiter : callable, optional
         Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
+    relays : callable, optional
+        Serves the WebSocket of a cluster's relay: called with these and the relay's name.
     """
 
     def __init__(
@@ -67,11 +70,13 @@ class RestApplication:
         sockets: Mapping[str, Socket] | None = None,
         origins: Origins | None = None,
         arbiter: Socket | None = None,
+        relays: Callable[[dict[str, Any], StartResponse, str], Iterable[bytes]] | None = None,
     ) -> None:
         self._origins = origins or Origins()
         self._fairness = Fairness()
         self._agents = agents
         self._arbiter = arbiter
+        self._relays = relays
         self._fabric = fabric
         self._state = fabric.state
         self._tokens = tokens
@@ -85,7 +90,7 @@ class RestApplication:
         self._document = json.dumps(document(self.operations)).encode()
         self._map = Mapper()
         self._map.minimization = False
-        for path in (*self._methods, CHANNEL):
+        for path in (*self._methods, CHANNEL, RELAYS):
             self._map.connect(None, path, path=path)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -132,6 +137,8 @@ class RestApplication:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no resource {path}; {OPENAPI} lists all")
         if route["path"] == CHANNEL:
             return self._channel(request, route["address"], start_response)
+        if route["path"] == RELAYS:
+            return self._relays_channel(request, route["relay"], start_response)
         methods = self._methods[route["path"]]
         operation = methods.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
@@ -197,6 +204,17 @@ class RestApplication:
         self._tokens.check_agent(request, self._resources.tree.ip(host))
         check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: self._agents(request.environ, start_response, host))
+
+    def _relays_channel(self, request: Request, name: str, start_response: StartResponse) -> Iterable[bytes]:
+        if request.method != "GET":
+            raise not_allowed(request, ["GET"])
+        if self._relays is None:
+            raise Problem(HTTPStatus.NOT_FOUND, ALONE)
+        _check_upgrade(request, "the relays' channel")
+        self._tokens.check_relay(request)
+        check_takes_channels(self._fabric.cluster)
+        serve = self._relays
+        return _claimed(request, lambda: serve(request.environ, start_response, name))
 
     def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
         if request.method != "GET":

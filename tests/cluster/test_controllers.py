@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
+from click.testing import CliRunner, Result
 
-from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.helpers.cluster import Cluster, running_cluster
+from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.channel.probes import Report, report_text
+from sopa_ryu.cli import main
+from tests.helpers.cluster import TOKEN, Cluster, running_cluster
+from tests.helpers.relay import agent
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 
@@ -50,6 +59,28 @@ def next_leader(cluster: Cluster, former: str) -> str:
         return leader if leader != former else None
 
     return str(eventually(another, seconds=30.0))
+
+
+@contextmanager
+def agents(cluster: Cluster, count: int) -> Iterator[list[RunningAgent]]:
+    """Agents of the first hosts, each of which knows all members."""
+    urls = tuple(member.url for member in cluster.members.values())
+    token = cluster.members["m0"].agent_token_file
+    running: list[RunningAgent] = []
+    try:
+        for host in islice(cluster.tree.hosts(), count):
+            running.append(RunningAgent(urls, cluster.tree.ip(host), token))
+        yield running
+    finally:
+        for its in running:
+            its.end()
+
+
+def sopa(cluster: Cluster, name: str, *words: str) -> Result:
+    """Return what a command answers that asks one member."""
+    its = cluster.members[name]
+    there = ["--controller", its.url, "--token-file", str(its.state_dir / "token")]
+    return CliRunner().invoke(main, [*words, *there])
 
 
 def test_one_member_leads_and_the_others_follow_what_it_has_committed(cluster: Cluster) -> None:
@@ -195,6 +226,50 @@ def test_a_member_with_another_fabric_takes_no_part_and_says_why(cluster: Cluste
     cluster.wait_whole()
 
 
+def test_agents_leave_a_stopped_leader_for_the_next_and_never_go_back(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    with agents(cluster, 8) as running:
+        eventually(lambda: {its.at for its in running}, {cluster.members[former].url})
+        term = cluster.fabric(former)["epoch"]
+        assert {its.version[0] for its in running} == {term}
+        cluster.signal(former, signal.SIGSTOP)
+        try:
+            cluster.set_link("a0_0-c0_0", up=False)
+            leader = next_leader(cluster, former)
+            eventually(lambda: {its.at for its in running}, {cluster.members[leader].url})
+            cluster.wait_in_force({"a0_0-c0_0": "down"})
+            body = cluster.fabric(leader)
+            eventually(lambda: {its.version for its in running}, {(body["epoch"], body["version"])})
+            assert body["epoch"] > term
+        finally:
+            cluster.signal(former, signal.SIGCONT)
+        cluster.wait_whole()
+        assert {its.at for its in running} == {cluster.members[leader].url}
+        assert {dict(its.follower.view.failures)["a0_0-c0_0"] for its in running if its.follower.view} == {"down"}
+        assert sum(its.follower.refused for its in running) == 0
+        assert all(its.follower.connected for its in running)
+    cluster.set_link("a0_0-c0_0", up=True)
+
+
+def test_commands_reach_the_leader_by_any_member(cluster: Cluster) -> None:
+    leader, standby = cluster.leader(), cluster.standbys()[0]
+    assert leader is not None
+    everywhere = {name: sopa(cluster, name, "cluster", "--json") for name in cluster.members}
+    assert {name: done.exit_code for name, done in everywhere.items()} == dict.fromkeys(cluster.members, 0)
+    for done in everywhere.values():
+        body = json.loads(done.stdout)
+        assert body["leader"] == leader
+        assert {member["name"] for member in body["members"]} == set(cluster.members)
+    done = sopa(cluster, standby, "drain", "c0_0")
+    assert done.exit_code == 0, done.output
+    cluster.wait_in_force({"c0_0": "drained"})
+    assert sopa(cluster, standby, "restore", "c0_0").exit_code == 0
+    done = sopa(cluster, standby, "cluster", "step-down")
+    assert done.exit_code == 0, done.output
+    next_leader(cluster, leader)
+
+
 def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
     code = (
         "import sys, sopa_ryu.manager as m; m.eventlet.monkey_patch(); m.make_ryu_importable(); import sopa_ryu.app; "
@@ -202,3 +277,33 @@ def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
     code += "print([name for name in sys.modules if name.startswith('sopa_ryu.cluster') or name == 'httpx'])"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_agents_on_a_relay_probe_by_the_leaders_lists_and_their_reports_reach_it(cluster: Cluster) -> None:
+    [port] = free_ports(1)
+    state = cluster.members["m0"].state_dir
+    options = ["--url", f"http://127.0.0.1:{port}"]
+    with (
+        RelayProcess(cluster.etcd.address(), cluster.directory / "relay.log", port, state, options=options) as relay,
+        agent(relay.url, "10.0.0.2", TOKEN, query="probes=1") as one,
+        agent(relay.url, "10.2.1.3", TOKEN, query="probes=1") as other,
+    ):
+        for each in (one, other):
+            each.follow()
+        for _ in range(2):  # the leader is replaced, and the next one goes on
+            leader = str(eventually(cluster.leader))
+            member = cluster.members[leader]
+            eventually(lambda member=member: member.get("/health").json()["probing"], 2)
+            streams = one.expect("probes")
+            assert {stream[0] for stream in streams["streams"]} == {"10.2.1.3"}
+            one.channel.send(report_text(Report(streams["number"], ())))
+            eventually(lambda member=member: taken(member) > 0)
+            member.stop()
+            next_leader(cluster, leader)
+            member.start()
+
+
+def taken(member: ControllerProcess) -> float:
+    """Return how many reports of probes a controller has taken."""
+    found = re.search(r'sopa_probe_reports_total\{outcome="taken"\} (\S+)', httpx.get(f"{member.url}/metrics").text)
+    return float(found[1]) if found else 0.0

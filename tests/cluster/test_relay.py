@@ -26,7 +26,7 @@ from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.rest.operations import PROBLEM
 from tests.helpers.certificates import Authority
 from tests.helpers.relay import TOKEN, Agent, Leader, agent, state_dir
-from tests.helpers.running_agent import Running
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -176,7 +176,7 @@ def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(le
     for relay in relays:
         ready(relay)
     token_file = relays[0].state_dir / "agent-token"
-    its = Running(*(relay.url for relay in relays), token_file=token_file)
+    its = RunningAgent(tuple(relay.url for relay in relays), token_file=token_file)
     try:
         eventually(lambda: its.version, (7, 1))
         table = its.agent.labeller.tables

@@ -79,17 +79,27 @@ class Agent:
             self.acknowledge()
         return self.view.epoch, self.view.version
 
+    def expect(self, kind: str) -> dict[str, Any]:
+        """Answer what comes until a message of a kind, and return that."""
+        while True:
+            text = self.channel.recv(PATIENCE_SECONDS)
+            message: dict[str, Any] = json.loads(text)
+            if message["type"] == kind:
+                return message
+            self.view = protocol.receive(text, self.view, self._address)
+            self.acknowledge()
+
     def acknowledge(self) -> None:
         """Say what is in force."""
         self.channel.send(protocol.ack(self.view, 0))
 
 
 @contextlib.contextmanager
-def agent(url: str, address: str, token: str = TOKEN, **options: Any) -> Iterator[Agent]:
+def agent(url: str, address: str, token: str = TOKEN, query: str = "", **options: Any) -> Iterator[Agent]:
     """An agent of a host, connected to a relay."""
     headers = {"Authorization": f"Bearer {token}"}
     with connect(
-        f"{url.replace('http', 'ws', 1)}/sopa/v1/agents/{address}",
+        f"{url.replace('http', 'ws', 1)}/sopa/v1/agents/{address}?{query}",
         additional_headers=headers,
         proxy=None,
         ping_interval=None,

@@ -1,4 +1,4 @@
-"""The real host agent in a thread, with real WebSockets; its kernel side is in memory."""
+"""A host agent that runs as it does on a host, over real WebSockets; its kernel side is in memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,23 @@ from sopa_ryu.agent.keeper import Keeper
 from sopa_ryu.agent.kernel.netns import Interface
 from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
 
-ADDRESS = "10.0.0.2"
+FIRST = IPv4Address("10.0.0.2")
 
 
-class Running:
-    """A host agent in a thread of its own."""
+class RunningAgent:
+    """A host agent in a thread of its own.
 
-    def __init__(self, *urls: str, token_file: Path | None = None) -> None:
-        address = IPv4Address(ADDRESS)
-        options = Options(urls, token_file=token_file)
+    Parameters
+    ----------
+    urls : tuple of str
+        Of its controllers.
+    address : IPv4Address
+        The host's.
+    token_file : Path, optional
+    """
+
+    def __init__(self, urls: tuple[str, ...], address: IPv4Address = FIRST, token_file: Path | None = None) -> None:
+        options = Options(urls, token_file=token_file, probes=False)
         interface = MemoryInterface()
         self.follower = Follower(address, options.controllers)
         place = MemoryPlace(interface, address)
@@ -54,10 +62,12 @@ class Running:
 
     @property
     def version(self) -> tuple[int, int]:
+        """Epoch and version of the view in force."""
         its = self.follower.view
         return (its.epoch, its.version) if its is not None else (0, 0)
 
     def end(self) -> None:
+        """End it, and wait until it has."""
         assert self.task is not None
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.task.cancel)

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from websockets.frames import CloseCode
 
-from sopa_ryu.channel import mcs, protocol
+from sopa_ryu.channel import mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.frames import AGENT_PACE, text_frame
 from sopa_ryu.channel.notifier import (
@@ -93,6 +93,10 @@ class AgentsChannel:
         self._changed = changed
         self._since: dict[int, float] = {}
 
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out what follows for the agents of what the leader has said."""
+        self._carry_out(effects)
+
     # -- to the agents ------------------------------------------------------------------------------------------------
 
     def broadcast(self) -> int:
@@ -166,9 +170,9 @@ class AgentsChannel:
         transport.set_protocol(socket)
         query = parse_qs(claim.query)
         policy, variant = mcs.requested(query)
-        # probes and traces need the leader's own channel: what a relay were told of them would reach no estimator
+        probing = query.get(probes.ASKED) == ["1"]
         session, effects = self.notifier.connected(
-            claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probes=False
+            claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
         )
         socket.session = session
         self._carry_out(effects)

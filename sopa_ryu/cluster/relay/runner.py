@@ -14,7 +14,7 @@ from typing import Any
 import uvloop
 
 from sopa_ryu import __version__
-from sopa_ryu.channel.client import ClientOptionError
+from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.address import Access, EngineAddress
 from sopa_ryu.cluster.engine import Contents, Engine
@@ -27,6 +27,7 @@ from sopa_ryu.cluster.relay.following import Following
 from sopa_ryu.cluster.relay.live import Live
 from sopa_ryu.cluster.relay.registration import Registration
 from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
+from sopa_ryu.cluster.relay.uplink import Uplink
 from sopa_ryu.cluster.relay.upstream import Upstream
 from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
 from sopa_ryu.rest.origins import Origins
@@ -106,7 +107,8 @@ class Relay:
     """
 
     def __init__(self, options: Options, tokens: Tokens) -> None:
-        self._options = options
+        self._options, self._tokens = options, tokens
+        self._uplink: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         context = cache(lambda: _client_context(options.ca_file))
         self.following = Following(options.cluster.name)
@@ -178,6 +180,8 @@ class Relay:
         finally:
             notify("STOPPING=1")
             self.door.close()
+            if self._uplink is not None:
+                tasks.append(self._uplink)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -228,6 +232,7 @@ class Relay:
                 self.following.tree, self.following.carrier, lambda: self.following.view, self.registration.changed
             )
             self.application.channel.pushed = self.metrics.pushes.observe
+            self._open_uplink(self.application.channel)
         if news.view and self.application.channel is not None and self.following.view is not None:
             count = self.application.channel.broadcast()
             view = self.following.view
@@ -240,6 +245,20 @@ class Relay:
             )
         if news.leader:
             self.feed.moved()
+
+    def _open_uplink(self, channel: AgentsChannel) -> None:
+        """Hand on what the agents of a channel report, to whichever member leads."""
+        if self._uplink is not None:
+            self._uplink.cancel()
+        ca_file = self._options.ca_file
+        uplink = Uplink(
+            self._options.name,
+            channel.notifier,
+            lambda: self.following.leader,
+            channel.carry_out,
+            lambda url: ControllerAddress(url, lambda: self._tokens.relay_token, ca_file),
+        )
+        self._uplink = asyncio.create_task(uplink.run())
 
     def describe(self) -> RelayRecord:
         """Return what the relay says of itself."""

@@ -19,7 +19,7 @@ from sopa_ryu.channel.addresses import MIN_RETRY_SECONDS
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_controller import agent_controller
 from tests.helpers.channel_server import ChannelServer, channel_server
-from tests.helpers.running_agent import Running
+from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree
 
@@ -32,22 +32,22 @@ def view(epoch: int, version: int, cluster: str = "sopa", **failed: str) -> View
     return View(epoch, version, Failures(TREE, failed), cluster)
 
 
-Start = Callable[..., Running]
+Start = Callable[..., RunningAgent]
 
 
 @pytest.fixture
 def agent() -> Iterator[Start]:
     with ExitStack() as started:
 
-        def start(*urls: str) -> Running:
-            made = Running(*urls)
+        def start(*urls: str) -> RunningAgent:
+            made = RunningAgent(urls)
             started.callback(made.end)
             return made
 
         yield start
 
 
-def at_work(servers: list[ChannelServer], its: Running) -> ChannelServer:
+def at_work(servers: list[ChannelServer], its: RunningAgent) -> ChannelServer:
     """Wait until an agent has what a controller sends; return that controller."""
     eventually(lambda: its.version[1], 1)
     return next(server for server in servers if server.url == its.at)
