@@ -153,6 +153,8 @@ class Member:
         self._forsaken = 0
         self._agreed = False
         self._entered: MemberRecord | None = None
+        self._entered_at = 0
+        self._view_at: int | None = None
         self._since = int(time.time())
         self._told_leader: str | None = None
         self._told_secrets: set[str] = set()
@@ -297,7 +299,7 @@ class Member:
         if mine.lease:
             LOG.warning("member %s: its lease has ended: it stands by and asks for another", mine.name)
             mine.lost()
-            self._entered = None
+            self._entered, self._entered_at = None, 0
         lease = self.engine.grant(self._lease_seconds)
         mine.granted(lease, self.engine.granted, sent)
 
@@ -322,11 +324,10 @@ class Member:
         if record == self._entered:
             return
         key = f"members/{me.name}"
-        found = self.mirror.kept(key)
-        # a record that is there already is its own, too, if the answer to its first write was lost
-        is_own = self._entered is not None or (found is not None and found.lease == mine.lease)
-        conditions = [] if is_own else [Condition(key, created=0)]
-        if self.engine.write({key: records.write(record)}, conditions, mine.lease) is None:
+        # so that a write that its node has kept back does not come after a later one
+        condition = Condition(key, modified=self._entered_before(key))
+        written = self.engine.write({key: records.write(record)}, [condition], mine.lease)
+        if written is None:
             found = self.mirror.kept(key)
             if found is not None and found.lease != mine.lease:
                 raise EngineError(
@@ -335,7 +336,17 @@ class Member:
                     Kind.REFUSED,
                 )
             return
+        self._entered_at = written.revision
         self._entered = record
+
+    def _entered_before(self, key: str) -> int:
+        """Return the revision of this member's record in the engine; 0 if it has none yet."""
+        known = self.mirror.kept(key)
+        if self.mirror.revision < self._entered_at:
+            return self._entered_at
+        # one that is there already is its own, too, if the answer to its first write was lost
+        is_own = known is not None and (self._entered is not None or known.lease == self.candidacy.lease)
+        return known.modified if known is not None and is_own else 0
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
@@ -420,6 +431,7 @@ class Member:
         self._follow()
         self._drain()
         self.candidacy.lead(leader.term, kept.created)
+        self._view_at = None
         LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
         self._told_leader = leader.name
         self._hands.lead(leader.term)
@@ -460,16 +472,25 @@ class Member:
         while (proposal := self._hands.proposal()) is not None:
             began = time.monotonic()
             record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
-            conditions = [Condition("leader", created=mine.created)]
+            if self._view_at is None:
+                self.mirror.apply(self.engine.read())
+                self._view_at = self._revision_of("view")
+            # without the second a write whose node has stopped, and goes on later, would come after this one
+            conditions = [Condition("leader", created=mine.created), Condition("view", modified=self._view_at)]
             try:
                 written = self.engine.write({"view": records.write(record)}, conditions, seconds=self._patience)
             except EngineError as error:
+                self._view_at = None
                 if error.unknown:  # a node that has stopped is left; an engine that is slow needs more time
                     self._patience = min(2 * self._patience, LAST_PATIENCE_SECONDS)
                 raise
             if written is None:
+                self._view_at = None
+                if self._is_named():
+                    continue  # an earlier write has come after all
                 self._stand_by("the engine names another leader")
                 return
+            self._view_at = written.revision
             self._patience = max(FIRST_PATIENCE_SECONDS, 2 * (time.monotonic() - began))
             self.commit_seconds(time.monotonic() - began)
             if not mine.may_command(self._clock()):
@@ -482,9 +503,28 @@ class Member:
         if not mine.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
         record = Drains(mine.term, tuple(sorted(names)))
-        conditions = [Condition("leader", created=mine.created)]
-        if self.engine.write({"drains": records.write(record)}, conditions, seconds=LAST_PATIENCE_SECONDS) is None:
-            raise EngineError("the engine names another leader", Kind.REFUSED)
+        while self._is_named():
+            conditions = [
+                Condition("leader", created=mine.created),
+                Condition("drains", modified=self._revision_of("drains")),
+            ]
+            if (
+                self.engine.write({"drains": records.write(record)}, conditions, seconds=LAST_PATIENCE_SECONDS)
+                is not None
+            ):
+                return
+        raise EngineError("the engine names another leader", Kind.REFUSED)
+
+    def _is_named(self) -> bool:
+        """Return True if the engine, asked now, names this leadership."""
+        self.mirror.apply(self.engine.read())
+        kept = self.mirror.kept("leader")
+        return kept is not None and kept.created == self.candidacy.created
+
+    def _revision_of(self, key: str) -> int:
+        """Return the revision of a key's last write, as far as this member knows; 0 if there is none."""
+        kept = self.mirror.kept(key)
+        return kept.modified if kept is not None else 0
 
     # -- following ----------------------------------------------------------------------------------------------------
 
