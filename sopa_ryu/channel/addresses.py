@@ -111,7 +111,7 @@ class Addresses:
     def open_seconds(self, hosts: int = 0) -> float:
         """Return how long the channel may take to open now, in a fabric of so many hosts.
 
-        Half as long for one that has not answered when it was asked last; longer if none has, as when thousands of clients come at once.
+        Half as long for one that has not answered when it was asked last; longer if none has, as when thousands come at once.
         """
         if not self.several:
             return OPEN_SECONDS
