@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak fuzz flood lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak soak-cluster fuzz flood lint bench clean
 
 VENV := .venv/bin
 
@@ -41,6 +41,9 @@ test-deb: ready ## test them in roots made by debootstrap (root): installation, 
 
 soak: ready ## break and heal the lab many times, everything checked after each (root): ARGS='--faults 1000 --seed 1'
 	@$(VENV)/python -m tests.faults.soak $(ARGS)
+
+soak-cluster: ready ## faults of three controllers, relays and etcd's nodes in the lab, everything checked after each (root): ARGS='--faults 500 --seed 1'
+	@$(VENV)/python -m tests.faults.soak_cluster $(ARGS)
 
 fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a controller, packets for the eBPF programs, demands for the arbiter's library (root): ARGS='rest --seconds 600'
 	@$(VENV)/python -m tests.fuzz $(ARGS)

@@ -23,6 +23,8 @@ from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probes import PROBE_BYTES
+from sopa_ryu.channel.relay_channel import RelayChannel
+from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.fabric import last_fabric
 from sopa_ryu.fabric.commitment import Commitment
@@ -42,6 +44,7 @@ from sopa_ryu.rest import controller_metrics, http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
+from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime import clock, collector
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.southbound import lldp, openflow, rule_audit
@@ -108,7 +111,12 @@ class SopaController(app_manager.RyuApp):
             self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
         )
         self.setup = SetupChecker(
-            self.state, self.connections, settings.ovsdb, tls, tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs)
+            self.state,
+            self.connections,
+            settings.ovsdb,
+            tls,
+            tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs),
+            settings.cluster is not None,
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
@@ -120,6 +128,7 @@ class SopaController(app_manager.RyuApp):
         self.carrier = settings.carrier
         tokens = Tokens(settings.state_dir, host_tokens_only=settings.host_tokens_only)
         self.cluster: Member | None = None
+        self.relays: RelayChannel | None = None
         self._relayed: tuple[int | None, int] = None, 0
         if settings.cluster is not None:
             self._join(settings.cluster, settings.state_dir)
@@ -144,9 +153,10 @@ class SopaController(app_manager.RyuApp):
         served = {**pages.pages(), controller_metrics.PATH: self.metrics.page}
         origins = Origins(settings.origin)
         arbiter = self.arbiter_channel.attend
-        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter)
+        relays = None if self.relays is None else self.relays.serve
+        self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter, relays)
         self._clients = settings.client_connections, settings.proxy
-        self._tls = settings.tls and http_server.tls_context(*settings.tls)
+        self._tls = settings.tls and tls_context(*settings.tls)
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
@@ -162,6 +172,7 @@ class SopaController(app_manager.RyuApp):
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
+        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists))
         self.drains = controller_side.ClusterDrains(self.cluster, self.core)
         self.state.drain((), clock.now())
 
@@ -339,6 +350,8 @@ class SopaController(app_manager.RyuApp):
             leader = None if self.cluster is None else self.cluster.whereabouts()
             self.channel.depose(self.core.is_deposed, leader)
             self.arbiter_channel.depose(self.core.is_deposed, leader)
+            if self.relays is not None and self.core.is_deposed:
+                self.relays.send_away()
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
         if effects.admitted:
@@ -380,11 +393,13 @@ class SopaController(app_manager.RyuApp):
 
     def assign(self, host: Host, number: int, text: str) -> None:
         """Give an agent its streams."""
-        self.channel.assign(host, number, text)
+        if self.relays is None or not self.relays.assign(host, number, text):
+            self.channel.assign(host, number, text)
 
     def forged(self, host: Host, count: int) -> None:
         """Count forged records of an agent."""
-        self.channel.forged(host, count)
+        if self.relays is None or not self.relays.forged(host, count):
+            self.channel.forged(host, count)
 
     def drain(self, name: str) -> None:
         """Drain a link that loses packets."""

@@ -225,7 +225,7 @@ def main(args: list[str] | None = None, prog: str | None = None) -> int:
     from sopa_ryu import options
     from sopa_ryu.fabric.drains import StateError
     from sopa_ryu.rest.access import TokenError
-    from sopa_ryu.rest.http_server import CertificateError
+    from sopa_ryu.rest.tls import CertificateError
 
     class Manager(AppManager):
         """Ryu's manager with checks that need the parsed options and the loaded applications, before any of them runs."""

@@ -61,7 +61,7 @@ _BOTH = {"sopa": "sopa_ryu.cli:main", "ryu-manager": "sopa_ryu.manager:main"}
 PACKAGES = {
     "sopa-agent": Package(
         ("sopa_ryu.cli.*", "sopa_ryu.agent.put_back"),
-        absent=frozenset({"sopa_ryu.cli.doctor_controller", "networkx"}),
+        absent=frozenset({"sopa_ryu.cli.doctor_controller", "sopa_ryu.cli.relay", "networkx"}),
     ),
     "sopa-controller": Package(
         ("sopa_ryu.cli.*", "sopa_ryu.manager", "sopa_ryu.app"), commands=_BOTH, absent=frozenset({"networkx"})

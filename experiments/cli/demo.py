@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from experiments.cli import demo_cluster
 from experiments.cli.demo_failure import play
-from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
+from experiments.cli.lab_isolation import chosen_datapath, controllers_option, datapath_option, in_isolation
 from experiments.cli.lab_rate import Rate, given_rate, measured_rate
 from experiments.core.machine import CpuIdle, describe
+from experiments.emulation.cluster_watch import NotSeenError, links_of_one_pod, streams
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.tcp_connection import PORT, TransferError, TransferResult
 from experiments.emulation.traffic.transfers import Transfers
@@ -43,6 +45,7 @@ MINIMUM_IDLE = 10.0
 @seed_option
 @datapath_option
 @labelling_options
+@controllers_option
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, writable=True, path_type=Path), metavar="FILE",
               help="Also write all results to FILE.")  # fmt: skip
 def demo(
@@ -55,6 +58,7 @@ def demo(
     datapath: str,
     policy: str,
     fr_threshold: int,
+    controllers: int,
     json_file: Path | None,
 ) -> None:
     """Run TCP between pods (racks, if leaf-spine) over real Open vSwitch, and fail links under that traffic.
@@ -64,6 +68,8 @@ def demo(
     switch down under the same traffic and up again, and shows when the failure is detected, in force and over, and the
     throughput meanwhile. Finally another link silently drops packets. Nothing remains on the machine.
 
+    With --controllers 3 the controllers are a cluster. Instead of the silent link, the leader is killed while a second link fails.
+
     \b
     Compare:
       sopa demo --k 4
@@ -71,6 +77,7 @@ def demo(
       sopa demo --k 4 --policy random --fr-threshold 3
       sopa demo --k 4 --carrier option        the path in the IPv4 header, as in the paper
       sopa demo --fabric FILE                 a fabric that is no fat-tree, as leaf-spine
+      sopa demo --controllers 3               three controllers, of which the leader is killed
     """
     need_root("sopa demo")
     tree = chosen_fabric(k, fabric)
@@ -79,7 +86,9 @@ def demo(
     forwarding = chosen_datapath(datapath)
     try:
         pairs = inter_pod_permutation(tree, seed)
-    except WorkloadError as error:
+        if controllers > 1:
+            streams(tree, links_of_one_pod(tree, seed)[0])
+    except (WorkloadError, NotSeenError) as error:
         fail(str(error))
 
     def inside() -> int:
@@ -93,13 +102,15 @@ def demo(
             "rate_why": links.why,
             "duration": duration,
         }
+        if controllers > 1:
+            settings["controllers"] = controllers
         settings |= {"seed": seed, "policy": policy, "fr_threshold": fr_threshold, "datapath": forwarding}
         if fabric is not None:
             settings["fabric"] = fabric.document()
         settings["goodput_mbit"] = links.mbit * (PAYLOAD_BYTES - Carrier(carrier).overhead) / FRAME_BYTES
         try:
             report = _Demo(tree, pairs, links, settings, out, progress).run()
-        except TransferError as error:
+        except (TransferError, NotSeenError) as error:
             click.echo(f"Error: {error}", err=True)
             return 1
         if json_file is not None:
@@ -143,11 +154,15 @@ class _Demo:
             agent_options=options,
             carrier=Carrier(its["carrier"]),
             datapath=Datapath(its["datapath"]),
+            controllers=its.get("controllers", 1),
         )
         lab.lab.bfd_ms = self.links.bfd_ms
         with lab:
             traffic, flows = self._traffic(lab)
             self._show(traffic, flows)
+            if lab.cluster is not None:
+                failure = demo_cluster.play(lab, its["seed"], self._say, self.progress.print)
+                return {**its, "machine": describe(), "traffic": traffic, "flows": flows, "failure": failure}
             failure = play(
                 self.settings,
                 self.plan,

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from experiments.cli.lab_isolation import chosen_datapath, datapath_option, in_isolation
+from experiments.cli.lab_isolation import chosen_datapath, controllers_option, datapath_option, in_isolation
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel.mcs import POLICY as MCS
 from sopa_ryu.channel.slots import POLICY as CFR
@@ -42,6 +42,7 @@ QUEUE_PACKETS = 100
     help=f"Let switch ports mark ECN-capable packets that find more than so many in the queue, which has room for {QUEUE_PACKETS}. "
     "Without this option no port marks.",
 )
+@controllers_option
 @click.option(
     "--script",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
@@ -60,6 +61,7 @@ def lab(
     seed: int,
     no_agents: bool,
     ecn: int | None,
+    controllers: int,
     script: Path | None,
 ) -> None:
     """Start a fabric with controller and agents on this machine, and open a Mininet prompt.
@@ -84,6 +86,17 @@ def lab(
       sh sopa drain c0_0                            take a switch out for maintenance; undo: sh sopa restore c0_0
       sh sopa rules e0_0                            planned and installed rules of a switch
       sh ovs-ofctl -O OpenFlow13 dump-flows e0_0    flow entries of a switch
+
+    \b
+    With --controllers 3, controllers, etcd's nodes and relays are controller1, etcd1, relay1 and so on:
+      cluster                                       who leads, who stands by, what has been done to them
+      sh sopa cluster                               the same, as an operator asks for it
+      kill_controller leader                        by SIGKILL; also kill_etcd, kill_relay; undo: start_controller NAME
+      stop_controller leader                        let it stand still; also stop_etcd, stop_relay; undo: continue_controller NAME
+      partition leader from etcd                    lose all packets between them; also from switches, agents, relays,
+                                                    controllers, all
+      partition leader from switches sent           lose what it sends only; the other way: received
+      heal                                          undo all partitions; those of one: heal NAME
     """
     from experiments.cli.lab_prompt import Prompt
     from experiments.cli.lab_rate import given_rate, measured_rate
@@ -106,6 +119,10 @@ def lab(
         options.append(f"--fr-threshold={fr_threshold}")
     if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
         raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier")
+    if policy in (MCS, CFR) and controllers > 1:
+        raise click.UsageError(
+            f"--policy {policy} needs the controller's own channel to every agent: leave out --controllers"
+        )
     if policy == CFR and (no_limit or no_agents):
         raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 
@@ -130,11 +147,12 @@ def lab(
             carrier=Carrier(carrier),
             datapath=forwarding,
             slots=Slots() if policy == CFR else None,
+            controllers=controllers,
         )
         if links is not None:
             its.lab.bfd_ms = links.bfd_ms
         # for sopa commands at the prompt: sh sopa drain c0_0, or h0_0_2 sopa status (where Mininet replaces names by addresses)
-        os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.controller.token_file)}
+        os.environ |= {"SOPA_CONTROLLER": its.url, "SOPA_TOKEN_FILE": str(its.rest.token_file)}
         # where this command is, if `make install` has not linked it
         os.environ["PATH"] += os.pathsep + str(Path(sys.executable).parent)
         with its, ExitStack() as marking:
@@ -150,10 +168,17 @@ def lab(
             console.print(
                 f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "
                 f"{f'{mbit:g} Mbit/s' if mbit else 'full speed'}, carrier {carrier}, {forwarding} datapath; "
-                f"controller at {its.url}; logs in {its.directory}"
+                f"{f'{controllers} controllers, sopa asks' if its.cluster else 'controller at'} {its.url}; logs in {its.directory}"
             )
             bad = marking.enter_context(BadLinks(its.lab))
-            Prompt(its.lab, bad, seed, script=str(script.resolve()) if script else None)
+            given = str(script.resolve()) if script else None
+            if its.cluster is None:
+                Prompt(its.lab, bad, seed, given)
+            else:
+                # here, so that without a cluster nothing of it is loaded
+                from experiments.cli.cluster_prompt import ClusterPrompt
+
+                ClusterPrompt(its.lab, bad, seed, its.cluster, given)
         return 0
 
     sys.exit(in_isolation(inside))

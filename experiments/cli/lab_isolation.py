@@ -20,6 +20,15 @@ datapath_option = click.option(
     "module openvswitch is loaded or can be.",
 )
 
+controllers_option = click.option(
+    "--controllers",
+    type=click.IntRange(1, 5),
+    default=1,
+    show_default=True,
+    help="Controllers of the fabric. With more than one they are a cluster on three nodes of etcd, and two relays serve agents, "
+    "each in a network namespace of its own (docs/cluster.md).",
+)
+
 
 def chosen_datapath(option: str) -> Datapath:
     """Return the datapath of the option, or end with an error message if this kernel lacks it."""

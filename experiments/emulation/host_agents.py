@@ -35,7 +35,13 @@ class Hosts(Protocol):
 
 
 def agent_process(
-    lab: Hosts, hosts: Iterable[Host], controller: str, token_file: Path, directory: Path, options: Sequence[str]
+    lab: Hosts,
+    hosts: Iterable[Host],
+    controller: str | Sequence[str],
+    token_file: Path,
+    directory: Path,
+    options: Sequence[str],
+    enter: Sequence[str] = (),
 ) -> AgentProcess:
     """Return an agent process, not started, for some hosts.
 
@@ -43,17 +49,19 @@ def agent_process(
     ----------
     lab : Hosts
     hosts : iterable of Host
-    controller : str
-        Its URL.
+    controller : str or sequence of str
+        Its URL, or those of relays and controllers.
     token_file : Path
     directory : Path
         That of its state; its log is beside it.
     options : sequence of str
         Further ones of ``sopa agent``.
+    enter : sequence of str
+        As of `AgentProcess`.
     """
     interfaces = [f"{lab.interface(host, 0)}@{lab.netns(host)}" for host in hosts]
     every = [f"--flows={FLOWS}", f"--state-dir={directory}", f"--token-file={token_file}", *options]
-    return AgentProcess(interfaces, controller, directory.with_name(f"{directory.name}.log"), every)
+    return AgentProcess(interfaces, controller, directory.with_name(f"{directory.name}.log"), every, enter)
 
 
 def patience_ms(rate_mbit: float, packets: int) -> float:

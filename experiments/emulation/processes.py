@@ -14,25 +14,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-# Otherwise imported at the first request, during which CPython before 3.11.5 may fail in a garbage collection (gh-106176).
-import httpcore  # noqa: F401
 import httpx
 
-from sopa_ryu.rest.access import AGENTS, OPERATORS
+from experiments.emulation.controller_rest import ANSWER_SECONDS, READY_SECONDS, ControllerRest, ProcessError
 from topologies import Clos, FatTree
 from topologies.lab.startable import Startable
 
-READY_SECONDS = 120.0
+__all__ = ["AgentProcess", "ChildProcess", "ControllerProcess", "ProcessError", "RelayProcess", "free_ports"]
+
 STOP_SECONDS = 15.0
 POLL_SECONDS = 0.1  # an answer of the controller costs it several milliseconds
-ANSWER_SECONDS = 60.0
-CHANGE_SECONDS = 20.0
-
-
-class ProcessError(RuntimeError):
-    """A child process ended or did not become ready. The message has the end of its output."""
 
 
 _PORTS = range(20_000, 32_000)  # below those that the kernel uses for outgoing connections
@@ -68,6 +60,11 @@ class ChildProcess(Startable):
         self.log = log
         self.environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        """True from the start of the process until it has ended."""
+        return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int:
@@ -106,7 +103,7 @@ class ChildProcess(Startable):
         """Wait for a condition. Raises `ProcessError` if the process ends first, or after ``seconds``."""
         deadline = time.monotonic() + seconds
         while not ready():
-            ended = self._process is None or self._process.poll() is not None
+            ended = not self.running
             if ended or time.monotonic() > deadline:
                 problem = "ended" if ended else f"waited {seconds:g} s"
                 raise ProcessError(f"{self.command[0]}: {problem} before {what}:\n{self.log_tail()}")
@@ -117,7 +114,7 @@ class ChildProcess(Startable):
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
 
-class ControllerProcess(ChildProcess):
+class ControllerProcess(ChildProcess, ControllerRest):
     """``ryu-manager sopa_ryu.app`` as a child process.
 
     Parameters
@@ -134,6 +131,10 @@ class ControllerProcess(ChildProcess):
     ca_file : Path, optional
         CA of its certificate, if the options name one: requests then use TLS.
     environment : mapping of str to str, optional
+    reached_at : str
+        Address at which REST is reached from here.
+    enter : sequence of str
+        The words before the command that run it elsewhere, with the same process id: on a machine of `ManagementNetwork`.
     """
 
     def __init__(
@@ -146,12 +147,14 @@ class ControllerProcess(ChildProcess):
         options: Sequence[str] = (),
         ca_file: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        reached_at: str = "127.0.0.1",
+        enter: Sequence[str] = (),
     ) -> None:
-        self.url = f"{'https' if ca_file else 'http'}://127.0.0.1:{rest_port}"
-        # without TLS False, or each request would read all certificates of the machine, for nothing
-        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
-        self.openflow = f"tcp:127.0.0.1:{openflow_port}"
-        command = [sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
+        self._url = f"{'https' if ca_file else 'http'}://{reached_at}:{rest_port}"
+        if ca_file:
+            self.verify = ssl.create_default_context(cafile=ca_file)
+        self.openflow = f"tcp:{reached_at}:{openflow_port}"
+        command = [*enter, sys.executable, "-m", "sopa_ryu.manager", _fabric_option(fabric, log)]
         command += [f"--ofp-tcp-listen-port={openflow_port}", f"--wsapi-port={rest_port}", f"--wsapi-host={rest_host}"]
         self.state_dir = log.with_suffix(".state")
         command += [f"--sopa-state-dir={self.state_dir}"]
@@ -160,89 +163,85 @@ class ControllerProcess(ChildProcess):
     def start(self) -> None:
         """Start it and wait until REST answers."""
         super().start()
+        self.wait_answers()
+
+    def wait_answers(self) -> None:
+        """Wait until REST answers."""
         self.wait_until(self._answers, "REST answered")
 
-    def fabric(self) -> dict[str, Any]:
-        """Return the answer of ``GET /sopa/v1/fabric``."""
-        body: dict[str, Any] = self.get("/fabric").raise_for_status().json()
-        return body
-
     @property
-    def token_file(self) -> Path:
-        """Path of the operator token."""
-        return self.state_dir / OPERATORS
-
-    @property
-    def agent_token_file(self) -> Path:
-        """Path of the agent token."""
-        return self.state_dir / AGENTS
-
-    def change(self, method: str, path: str) -> httpx.Response:
-        """Send a PUT or DELETE below ``/sopa/v1`` with the operator token."""
-        headers = {"Authorization": f"Bearer {self.token_file.read_text().strip()}"}
-        return httpx.request(
-            method, f"{self.url}/sopa/v1{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify
-        )
-
-    def get(self, path: str, **params: str) -> httpx.Response:
-        """Send a GET below ``/sopa/v1``."""
-        return httpx.get(f"{self.url}/sopa/v1{path}", params=params, timeout=ANSWER_SECONDS, verify=self._verify)
-
-    def _answer(self, path: str, **params: str) -> dict[str, Any] | None:
-        """Return the body of an answer; None from a controller that is too busy with the start of a large lab."""
-        answer = self.get(path, **params)
-        body: dict[str, Any] | None = answer.json() if answer.status_code == httpx.codes.OK else None
-        return body
-
-    def wait_connected(self, switches: int, seconds: float = 300.0) -> None:
-        """Wait until a number of switches have their rules, and the controller has settled."""
-
-        def ready() -> bool:
-            body = self._answer("/fabric")
-            return body is not None and bool(body["connected"] == switches and body["settled"])
-
-        self.wait_until(ready, f"{switches} switches were connected", seconds)
-
-    def wait_agents(self, agents: int, seconds: float = 300.0) -> None:
-        """Wait until exactly that many agents have acknowledged the current version."""
-        self.wait_until(lambda: self.agents_know(agents), f"{agents} agents had acknowledged", seconds)
-
-    def agents_know(self, agents: int) -> bool:
-        """Return True if exactly that many agents have acknowledged the current version."""
-        body = self._answer("/agents", limit="1")
-        return body is not None and bool(body["total"] == agents and not body["behind"])
-
-    def wait_acknowledged(
-        self, since: int, wanted: Callable[[dict[str, Any]], bool] = lambda _change: True, pause: float = 0.02
-    ) -> dict[str, Any]:
-        """Wait for a change after version ``since`` that all agents have acknowledged, and return it.
-
-        Parameters
-        ----------
-        since : int
-        wanted : callable
-            Selects changes; default: any.
-        pause : float
-            Seconds between requests.
-
-        Raises
-        ------
-        ProcessError
-            After 20 s.
-        """
-        deadline = time.monotonic() + CHANGE_SECONDS
-        while time.monotonic() < deadline:
-            for change in reversed(self.get("/changes").json()["changes"]):
-                if change["version"] > since and change["acknowledged_ms"] is not None and wanted(change):
-                    return dict(change)
-            time.sleep(pause)
-        raise ProcessError(
-            f"no expected change after version {since} was acknowledged by all agents in {CHANGE_SECONDS:g} s"
-        )
+    def url(self) -> str:
+        """URL of its REST API, as it is reached from here."""
+        return self._url
 
     def _answers(self) -> bool:
         try:
             return self.get("/fabric").status_code == 200
+        except httpx.TransportError:
+            return False
+
+
+class RelayProcess(ChildProcess):
+    """``sopa relay`` as a child process; its name is that of the log's file.
+
+    Parameters
+    ----------
+    cluster : str
+        The engine's address, ``etcd://HOST:PORT/NAME``.
+    log : Path
+    port : int
+        TCP port to listen on.
+    state_dir : Path
+        With the files of tokens.
+    host : str
+        Address to listen on.
+    options : sequence of str
+        Further options of ``sopa relay``.
+    ca_file : Path, optional
+        CA of its certificate, if the options name one: requests then use TLS.
+    enter : sequence of str
+        As of `ControllerProcess`.
+    """
+
+    def __init__(
+        self,
+        cluster: str,
+        log: Path,
+        port: int,
+        state_dir: Path,
+        host: str = "127.0.0.1",
+        options: Sequence[str] = (),
+        ca_file: Path | None = None,
+        enter: Sequence[str] = (),
+    ) -> None:
+        self.name = log.stem
+        self.url = f"{'https' if ca_file else 'http'}://{host}:{port}"
+        self.state_dir = state_dir
+        self._verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca_file) if ca_file else False
+        command = [
+            *enter,
+            sys.executable,
+            "-m",
+            "sopa_ryu.cli",
+            "relay",
+            f"--cluster={cluster}",
+            f"--listen={host}:{port}",
+        ]
+        command += [f"--name={self.name}", f"--state-dir={state_dir}"]
+        super().__init__([*command, *options], log)
+
+    def start(self) -> None:
+        """Start it and wait until it answers; it may not have seen the engine yet."""
+        super().start()
+        self.wait_until(self._answers, "the relay answered")
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        """Send a GET; the path is that of the URL."""
+        return httpx.get(f"{self.url}{path}", headers=headers, timeout=ANSWER_SECONDS, verify=self._verify)
+
+    def _answers(self) -> bool:
+        try:
+            return self.get("/metrics").status_code == 200
         except httpx.TransportError:
             return False
 
@@ -254,15 +253,25 @@ class AgentProcess(ChildProcess):
     ----------
     interfaces : sequence of str
         Values of ``--iface``: ``eth0``, or ``eth0@/proc/PID/ns/net``.
-    controller : str
-        URL of the controller.
+    controller : str or sequence of str
+        URL of the controller, or those of relays and controllers.
     log : Path
     options : sequence of str
         Further options of ``sopa agent``.
+    enter : sequence of str
+        As of `ControllerProcess`.
     """
 
-    def __init__(self, interfaces: Sequence[str], controller: str, log: Path, options: Sequence[str] = ()) -> None:
-        command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--controller", controller]
+    def __init__(
+        self,
+        interfaces: Sequence[str],
+        controller: str | Sequence[str],
+        log: Path,
+        options: Sequence[str] = (),
+        enter: Sequence[str] = (),
+    ) -> None:
+        urls = [controller] if isinstance(controller, str) else controller
+        command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "agent", *(f"--controller={url}" for url in urls)]
         super().__init__([*command, *(f"--iface={interface}" for interface in interfaces), *options], log)
 
 

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from experiments.emulation.controller_rest import ControllerRest
 from experiments.emulation.host_agents import agent_process
 from experiments.emulation.processes import AgentProcess, ControllerProcess
 from experiments.emulation.slot_arbiter import ADDRESS, ArbiterProcess
@@ -17,7 +19,11 @@ from sopa_ryu.agent.kernel.netns import Interface
 from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
 from topologies.lab.links import at_rate
+from topologies.lab.management import AGENTS_MACHINE
 from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
+
+if TYPE_CHECKING:
+    from experiments.emulation.cluster_parts import ClusterParts
 
 OPENFLOW_PORT = 6653
 REST_PORT = 8080
@@ -50,11 +56,17 @@ class SopaLab:
         What forwards the packets.
     slots : Slots, optional
         Start an arbiter that grants them to the agents, whose policy is ``cfr``. Links have a rate then.
+    controllers : int
+        With more than one they are a cluster (`ClusterParts`), and agents connect to it from a machine of its own.
+    relays : int, optional
+        Relays of the cluster; by default as many as `ClusterParts` has.
 
     Attributes
     ----------
     lab : Lab
-    controller : ControllerProcess
+    rest : ControllerRest
+        The controller's REST interface; of a cluster, that of its leader.
+    cluster : ClusterParts or None
     agent : AgentProcess or None
         One process for the namespaces of all hosts that have one.
     arbiter : ArbiterProcess or None
@@ -76,7 +88,11 @@ class SopaLab:
         carrier: Carrier = Carrier.MAC,
         datapath: Datapath = Datapath.USER,
         slots: Slots | None = None,
+        controllers: int = 1,
+        relays: int | None = None,
     ) -> None:
+        if controllers > 1 and slots is not None:
+            raise ValueError("an arbiter follows one controller: slots and several controllers exclude each other")
         self.tree = tree
         self.labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._say = say
@@ -84,23 +100,29 @@ class SopaLab:
         self._agent_options = [f"--carrier={carrier}", *agent_options]
         self.carrier = carrier
         self.directory = directory
-        self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
-        self.controller = ControllerProcess(
-            at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree,
-            directory / "controller.log",
-            OPENFLOW_PORT,
-            REST_PORT,
-            rest_host="0.0.0.0",
-            options=[
-                f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
-                f"--sopa-carrier={carrier}",
-                *([f"--sopa-link-mbit={rate_mbit:g}"] if rate_mbit is not None else []),
-                *controller_options,
-            ],
+        rated = (
+            at_rate(tree, rate_mbit) if rate_mbit is not None and {"mbit", "links"} & tree.document().keys() else tree
         )
+        options = [
+            f"--sopa-ovsdb=unix:{OVS_DIRECTORY}/db.sock",
+            f"--sopa-carrier={carrier}",
+            *([f"--sopa-link-mbit={rate_mbit:g}"] if rate_mbit is not None else []),
+            *controller_options,
+        ]
+        self.cluster: ClusterParts | None = None
+        self._controller: ControllerProcess | None = None
+        self.rest: ControllerRest
+        if controllers > 1:
+            self.rest = self.cluster = _cluster(rated, directory, controllers, options, relays)
+            self.lab = Lab(tree, rate_mbit, queue_packets, None, say, bfd, datapath, self.cluster.openflow)
+        else:
+            self.rest = self._controller = ControllerProcess(
+                rated, directory / "controller.log", OPENFLOW_PORT, REST_PORT, rest_host="0.0.0.0", options=options
+            )
+            self.lab = Lab(tree, rate_mbit, queue_packets, OPENFLOW_PORT, say, bfd, datapath)
         self.agent: AgentProcess | None = None
         self.arbiter: ArbiterProcess | None = None
-        self._token_file = self.controller.agent_token_file
+        self._token_file = self.rest.agent_token_file
         if slots is not None and rate_mbit is not None:
             self.arbiter = ArbiterProcess(tree, self.controller, slots, rate_mbit, directory)
             self._agent_options.append(f"--arbiter={ADDRESS}")
@@ -108,18 +130,30 @@ class SopaLab:
         self._stack = ExitStack()
 
     @property
+    def controller(self) -> ControllerProcess:
+        """The only controller's process. Raises `ValueError` in a cluster, which has several."""
+        if self._controller is None:
+            raise ValueError("this lab has several controllers: they are parts of its cluster")
+        return self._controller
+
+    @property
     def url(self) -> str:
-        """URL of the controller for hosts of the lab."""
+        """URL of the controller for hosts of the lab; of a cluster, what answers readers now, for the lab's root namespace only."""
+        if self.cluster is not None:
+            return self.cluster.reader_url()
         return f"http://{MANAGEMENT_ROOT}:{REST_PORT}"
 
     def __enter__(self) -> SopaLab:
         self.directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
-            self._say("starting the controller")
-            stack.enter_context(self.controller)
+            self._say("starting the controller" if self.cluster is None else "starting etcd and the controllers")
+            stack.enter_context(self.cluster or self.controller)
             stack.enter_context(self.lab)
             self._say("waiting until every switch has its rules")
-            self.controller.wait_connected(self.tree.switch_count)
+            self.rest.wait_connected(self.tree.switch_count)
+            if self.cluster is not None:
+                self._say("starting the relays")
+                self.cluster.start_relays()
             if self.carrier is Carrier.OPTION:
                 self._say("attaching the parser to host ports of edge switches")
                 for interface in self.host_ports():
@@ -131,7 +165,7 @@ class SopaLab:
                 count = len(self.labelling)
                 self._say(f"starting {count} agents")
                 self.agent = stack.enter_context(self.agent_of(self.labelling))
-                known = partial(self.controller.agents_know, count)
+                known = partial(self.rest.agents_know, count)
                 self.agent.wait_until(known, f"all {count} agents had acknowledged", AGENTS_SECONDS)
                 if self.arbiter is not None:
                     self._say("waiting until the arbiter grants slots to every host")
@@ -151,4 +185,13 @@ class SopaLab:
     def agent_of(self, hosts: Iterable[Host], name: str = "agents", options: Sequence[str] = ()) -> AgentProcess:
         """Return an agent process, not started, for some hosts. ``name`` is that of its log and its state directory."""
         given = [*self._agent_options, *options]
-        return agent_process(self.lab, hosts, self.controller.url, self._token_file, self.directory / name, given)
+        urls: str | list[str] = self.rest.url if self.cluster is None else self.cluster.agent_urls
+        enter = [] if self.cluster is None else self.cluster.network.enter(AGENTS_MACHINE)
+        return agent_process(self.lab, hosts, urls, self._token_file, self.directory / name, given, enter)
+
+
+def _cluster(tree: Clos, directory: Path, controllers: int, options: Sequence[str], relays: int | None) -> ClusterParts:
+    # here, so that without a cluster nothing of it is loaded
+    from experiments.emulation.cluster_parts import RELAYS, ClusterParts
+
+    return ClusterParts(tree, directory, controllers, options, RELAYS if relays is None else relays)

@@ -346,9 +346,10 @@ class Follower:
 
     def _report(self, load: Load) -> None:
         LOG.info(
-            "%s: version %d in force: %d path sets for %d racks, %s",
+            "%s: version %d%s in force: %d path sets for %d racks, %s",
             self.address,
             load.view.version,
+            f" of term {load.view.epoch}" if load.view.cluster else "",
             len(load.table.sets),
             len(load.table.destinations),
             self.policy_name,

@@ -12,14 +12,13 @@ from eventlet.event import Event
 from sopa_ryu.channel import arbiter, mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
+from sopa_ryu.channel.frames import AGENT_PACE
 from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from sopa_ryu.channel.trace_desk import Asked, Trace
-from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
+from sopa_ryu.channel.websocket import Handshake, WebSocket, served
 from sopa_ryu.runtime import clock
 from topologies import Host
 
-PACE = Pace(burst=1024, rate=256.0)
-"""An agent answers each message with one, and reports once a second; there are less than a hundred versions a second."""
 LOOK_SECONDS = 1.0
 """How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
 
@@ -110,7 +109,7 @@ class AgentChannel:
         """
         peer = environ.get("REMOTE_ADDR", "")
         self._claim(host, peer)
-        handshake = Handshake(environ, protocol.MAX_ANSWER_BYTES, PACE)
+        handshake = Handshake(environ, protocol.MAX_ANSWER_BYTES, AGENT_PACE)
         self._read(host, peer, parse_qs(environ.get("QUERY_STRING", "")), handshake.accept())
         return served()
 

@@ -1,6 +1,6 @@
 """The token of each host's agent, derived from a secret of the fabric: good for the channel of that host only. Pure.
 
-The arbiter's is derived in the same way, and good for its channel only.
+The arbiter's and the relays' are derived in the same way, and good for their channels only.
 It is HMAC-SHA256 (RFC 2104) of the host's address under the secret, so the controller keeps no list, and a host's token tells
 nothing about another's. A token file has either one token, or lines of a host's address and its token.
 """
@@ -13,6 +13,7 @@ from ipaddress import IPv4Address
 
 _PURPOSE = b"sopa agent "
 _ARBITERS_PURPOSE = b"sopa arbiter"
+_RELAYS_PURPOSE = b"sopa relay"
 
 
 def host_token(secret: str, address: IPv4Address) -> str:
@@ -36,6 +37,11 @@ def host_token(secret: str, address: IPv4Address) -> str:
 def arbiter_token(secret: str) -> str:
     """Return the token of the fabric's arbiter."""
     return _derived(secret, _ARBITERS_PURPOSE)
+
+
+def relay_token(secret: str) -> str:
+    """Return the token of the fabric's relays."""
+    return _derived(secret, _RELAYS_PURPOSE)
 
 
 def _derived(secret: str, purpose: bytes) -> str:

@@ -338,7 +338,7 @@ class Notifier:
     def assign(self, host: Host, number: int, text: str) -> list[Effect]:
         """Give a host's agent another list of streams to probe: the text of the message."""
         session = self.probe_lists.assign(host, number, text)
-        if session is not None:
+        if isinstance(session, AgentSession):
             self._wake(session)
         return self._take_effects()
 

@@ -24,12 +24,16 @@ HEADER = struct.Struct("<III")
 _MAX_DROPPED = (1 << 32) - 1
 
 
+Holder = object
+"""What a host's list is sent by: its agent's session, or the relay that its agent is connected to."""
+
+
 class ProbeLists:
     """The lists of all agents, and the reports that have come in.
 
     Attributes
     ----------
-    answering : dict of Host to AgentSession or None
+    answering : dict of Host to AgentSession, relay or None
         The hosts whose agents probe and answer; None while the agent is away without having left: its program goes on.
     changes : int
         How often that has changed.
@@ -38,7 +42,7 @@ class ProbeLists:
     """
 
     def __init__(self) -> None:
-        self.answering: dict[Host, AgentSession | None] = {}
+        self.answering: dict[Host, Holder | None] = {}
         self.changes = 0
         self.counts: Counter[str] = Counter(taken=0, excess=0, unfit=0)
         self._lists: dict[Host, tuple[int, str]] = {}
@@ -58,6 +62,20 @@ class ProbeLists:
             self.changes += session.host not in self.answering
             self.answering[session.host] = session
 
+    def relays(self, holder: Holder, hosts: set[Host]) -> list[Host]:
+        """Note which hosts' agents a relay has that probe and answer; return those that are to be sent their lists again."""
+        gone = [host for host, its in self.answering.items() if its is holder and host not in hosts]
+        for host in gone:
+            self.answering[host] = None
+        new = [host for host in hosts if self.answering.get(host) is not holder]
+        self.changes += any(host not in self.answering for host in new)
+        self.answering.update(dict.fromkeys(new, holder))
+        return [host for host in new if host in self._lists]
+
+    def list_of(self, host: Host) -> tuple[int, str]:
+        """Return the number and the text of a host's list; 0 and nothing if it has none."""
+        return self._lists.get(host, (0, ""))
+
     def closed(self, session: AgentSession, left: bool) -> None:
         """Note that a session has ended; ``left`` if its agent has said so, and taken its programs with it."""
         if self.answering.get(session.host) is not session:
@@ -74,8 +92,8 @@ class ProbeLists:
 
     # -- lists ----------------------------------------------------------------------------------------------------------
 
-    def assign(self, host: Host, number: int, text: str) -> AgentSession | None:
-        """Take a host's new list; return the session that is to be sent it."""
+    def assign(self, host: Host, number: int, text: str) -> Holder | None:
+        """Take a host's new list; return the session or relay that is to be sent it."""
         self._lists[host] = number, text
         return self.answering.get(host)
 
@@ -112,13 +130,19 @@ class ProbeLists:
             self.counts["excess"] += 1
             return
         session.reports_left -= 1.0
-        if self._size + len(report.records) > MAX_WAITING_BYTES:
-            self.counts["unfit"] += 1
+        self._keep(HEADER.pack(place, min(report.dropped, _MAX_DROPPED), len(report.records)) + report.records, 1)
+
+    def take_relayed(self, reports: bytes, count: int) -> None:
+        """Take reports that a relay has taken, each behind a `HEADER`."""
+        self._keep(reports, count)
+
+    def _keep(self, reports: bytes, count: int) -> None:
+        if self._size + len(reports) > MAX_WAITING_BYTES:
+            self.counts["unfit"] += count
             return
-        self.counts["taken"] += 1
-        self._waiting.append(HEADER.pack(place, min(report.dropped, _MAX_DROPPED), len(report.records)))
-        self._waiting.append(report.records)
-        self._size += len(report.records) + HEADER.size
+        self.counts["taken"] += count
+        self._waiting.append(reports)
+        self._size += len(reports)
 
     def take_waiting(self) -> bytes:
         """Return the reports that have come in since the last call, each behind a `HEADER`."""

@@ -12,31 +12,23 @@ import logging
 import socket as sockets
 import time
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import eventlet
 import eventlet.wsgi
 from eventlet.event import Event
 from websockets.datastructures import Headers
 from websockets.exceptions import InvalidHeader
-from websockets.frames import CloseCode, Frame, Opcode
+from websockets.frames import CloseCode, Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 
+from sopa_ryu.channel.frames import CLOSE_SECONDS, FRAMES_AT_ONCE, LEAVES, PARSE_BYTES, Pace, text_frame
+
 SOCKET = "sopa.socket"
 """Key of the WSGI environment: a function that returns the socket, and the bytes that were read from it behind the request."""
 READ_BYTES = 4096
-LEAVES = (CloseCode.NORMAL_CLOSURE, CloseCode.GOING_AWAY, 4000)
-"""The close codes of a peer that means to go; others say that something is wrong (RFC 6455, section 7.4)."""
-PARSE_BYTES = 512
-"""So much is parsed without a turn for others: 85 frames, the shortest that there are, take a millisecond."""
-CLOSE_SECONDS = 2.0
-"""How long a close or a pong may take; a peer that does not read it has gone."""
-FRAMES_AT_ONCE = 16
-"""After so many frames, other green threads have their turn."""
-
 # It would log each connection; its errors are logged here.
 _LOG = logging.getLogger("sopa.websocket")
 _LOG.setLevel(logging.ERROR)
@@ -55,21 +47,6 @@ class HandshakeError(Exception):
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status = status
-
-
-class Pace(NamedTuple):
-    """How many frames are read from one connection.
-
-    Attributes
-    ----------
-    burst : int
-        So many without a pause.
-    rate : float
-        So many a second afterwards.
-    """
-
-    burst: int
-    rate: float
 
 
 class Handshake:
@@ -175,7 +152,7 @@ class WebSocket:
         """Send a message; wait while the peer is slow. Raises `OSError` if the connection is closed."""
         if self._protocol.state is not OPEN:
             raise ConnectionError("the WebSocket is closed")
-        self._write(_frame(text))
+        self._write(text_frame(text))
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame and end the connection."""
@@ -271,9 +248,3 @@ class WebSocket:
         except UnicodeDecodeError:
             self.close(CloseCode.INVALID_DATA, "the message is no UTF-8")
             return None
-
-
-@lru_cache(maxsize=4)
-def _frame(text: str) -> bytes:
-    """Return the frame of a message; all agents that are sent the same delta share it."""
-    return bytes(Frame(Opcode.TEXT, text.encode()).serialize(mask=False))

@@ -60,8 +60,11 @@ def doctor() -> None:
     "--db", "address", default=DATABASE, show_default=True, metavar="ADDRESS", help="Open vSwitch's database."
 )
 @click.option("--bridge", multiple=True, metavar="NAME", help="Check this bridge only; may be repeated. Default: all.")
+@click.option("--cluster", is_flag=True, help="Several controllers share the fabric: the bridge has to name them all.")
 @carrier_option
-def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], carrier: str) -> None:
+def switch_command(
+    k: int, fabric: Clos | None, address: str, bridge: tuple[str, ...], cluster: bool, carrier: str
+) -> None:
     """Check the bridges of this switch as the controller does, its database, certificates and parsers."""
     tree = chosen_fabric(k, fabric)
     try:
@@ -72,18 +75,18 @@ def switch_command(k: int, fabric: Clos | None, address: str, bridge: tuple[str,
     chosen = [setup for setup in found if not bridge or setup.bridge in bridge]
     if not chosen:
         fail(f"{address} has no bridge{' ' + ', '.join(bridge) if bridge else ''}: ovs-vsctl add-br br0")
-    findings = [finding for setup in chosen for finding in check_switch(tree, setup)]
+    findings = [finding for setup in chosen for finding in check_switch(tree, setup, cluster)]
     if Carrier(carrier) is Carrier.OPTION:
         findings += [finding for setup in chosen for finding in _check_parsers(tree, setup)]
     targets = [target.address for setup in chosen for target in setup.controllers]
     tell([*findings, *_check_database(database, targets)])
 
 
-def check_switch(tree: Clos, setup: SwitchSetup) -> Iterator[Finding]:
+def check_switch(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Finding]:
     """Yield a finding for each check of a bridge, and whether it is connected."""
     switch = switch_of(tree, setup)
     name = setup.bridge if switch is None else f"{setup.bridge} ({tree.name(switch)})"
-    wrong = list(problems(tree, setup))
+    wrong = list(problems(tree, setup, cluster))
     yield from (Finding(False, f"{name}: {problem.problem}", problem.mend) for problem in wrong)
     # which ports a switch has to have is known by its datapath id only
     unknown = set() if switch else _BY_PLAN

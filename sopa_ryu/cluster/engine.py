@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
+from functools import partial
+from typing import TypeVar
 
 from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import NO_ACCESS, Access, Endpoint, EngineAddress, check_access
 from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, Request, WatchReader, Written
 from sopa_ryu.cluster.nodes import Nodes, Troubles, failure
 from sopa_ryu.cluster.stream import LATE
-from sopa_ryu.cluster.troubles import EngineError, Kind, Trouble, TroubleError
+from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble, TroubleError
 
 __all__ = ["Access", "Condition", "Contents", "Engine", "EngineAddress", "EngineError", "Kept", "Kind", "Written"]
+
+T = TypeVar("T")
 
 LOG = logging.getLogger("sopa.cluster")
 
@@ -60,13 +64,13 @@ class Engine:
 
     def grant(self, seconds: int) -> int:
         """Return a new lease; `granted` says for how long it is."""
-        lease, self.granted = gateway.lease_of(self._ask(gateway.grant(seconds)))
+        lease, self.granted = _understood(gateway.lease_of, self._ask(gateway.grant(seconds)))
         return lease
 
     def renew(self, lease: int) -> bool:
         """Renew a lease; return False if it is gone."""
         answer = self._nodes.ask_any(gateway.renewal(lease), self._timeout / 2, absent=True)
-        return answer is not None and gateway.renewed(answer)
+        return answer is not None and _understood(gateway.renewed, answer)
 
     def revoke(self, lease: int) -> None:
         """End a lease, with its keys; one that is gone is no error."""
@@ -76,7 +80,7 @@ class Engine:
 
     def read(self) -> Contents:
         """Return all keys of the cluster. No write that was answered is missing."""
-        return gateway.contents_of(self._ask(gateway.all_keys(self._name)), self._name)
+        return _understood(partial(gateway.contents_of, name=self._name), self._ask(gateway.all_keys(self._name)))
 
     def write(
         self,
@@ -196,3 +200,11 @@ class Engine:
             raise TroubleError(answer)
         if answer.revision < revision:
             raise HistoryGone
+
+
+def _understood(read: Callable[[Answer], T], answer: Answer) -> T:
+    try:
+        return read(answer)
+    except (ValueError, AttributeError, TypeError, KeyError) as error:
+        what = f"an answer is not as etcd writes it ({type(error).__name__}: {error})"
+        raise EngineError(f"engine: {Kind.MALFORMED}: {what}; {HINTS[Kind.MALFORMED]}", Kind.MALFORMED) from error

@@ -19,6 +19,9 @@ WATCH = "/v3/watch"
 MAX_LINE = 64 << 20
 """Bytes of a message of a watch: as many changes as a client may have to catch up with."""
 
+_DECODER = json.JSONDecoder()
+_OK = 200
+
 
 class Kept(NamedTuple):
     """A key's value, the revisions at which it was created and changed last, and its lease (0: none)."""
@@ -180,14 +183,13 @@ def answer(status: int, content: bytes) -> Answer | Trouble:
     content : bytes
     """
     try:
-        body = json.loads(content.splitlines()[0] if status == 200 else content)
-        if status == 200 and "error" not in body:
+        body, _ = _DECODER.raw_decode(content.decode().lstrip())
+        if status == _OK and "error" not in body:
             return _answer(body.get("result", body))
-    except (ValueError, IndexError, AttributeError, TypeError, KeyError) as error:
-        return trouble(
-            status, content.decode(errors="replace"), 0, f"not an answer of etcd's ({type(error).__name__}: {error})"
-        )
-    return _said(status, body)
+        return _said(status, body)
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
+        text = content.decode(errors="replace")
+        return trouble(status, text, 0, f"not an answer of etcd's ({type(error).__name__}: {error})")
 
 
 def contents_of(told: Answer, name: str) -> Contents:
@@ -276,7 +278,7 @@ class WatchReader:
             events = told.body.get("events", ())
             keys = dict(self._event(event) for event in events)
             self.revision = max([self.revision, *(int(event["kv"]["mod_revision"]) for event in events)])
-        except (ValueError, AttributeError, TypeError, KeyError) as error:
+        except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
             said = Trouble(Kind.MALFORMED, f"not a message of a watch ({type(error).__name__}: {error})")
             raise TroubleError(said) from error
         self.created = self.created or bool(told.body.get("created"))

@@ -317,7 +317,10 @@ class Member:
         if record == self._entered:
             return
         key = f"members/{me.name}"
-        conditions = [] if self._entered is not None else [Condition(key, created=0)]
+        found = self.mirror.kept(key)
+        # a record that is there already is its own, too, if the answer to its first write was lost
+        is_own = self._entered is not None or (found is not None and found.lease == mine.lease)
+        conditions = [] if is_own else [Condition(key, created=0)]
         if self.engine.write({key: records.write(record)}, conditions, mine.lease) is None:
             found = self.mirror.kept(key)
             if found is not None and found.lease != mine.lease:

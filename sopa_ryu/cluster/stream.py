@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-from http.client import RemoteDisconnected
 
 import h11
 
@@ -125,8 +124,9 @@ def broken(error: Exception) -> Trouble:
         return Trouble(Kind.UNREACHABLE, f"the node ended the TLS handshake, or does not use TLS: {text}")
     if isinstance(error, TimeoutError) or "timed out" in text:
         return Trouble(Kind.UNREACHABLE, LATE, late=True)
-    if isinstance(error, RemoteDisconnected):
+    if isinstance(error, ConnectionResetError | BrokenPipeError):  # RemoteDisconnected is one of them
         return Trouble(
-            Kind.UNREACHABLE, "the node closed the connection without an answer; if it uses TLS, its CA file is needed"
+            Kind.UNREACHABLE,
+            "the node closed the connection without an answer (does it use TLS, and is its CA file given?)",
         )
     return Trouble(Kind.UNREACHABLE, text)

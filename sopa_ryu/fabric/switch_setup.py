@@ -104,7 +104,7 @@ def in_band_is_on(setup: SwitchSetup) -> bool:
     return setup.other_config.get("disable-in-band", "").lower() != "true"
 
 
-def problems(tree: Clos, setup: SwitchSetup) -> Iterator[Problem]:
+def problems(tree: Clos, setup: SwitchSetup, cluster: bool = False) -> Iterator[Problem]:
     """Yield what is wrong with a bridge.
 
     Parameters
@@ -112,6 +112,8 @@ def problems(tree: Clos, setup: SwitchSetup) -> Iterator[Problem]:
     tree : Clos
         The plan.
     setup : SwitchSetup
+    cluster : bool
+        Several controllers share the fabric.
     """
     switch, bridge = switch_of(tree, setup), shlex.quote(setup.bridge)
     name = setup.bridge if switch is None else tree.name(switch)
@@ -146,7 +148,7 @@ def problems(tree: Clos, setup: SwitchSetup) -> Iterator[Problem]:
             f"its OpenFlow versions are {accepted}: it needs {OPENFLOW}",
             f"{set_bridge} protocols={OPENFLOW}",
         )
-    yield from _controllers(name, bridge, setup)
+    yield from _controllers(name, bridge, setup, cluster)
     if setup.spanning_tree:
         yield Problem(
             name,
@@ -158,10 +160,13 @@ def problems(tree: Clos, setup: SwitchSetup) -> Iterator[Problem]:
         yield from _ports(tree, switch, setup)
 
 
-def _controllers(name: str, bridge: str, setup: SwitchSetup) -> Iterator[Problem]:
+def _controllers(name: str, bridge: str, setup: SwitchSetup, cluster: bool) -> Iterator[Problem]:
     targets = [target.address for target in setup.controllers]
     wanted = next((target.address for target in setup.controllers if target.connected), (targets or ["TARGET"])[0])
-    if len(targets) != 1:
+    if cluster and len(targets) == 1:
+        found = f"it has one controller of a cluster only ({targets[0]}): when that is away, no other one reaches it"
+        yield Problem(name, "controllers", found, f"ovs-vsctl set-controller {bridge} {wanted} TARGET TARGET")
+    elif len(targets) != 1 and not (cluster and targets):
         several = f"{len(targets)} controllers ({', '.join(targets)}): another one can change its rules"
         found = several if targets else "no controller"
         # set-controller replaces all in one transaction; without a controller in between it would lose its entries

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from webob import Request
 
-from sopa_ryu.channel.host_tokens import arbiter_token, host_token
+from sopa_ryu.channel.host_tokens import arbiter_token, host_token, relay_token
 from sopa_ryu.rest.operations import Problem
 
 LOG = logging.getLogger("sopa.rest")
@@ -39,6 +39,8 @@ class Tokens:
         It has the files ``token``, ``agent-token`` and ``agent-secret``, which the first start creates.
     host_tokens_only : bool
         The agent token opens nothing.
+    make : bool
+        False for a process that only checks the tokens of another: what is missing is not created, and opens nothing.
 
     Raises
     ------
@@ -46,12 +48,13 @@ class Tokens:
         If a file exists but is empty, or other users than its owner can read it.
     """
 
-    def __init__(self, directory: Path, *, host_tokens_only: bool = False) -> None:
+    def __init__(self, directory: Path, *, host_tokens_only: bool = False, make: bool = True) -> None:
         self.directory = directory
         self._host_tokens_only = host_tokens_only
-        self._operators = _read_or_make(directory / OPERATORS)
-        self._agents = _read_or_make(directory / AGENTS)
-        self._secret = _read_or_make(directory / SECRET)
+        load = _read_or_make if make else _read_if_there
+        self._operators = load(directory / OPERATORS)
+        self._agents = load(directory / AGENTS)
+        self._secret = load(directory / SECRET)
 
     def check_operator(self, request: Request) -> None:
         """Raise `Problem` (401) unless the request has the operator token."""
@@ -72,6 +75,16 @@ class Tokens:
         found = "sopa token --arbiter prints it, from"
         self._check(request, [own, self._operators], SECRET, "the arbiter's channel needs", found)
 
+    def check_relay(self, request: Request) -> None:
+        """Raise `Problem` (401) unless the request has the relays' token or the operator token."""
+        found = "a relay derives it from"
+        self._check(request, [self.relay_token, self._operators], SECRET, "the relays' channel needs", found)
+
+    @property
+    def relay_token(self) -> str | None:
+        """The token with which a relay opens its channel; None without a secret."""
+        return relay_token(self._secret) if self._secret else None
+
     def is_operator(self, request: Request) -> bool:
         """Return whether the request has the operator token."""
         try:
@@ -88,7 +101,7 @@ class Tokens:
         if not known:
             raise Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE,
-                f"{what} a bearer token, but the controller could not write {where}: see its log",
+                f"{what} a bearer token, but {where} could not be written or is missing: see the log of this server",
             )
         kind, _, given = request.headers.get("Authorization", "").partition(" ")
         # latin-1, as WSGI prescribes: it maps every byte
@@ -112,6 +125,17 @@ def _read_or_make(file: Path) -> str | None:
             "%s cannot be written: %s; requests that require it are rejected until a restart", file, error.strerror
         )
         return None
+
+
+def _read_if_there(file: Path) -> str | None:
+    """Return the token of a file; None if it is missing."""
+    try:
+        file.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        pass  # reading it says why
+    return _read(file)
 
 
 def _make(file: Path) -> str:

@@ -15,12 +15,13 @@ from webob import Request, Response
 from sopa_ryu.channel.notifier import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
-from sopa_ryu.rest.cluster import check_leads, check_takes_channels
+from sopa_ryu.rest.answers import answer, not_allowed, problem_answer
+from sopa_ryu.rest.cluster import ALONE, check_leads, check_takes_channels
 from sopa_ryu.rest.fairness import Fairness
 from sopa_ryu.rest.http_protocol import MAX_BODY_BYTES, TRUST
 from sopa_ryu.rest.interface import operations
 from sopa_ryu.rest.openapi import document
-from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, ROOT, Listing, Operation, Problem, problem_body
+from sopa_ryu.rest.operations import MAX_ITEMS, ROOT, Operation, Problem
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.reader import FabricControl
 from sopa_ryu.rest.resources import Resources
@@ -31,6 +32,7 @@ LOG = logging.getLogger("sopa.rest")
 
 CHANNEL = ROOT + "/agents/{address}"
 ARBITERS = ROOT + "/arbiter"
+RELAYS = ROOT + "/relays/{relay}"
 OPENAPI = "/openapi.json"
 
 StartResponse = Callable[..., Any]
@@ -55,6 +57,8 @@ class RestApplication:
         The pages that may open those.
     arbiter : callable, optional
         Serves the WebSocket of an arbiter: called with the WSGI environment and ``start_response``.
+    relays : callable, optional
+        Serves the WebSocket of a cluster's relay: called with these and the relay's name.
     """
 
     def __init__(
@@ -66,11 +70,13 @@ class RestApplication:
         sockets: Mapping[str, Socket] | None = None,
         origins: Origins | None = None,
         arbiter: Socket | None = None,
+        relays: Callable[[dict[str, Any], StartResponse, str], Iterable[bytes]] | None = None,
     ) -> None:
         self._origins = origins or Origins()
         self._fairness = Fairness()
         self._agents = agents
         self._arbiter = arbiter
+        self._relays = relays
         self._fabric = fabric
         self._state = fabric.state
         self._tokens = tokens
@@ -84,7 +90,7 @@ class RestApplication:
         self._document = json.dumps(document(self.operations)).encode()
         self._map = Mapper()
         self._map.minimization = False
-        for path in (*self._methods, CHANNEL):
+        for path in (*self._methods, CHANNEL, RELAYS):
             self._map.connect(None, path, path=path)
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
@@ -96,13 +102,15 @@ class RestApplication:
             except UnicodeDecodeError as error:
                 raise Problem(HTTPStatus.BAD_REQUEST, "the URL is not UTF-8") from error
         except Problem as problem:
-            answered = _document(problem)
+            answered = problem_answer(problem)
         except HandshakeError as error:
             headers = {"Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
-            answered = _document(Problem(HTTPStatus(error.status), str(error), headers))
+            answered = problem_answer(Problem(HTTPStatus(error.status), str(error), headers))
         except Exception:
             LOG.exception("%s %s failed", request.method, environ.get("PATH_INFO"))
-            answered = _document(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error"))
+            answered = problem_answer(
+                Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "see the controller's log for the error")
+            )
         if not isinstance(answered, Response):
             return answered
         body: Iterable[bytes] = answered(environ, start_response)
@@ -118,7 +126,7 @@ class RestApplication:
         path = request.path_info
         if path in self.pages:
             if request.method not in ("GET", "HEAD"):
-                raise _not_allowed(request, ["GET"])
+                raise not_allowed(request, ["GET"])
             return self.pages[path](request)
         if path == ARBITERS and self._arbiter is not None:
             return self._arbiters_channel(request, self._arbiter, start_response)
@@ -129,10 +137,12 @@ class RestApplication:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no resource {path}; {OPENAPI} lists all")
         if route["path"] == CHANNEL:
             return self._channel(request, route["address"], start_response)
+        if route["path"] == RELAYS:
+            return self._relays_channel(request, route["relay"], start_response)
         methods = self._methods[route["path"]]
         operation = methods.get("GET" if request.method == "HEAD" else request.method)
         if operation is None:
-            raise _not_allowed(request, methods)
+            raise not_allowed(request, methods)
         return self._operate(request, operation, route)
 
     # -- operations ---------------------------------------------------------------------------------------------------
@@ -142,25 +152,7 @@ class RestApplication:
             self._tokens.check_operator(request)
             check_leads(self._fabric.cluster, request.path_qs)  # every operation that changes something has a token
             self._check_unchanged(request)
-        values = _values(request, operation, route)
-        if operation.body:
-            values["body"] = _body(request)
-        others = "".join(f"&{name}={values[name]}" for name in request.GET if name not in ("offset", "limit"))
-        offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
-        listing = self._make(request, operation, values)
-        body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
-        data = json.dumps(body).encode()
-        etag = self._etag(data)
-        if request.method in ("GET", "HEAD") and etag in request.if_none_match:
-            return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
-        response = Response(
-            data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
-        )
-        if operation.status is HTTPStatus.ACCEPTED and "id" in body:
-            response.headers["Location"] = f"{operation.path}/{body['id']}"
-        if isinstance(listing, Listing) and offset + limit < listing.total:
-            response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
-        return response
+        return answer(request, operation, route, lambda values: self._make(request, operation, values), self._etag)
 
     def _make(self, request: Request, operation: Operation, values: dict[str, Any]) -> Any:
         """Return the answer in its turn; a request with the operator token does not wait for others."""
@@ -196,7 +188,7 @@ class RestApplication:
 
     def _socket(self, request: Request, socket: Socket, start_response: StartResponse) -> Iterable[bytes]:
         if request.method != "GET":
-            raise _not_allowed(request, ["GET"])
+            raise not_allowed(request, ["GET"])
         _check_upgrade(request, "a WebSocket")
         headers = request.headers
         objection = self._origins.objection(request.scheme, headers.get("Host"), headers.get("Origin"))
@@ -206,16 +198,27 @@ class RestApplication:
 
     def _channel(self, request: Request, address: str, start_response: StartResponse) -> Iterable[bytes]:
         if request.method != "GET":
-            raise _not_allowed(request, ["GET"])
+            raise not_allowed(request, ["GET"])
         host = self._resources.host("address", address)
         _check_upgrade(request, "the agents' push channel")
         self._tokens.check_agent(request, self._resources.tree.ip(host))
         check_takes_channels(self._fabric.cluster)
         return _claimed(request, lambda: self._agents(request.environ, start_response, host))
 
+    def _relays_channel(self, request: Request, name: str, start_response: StartResponse) -> Iterable[bytes]:
+        if request.method != "GET":
+            raise not_allowed(request, ["GET"])
+        if self._relays is None:
+            raise Problem(HTTPStatus.NOT_FOUND, ALONE)
+        _check_upgrade(request, "the relays' channel")
+        self._tokens.check_relay(request)
+        check_takes_channels(self._fabric.cluster)
+        serve = self._relays
+        return _claimed(request, lambda: serve(request.environ, start_response, name))
+
     def _arbiters_channel(self, request: Request, serve: Socket, start_response: StartResponse) -> Iterable[bytes]:
         if request.method != "GET":
-            raise _not_allowed(request, ["GET"])
+            raise not_allowed(request, ["GET"])
         _check_upgrade(request, "the arbiter's channel")
         self._tokens.check_arbiter(request)
         check_takes_channels(self._fabric.cluster)
@@ -234,53 +237,3 @@ def _claimed(request: Request, serve: Callable[[], Iterable[bytes]]) -> Iterable
 def _check_upgrade(request: Request, what: str) -> None:
     if request.headers.get("Upgrade", "").lower() != "websocket":
         raise Problem(HTTPStatus.UPGRADE_REQUIRED, f"this is {what}: use WebSocket", {"Upgrade": "websocket"})
-
-
-def _values(request: Request, operation: Operation, route: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request's parameters by name, parsed and checked."""
-    known = {param.name: param for param in (*operation.params, *(PAGE if operation.listed else ()))}
-    values: dict[str, Any] = {}
-    given = request.GET
-    for name in given:
-        if name not in known or known[name].where != "query":
-            names = ", ".join(param.name for param in known.values() if param.where == "query") or "none"
-            raise Problem(HTTPStatus.BAD_REQUEST, f"unknown parameter {name!r:.60}; this operation has: {names}")
-        if len(given.getall(name)) > 1:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"parameter {name} is given more than once")
-    for param in known.values():
-        text = route.get(param.name) if param.where == "path" else given.get(param.name)
-        if text is None or text == "":
-            if param.required or text == "":
-                raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name} is missing: {param.description}")
-            continue
-        try:
-            values[param.name] = param.read(text)
-        except ValueError as error:
-            raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name}={text:.60}: {error}") from error
-    return values
-
-
-def _body(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a request has."""
-    try:
-        body = json.loads(request.body)
-    except (ValueError, RecursionError) as error:
-        raise Problem(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error!s:.100}") from error
-    if not isinstance(body, dict):
-        raise Problem(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
-    return body
-
-
-def _not_allowed(request: Request, methods: Iterable[str]) -> Problem:
-    allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
-    detail = f"{request.method:.20} is not allowed; allowed: {allowed}"
-    return Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"Allow": allowed})
-
-
-def _document(problem: Problem) -> Response:
-    return Response(
-        problem_body(problem),
-        status=problem.status.value,
-        content_type=PROBLEM,
-        headerlist=[("Content-Type", PROBLEM), *problem.headers.items()],
-    )

@@ -10,7 +10,6 @@ import logging
 import ssl
 from collections.abc import Iterable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import eventlet
@@ -19,8 +18,10 @@ import eventlet.wsgi
 
 from sopa_ryu.rest.http_protocol import WRITE_SECONDS, Protocol, turn_away
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.rest.tls import CertificateError
 from sopa_ryu.runtime.clients import Clients, Excess, Network
-from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
+from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
+from sopa_ryu.runtime.listeners import file_share
 
 LOG = logging.getLogger("sopa.http")
 
@@ -32,32 +33,6 @@ BACKLOG = 4096  # pending connections: after a controller's restart all agents c
 HANDSHAKE_SECONDS = 10.0
 MAX_TURNING_AWAY = 64
 """So many rejected clients at a time get an answer; others are only closed."""
-
-
-class CertificateError(RuntimeError):
-    """A certificate or key cannot be used; the text says which and why."""
-
-
-def tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
-    """Return the server's TLS context, for TLS 1.2 or later.
-
-    Parameters
-    ----------
-    certificate, key : Path
-        In PEM; the file may contain intermediate certificates after the server's own.
-
-    Raises
-    ------
-    CertificateError
-        If they cannot be read, or do not belong together.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    try:
-        context.load_cert_chain(certificate, key)
-    except (OSError, ssl.SSLError) as error:
-        raise CertificateError(f"{certificate} and {key} cannot be used for TLS: {error}") from error
-    return context
 
 
 def switch_tls_context(authorities: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext | None:

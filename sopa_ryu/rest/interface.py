@@ -50,6 +50,20 @@ def _get(answer: Callable[[], Any], summary: str, listed: bool = False, costly: 
     return Operation("GET", f"{ROOT}/{name}", name, summary, answer, name.capitalize(), listed=listed, costly=costly)
 
 
+def paths_operation(its: Resources) -> Operation:
+    """Return the operation of candidate paths, which relays answer, too."""
+    return Operation(
+        "GET",
+        f"{ROOT}/paths",
+        "paths",
+        "The candidate paths between two hosts, and the excluded ones",
+        its.paths,
+        "Paths",
+        _PATHS,
+        {HTTPStatus.NOT_FOUND: _ELSEWHERE},
+    )
+
+
 def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
     """Return the operations, each of which calls a method of the resources."""
     plain = (
@@ -86,16 +100,7 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             (number("suspects", "1: only links that are suspect, or out of use for losing packets.", 0, 1),),
             listed=True,
         ),
-        Operation(
-            "GET",
-            f"{ROOT}/paths",
-            "paths",
-            "The candidate paths between two hosts, and the excluded ones",
-            its.paths,
-            "Paths",
-            _PATHS,
-            {HTTPStatus.NOT_FOUND: _ELSEWHERE},
-        ),
+        paths_operation(its),
         Operation(
             "GET",
             f"{ROOT}/switches/{{name}}/rules",

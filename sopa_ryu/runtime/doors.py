@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import resource
-import socket as sockets
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -17,20 +16,14 @@ from typing import Any
 
 import eventlet
 
+from sopa_ryu.runtime import listeners
 from sopa_ryu.runtime.clients import Clients, Excess, plain
+from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SAY_SECONDS
 
 LOG = logging.getLogger("sopa")
 
-OWN_FILES = 64
-"""Files that the process needs besides connections: logs, listeners, databases, the state directory."""
-RETRY_SECONDS = 0.2
-RECOVERED_SECONDS = 2.0
-"""Out of files is over when nothing had to wait for so long: two lines of the log for each time, however often it alternates."""
-SAY_SECONDS = 60.0
-"""Rejected connections are at most one line of the log in this time, for each listener and reason."""
 ACCEPTS_AT_ONCE = 16
 """After so many, other green threads have their turn."""
-_NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _CLOSED = {errno.EBADF, errno.EINVAL, errno.ENOTSOCK}
 
 turned_away: Counter[tuple[str, str]] = Counter()
@@ -42,33 +35,9 @@ def count(listener: str, reason: str) -> None:
     turned_away[listener, reason] += 1
 
 
-def file_share(wanted: int) -> int:
-    """Return how many connections without a token a listener may have: what is wanted, or half of the files that are there.
-
-    So neither REST nor OpenFlow can take the files that the other, and what has a token, needs.
-    """
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(1, min(wanted, (soft - OWN_FILES) // 2))
-
-
 def listening(host: str, port: int, backlog: int) -> Any:
     """Return a listening socket on an IPv4 or IPv6 address, or a name; ``::`` is every address of both."""
-    host = host.strip("[]")
-    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
-    # without the port, which getaddrinfo would take modulo 65536
-    found = sockets.getaddrinfo(host or None, 0, family, sockets.SOCK_STREAM, flags=sockets.AI_PASSIVE)[0][4]
-    address = (found[0], port, *found[2:])
-    listener: Any = eventlet.green.socket.socket(family, sockets.SOCK_STREAM)
-    try:
-        listener.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-        if family == sockets.AF_INET6:
-            listener.setsockopt(sockets.IPPROTO_IPV6, sockets.IPV6_V6ONLY, 0)
-        listener.bind(address)
-        listener.listen(backlog)
-    except (OSError, OverflowError):
-        listener.close()
-        raise
-    return listener
+    return listeners.listening(host, port, backlog, eventlet.green.socket.socket)
 
 
 class Visit:
@@ -141,7 +110,7 @@ class Door:
 
     def _cannot(self, error: OSError) -> None:
         """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             LOG.debug("%s: a connection was lost before it was accepted: %s", self.name, error)
             eventlet.sleep(0)
             return

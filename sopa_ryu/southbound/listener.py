@@ -19,7 +19,8 @@ import eventlet
 import eventlet.green.socket
 
 from sopa_ryu.runtime.clients import Clients
-from sopa_ryu.runtime.doors import Door, Visit, count, deadline, file_share, listening
+from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
+from sopa_ryu.runtime.listeners import file_share
 
 LOG = logging.getLogger("sopa")
 

@@ -60,6 +60,8 @@ class SetupChecker:
         For ``ssl:`` addresses.
     own : sequence of Problem
         Problems of the controller's own configuration, which are reported together with the switches'.
+    cluster : bool
+        Several controllers share the fabric.
     """
 
     def __init__(
@@ -69,8 +71,10 @@ class SetupChecker:
         addresses: Sequence[str],
         tls: ssl.SSLContext | None = None,
         own: Sequence[Problem] = (),
+        cluster: bool = False,
     ) -> None:
         self.addresses = addresses
+        self._cluster = cluster
         self._own = own
         self._state = state
         self._connections = connections
@@ -118,7 +122,7 @@ class SetupChecker:
             switch = switch_of(tree, setup)
             if switch is None:  # a bridge of another network; one of ours with a wrong id is listed as rejected
                 continue
-            wrong = list(problems(tree, setup))
+            wrong = list(problems(tree, setup, self._cluster))
             mendable = [problem for problem in wrong if problem.check in switch_database.MENDED]
             if mendable:
                 switch_database.mend(address, setup, mendable, tls=self._tls)

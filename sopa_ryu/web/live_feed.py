@@ -11,7 +11,8 @@ from typing import Any
 import eventlet
 from ryu.lib import hub
 
-from sopa_ryu.channel.websocket import Handshake, Pace, WebSocket, served
+from sopa_ryu.channel.frames import Pace
+from sopa_ryu.channel.websocket import Handshake, WebSocket, served
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import Picture
 

@@ -12,12 +12,15 @@ from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
+import httpx
 import pytest
 from click.testing import CliRunner, Result
 
-from experiments.emulation.processes import ControllerProcess, free_ports
+from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.channel.probes import Report, report_text
 from sopa_ryu.cli import main
-from tests.helpers.cluster import Cluster, running_cluster
+from tests.helpers.cluster import TOKEN, Cluster, running_cluster
+from tests.helpers.relay import agent
 from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
@@ -274,3 +277,33 @@ def test_a_controller_without_a_cluster_loads_nothing_of_it() -> None:
     code += "print([name for name in sys.modules if name.startswith('sopa_ryu.cluster') or name == 'httpx'])"
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_agents_on_a_relay_probe_by_the_leaders_lists_and_their_reports_reach_it(cluster: Cluster) -> None:
+    [port] = free_ports(1)
+    state = cluster.members["m0"].state_dir
+    options = ["--url", f"http://127.0.0.1:{port}"]
+    with (
+        RelayProcess(cluster.etcd.address(), cluster.directory / "relay.log", port, state, options=options) as relay,
+        agent(relay.url, "10.0.0.2", TOKEN, query="probes=1") as one,
+        agent(relay.url, "10.2.1.3", TOKEN, query="probes=1") as other,
+    ):
+        for each in (one, other):
+            each.follow()
+        for _ in range(2):  # the leader is replaced, and the next one goes on
+            leader = str(eventually(cluster.leader))
+            member = cluster.members[leader]
+            eventually(lambda member=member: member.get("/health").json()["probing"], 2)
+            streams = one.expect("probes")
+            assert {stream[0] for stream in streams["streams"]} == {"10.2.1.3"}
+            one.channel.send(report_text(Report(streams["number"], ())))
+            eventually(lambda member=member: taken(member) > 0)
+            member.stop()
+            next_leader(cluster, leader)
+            member.start()
+
+
+def taken(member: ControllerProcess) -> float:
+    """Return how many reports of probes a controller has taken."""
+    found = re.search(r'sopa_probe_reports_total\{outcome="taken"\} (\S+)', httpx.get(f"{member.url}/metrics").text)
+    return float(found[1]) if found else 0.0

@@ -90,7 +90,7 @@ def test_wrong_certificates_are_named(
         error = asked(access)
         assert error.kind == Kind.REFUSED
         assert "does not accept this client's certificate, or requires one" in str(error)
-    assert "uses TLS" in str(asked(Access())) or "reset" in str(asked(Access()))
+    assert "does it use TLS, and is its CA file given?" in str(asked(Access()))
 
 
 def test_tls_to_a_node_without_it_says_so(lone_etcd: PrivateEtcd, connect: Connect, authority: Authority) -> None:
@@ -138,7 +138,7 @@ def test_a_user_needs_its_password_and_its_rights(
     assert engine.read().keys["view"].value == "2"
 
     # a node that was started again knows no token of before
-    for ask in (engine.read, lambda: engine.write({"view": "4"}), lambda: next(engine.watch(1))):
+    for ask in (lambda: engine.write({"view": "4"}), lambda: next(engine.watch(1))):
         lone_etcd.kill(0)
         lone_etcd.restart(0)
         ask()

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.helpers.certificates import Authority
 from topologies.lab.etcd import PrivateEtcd, Tls
 
@@ -21,7 +19,7 @@ from sopa_ryu.cluster.address import Access, parse
 from sopa_ryu.cluster.engine import Engine
 
 address, ca, pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
-access = Access(Path(ca)) if ca else Access()
+access = Access(Path(ca))
 engine, other = Engine(parse(address), access), Engine(parse(address), access)
 ticks, seen = [0], []
 
@@ -56,16 +54,13 @@ print(json.dumps({"quiet": quiet, "stopped": stopped, "renewed": renewed}))
 """
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["plain", "tls"])
-def test_green_threads_go_on_while_a_watch_or_a_stopped_node_is_waited_for(secure: bool, tmp_path: Path) -> None:
-    tls = None
-    if secure:
-        authority = Authority(tmp_path)
-        node = authority.sign("node")
-        tls = Tls(authority.certificate, node.certificate, node.key)
+def test_green_threads_go_on_while_a_watch_or_a_stopped_node_is_waited_for(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    node = authority.sign("node")
+    tls = Tls(authority.certificate, node.certificate, node.key)
     with PrivateEtcd(tmp_path / "etcd", 3, tls) as etcd:
         first = next(node for node in range(3) if node != etcd.leader())
-        words = [etcd.address(first=first), str(tls.ca) if tls else "", str(etcd.pid(first))]
+        words = [etcd.address(first=first), str(tls.ca), str(etcd.pid(first))]
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", SCRIPT, *words],
             capture_output=True,

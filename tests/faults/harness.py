@@ -53,13 +53,15 @@ class FaultyLab:
     Parameters
     ----------
     tree : Clos
+    its : SopaLab, optional
+        Not started; by default one with a controller, whose agents this starts.
     """
 
-    def __init__(self, tree: Clos) -> None:
+    def __init__(self, tree: Clos, its: SopaLab | None = None) -> None:
         self.tree = tree
         self.graph = self.tree.graph()
         self.active: list[Fault] = []
-        self.its = SopaLab(self.tree, None, agents=False, controller_options=OPTIONS)
+        self.its = its or SopaLab(self.tree, None, agents=False, controller_options=OPTIONS)
         self.its.lab.bfd_ms = BFD_MS
         self.agents: list[AgentProcess] = []
         self.settle_seconds: list[float] = []
@@ -349,8 +351,7 @@ class FaultyLab:
 
     def _wrong_rules(self) -> list[str]:
         problems = []
-        told = self.client.get("/failures").json()["failures"]
-        failures = Failures(self.tree, {failure["name"]: failure["reason"] for failure in told})
+        failures = Failures(self.tree, self._told())
         killed = {fault.what for fault in self.active if fault.kind == "switch"}
         for switch in self.tree.switches():
             name = self.tree.name(switch)
@@ -364,6 +365,11 @@ class FaultyLab:
             if held != right:
                 problems.append(f"{name} has {(held - right).total()} stale entries and lacks {(right - held).total()}")
         return problems
+
+    def _told(self) -> dict[str, str]:
+        """Return what has failed, and why, as the controller says."""
+        told = self.client.get("/failures").json()["failures"]
+        return {failure["name"]: failure["reason"] for failure in told}
 
     def _wrong_packets(self, oracle: Oracle) -> list[str]:
         pairs = {(a, b) for a in oracle.hosts for b in oracle.hosts if a != b and oracle.connected(a, b)}

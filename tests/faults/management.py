@@ -34,7 +34,7 @@ CLOCK_SHIFT = -86_400.0
 _LOAD_WORD, _LOAD_HALF, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x28, 0x15, 0x06
 _SHOT, _NEXT_FILTER = 2, 2**32 - 1
 _VERSION = re.compile(r"(?<=cookie=0x[0-9a-f]{8})[0-9a-f]{8}")
-_PAST = Path(__file__).parents[1] / "helpers" / "past"
+PAST = Path(__file__).parents[1] / "helpers" / "past"
 
 
 def lose_channels(lab: SopaLab, names: Iterable[str]) -> None:
@@ -218,7 +218,7 @@ def _entries(lab: SopaLab, name: str) -> list[str]:
 
 def set_clock_back(lab: SopaLab) -> None:
     """Let the controller, when it starts again, believe that it is yesterday."""
-    lab.controller.environment.update(PYTHONPATH=str(_PAST), CLOCK_SHIFT=str(CLOCK_SHIFT))
+    lab.controller.environment.update(PYTHONPATH=str(PAST), CLOCK_SHIFT=str(CLOCK_SHIFT))
 
 
 def set_clock_right(lab: SopaLab) -> None:

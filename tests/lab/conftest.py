@@ -12,7 +12,7 @@ import pytest
 from tests.helpers.scripts import Script
 from tests.helpers.waiting import eventually
 
-OURS = re.compile(r"-eth\d+$|-mgmt$|^ovs-|^sopatest\d|^same$|^[eac]\d+_\d+$")
+OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]\d+_\d+$")
 
 
 @pytest.fixture

@@ -82,6 +82,22 @@ def test_each_mistake_is_found_and_nothing_else(dummy: DummyFabric, check: str, 
     assert sum(line.startswith("WRONG") and "Mend:" in line for line in said.stdout.splitlines()) >= 1
 
 
+def test_in_a_cluster_a_switch_has_to_know_several_controllers(dummy: DummyFabric) -> None:
+    def wrong() -> list[str]:
+        [setup] = [setup for setup in switch_database.read(dummy.ovs.database) if setup.bridge == "e0_0"]
+        return [problem.problem for problem in problems(TREE, setup, cluster=True)]
+
+    assert wrong() == [
+        "it has one controller of a cluster only (tcp:127.0.0.1:1): when that is away, no other one reaches it"
+    ]
+    dummy.ovs.vsctl("set-controller", "e0_0", CONTROLLER, "tcp:127.0.0.1:2", "tcp:127.0.0.1:3")
+    assert wrong() == []
+    assert "3 controllers" in doctor(dummy.ovs, "--bridge", "e0_0").stdout
+    assert "e0_0 (e0_0): controllers" in doctor(dummy.ovs, "--bridge", "e0_0", "--cluster").stdout
+    dummy.ovs.vsctl("del-controller", "e0_0")
+    assert wrong() == ["it has no controller"]
+
+
 def test_every_check_has_a_mistake_here() -> None:
     assert WRONG.keys() == set(CHECKS)
 

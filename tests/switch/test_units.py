@@ -12,12 +12,16 @@ from pathlib import Path
 import httpx
 import pytest
 
-from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
+from experiments.emulation.processes import AgentProcess, ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.arbiter.build import build
+from sopa_ryu.cluster.address import parse
+from sopa_ryu.cluster.engine import Engine
 from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
+from tests.helpers.relay import Leader, agent, state_dir
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import eventually
 from topologies import FatTree
+from topologies.lab.etcd import PrivateEtcd
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
 SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
@@ -78,6 +82,25 @@ def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
             assert arbiter.stop(signal.SIGTERM) == 143  # SuccessExitStatus
     assert "Traceback" not in arbiter.text()
     assert "not permitted" not in arbiter.text().lower()
+
+
+def test_a_relay_serves_agents_and_readers(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
+        engine = Engine(parse(etcd.address()))
+        Leader(engine).commit(7, 1)
+        engine.close()
+        relay = RelayProcess(etcd.address(), tmp_path / "relay.log", port, state_dir(tmp_path / "state"))
+        relay.command[:0] = under("sopa-relay.service")
+        with relay:
+            eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
+            with agent(relay.url, "10.0.0.2") as its:
+                assert its.follow() == (7, 1)
+            assert relay.get("/metrics").status_code == 200
+            assert relay.stop(signal.SIGTERM) == 143  # SuccessExitStatus
+    log = relay.log.read_text()
+    assert "Traceback" not in log
+    assert "not permitted" not in log.lower()
 
 
 @pytest.mark.switch

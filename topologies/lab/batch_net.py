@@ -13,7 +13,7 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from ipaddress import ip_interface
 from typing import Any
@@ -136,8 +136,8 @@ class BatchNet(Mininet):
     ----------
     topo : ClosTopo
         The fabric.
-    controller_port : int, optional
-        The controller's port on 127.0.0.1; None for no controller.
+    controllers : sequence of (str, int)
+        Addresses and OpenFlow ports of the controllers, to each of which every switch connects.
     more_links : list of str
         Further lines for ``ip -batch``, in which ``{name}`` is the process id of the host of that name.
     more_script : callable
@@ -152,7 +152,7 @@ class BatchNet(Mininet):
     def __init__(
         self,
         topo: ClosTopo,
-        controller_port: int | None,
+        controllers: Sequence[tuple[str, int]],
         more_links: list[str],
         more_script: Callable[[str], str],
         interface_settings: Callable[[str], str],
@@ -169,12 +169,11 @@ class BatchNet(Mininet):
         _allow_files(topo.tree.host_count + topo.tree.switch_count)
         # Mininet would raise the machine's limits (buffers, neighbour tables) and not restore them
         Mininet.inited = True
-        controllers = []
-        if controller_port is not None:
-            controllers = [LabController("controller", ip="127.0.0.1", port=controller_port)]
-        super().__init__(
-            topo=topo, switch=self._switch, controller=controllers, link=LabLink, intf=LabInterface, build=False
+        names = (
+            ["controller"] if len(controllers) == 1 else [f"controller{at}" for at in range(1, len(controllers) + 1)]
         )
+        its = [LabController(name, ip=ip, port=port) for name, (ip, port) in zip(names, controllers, strict=True)]
+        super().__init__(topo=topo, switch=self._switch, controller=its, link=LabLink, intf=LabInterface, build=False)
 
     def addLink(self, node1: Any, node2: Any, port1: Any = None, port2: Any = None, **params: Any) -> Any:
         """Add a link without the random MAC addresses that Mininet chooses."""
@@ -202,13 +201,17 @@ class BatchNet(Mininet):
             list(pool.map(self._configure, self.hosts))
 
     def connect(self) -> None:
-        """Connect every switch to the controller."""
+        """Connect every switch to the controllers."""
         targets = [f"{controller.protocol}:{controller.IP()}:{controller.port}" for controller in self.controllers]
-        if targets:
-            commands = (
-                f"set-controller {switch} {' '.join(targets)} -- set controller {switch} max_backoff={switch.reconnectms}"
-                for switch in self.switches
-            )
+        commands = []
+        for switch in self.switches if targets else ():
+            rows = {f"@{switch}_{number}": target for number, target in enumerate(targets)}
+            backoff = f"max_backoff={switch.reconnectms}"
+            commands += [
+                f'--id={name} create Controller target=\\"{target}\\" {backoff}' for name, target in rows.items()
+            ]
+            commands.append(f"set bridge {switch} controller={','.join(rows)}")
+        if commands:
             _vsctl(" -- ".join(commands))
 
     def stop(self) -> None:

@@ -263,8 +263,9 @@ class PrivateEtcd(Startable):
 
     # -- how a node is started ------------------------------------------------------------------------------------------
 
-    def _spawn(self, node: int) -> None:
-        place, parent = self.places[node], os.getpid()
+    def command(self, node: int) -> list[str]:
+        """Return the words that start a node."""
+        place = self.places[node]
         cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in range(len(self.places)))
         client, peer = self._url(node), self._url(node, peer=True)
         command = [
@@ -278,6 +279,10 @@ class PrivateEtcd(Startable):
             command += [f"--cert-file={self.tls.cert}", f"--key-file={self.tls.key}"]
             if self.tls.clients:
                 command += ["--client-cert-auth", f"--trusted-ca-file={self.tls.ca}"]
+        return command
+
+    def _spawn(self, node: int) -> None:
+        command, parent = self.command(node), os.getpid()
         with self._log(node).open("ab") as log:
             self._nodes[node] = subprocess.Popen(
                 command,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -64,6 +64,8 @@ class Lab(Startable):
         sessions are up.
     datapath : Datapath
         What forwards the packets: see `datapath.choose`.
+    controllers : sequence of (str, int), optional
+        Addresses and OpenFlow ports of several controllers, instead of ``controller_port``.
 
     Attributes
     ----------
@@ -86,6 +88,7 @@ class Lab(Startable):
         say: Callable[[str], None] = lambda _line: None,
         bfd: bool = True,
         datapath: Datapath = Datapath.USER,
+        controllers: Sequence[tuple[str, int]] = (),
     ) -> None:
         if rate_mbit is not None and rate_mbit <= 0:
             raise ValueError(f"the link rate must be above 0 Mbit/s, not {rate_mbit}")
@@ -95,7 +98,9 @@ class Lab(Startable):
         self.rate_mbit = rate_mbit
         self._rated = at_rate(tree, rate_mbit or 1.0)
         self.queue_packets = queue_packets
-        self.controller_port = controller_port
+        self.controllers = tuple(controllers)
+        if not controllers and controller_port is not None:
+            self.controllers = (("127.0.0.1", controller_port),)
         self.bfd = bfd
         self.datapath = datapath
         self.bfd_ms = bfd_interval_ms(tree)
@@ -224,7 +229,7 @@ class Lab(Startable):
         self._say(f"starting {self.tree.host_count} hosts and {self.tree.switch_count} switches")
         self.net = BatchNet(
             ClosTopo(self.tree),
-            self.controller_port,
+            self.controllers,
             [line for host in self.tree.hosts() for line in self._management_link(host)],
             lambda name: self._host_script(self.tree.host(name)),
             self._bfd_settings(),

@@ -19,7 +19,13 @@ ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").iterdir())
 # systemd-analyze security: 0 is a program that may do nothing, 10 one that may do everything
-MAX_EXPOSED = {"sopa-arbiter": 1.5, "sopa-controller": 1.5, "sopa-agent": 3.0, "sopa-parser": 3.0}
+MAX_EXPOSED = {
+    "sopa-arbiter": 1.5,
+    "sopa-controller": 1.5,
+    "sopa-relay": 1.5,
+    "sopa-agent": 3.0,
+    "sopa-parser": 3.0,
+}
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing: make install"
@@ -93,8 +99,22 @@ def test_the_example_configuration_names_every_option_with_its_default(tmp_path:
     shown, defaults = options.settings(parsed(file)), options.Settings()
     examples = set(re.findall(r"examples?:\n((?:#\w+ = .*\n)+)", section))
     exemplary = {line.strip("#").partition(" ")[0] for block in examples for line in block.splitlines()}
-    assert exemplary == {"ovsdb", "no_label", "link_mbit", "tls_cert", "tls_key", "proxy", "origin", "fabric"}
-    for name in {name for name, _ in lines} - exemplary:
+    of_cluster = {name for name, _ in lines if name.startswith("cluster")}
+    assert exemplary - of_cluster == {
+        "ovsdb",
+        "no_label",
+        "link_mbit",
+        "tls_cert",
+        "tls_key",
+        "proxy",
+        "origin",
+        "fabric",
+    }
+    assert of_cluster - exemplary == {"cluster_lease"}
+    assert shown.cluster is not None
+    assert shown.cluster.engine == "etcd://192.0.2.1:2379,192.0.2.2:2379,192.0.2.3:2379/sopa"
+    assert shown.cluster.lease == options.ClusterSettings.lease
+    for name in {name for name, _ in lines} - exemplary - of_cluster:
         setting = "tree" if name == "k" else name
         assert getattr(shown, setting) == getattr(defaults, setting), name
     assert shown.ovsdb == ("tcp:*:6640",)
@@ -111,7 +131,9 @@ def test_the_example_configuration_takes_the_example_fabrics(example: Path, tmp_
     assert (found.tree, found.fabric_file) == (fabric_file.load(example), example)
 
 
-@pytest.mark.parametrize(("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter")])
+@pytest.mark.parametrize(
+    ("name", "unit"), [("agent", "sopa-agent@"), ("arbiter", "sopa-arbiter"), ("relay", "sopa-relay")]
+)
 def test_an_example_of_an_environment_names_what_its_unit_and_command_read(name: str, unit: str) -> None:
     lines = re.findall(r"^#?(\w+)=(.*)$", (DEPLOY / f"{name}.env").read_text(), re.MULTILINE)
     names = {name for name, _ in lines}

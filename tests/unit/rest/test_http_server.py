@@ -23,6 +23,7 @@ eventlet.monkey_patch()
 import json, sys
 from sopa_ryu.channel import websocket
 from sopa_ryu.rest import http_protocol, http_server as server
+from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime.doors import turned_away
 http_protocol.REQUEST_SECONDS = http_protocol.WRITE_SECONDS = server.WRITE_SECONDS = server.HANDSHAKE_SECONDS = 0.5
 http_protocol.LINGER_SECONDS = 0.3
@@ -48,7 +49,7 @@ def answer(environ, start_response):
         return [environ["wsgi.input"].read()]
     return [b"x" * (1 << 24 if path == "/long" else 2)]
 
-context = server.tls_context(*sys.argv[1:3]) if sys.argv[1:] else None
+context = tls_context(*sys.argv[1:3]) if sys.argv[1:] else None
 listener = server.listen("127.0.0.1", 0, context, share=20)
 print(listener.getsockname()[1], flush=True)
 server.serve(listener, answer)

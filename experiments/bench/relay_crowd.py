@@ -1,0 +1,221 @@
+"""``python -m experiments.bench.relay_crowd``: light agents of many hosts in one process, for the bench `relays`.
+
+An agent here is a WebSocket that acknowledges every message and, when its channel is lost, goes to the next relay of its list at
+once, and 0.5 s later if all have failed; it has no path table. So that thousands leave the processor to what is measured, messages
+are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts have.
+
+The process answers each line of its standard input with a line of JSON: what its agents have.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import json
+import re
+import select
+import socket
+import sys
+import time
+from collections import Counter
+
+from sopa_ryu.runtime.limits import allow_files
+
+_HELD = re.compile(rb'"epoch": (\d+),.*?"version": (\d+)')
+RETRY_SECONDS = 0.5
+_IP_BIND_ADDRESS_NO_PORT = 24
+
+
+class Agent:
+    """One agent, and its present connection."""
+
+    __slots__ = ("acknowledged", "address", "at", "buffer", "failed", "number", "open", "socket", "source")
+
+    def __init__(self, number: int, address: str, source: str, first: int) -> None:
+        self.number = number
+        self.address = address
+        self.source = source
+        self.at = first
+        self.failed = 0
+        self.open = False
+        self.buffer = b""
+        self.acknowledged = 0
+        self.socket: socket.socket | None = None
+
+
+class Crowd:
+    """All agents of the process.
+
+    Parameters
+    ----------
+    relays : list of int
+        Ports on loopback.
+    addresses : list of str
+        Of the hosts.
+    offset : int
+        Number of the first host: it decides the relay that a host begins with, and its source address.
+    token : str
+    """
+
+    def __init__(self, relays: list[int], addresses: list[str], offset: int, token: str) -> None:
+        self._relays = relays
+        self._token = token
+        self._poll = select.epoll()
+        self._agents = [
+            Agent(number, address, _source(offset + number), (offset + number) % len(relays))
+            for number, address in enumerate(addresses)
+        ]
+        self._by_file: dict[int, Agent] = {}
+        self._later: list[tuple[float, int]] = []
+        self._latest = 0
+        self._last = 0.0
+        self._acks: dict[bytes, bytes] = {}
+        self.moves = 0
+
+    def run(self) -> None:
+        """Follow the relays until standard input ends."""
+        self._poll.register(sys.stdin.fileno(), select.EPOLLIN)
+        for number in range(len(self._agents)):
+            self._connect(number)
+            if number % 64 == 0:
+                self._turn(0.0)
+        while self._turn(0.2):
+            pass
+
+    def _turn(self, seconds: float) -> bool:
+        for file, event in self._poll.poll(seconds):
+            if file == sys.stdin.fileno():
+                if not sys.stdin.readline():
+                    return False
+                self._report()
+                continue
+            agent = self._by_file.get(file)
+            if agent is not None:
+                self._ready(agent, event)
+        while self._later and self._later[0][0] <= time.monotonic():
+            self._connect(heapq.heappop(self._later)[1])
+        return True
+
+    def _report(self) -> None:
+        connected = Counter(self._relays[agent.at] for agent in self._agents if agent.open)
+        answer = {
+            "connected": {str(port): count for port, count in connected.items()},
+            "latest": self._latest,
+            "reached": sum(agent.acknowledged == self._latest and agent.open for agent in self._agents),
+            "last": self._last,
+            "moves": self.moves,
+        }
+        print(json.dumps(answer), flush=True)
+
+    # -- one agent ----------------------------------------------------------------------------------------------------
+
+    def _connect(self, number: int) -> None:
+        agent = self._agents[number]
+        its = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        its.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
+        its.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        its.bind((agent.source, 0))
+        agent.socket, agent.buffer, agent.open = its, b"", False
+        self._by_file[its.fileno()] = agent
+        with contextlib.suppress(BlockingIOError):
+            its.connect(("127.0.0.1", self._relays[agent.at]))
+        self._poll.register(its.fileno(), select.EPOLLOUT)
+
+    def _ready(self, agent: Agent, event: int) -> None:
+        its = agent.socket
+        assert its is not None
+        try:
+            if event & select.EPOLLOUT:
+                problem = its.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+                if problem:
+                    raise OSError(problem, "connect")
+                its.send(
+                    f"GET /sopa/v1/agents/{agent.address} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+                    f"Connection: Upgrade\r\nAuthorization: Bearer {self._token}\r\n"
+                    "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
+                )
+                self._poll.modify(its.fileno(), select.EPOLLIN)
+                return
+            data = its.recv(1 << 16)
+            if not data:
+                raise ConnectionError("closed")
+            self._received(agent, its, data)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._lost(agent)
+
+    def _lost(self, agent: Agent) -> None:
+        """Go to the next relay at once, until all have been tried."""
+        assert agent.socket is not None
+        del self._by_file[agent.socket.fileno()]
+        agent.socket.close()
+        agent.failed = 1 if agent.open else agent.failed + 1
+        agent.open = False
+        agent.at = (agent.at + 1) % len(self._relays)
+        self.moves += 1
+        pause = 0.0 if agent.failed < len(self._relays) else RETRY_SECONDS
+        heapq.heappush(self._later, (time.monotonic() + pause, agent.number))
+
+    def _received(self, agent: Agent, its: socket.socket, data: bytes) -> None:
+        data = agent.buffer + data
+        if not agent.open:
+            head, separator, rest = data.partition(b"\r\n\r\n")
+            if not separator:
+                agent.buffer = data
+                return
+            if not head.startswith(b"HTTP/1.1 101"):
+                raise ConnectionError(head.decode(errors="replace"))
+            agent.open, agent.failed, data = True, 0, rest
+        while data:
+            end = _end_of_frame(data)
+            if end is None:
+                break
+            if data[0] & 15 == 8:
+                raise ConnectionError("closed by the relay")
+            self._acknowledge(agent, its, data[:end])
+            data = data[end:]
+        agent.buffer = data
+
+    def _acknowledge(self, agent: Agent, its: socket.socket, frame: bytes) -> None:
+        ack = self._acks.get(frame)
+        if ack is None:
+            found = _HELD.search(frame)
+            held = found.groups() if found is not None else (b"0", b"0")
+            text = b'{"type": "ack", "epoch": %s, "version": %s, "refused": 0}' % held
+            ack = bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
+            if len(self._acks) > 64:
+                self._acks.clear()
+            self._acks[frame] = ack
+        its.send(ack)
+        version = int(ack.rpartition(b'"version": ')[2].partition(b",")[0])
+        if version:
+            agent.acknowledged = version
+            if version >= self._latest:
+                self._latest, self._last = version, time.monotonic()
+
+
+def _source(number: int) -> str:
+    return f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}"
+
+
+def _end_of_frame(data: bytes) -> int | None:
+    """Return where the first frame ends (RFC 6455, section 5.2), or None if it is not complete."""
+    if len(data) < 2:
+        return None
+    length, at = data[1], 2
+    if length >= 126:
+        at = 4 if length == 126 else 10
+        length = int.from_bytes(data[2:at], "big")
+    return at + length if len(data) >= at + length else None
+
+
+def main() -> None:
+    """Read the crowd from the first line of standard input, as JSON, and run it."""
+    asked = json.loads(sys.stdin.readline())
+    allow_files()
+    Crowd(asked["relays"], asked["addresses"], asked["offset"], asked["token"]).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""The leader's side of its relays' channels: which relay has which hosts, and what each is sent. Pure."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+from sopa_ryu.channel import relayed
+from sopa_ryu.channel.probe_lists import ProbeLists
+from sopa_ryu.channel.relayed import Given, Relayed
+from topologies import Clos, Host
+
+LOG = logging.getLogger("sopa.notify")
+
+
+class RelayDesk:
+    """The relays that are connected.
+
+    Parameters
+    ----------
+    tree : Clos
+    lists : ProbeLists
+        Of all agents, whose reports those of relays are added to.
+
+    Attributes
+    ----------
+    relays : dict of str to Relayed
+    counts : Counter
+        ``foreign`` reports: of hosts that are none of the relay's; they are dropped.
+    """
+
+    def __init__(self, tree: Clos, lists: ProbeLists) -> None:
+        self.relays: dict[str, Relayed] = {}
+        self.counts: Counter[str] = Counter(foreign=0)
+        self._lists = lists
+        self._hosts = list(tree.hosts())
+        self._places = {host: place for place, host in enumerate(self._hosts)}
+
+    # -- the relays -----------------------------------------------------------------------------------------------------
+
+    def entered(self, name: str, peer: str, connection: object) -> tuple[Relayed, Relayed | None]:
+        """Begin a relay's channel; return it, and the former one of the same name, which is to be closed."""
+        former = self.relays.get(name)
+        relay = self.relays[name] = Relayed(name, peer, connection)
+        LOG.info("relay %s connected from %s: the probes of its agents come by it", name, peer)
+        return relay, former
+
+    def left(self, relay: Relayed) -> None:
+        """End a relay's channel: its agents' programs go on answering probes."""
+        self._lists.relays(relay, set())
+        if self.relays.get(relay.name) is relay:
+            del self.relays[relay.name]
+            LOG.info("relay %s disconnected: its agents go on with the streams that they have", relay.name)
+
+    def received(self, relay: Relayed, message: str | bytes) -> bool:
+        """Take a relay's message; return whether something is due to it. Raises `RelayedError` if it is malformed."""
+        if isinstance(message, bytes):
+            kept, foreign = relayed.reports(message, relay.places)
+            self.counts["foreign"] += foreign
+            self._lists.take_relayed(kept, relayed.count(kept))
+            return False
+        places = relayed.read_hosts(message, len(self._hosts))
+        relay.places = frozenset(places)
+        again = self._lists.relays(relay, {self._hosts[place] for place in places})
+        for host in again:
+            relay.give(Given(self._places[host], *self._lists.list_of(host)))
+        return bool(again)
+
+    # -- to the relays --------------------------------------------------------------------------------------------------
+
+    def assign(self, host: Host, number: int, text: str) -> Relayed | None:
+        """Give the list of a host to the relay that has its agent; None if no relay has it."""
+        relay = self._lists.answering.get(host)
+        if not isinstance(relay, Relayed):
+            return None
+        self._lists.assign(host, number, text)
+        relay.give(Given(self._places[host], number, text))
+        return relay
+
+    def forged(self, host: Host, count: int) -> Relayed | None:
+        """Have the relay of a host's agent count forged records; None if no relay has it."""
+        relay = self._lists.answering.get(host)
+        if not isinstance(relay, Relayed):
+            return None
+        relay.forged(self._places[host], count)
+        return relay

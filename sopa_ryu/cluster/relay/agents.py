@@ -1,0 +1,195 @@
+"""The agents' channels of a relay: takes observations to the push channel's notifier and carries out its effects, on asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import parse_qs
+
+from websockets.frames import CloseCode
+
+from sopa_ryu.channel import mcs, probes, protocol
+from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.frames import AGENT_PACE, text_frame
+from sopa_ryu.channel.notifier import (
+    CLAIM_SECONDS,
+    Accept,
+    ClaimError,
+    Completed,
+    Cut,
+    Effect,
+    Notifier,
+    Reject,
+    Wake,
+)
+from sopa_ryu.cluster.relay.websocket import WebSocket
+from sopa_ryu.fabric.view import View
+from sopa_ryu.runtime import clock
+from topologies import Clos, Host
+
+LOOK_SECONDS = 1.0
+"""How often the clock is looked at, at least: it takes a longer gap for a pause of the process."""
+WRITE_BUFFER_BYTES = 1 << 16
+"""More than this is not queued for an agent that does not read, but for one message."""
+
+
+class Claim:
+    """A connection that asks to be the agent of a host.
+
+    Parameters
+    ----------
+    host : Host
+    peer : str
+    query : str
+        Of the request.
+    open : callable
+        Sends the answer to the handshake, and returns the transport and the bytes that followed the request; None if the client
+        has left meanwhile.
+    reject : callable
+        Answers with an error.
+    """
+
+    __slots__ = ("host", "open", "peer", "query", "reject")
+
+    def __init__(
+        self,
+        host: Host,
+        peer: str,
+        query: str,
+        open: Callable[[], tuple[Any, bytes] | None],
+        reject: Callable[[ClaimError], None],
+    ) -> None:
+        self.host = host
+        self.peer = peer
+        self.query = query
+        self.open = open
+        self.reject = reject
+
+
+class AgentsChannel:
+    """The connections of all agents.
+
+    Parameters
+    ----------
+    tree : Clos
+    carrier : str
+    view : callable
+        Return what agents have to know now.
+    changed : callable
+        Called when an agent has connected, acknowledged or left.
+
+    Attributes
+    ----------
+    notifier : Notifier
+    pushed : callable or None
+        Called with the seconds from a version's arrival until all agents had acknowledged it.
+    """
+
+    def __init__(self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]) -> None:
+        self.notifier = Notifier(tree, view, carrier)
+        self.pushed: Callable[[float], None] | None = None
+        self._view = view
+        self._changed = changed
+        self._since: dict[int, float] = {}
+
+    def carry_out(self, effects: Iterable[Effect]) -> None:
+        """Carry out what follows for the agents of what the leader has said."""
+        self._carry_out(effects)
+
+    # -- to the agents ------------------------------------------------------------------------------------------------
+
+    def broadcast(self) -> int:
+        """Bring every agent to the view that was just taken; return how many have to acknowledge it."""
+        view = self._view()
+        assert view is not None
+        count, effects = self.notifier.broadcast()
+        if count:
+            self._since = {version: at for version, at in self._since.items() if version < view.version}
+            self._since[view.version] = clock.now()
+        self._carry_out(effects)
+        self._changed()
+        return count
+
+    async def watch(self) -> None:
+        """Ping silent agents and cut off those that stay silent, until cancelled."""
+        while True:
+            self._tick()
+            await asyncio.sleep(max(0.0, min(LOOK_SECONDS, self.notifier.next_tick - clock.now())))
+
+    def send_away(self) -> None:
+        """Close all channels, so that agents go to another relay at once."""
+        for session in list(self.notifier.sessions.values()):
+            session.connection.close(CloseCode.GOING_AWAY, "this relay ends: another one has the same view")
+
+    def _tick(self) -> None:
+        self._carry_out(self.notifier.tick(clock.now()))
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Wake(session):
+                    self._write(session)
+                case Cut(session):
+                    session.connection.cut()
+                    self._changed()
+                case Accept(claim):
+                    self._enter(claim)
+                case Reject(claim, error):
+                    claim.reject(error)
+                case Completed(version):
+                    self._completed(version)
+
+    def _write(self, session: AgentSession) -> None:
+        """Write until nothing is due, or the agent does not read: `writable` then goes on."""
+        socket, now = session.connection, clock.now()
+        while not socket.is_full and (text := self.notifier.due(session, now)) is not None:
+            socket.send(text_frame(text))
+
+    def _completed(self, version: int) -> None:
+        began = self._since.pop(version, None)
+        if began is not None and self.pushed is not None:
+            self.pushed(clock.now() - began)
+        self._changed()
+
+    # -- from the agents ----------------------------------------------------------------------------------------------
+
+    def claim(self, claim: Claim) -> None:
+        """Decide whether a connection may be the agent of a host, now or once the agent that is connected has not answered."""
+        self._carry_out(self.notifier.claim(claim.host, claim.peer, claim, clock.now()))
+        if claim.host in self.notifier.sessions:
+            asyncio.get_running_loop().call_later(CLAIM_SECONDS, self._tick)
+
+    def _enter(self, claim: Claim) -> None:
+        opened = claim.open()
+        if opened is None:
+            return
+        transport, early = opened
+        socket = WebSocket(transport, self, AGENT_PACE, protocol.MAX_ANSWER_BYTES)
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        transport.set_protocol(socket)
+        query = parse_qs(claim.query)
+        policy, variant = mcs.requested(query)
+        probing = query.get(probes.ASKED) == ["1"]
+        session, effects = self.notifier.connected(
+            claim.host, claim.peer, query.get("carrier", [None])[0], socket, clock.now(), policy, variant, probing
+        )
+        socket.session = session
+        self._carry_out(effects)
+        socket.begin(early)
+        self._changed()
+
+    def received(self, socket: WebSocket, message: str | bytes) -> None:
+        """Follow what an agent sent."""
+        self._carry_out(self.notifier.received(socket.session, message, clock.now()))
+        self._changed()
+
+    def writable(self, socket: WebSocket) -> None:
+        """Go on with what is due for an agent that reads again."""
+        if socket.session.phase is Phase.WRITING:
+            self._write(socket.session)
+
+    def ended(self, socket: WebSocket) -> None:
+        """End the session of an agent whose connection is closed."""
+        self._carry_out(self.notifier.closed(socket.session, left=socket.left))
+        self._changed()

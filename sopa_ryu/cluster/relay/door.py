@@ -1,0 +1,203 @@
+"""The listening socket of a relay: who is let in, TLS, and what happens when no file is left.
+
+The rules are those of the controller's doors (`sopa_ryu.runtime.doors`): an address has a share of the connections without a token,
+and all have a total, counted before a TLS handshake; a connection for which no file is left waits in the kernel's queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from typing import Any
+
+from sopa_ryu.cluster.relay.http_connection import HttpConnection
+from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
+from sopa_ryu.runtime.clients import Clients, Excess, Network, plain
+from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SAY_SECONDS, file_share, listening
+
+LOG = logging.getLogger("sopa.relay")
+
+MAX_CONNECTIONS = 16_384
+SHARE = 128
+"""The connections without a token that one client address may have."""
+BACKLOG = 4096  # pending connections: when another relay dies, its agents connect at the same time
+ACCEPTS_AT_ONCE = 64
+"""After so many, everything else has its turn."""
+HANDSHAKE_SECONDS = 10.0
+
+
+class Door:
+    """A listening socket, on an event loop.
+
+    Parameters
+    ----------
+    host : str
+        An IPv4 or IPv6 address, or a name.
+    port : int
+    answer : callable
+        Answers the requests of all connections (`HttpConnection`).
+    context : SSLContext, optional
+        For TLS.
+    share : int
+        The maximum number of connections without a token from one address.
+    shared : iterable of network
+        Addresses of proxies, which have no share.
+
+    Attributes
+    ----------
+    rejected : Counter
+        Connections that were turned away, by reason: ``share``, ``total``, ``files``, ``tls``.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        answer: Callable[..., Any],
+        context: ssl.SSLContext | None = None,
+        share: int = SHARE,
+        shared: Iterable[Network] = (),
+    ) -> None:
+        self.rejected: Counter[str] = Counter(dict.fromkeys((*map(str, Excess), "files", "tls"), 0))
+        self.clients = Clients(share, file_share(MAX_CONNECTIONS), shared)
+        self._answer = answer
+        self._context = context
+        self._listener: socket.socket = listening(host, port, BACKLOG)
+        self._listener.setblocking(False)
+        self._said: dict[str, tuple[float, int]] = {}
+        self._opening: set[asyncio.Task[None]] = set()
+        self._recovery: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    @property
+    def scheme(self) -> str:
+        """``http`` or ``https``."""
+        return "http" if self._context is None else "https"
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        return int(self._listener.getsockname()[1])
+
+    def open(self) -> None:
+        """Accept connections from now on."""
+        self._retry = None
+        asyncio.get_running_loop().add_reader(self._listener.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Accept no more."""
+        for handle in (self._recovery, self._retry):
+            if handle is not None:
+                handle.cancel()
+        asyncio.get_running_loop().remove_reader(self._listener.fileno())
+        self._listener.close()
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS_AT_ONCE):
+            try:
+                connection, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._cannot(error)
+                return
+            connection.setblocking(False)
+            peer = plain(address[0])
+            excess = self.clients.enter(peer)
+            if excess is not None:
+                self._turn_away(connection, peer, excess)
+                continue
+            task = asyncio.get_running_loop().create_task(self._serve(connection, peer))
+            self._opening.add(task)
+            task.add_done_callback(self._opening.discard)
+
+    async def _serve(self, connection: socket.socket, peer: str) -> None:
+        its = HttpConnection(self._answer, peer, self.scheme, lambda: self.clients.leave(peer))
+        try:
+            with contextlib.suppress(OSError):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: its,
+                connection,
+                ssl=self._context,
+                ssl_handshake_timeout=None if self._context is None else HANDSHAKE_SECONDS,
+            )
+        except (OSError, RuntimeError) as error:  # it has left, or its TLS is not what TLS is
+            self.rejected["tls"] += self._context is not None
+            LOG.debug("connection from %s ended: %s", peer, error)
+            its.trust()
+            connection.close()
+
+    def _cannot(self, error: OSError) -> None:
+        """Wait if there is no room for a connection; any other error is that of one connection, which is gone (accept(2))."""
+        if error.errno not in NO_ROOM:
+            LOG.debug("a connection was lost before it was accepted: %s", error)
+            return
+        loop = asyncio.get_running_loop()
+        if self._recovery is None:
+            self.rejected["files"] += 1
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            LOG.error(
+                "no file is left for new connections (%s): they wait, established ones continue; "
+                "raise the limit of %d open files (LimitNOFILE of the unit, ulimit -n)",
+                error.strerror,
+                soft,
+            )
+        else:
+            self._recovery.cancel()
+        self._recovery = loop.call_later(RECOVERED_SECONDS, self._say_recovered)
+        loop.remove_reader(self._listener.fileno())
+        self._retry = loop.call_later(RETRY_SECONDS, self.open)
+
+    def _say_recovered(self) -> None:
+        self._recovery = None
+        LOG.warning("files are free again, new connections are accepted")
+
+    def _turn_away(self, connection: socket.socket, peer: str, excess: Excess) -> None:
+        """Say why, if that is possible without waiting, and close."""
+        self.rejected[excess] += 1
+        if excess is Excess.SHARE:
+            why = f"it has {self.clients.share} connections, the most for one address; see --client-connections"
+        else:
+            why = f"there are {self.clients.most} connections without a token, the most in all"
+        self._say(excess, "connection from %s rejected: %s", peer, why)
+        if self._context is None:
+            with contextlib.suppress(OSError):
+                connection.send(_document(excess))
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(
+                    1 << 16
+                )  # a socket that is closed while bytes are unread is reset, and the answer is lost
+        connection.close()
+
+    def _say(self, kind: str, text: str, *values: object) -> None:
+        """Log a warning, but only the first of its kind in a minute; the next one has the number of those left out."""
+        last, missed = self._said.get(kind, (float("-inf"), 0))
+        now = time.monotonic()
+        if now - last < SAY_SECONDS:
+            self._said[kind] = last, missed + 1
+            return
+        self._said[kind] = now, 0
+        LOG.warning(text + (f" ({missed} more since the last such line)" if missed else ""), *values)
+
+
+def _document(excess: Excess) -> bytes:
+    if excess is Excess.SHARE:
+        status = HTTPStatus.TOO_MANY_REQUESTS
+        text = "this address has as many connections as one address may have: close some, or see --client-connections"
+    else:
+        status = HTTPStatus.SERVICE_UNAVAILABLE
+        text = "the relay has as many connections as it can serve: try another, or again later"
+    body = problem_body(Problem(status, text))
+    return (
+        f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {PROBLEM}\r\nContent-Length: {len(body)}\r\n"
+        "Retry-After: 5\r\nConnection: close\r\n\r\n"
+    ).encode() + body

@@ -1,0 +1,71 @@
+"""The thread that watches the engine, and hands what it says to the relay's event loop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from sopa_ryu.cluster.engine import Contents, Engine, EngineError
+
+LOG = logging.getLogger("sopa.relay")
+
+RETRY_SECONDS = 0.5
+
+
+class EngineWatch:
+    """A watch of all keys of the cluster that begins again whenever it ends.
+
+    Parameters
+    ----------
+    engine : Engine
+        For this thread alone.
+    hand : callable
+        Called in the thread with what was read or has changed, or with None while the engine does not answer.
+    """
+
+    def __init__(self, engine: Engine, hand: Callable[[Contents | None], None]) -> None:
+        self._engine = engine
+        self._hand = hand
+        self._ended = threading.Event()
+        self._said = ""
+        self._thread = threading.Thread(target=self._run, name="engine watch", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """End; the thread may go on until its present request has been answered."""
+        self._ended.set()
+        self._engine.close()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._follow()
+            except EngineError as error:
+                self._away(str(error))
+            except Exception:
+                LOG.critical("the engine's watch crashed, restarting: report the traceback", exc_info=True)
+                self._away("see the traceback")
+            self._ended.wait(RETRY_SECONDS)
+
+    def _follow(self) -> None:
+        contents = self._engine.read()
+        self._hand(contents._replace(whole=True))
+        if self._said:
+            LOG.warning("the engine answers again: views are followed")
+            self._said = ""
+        for changed in self._engine.watch(contents.revision):
+            if self._ended.is_set():
+                return
+            self._hand(changed)
+
+    def _away(self, why: str) -> None:
+        if self._ended.is_set():
+            return
+        self._hand(None)
+        if why != self._said:
+            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", why)
+            self._said = why

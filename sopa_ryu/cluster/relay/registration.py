@@ -1,0 +1,152 @@
+"""A relay's own key in the engine, ``relays/NAME``: bound to a lease, and kept current."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+from sopa_ryu.cluster.engine import Condition, Engine, EngineError
+from sopa_ryu.cluster.records import RELAYS, RecordError, RelayRecord, read, write
+
+LOG = logging.getLogger("sopa.relay")
+
+LEASE_SECONDS = 5
+RENEWALS = 4
+"""So many in the time of a lease."""
+SPACING_SECONDS = 0.1
+RETRY_SECONDS = 1.0
+TAKEN_SECONDS = 2.0 * LEASE_SECONDS
+"""A name that is taken for longer is not that of a relay which was killed and has been started again."""
+
+
+class Registration:
+    """The key of one relay.
+
+    Parameters
+    ----------
+    engine : Engine
+        For the threads of this object alone.
+    name : str
+    describe : callable
+        Return what the relay has to say of itself now.
+
+    Attributes
+    ----------
+    is_held : bool
+        True while the lease is, by what the engine has answered last.
+    """
+
+    def __init__(self, engine: Engine, name: str, describe: Callable[[], RelayRecord]) -> None:
+        self.is_held = False
+        self._engine = engine
+        self._key = RELAYS + name
+        self._describe = describe
+        self._changed = asyncio.Event()
+        self._lease = 0
+        self._said = ""
+
+    def changed(self) -> None:
+        """Write the key soon, since what the relay has to say may have changed."""
+        self._changed.set()
+
+    async def run(self) -> NoReturn:
+        """Register, and register again whenever the lease is lost, until cancelled."""
+        while True:
+            pause = SPACING_SECONDS
+            try:
+                await self._hold()
+            except EngineError as error:
+                self._say(f"the engine does not let this relay register: {error}; it goes on serving")
+                pause = RETRY_SECONDS
+            self.is_held = False
+            await asyncio.sleep(pause)
+
+    async def leave(self) -> None:
+        """End the lease, and with it the key."""
+        lease, self._lease, self.is_held = self._lease, 0, False
+        if not lease:
+            return
+        try:
+            await asyncio.to_thread(self._engine.revoke, lease)
+        except EngineError as error:
+            LOG.warning(
+                "the lease could not be given back: %s; the engine forgets this relay in %d s", error, LEASE_SECONDS
+            )
+
+    async def _hold(self) -> None:
+        """Get a lease, write the key with it and keep both until the lease is gone; raises `EngineError`."""
+        self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS)
+        period = max(1, self._engine.granted) / RENEWALS
+        renewed = time.monotonic()
+        written = await self._enter(self._lease, period)
+        if written is None:
+            return
+        self.is_held = True
+        if self._said:
+            LOG.warning("this relay is registered with the engine again")
+            self._said = ""
+        while True:
+            await self._wait(renewed + period - time.monotonic())
+            if time.monotonic() >= renewed + period:
+                sent = time.monotonic()
+                if not await asyncio.to_thread(self._engine.renew, self._lease):
+                    self._say("the engine has ended this relay's lease: it registers again, and goes on serving")
+                    return
+                renewed = sent
+            record = self._describe()
+            if record != written:
+                if await asyncio.to_thread(self._engine.write, {self._key: write(record)}, (), self._lease) is None:
+                    self._say("the engine has ended this relay's lease: it registers again, and goes on serving")
+                    return
+                written = record
+                await asyncio.sleep(SPACING_SECONDS)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until something may have changed, but not longer than some time."""
+        try:
+            await asyncio.wait_for(self._changed.wait(), max(0.0, seconds))
+            self._changed.clear()
+        except TimeoutError:
+            pass
+
+    async def _enter(self, lease: int, period: float) -> RelayRecord | None:
+        """Write the key once no other relay has it; return what was written, or None if the lease ended before."""
+        began = time.monotonic()
+        while True:
+            record = self._describe()
+            allowed = await asyncio.to_thread(self._may_write, record.url)
+            if allowed is not None:
+                if (
+                    await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [allowed], lease)
+                    is not None
+                ):
+                    return record
+                continue
+            if not await asyncio.to_thread(self._engine.renew, lease):
+                return None
+            if time.monotonic() - began > TAKEN_SECONDS:
+                name = self._key.removeprefix(RELAYS)
+                self._say(
+                    f"another relay is registered as {name}: this one is not listed, and goes on serving; give each its own --name"
+                )
+            await asyncio.sleep(min(period, RETRY_SECONDS))
+
+    def _may_write(self, url: str) -> Condition | None:
+        """Return on which condition the key may be written: it is free, or this relay's from before it was killed; else None."""
+        kept = self._engine.read().keys.get(self._key)
+        if kept is None:
+            return Condition(self._key, created=0)
+        try:
+            record = read(self._key, kept.value)
+            own = isinstance(record, RelayRecord) and record.url == url
+        except RecordError:
+            own = True  # of nobody
+        return Condition(self._key, modified=kept.modified) if own else None
+
+    def _say(self, problem: str) -> None:
+        if problem != self._said:
+            LOG.error("%s", problem)
+            self._said = problem

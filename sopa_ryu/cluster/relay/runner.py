@@ -1,0 +1,309 @@
+"""The relay's process: its parts, from options until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from sopa_ryu import __version__
+from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
+from sopa_ryu.channel.notifier import Notifier
+from sopa_ryu.cluster.address import Access, EngineAddress
+from sopa_ryu.cluster.engine import Contents, Engine
+from sopa_ryu.cluster.records import RelayRecord
+from sopa_ryu.cluster.relay.agents import AgentsChannel
+from sopa_ryu.cluster.relay.application import METRICS, RelayApplication
+from sopa_ryu.cluster.relay.door import SHARE, Door
+from sopa_ryu.cluster.relay.engine_watch import EngineWatch
+from sopa_ryu.cluster.relay.following import Following
+from sopa_ryu.cluster.relay.live import Live
+from sopa_ryu.cluster.relay.registration import Registration
+from sopa_ryu.cluster.relay.relay_metrics import Parts, RelayMetrics
+from sopa_ryu.cluster.relay.uplink import Uplink
+from sopa_ryu.cluster.relay.upstream import Upstream
+from sopa_ryu.rest.access import AGENTS, SECRET, Tokens
+from sopa_ryu.rest.origins import Origins
+from sopa_ryu.rest.tls import tls_context
+from sopa_ryu.runtime.clients import Network, bracketed
+from sopa_ryu.runtime.garbage import FREEZE_SECONDS, Freezer
+from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.web.pages import pages
+
+LOG = logging.getLogger("sopa.relay")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LEAVE_SECONDS = 3.0
+"""How long agents' channels and the lease may take to end."""
+
+
+class RelayError(RuntimeError):
+    """A relay cannot work with its options on this machine; the text is for the operator."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a relay.
+
+    Parameters
+    ----------
+    cluster : EngineAddress
+    access : Access
+        To the engine.
+    listen : (str, int)
+    name : str
+    url : str
+        Under which agents and readers reach it; empty: made from `listen`.
+    state_dir : Path
+        With the controllers' files of tokens.
+    tls : (Path, Path), optional
+        Its certificate and key.
+    ca_file : Path, optional
+        The authorities that may have signed the controllers' certificates.
+    host_tokens_only : bool
+        The agent token opens nothing.
+    client_connections : int
+        Connections without a token that one address may have.
+    proxy : tuple of network
+        Addresses of proxies, which have no such share.
+    origin : tuple of str
+        Origins of pages besides the relay's own.
+    """
+
+    cluster: EngineAddress
+    access: Access
+    listen: tuple[str, int]
+    name: str
+    url: str
+    state_dir: Path
+    tls: tuple[Path, Path] | None = None
+    ca_file: Path | None = None
+    host_tokens_only: bool = False
+    client_connections: int = SHARE
+    proxy: tuple[Network, ...] = ()
+    origin: tuple[str, ...] = ()
+
+
+class Relay:
+    """The parts of a relay, on a running event loop.
+
+    Parameters
+    ----------
+    options : Options
+    tokens : Tokens
+
+    Raises
+    ------
+    RelayError
+        If it cannot listen.
+    """
+
+    def __init__(self, options: Options, tokens: Tokens) -> None:
+        self._options, self._tokens = options, tokens
+        self._uplink: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        context = cache(lambda: _client_context(options.ca_file))
+        self.following = Following(options.cluster.name)
+        self.metrics = RelayMetrics()
+        self.upstream = Upstream(self._controllers, options.name, context)
+        self.feed = Live(self._controllers, context)
+        served = {**pages(), METRICS: self.metrics.page}
+        self.application = RelayApplication(
+            self.following, tokens, self.upstream, served, self.feed, Origins(options.origin)
+        )
+        self.engine_answers = False
+        self._acknowledged = 0, 0
+        self._watch = EngineWatch(Engine(options.cluster, options.access), self._hand)
+        self._registry = Engine(options.cluster, options.access)
+        self.registration = Registration(self._registry, options.name, self.describe)
+        server = None if options.tls is None else tls_context(*options.tls)
+        try:
+            self.door = Door(
+                *options.listen, self.application.answer, server, options.client_connections, options.proxy
+            )
+        except (OSError, OverflowError) as error:
+            raise RelayError(f"cannot listen on {bracketed(options.listen[0])}:{options.listen[1]}: {error}") from error
+        self.metrics.parts = Parts(
+            self.following,
+            self.door,
+            self.feed,
+            self.upstream,
+            self.describe,
+            lambda: self._notifier,
+            lambda: self.engine_answers,
+            lambda: self.registration.is_held,
+        )
+
+    @property
+    def url(self) -> str:
+        """Where agents and readers reach it."""
+        return self._options.url or f"{self.door.scheme}://{bracketed(self._options.listen[0])}:{self.door.port}"
+
+    def _controllers(self) -> list[str]:
+        return self.following.controllers
+
+    @property
+    def _notifier(self) -> Notifier | None:
+        return None if self.application.channel is None else self.application.channel.notifier
+
+    async def run(self) -> int:
+        """Serve until a signal; return its number."""
+        ended: asyncio.Future[int] = self._loop.create_future()
+
+        def end(number: int) -> None:
+            if not ended.done():
+                ended.set_result(number)
+
+        for number in _SIGNALS:
+            self._loop.add_signal_handler(number, end, number)
+        self._watch.start()
+        self.door.open()
+        LOG.info("relay %s of %s at %s", self._options.name, self._options.cluster, self.url)
+        notify("READY=1")
+        registering = asyncio.create_task(self.registration.run())
+        tasks = [registering, *map(asyncio.create_task, (self.feed.run(), self._keep_short(), self._tick()))]
+        try:
+            waited: list[asyncio.Future[Any]] = [ended, *tasks]
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()  # a part runs until cancelled: this raises the error that ended it
+            return ended.result()
+        finally:
+            notify("STOPPING=1")
+            self.door.close()
+            if self._uplink is not None:
+                tasks.append(self._uplink)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._leave()
+
+    async def _leave(self) -> None:
+        """Send agents and pages to other relays, and give the lease back."""
+        if self.application.channel is not None:
+            self.application.channel.send_away()
+        self.feed.send_away()
+        self._watch.end()
+        try:
+            async with asyncio.timeout(LEAVE_SECONDS):
+                await self.registration.leave()
+                await self.upstream.close()
+        except TimeoutError:
+            LOG.warning("the engine did not answer in time: it forgets this relay when its lease ends")
+        self._registry.close()
+
+    async def _keep_short(self) -> None:
+        freezer = Freezer()
+        while True:
+            await asyncio.sleep(FREEZE_SECONDS)
+            freezer.step()
+
+    async def _tick(self) -> None:
+        """Watch the agents' channels once the fabric is known."""
+        while self.application.channel is None:
+            await asyncio.sleep(0.2)
+        await self.application.channel.watch()
+
+    # -- the engine ---------------------------------------------------------------------------------------------------
+
+    def _hand(self, contents: Contents | None) -> None:
+        """Take what the engine says from its thread to the loop."""
+        try:
+            self._loop.call_soon_threadsafe(self._take, contents)
+        except RuntimeError:
+            LOG.debug("the loop has ended")
+
+    def _take(self, contents: Contents | None) -> None:
+        self.engine_answers = contents is not None
+        if contents is None:
+            return
+        news = self.following.take(contents)
+        if news.fabric and self.following.tree is not None:
+            self.application.channel = AgentsChannel(
+                self.following.tree, self.following.carrier, lambda: self.following.view, self.registration.changed
+            )
+            self.application.channel.pushed = self.metrics.pushes.observe
+            self._open_uplink(self.application.channel)
+        if news.view and self.application.channel is not None and self.following.view is not None:
+            count = self.application.channel.broadcast()
+            view = self.following.view
+            LOG.info(
+                "version %d of term %d: %d failures, sent to %d agents",
+                view.version,
+                view.epoch,
+                len(view.failures),
+                count,
+            )
+        if news.leader:
+            self.feed.moved()
+
+    def _open_uplink(self, channel: AgentsChannel) -> None:
+        """Hand on what the agents of a channel report, to whichever member leads."""
+        if self._uplink is not None:
+            self._uplink.cancel()
+        ca_file = self._options.ca_file
+        uplink = Uplink(
+            self._options.name,
+            channel.notifier,
+            lambda: self.following.leader,
+            channel.carry_out,
+            lambda url: ControllerAddress(url, lambda: self._tokens.relay_token, ca_file),
+        )
+        self._uplink = asyncio.create_task(uplink.run())
+
+    def describe(self) -> RelayRecord:
+        """Return what the relay says of itself."""
+        view, notifier = self.following.view, self._notifier
+        waiting = 0 if view is None or notifier is None else notifier.behind(view.version)
+        if view is not None and not waiting:
+            self._acknowledged = view.epoch, view.version
+        agents = 0 if notifier is None else len(notifier.sessions)
+        return RelayRecord(self._options.name, self.url, __version__, agents, *self._acknowledged, waiting)
+
+
+def run_relay(options: Options) -> int:
+    """Serve agents and readers until SIGTERM, SIGINT or SIGHUP.
+
+    Returns
+    -------
+    int
+        The exit status: 0 after SIGINT, 128 + n after another signal n.
+
+    Raises
+    ------
+    RelayError, AddressError, EngineError, TokenError, CertificateError
+        If the relay cannot work with its options on this machine.
+    """
+    allow_files()
+    tokens = Tokens(options.state_dir, host_tokens_only=options.host_tokens_only, make=False)
+    wanted = (SECRET,) if options.host_tokens_only else (SECRET, AGENTS)
+    found = [name for name in wanted if (options.state_dir / name).exists()]
+    if not found:
+        raise RelayError(
+            f"{options.state_dir} has no {' and no '.join(wanted)}, by which agents' tokens are checked: copy the controllers' "
+            "files there, readable by this relay's user alone"
+        )
+    LOG.info("agents' tokens are checked by %s in %s", " and ".join(found), options.state_dir)
+
+    async def main() -> int:
+        return await Relay(options, tokens).run()
+
+    received = uvloop.run(main())
+    LOG.info("ended: agents go to other relays, and keep their paths meanwhile")
+    return 0 if received == signal.SIGINT else 128 + received
+
+
+def _client_context(ca_file: Path | None) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ClientOptionError(f"the authorities cannot be read from {ca_file}: {error}") from error

@@ -1,0 +1,146 @@
+"""A relay's channel to the leader: which of its agents probe, their reports, and the streams that they are given.
+
+Without it agents go on with the streams that they have, and what they report is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from typing import NoReturn
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidStatus, WebSocketException
+
+from sopa_ryu.channel import client, relayed
+from sopa_ryu.channel.notifier import Effect, Notifier
+from sopa_ryu.channel.relayed import Given, RelayedError
+from topologies import Host
+
+LOG = logging.getLogger("sopa.relay")
+
+PATH = "/sopa/v1/relays/{name}"
+FEED_SECONDS = 0.25
+HOSTS_SECONDS = 1.0
+"""The least time between two messages that name the hosts."""
+RETRY_SECONDS = 1.0
+OPEN_SECONDS = 5.0
+PING_SECONDS = 2.0
+"""A leader that has stopped is left after twice this time."""
+
+
+class Uplink:
+    """The channel to whichever member leads.
+
+    Parameters
+    ----------
+    name : str
+        The relay's.
+    notifier : Notifier
+        Of its agents.
+    leader : callable
+        Return the URL of the leader's REST; None while nobody leads.
+    carry_out : callable
+        Carries out what follows for the agents.
+    address : callable
+        Return the address of a controller of a URL, with the relays' token.
+
+    ca_file : Path, optional
+        The authorities of the leader's certificate.
+
+    Attributes
+    ----------
+    is_open : bool
+    """
+
+    def __init__(
+        self,
+        name: str,
+        notifier: Notifier,
+        leader: Callable[[], str | None],
+        carry_out: Callable[[list[Effect]], None],
+        address: Callable[[str], client.ControllerAddress],
+    ) -> None:
+        self.is_open = False
+        self._name, self._notifier, self._leader = name, notifier, leader
+        self._carry_out, self._address = carry_out, address
+        self._hosts = list(notifier.tree.hosts())
+        self._places = {host: place for place, host in enumerate(self._hosts)}
+        self._problem: str | None = None
+
+    async def run(self) -> NoReturn:
+        """Keep the channel open until cancelled."""
+        while True:
+            leader = self._leader()
+            if leader is not None:
+                try:
+                    await self._attend(leader)
+                except (OSError, WebSocketException, RelayedError, client.ClientOptionError) as error:
+                    self._say(leader, error)
+                finally:
+                    self.is_open = False
+            else:
+                self._notifier.probe_lists.take_waiting()
+            await asyncio.sleep(RETRY_SECONDS)
+
+    def _say(self, leader: str, error: Exception) -> None:
+        text = client.refusal(error) if isinstance(error, InvalidStatus) else str(error) or type(error).__name__
+        if text != self._problem:
+            LOG.warning(
+                "the leader at %s does not take what agents report of their probes: %s; they go on with the streams that they have",
+                leader,
+                text,
+            )
+        self._problem = text
+
+    async def _attend(self, leader: str) -> None:
+        address = self._address(leader)
+        async with connect(
+            address.channel(PATH.format(name=self._name)),
+            ssl=address.tls(),
+            additional_headers=address.headers(),
+            open_timeout=OPEN_SECONDS,
+            ping_interval=PING_SECONDS,
+            ping_timeout=PING_SECONDS,
+            max_size=relayed.MAX_DOWN_BYTES,
+            compression=None,
+            proxy=None,
+        ) as channel:
+            self.is_open, self._problem = True, None
+            for session in self._notifier.sessions.values():
+                session.list_sent = session.list_reported = 0  # another leader counts its lists anew
+            self._notifier.probe_lists.take_waiting()
+            LOG.info("the leader at %s takes what agents report of their probes", leader)
+            reading = asyncio.create_task(self._read(channel))
+            try:
+                await self._feed(channel, reading, leader)
+            finally:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, WebSocketException, RelayedError):
+                    await reading
+
+    async def _feed(self, channel: ClientConnection, reading: asyncio.Task[None], leader: str) -> None:
+        lists, known, next_hosts = self._notifier.probe_lists, -1, 0.0
+        loop = asyncio.get_running_loop()
+        while not reading.done() and self._leader() == leader:
+            if lists.changes != known and loop.time() >= next_hosts:
+                known, next_hosts = lists.changes, loop.time() + HOSTS_SECONDS
+                await channel.send(relayed.hosts(self._places[host] for host in lists.hosts()))
+            if waiting := lists.take_waiting():
+                await channel.send(waiting)
+            await asyncio.wait([reading], timeout=FEED_SECONDS)
+        if reading.done():
+            reading.result()
+
+    async def _read(self, channel: ClientConnection) -> None:
+        async for message in channel:
+            for turn, entry in enumerate(relayed.read_down(message, len(self._hosts)), 1):
+                host: Host = self._hosts[entry.place]
+                if isinstance(entry, Given):
+                    self._carry_out(self._notifier.assign(host, entry.number, entry.text))
+                else:
+                    self._carry_out(self._notifier.forged(host, entry.records))
+                if turn % relayed.LISTS_AT_ONCE == 0:
+                    await asyncio.sleep(0)

@@ -1,0 +1,110 @@
+"""What a request of REST is answered: its parameters checked, pages of lists, ETags, problem documents. Any server can use it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from webob import Request, Response
+
+from sopa_ryu.rest.operations import MAX_ITEMS, PAGE, PROBLEM, Listing, Operation, Problem, problem_body
+
+
+def answer(
+    request: Request,
+    operation: Operation,
+    route: Mapping[str, str],
+    make: Callable[[dict[str, Any]], Any],
+    etag_of: Callable[[bytes], str],
+) -> Response:
+    """Return the answer to a request.
+
+    Parameters
+    ----------
+    request : Request
+    operation : Operation
+    route : mapping of str to str
+        The parameters in the path.
+    make : callable
+        Called with the parameters by name; returns the body or a `Listing`.
+    etag_of : callable
+        Returns the ETag of a body.
+
+    Raises
+    ------
+    Problem
+        If a parameter is missing, unknown or malformed; and what ``make`` raises.
+    """
+    values = values_of(request, operation, route)
+    if operation.body:
+        values["body"] = _body(request)
+    others = "".join(f"&{name}={values[name]}" for name in request.GET if name not in ("offset", "limit"))
+    offset, limit = values.pop("offset", 0), values.pop("limit", MAX_ITEMS)
+    listing = make(values)
+    body = listing.page(offset, limit) if isinstance(listing, Listing) else listing
+    data = json.dumps(body).encode()
+    etag = etag_of(data)
+    if request.method in ("GET", "HEAD") and etag in request.if_none_match:
+        return Response(status=HTTPStatus.NOT_MODIFIED.value, etag=etag)
+    response = Response(
+        data, status=operation.status.value, content_type="application/json", charset="UTF-8", etag=etag
+    )
+    if operation.status is HTTPStatus.ACCEPTED and "id" in body:
+        response.headers["Location"] = f"{operation.path}/{body['id']}"
+    if isinstance(listing, Listing) and offset + limit < listing.total:
+        response.headers["Link"] = f'<{operation.path}?offset={offset + limit}&limit={limit}{others}>; rel="next"'
+    return response
+
+
+def problem_answer(problem: Problem) -> Response:
+    """Return the problem document of a rejected request."""
+    return Response(
+        problem_body(problem),
+        status=problem.status.value,
+        content_type=PROBLEM,
+        headerlist=[("Content-Type", PROBLEM), *problem.headers.items()],
+    )
+
+
+def values_of(request: Request, operation: Operation, route: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request's parameters by name, parsed and checked."""
+    known = {param.name: param for param in (*operation.params, *(PAGE if operation.listed else ()))}
+    values: dict[str, Any] = {}
+    given = request.GET
+    for name in given:
+        if name not in known or known[name].where != "query":
+            names = ", ".join(param.name for param in known.values() if param.where == "query") or "none"
+            raise Problem(HTTPStatus.BAD_REQUEST, f"unknown parameter {name!r:.60}; this operation has: {names}")
+        if len(given.getall(name)) > 1:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"parameter {name} is given more than once")
+    for param in known.values():
+        text = route.get(param.name) if param.where == "path" else given.get(param.name)
+        if text is None or text == "":
+            if param.required or text == "":
+                raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name} is missing: {param.description}")
+            continue
+        try:
+            values[param.name] = param.read(text)
+        except ValueError as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, f"{param.name}={text:.60}: {error}") from error
+    return values
+
+
+def _body(request: Request) -> dict[str, Any]:
+    """Return the JSON object that a request has."""
+    try:
+        body = json.loads(request.body)
+    except (ValueError, RecursionError) as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {error!s:.100}") from error
+    if not isinstance(body, dict):
+        raise Problem(HTTPStatus.BAD_REQUEST, "the body is no JSON object")
+    return body
+
+
+def not_allowed(request: Request, methods: Iterable[str]) -> Problem:
+    """Return the problem of a request with another method than these."""
+    allowed = ", ".join([*methods, "HEAD"] if "GET" in methods else methods)
+    detail = f"{request.method:.20} is not allowed; allowed: {allowed}"
+    return Problem(HTTPStatus.METHOD_NOT_ALLOWED, detail, {"Allow": allowed})

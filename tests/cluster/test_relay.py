@@ -1,0 +1,469 @@
+"""Relays on a real etcd, over real sockets; the leader's REST is that of a real controller."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
+
+from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.cli import main
+from sopa_ryu.cluster import records
+from sopa_ryu.cluster.address import parse
+from sopa_ryu.cluster.engine import Engine
+from sopa_ryu.rest.operations import PROBLEM
+from tests.helpers.certificates import Authority
+from tests.helpers.relay import TOKEN, Agent, Leader, agent, state_dir
+from tests.helpers.running_agent import RunningAgent
+from tests.helpers.waiting import Containing, eventually
+from topologies import FatTree
+from topologies.lab.etcd import PrivateEtcd
+
+ADDRESS = "10.0.0.2"
+Start = Callable[..., RelayProcess]
+
+
+@pytest.fixture(scope="module")
+def one_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateEtcd]:
+    with PrivateEtcd(tmp_path_factory.mktemp("etcd"), 1) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
+    """A controller without switches, whose REST answers."""
+    openflow, rest = free_ports(2)
+    log = tmp_path_factory.mktemp("controller") / "controller.log"
+    with ControllerProcess(4, log, openflow, rest, options=["--sopa-no-switches"]) as its:
+        yield its
+
+
+@pytest.fixture
+def cluster(one_etcd: PrivateEtcd, request: pytest.FixtureRequest) -> str:
+    """The address of a cluster of the test's own."""
+    return one_etcd.address(request.node.name.replace("[", "-").rstrip("]")[-60:].lstrip("-_."))
+
+
+@pytest.fixture
+def leader(cluster: str) -> Iterator[Leader]:
+    engine = Engine(parse(cluster))
+    yield Leader(engine)
+    engine.close()
+
+
+@pytest.fixture
+def start(cluster: str, tmp_path: Path) -> Iterator[Start]:
+    """Return a function that starts a relay of the cluster, by name."""
+    relays: list[RelayProcess] = []
+
+    def started(name: str = "r1", options: tuple[str, ...] = (), **more: Any) -> RelayProcess:
+        [port] = free_ports(1)
+        relays.append(
+            RelayProcess(
+                cluster, tmp_path / f"{name}.log", port, state_dir(tmp_path / "state"), options=options, **more
+            )
+        )
+        relays[-1].start()
+        return relays[-1]
+
+    yield started
+    for relay in relays:
+        relay.stop()
+
+
+def log_of(relay: RelayProcess) -> str:
+    return relay.log.read_text()
+
+
+def ready(relay: RelayProcess) -> None:
+    """Wait until a relay has seen a view."""
+    eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
+
+
+def test_a_view_reaches_the_agents_and_their_acknowledgement_the_engine(leader: Leader, start: Start) -> None:
+    relay = start()
+    with pytest.raises(InvalidStatus) as rejected, agent(relay.url, ADDRESS):
+        pass
+    assert rejected.value.response.status_code == 503
+    assert b"has not seen a view" in rejected.value.response.body
+    assert rejected.value.response.headers["Content-Type"] == PROBLEM
+    leader.commit(7, 1)
+    ready(relay)
+    with agent(relay.url, ADDRESS) as first, agent(relay.url, "10.0.0.3") as second:
+        assert first.follow() == second.follow() == (7, 1)
+        assert first.view is not None
+        assert first.view.cluster == parse(relay.command[4].partition("=")[2]).name
+        eventually(lambda: leader.acknowledged("r1"), (2, 0, 7, 1))
+        leader.commit(7, 2, {"a0_0-c0_1": "down"})
+        assert first.follow() == (7, 2)
+        assert second.follow(acknowledge=False) == (7, 2)
+        eventually(lambda: leader.acknowledged("r1"), (2, 1, 7, 1))
+        second.acknowledge()
+        eventually(lambda: leader.acknowledged("r1"), (2, 0, 7, 2))
+        assert first.kinds == second.kinds == ["snapshot", "delta"]
+        metrics = relay.get("/metrics").text
+        assert "sopa_relay_agents_connected 2.0" in metrics
+        assert "sopa_relay_acknowledged_version 2.0" in metrics
+    eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 2))
+
+
+def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_taken(leader: Leader, start: Start) -> None:
+    leader.commit(7, 5, {"a0_0-c0_1": "down"})
+    relay = start()
+    ready(relay)
+    with agent(relay.url, ADDRESS) as its:
+        assert its.follow() == (7, 5)
+        leader.commit(9, 6)
+        assert its.follow() == (9, 6)
+        for lower in ((8, 7), (9, 5), (9, 6)):
+            leader.commit(*lower, {"a0_0-c0_0": "down"})
+        eventually(lambda: log_of(relay), Containing("version 6 of term 9 is being sent: it is not taken"))
+        leader.commit(9, 7, {"a0_0-c0_0": "down"})
+        assert its.follow() == (9, 7)  # without one of the lower ones before
+        leader.engine.write({records.VIEW: "{}"})
+        eventually(lambda: log_of(relay), Containing("the key view is not as SOPA writes it"))
+        leader.commit(9, 8, {"a9_9-c9_9": "down"})
+        eventually(lambda: log_of(relay), Containing("names what the fabric does not have"))
+        leader.put(records.CHARTER, records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
+        eventually(lambda: log_of(relay), Containing("describes another fabric"))
+        leader.commit(9, 9)
+        leader.put(records.CHARTER, records.Charter(records.FORMAT, leader.tree.document(), "mac"))
+        assert its.follow() == (9, 9)
+        assert its.kinds == ["snapshot", "snapshot", "delta", "delta"]
+    assert "sopa_relay_views_refused_total 4.0" in relay.get("/metrics").text
+
+
+def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
+        engine = Engine(parse(etcd.address()))
+        leader = Leader(engine)
+        leader.commit(7, 1)
+        with RelayProcess(etcd.address(), tmp_path / "r1.log", port, state_dir(tmp_path / "state")) as relay:
+            ready(relay)
+            with agent(relay.url, ADDRESS) as its:
+                its.follow()
+                eventually(lambda: leader.acknowledged("r1"), (1, 0, 7, 1))
+                etcd.kill(0)
+                eventually(lambda: relay.get("/metrics").text, Containing("sopa_relay_engine_answers 0.0"))
+                with agent(relay.url, "10.0.0.3") as late:
+                    assert late.follow() == (7, 1)
+                assert relay.get("/sopa/v1/failures").json()["version"] == 1
+                etcd.restart(0)
+                leader.commit(7, 2)
+                assert its.follow() == (7, 2)
+                eventually(lambda: leader.acknowledged("r1"), (1, 0, 7, 2))
+            assert relay.stop() == 128 + signal.SIGTERM
+        eventually(lambda: leader.relay("r1"), None)
+        engine.close()
+
+
+def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(leader: Leader, start: Start) -> None:
+    leader.commit(7, 1)
+    relays = start("r1"), start("r2")
+    for relay in relays:
+        ready(relay)
+    token_file = relays[0].state_dir / "agent-token"
+    its = RunningAgent(tuple(relay.url for relay in relays), token_file=token_file)
+    try:
+        eventually(lambda: its.version, (7, 1))
+        table = its.agent.labeller.tables
+        first, second = sorted(relays, key=lambda relay: relay.url != its.at)
+        eventually(lambda: leader.acknowledged(first.name), (1, 0, 7, 1))
+        with agent(first.url, "10.0.0.3") as other:
+            other.follow()
+            assert first.stop() == 128 + signal.SIGTERM
+            with pytest.raises(ConnectionClosed) as closed:
+                other.channel.recv(5)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.code == 1001
+        assert leader.relay(first.name) is None
+        eventually(lambda: leader.acknowledged(second.name), (1, 0, 7, 1))
+        assert (its.at, its.agent.labeller.tables is table, its.follower.refused) == (second.url, True, 0)
+        leader.commit(8, 2, {"a0_0-c0_1": "down"})
+        eventually(lambda: its.version, (8, 2))
+        with RelayProcess(second.command[4].partition("=")[2], first.log, _port(first), first.state_dir) as back:
+            ready(back)
+            second.stop(signal.SIGKILL)
+            eventually(lambda: leader.acknowledged(back.name), (1, 0, 8, 2))
+            assert its.at == back.url
+    finally:
+        its.end()
+
+
+def _port(relay: RelayProcess) -> int:
+    return int(relay.url.rpartition(":")[2])
+
+
+def test_tokens_are_checked_as_by_a_controller_and_a_host_has_one_agent(leader: Leader, start: Start) -> None:
+    leader.commit(7, 1)
+    relay = start()
+    ready(relay)
+    for token, address, status in (("wrong", ADDRESS, 401), (TOKEN, "10.9.0.2", 404), (TOKEN, "nobody", 400)):
+        with pytest.raises(InvalidStatus) as rejected, agent(relay.url, address, token):
+            pass
+        assert rejected.value.response.status_code == status
+    assert relay.get(f"/sopa/v1/agents/{ADDRESS}").status_code == 426
+    with agent(relay.url, ADDRESS) as its:
+        its.follow()
+        answer = _claim_twice(relay, its)
+        assert answer.status_code == 409
+        assert "another agent of 10.0.0.2 is connected" in answer.json()["detail"]
+    with agent(relay.url, ADDRESS) as silent:  # it does not answer the ping: another takes its place
+        silent.follow()
+        with agent(relay.url, ADDRESS) as successor:
+            assert successor.follow() == (7, 1)
+
+
+def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
+    with httpx.Client() as client:
+        request = client.build_request(
+            "GET",
+            f"{relay.url}/sopa/v1/agents/{ADDRESS}",
+            headers={
+                "Authorization": f"Bearer {TOKEN}",
+                "Connection": "Upgrade",
+                "Upgrade": "websocket",
+                "Sec-WebSocket-Version": "13",
+                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+            },
+        )
+
+        def answer_the_ping() -> None:
+            assert json.loads(holder.channel.recv(5))["type"] == "ping"
+            holder.acknowledge()
+
+        answering = threading.Thread(target=answer_the_ping)
+        answering.start()
+        response = client.send(request)
+        answering.join()
+        return response
+
+
+def test_reads_are_the_leaders_and_writes_are_sent_there(
+    leader: Leader, start: Start, controller: ControllerProcess
+) -> None:
+    leader.commit(7, 4, {"a0_0-c0_1": "down"})
+    relay = start()
+    ready(relay)
+    assert relay.get("/sopa/v1/links").status_code == 503
+    fallback = relay.get("/sopa/v1/fabric").json()
+    assert (fallback["version"], fallback["cluster"]) == (4, {"role": "relay", "term": 7, "leader": None})
+    [gone] = free_ports(1)
+    leader.put(records.LEADER, records.Leader("m1", 7, f"http://127.0.0.1:{gone}"))
+    eventually(lambda: log_of(relay), Containing("leader is m1"))
+    assert relay.get("/sopa/v1/links").status_code == 503
+    member = records.MemberRecord("m2", controller.url, "0.1.0", 1, "standby", 7, 4, 0, 0, "")
+    leader.put("members/m2", member)
+    eventually(lambda: relay.get("/sopa/v1/links").status_code, 200)  # of a member, since the leader does not answer
+    links = relay.get("/sopa/v1/links")
+    assert links.json() == controller.get("/links").json()
+    assert relay.get("/sopa/v1/links", **{"If-None-Match": links.headers["ETag"]}).status_code == 304
+    assert relay.get("/openapi.json").json() == httpx.get(f"{controller.url}/openapi.json").json()
+    assert relay.get("/sopa/v1/nothing").status_code == 404
+    assert relay.get("/").headers["Content-Type"].startswith("text/html")
+    leader.put(records.LEADER, records.Leader("m2", 8, controller.url))
+    eventually(lambda: log_of(relay), Containing("leader is m2"))
+    written = httpx.put(f"{relay.url}/sopa/v1/drains/c0_0")
+    assert (written.status_code, written.headers["Location"]) == (307, f"{controller.url}/sopa/v1/drains/c0_0")
+    token = controller.token_file.read_text().strip()
+    headers = {"Authorization": f"Bearer {token}"}
+    followed = httpx.put(written.headers["Location"], headers=headers)
+    assert followed.json()["drains"] == ["c0_0"]
+    eventually(lambda: relay.get("/sopa/v1/drains").json()["drains"], ["c0_0"])
+    httpx.delete(written.headers["Location"], headers=headers)
+    leader.engine.write({}, deletes=[records.LEADER])
+    eventually(lambda: httpx.put(f"{relay.url}/sopa/v1/drains/c0_0").status_code, 503)
+
+
+def test_what_the_view_says_is_answered_as_by_the_controller(
+    leader: Leader, start: Start, controller: ControllerProcess
+) -> None:
+    leader.commit(7, 1)
+    relay = start()
+    ready(relay)
+    query = "/paths?src=h0_0_2&dst=h2_1_3&packets=5"
+    ours, its = relay.get(f"/sopa/v1{query}"), httpx.get(f"{controller.url}/sopa/v1{query}")
+    assert {**ours.json(), "version": 0} == {**its.json(), "version": 0}
+    again = relay.get(f"/sopa/v1{query}", **{"If-None-Match": ours.headers["ETag"]})
+    assert again.status_code == 304
+    for wrong in (
+        "src=nowhere&dst=10.0.0.2",
+        "src=10.0.0.2",
+        "src=10.0.0.2&dst=10.0.0.3&more=1",
+        "src=10.9.0.2&dst=10.0.0.2",
+    ):
+        assert (
+            relay.get(f"/sopa/v1/paths?{wrong}").json() == httpx.get(f"{controller.url}/sopa/v1/paths?{wrong}").json()
+        )
+    leader.commit(7, 2, {"a0_0-c0_1": "down"})
+    eventually(lambda: relay.get("/sopa/v1/failures?limit=1").json()["version"], 2)
+    excluded = relay.get(f"/sopa/v1{query}").json()["excluded"]
+    assert excluded == [{"up": [0, 1], "reason": "link a0_0-c0_1 down"}]
+
+
+def test_one_feed_of_the_leader_reaches_all_pages(leader: Leader, start: Start, controller: ControllerProcess) -> None:
+    leader.commit(7, 1)
+    leader.put(records.LEADER, records.Leader("m1", 7, controller.url))
+    relay = start()
+    ready(relay)
+    url = f"{relay.url.replace('http', 'ws', 1)}/sopa/v1/live"
+    with connect(url, proxy=None) as first, connect(url, proxy=None) as second:
+        assert json.loads(first.recv(10))["version"] == json.loads(second.recv(10))["version"]
+        log = controller.log.read_text()
+        assert log.count("page opened") - log.count("page from") == 1
+        first.send("something")
+        with pytest.raises(ConnectionClosed, match="a page sends no messages"):
+            _read_on(first)
+        second.recv(10)
+    with pytest.raises(InvalidStatus) as rejected, connect(url, proxy=None, origin="http://evil.example"):
+        pass
+    assert rejected.value.response.status_code == 403
+    eventually(lambda: controller.log.read_text().rpartition("page from")[2], Containing("(0 open)"))
+
+
+def _read_on(page: ClientConnection) -> None:
+    while True:
+        page.recv(5)
+
+
+def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
+    leader.commit(7, 1)
+    relay = start("r1", ("--client-connections=5",))
+    ready(relay)
+    port = _port(relay)
+    mask = bytes(4)
+    too_long = bytes([0x81, 0xFE]) + (60_000).to_bytes(2, "big") + mask
+    frames = {
+        "unmasked": (bytes([0x81, 2]) + b"{}", 1002),
+        "reserved": (bytes([0xC1, 0x82]) + mask + b"{}", 1002),
+        "continuation": (bytes([0x80, 0x82]) + mask + b"{}", 1002),
+        "too long": (too_long, 1009),
+        "long control": (bytes([0x89, 0xFE, 0, 200]) + mask + bytes(200), 1002),
+        "no UTF-8": (bytes([0x81, 0x81]) + mask + b"\xff", 1007),
+        "fragments": (_masked(0x01, bytes(12_000)) + _masked(0x80, bytes(12_000)), 1009),
+    }
+    with agent(relay.url, "10.0.0.3") as witness:
+        witness.follow()
+        for what, (data, code) in frames.items():
+            with _raw_agent(port) as channel:
+                channel.sendall(data)
+                assert _close_code(channel) == code, what
+        with _raw_agent(port) as flood:  # pings that are not read: they wait, and nobody else does
+            flood.settimeout(0.2)
+            sent = 0
+            try:
+                while sent < 1 << 24:
+                    sent += flood.send((bytes([0x89, 0x80]) + mask) * 1000)
+            except TimeoutError:
+                pass
+            assert sent < 1 << 24
+            leader.commit(7, 2)
+            assert witness.follow() == (7, 2)
+    for request in (
+        b"\x16\x03\x01 nothing\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 100_000,
+        b"PUT / HTTP/9\r\n\r\n",
+    ):
+        with socket.create_connection(("127.0.0.1", port)) as channel:
+            channel.sendall(request)
+            assert channel.makefile("rb").readline().split()[1][:1] == b"4"
+    with ExitStack() as stack:
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        rejected = relay.get("/sopa/v1/failures")
+        assert (rejected.status_code, rejected.headers["Content-Type"]) == (429, PROBLEM)
+        assert "--client-connections" in rejected.json()["detail"]
+    eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
+    assert "Traceback" not in log_of(relay)
+
+
+def _masked(first: int, payload: bytes) -> bytes:
+    return bytes([first, 0xFE]) + len(payload).to_bytes(2, "big") + bytes(4) + payload
+
+
+def _raw_agent(port: int) -> socket.socket:
+    """Open a channel by hand, and read its snapshot."""
+    channel = socket.create_connection(("127.0.0.1", port))
+    channel.settimeout(10)
+    channel.sendall(
+        f"GET /sopa/v1/agents/{ADDRESS} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        f"Authorization: Bearer {TOKEN}\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+        "Sec-WebSocket-Version: 13\r\n\r\n".encode()
+    )
+    received = b""
+    while b'"failures": {}}' not in received:
+        received += channel.recv(4096)
+    return channel
+
+
+def _close_code(channel: socket.socket) -> int:
+    """Return the code of the close frame that a channel ends with."""
+    received = b""
+    while data := channel.recv(4096):
+        received += data
+    assert received[0] == 0x88, received
+    return int.from_bytes(received[2:4], "big")
+
+
+def test_a_relay_serves_by_tls(leader: Leader, start: Start, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.sign("relay")
+    leader.commit(7, 1)
+    options = (f"--tls-cert={certificate.certificate}", f"--tls-key={certificate.key}")
+    relay = start("r1", options, ca_file=authority.certificate)
+    ready(relay)
+    context = ssl.create_default_context(cafile=authority.certificate)
+    with agent(relay.url, ADDRESS, ssl=context) as its:
+        assert its.follow() == (7, 1)
+        leader.commit(7, 2)
+        assert its.follow() == (7, 2)
+    with socket.create_connection(("127.0.0.1", _port(relay))) as plain:
+        plain.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert b"HTTP/1.1 2" not in plain.recv(4096)
+
+
+def test_a_lost_lease_and_a_killed_relay_are_registered_again_and_a_name_is_one_relays(
+    leader: Leader, start: Start, cluster: str, tmp_path: Path
+) -> None:
+    leader.commit(7, 1)
+    first = start("r1")
+    eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 1))
+    lost = leader.engine.read().keys["relays/r1"]
+    assert lost is not None
+    leader.engine.revoke(lost.lease)
+    eventually(lambda: leader.lease("r1") not in (0, lost.lease))
+    assert "registers again" in log_of(first)
+    other = start("other", ("--name=r1",))
+    before = leader.lease("r1")
+    first.stop(signal.SIGKILL)
+    with RelayProcess(cluster, first.log, _port(first), tmp_path / "state") as again:
+        eventually(lambda: leader.lease("r1") not in (0, before))  # at once, though its lease had not ended
+        assert leader.relay("r1") == {**(leader.relay("r1") or {}), "url": again.url}
+        assert other.get("/sopa/v1/failures").status_code == 200
+
+
+def test_a_relay_without_the_controllers_tokens_does_not_start(cluster: str, tmp_path: Path) -> None:
+    def problem(*words: str) -> str:
+        return CliRunner().invoke(main, ["relay", *words]).output
+
+    asked = (f"--cluster={cluster}", "--listen=127.0.0.1:0")
+    assert "copy the controllers' files there" in problem(*asked, f"--state-dir={tmp_path}")
+    assert "is no address of an engine" in problem("--cluster=http://x", "--listen=127.0.0.1:0")
+    assert "no address and port" in problem(f"--cluster={cluster}", "--listen=here")
+    assert "belong together" in problem(*asked, "--tls-cert=x")
+    readable = state_dir(tmp_path / "state") / "agent-token"
+    readable.chmod(0o644)
+    assert "can be read by other users" in problem(*asked, f"--state-dir={readable.parent}")

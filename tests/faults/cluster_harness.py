@@ -1,0 +1,293 @@
+"""A lab with three controllers to whose parts faults are done, and what has to be true after each."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+
+from experiments.emulation.agents_log import AgentsLog
+from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
+from experiments.emulation.flow_monitor import FlowMonitors
+from experiments.emulation.processes import ControllerProcess
+from experiments.emulation.sopa_lab import SopaLab
+from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
+from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, Fault, Step
+from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
+from tests.faults.management import CLOCK_SHIFT, PAST
+from tests.faults.oracle import Oracle
+from tests.faults.probes import Probes
+from tests.faults.shares import Shares
+from topologies import Clos
+from topologies.lab.cuts import Way
+
+SETTLE_SECONDS = 90.0
+LINK_AFTER_SECONDS = 0.3
+"""From the beginning of the faults to the links' changes: most of them happen while the faults last."""
+DISK_MIB = 256
+"""etcd's log is written to files of 64 MiB, of which it has two ahead."""
+FULL = "full"
+
+
+class FaultyCluster(FaultyLab):
+    """A lab with a cluster, monitors of all switches, and everything that was committed, commanded and put in force so far.
+
+    Parameters
+    ----------
+    tree : Clos
+    """
+
+    def __init__(self, tree: Clos) -> None:
+        # the oracle knows what the controller excludes, and not what a host has left for a while by its own probes
+        its = SopaLab(tree, None, controllers=3, controller_options=OPTIONS, agent_options=["--keep-paths"])
+        super().__init__(tree, its)
+        its.lab.bfd_ms = BFD_MS
+        assert its.cluster is not None
+        self.cluster: ClusterParts = its.cluster
+        self.down: set[str] = set()
+        self.terms: set[int] = set()
+        self.commits: dict[int, Committed] = {}
+        self._disk = self.cluster.etcd.data(len(self.cluster.names(Kind.ETCD)) - 1)
+        self._full = self.cluster.names(Kind.ETCD)[-1]
+
+    def __enter__(self) -> FaultyCluster:
+        with ExitStack() as stack:
+            self._disk.mkdir(parents=True)
+            # it goes with the lab's mount namespace
+            mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "disk", str(self._disk)]
+            subprocess.run(mount, check=True)
+            stack.enter_context(self.its)
+            self.its.lab.ovs.vsctl("set", "Open_vSwitch", ".", "other_config:max-revalidator=100")
+            names = [self.tree.name(switch) for switch in self.tree.switches()]
+            self.monitors = stack.enter_context(FlowMonitors(names, self.its.directory))
+            self.probes = stack.enter_context(Probes(self.its.lab))
+            assert self.its.agent is not None
+            self.agents_log = AgentsLog(self.its.agent.log)
+            self._stack = stack.pop_all()
+        self.settle()
+        self.check()
+        return self
+
+    # -- what is done -------------------------------------------------------------------------------------------------
+
+    def run(self, step: Step) -> None:
+        """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
+        began, oracle = time.monotonic(), self.oracle()
+        undo: list[tuple[float, Callable[[], None]]] = []
+        for fault in step.faults:
+            undo.append((began + fault.seconds, self._break(fault)))
+        if step.links:
+            time.sleep(LINK_AFTER_SECONDS)  # see there
+            for name, up in step.links:
+                self.its.lab.set_link(name, up=up)
+                (self.down.discard if up else self.down.add)(name)
+        elif all(fault.kind not in ("switches", "stale") for fault in step.faults):
+            self._check_packets(oracle)  # whatever happens to the cluster, switches forward
+        for until, mend in sorted(undo, key=lambda each: each[0]):
+            time.sleep(max(0.0, until - time.monotonic()))  # how long a fault lasts
+            mend()
+        self._mend_all()
+        self.settle()
+        self.check()
+
+    def _break(self, fault: Fault) -> Callable[[], None]:
+        """Begin a fault, and return what ends it."""
+        cluster = self.cluster
+        if fault.kind == "switches":
+            self._restart_switches()
+            return _nothing
+        name = self._part(fault.role)
+        match fault.kind:
+            case "kill" | "clock":
+                cluster.kill(name)
+                return lambda: self._start(name, fault.kind == "clock")
+            case "pause" | "stale":
+                if not cluster.running(name):
+                    return _nothing  # the step's other fault has ended it
+                cluster.pause(name)
+                return lambda: self._resume(name, fault.kind == "stale")
+            case "partition":
+                group, way = fault.what
+                ways = tuple(Way) if way == "both" else (Way(way),)
+                cluster.partition(name, None if group == "all" else [Group(group)], ways)
+                return lambda: cluster.heal(name)
+            case "disk":
+                self._fill()
+                return self._free
+        raise ValueError(f"no fault is called {fault.kind}")
+
+    def _part(self, role: str) -> str:
+        """Return the name of the part that has a role now."""
+        leader = self.cluster.leader() or self.cluster.names(Kind.CONTROLLER)[0]
+        if role == LEADER:
+            return leader
+        if role == RELAY:
+            return self.cluster.names(Kind.RELAY)[0]
+        if role in (ETCD, ETCD_LEADER):
+            return self._etcd_node(role == ETCD_LEADER)
+        return next(name for name in self.cluster.names(Kind.CONTROLLER) if name != leader)
+
+    def _etcd_node(self, leads: bool) -> str:
+        """Return the name of etcd's own leader, or of another node; of any if none says who leads."""
+        names = self.cluster.names(Kind.ETCD)
+        for name, endpoint in zip(names, self.cluster.address.endpoints, strict=True):
+            with contextlib.suppress(httpx.HTTPError):
+                url = f"http://{endpoint}/v3/maintenance/status"
+                status = httpx.post(url, json={}, timeout=1.0).raise_for_status().json()
+                if (status.get("leader") == status["header"]["member_id"]) == leads:
+                    return name
+        return names[0]
+
+    def _start(self, name: str, clock_back: bool = False) -> None:
+        part = self.cluster.parts[name]
+        if isinstance(part, ControllerProcess):
+            for variable, value in (("PYTHONPATH", str(PAST)), ("CLOCK_SHIFT", str(CLOCK_SHIFT))):
+                part.environment.pop(variable, None)
+                if clock_back:
+                    part.environment[variable] = value
+        if not part.running:
+            self.cluster.restart(name)
+
+    def _resume(self, name: str, restart_switches: bool) -> None:
+        if restart_switches:  # which forget what generation id they have had
+            self._restart_switches()
+        if self.cluster.state(name) == "stopped":
+            self.cluster.resume(name)
+
+    def _restart_switches(self) -> None:
+        self.monitors.follow()
+        self.monitors.stop()
+        self.its.lab.ovs.restart()
+        self.monitors.start()
+
+    def _fill(self) -> None:
+        left = os.statvfs(self._disk)
+        with (self._disk / FULL).open("wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, max(1, left.f_bavail * left.f_frsize))
+
+    def _free(self) -> None:
+        (self._disk / FULL).unlink(missing_ok=True)
+        if not self.cluster.parts[self._full].running:  # it ends itself when it cannot write
+            self.cluster.restart(self._full)
+
+    def _mend_all(self) -> None:
+        """Start what a fault has ended besides its own part, and undo what two faults of one part have left."""
+        for name in self.cluster.network.cut_machines():
+            self.cluster.heal(name)
+        for name in self.cluster.parts:
+            match self.cluster.state(name):
+                case "ended":
+                    self._start(name)
+                case "stopped":
+                    self.cluster.resume(name)
+
+    # -- settled ------------------------------------------------------------------------------------------------------
+
+    def oracle(self) -> Oracle:
+        """Return the expected state."""
+        return Oracle(self.graph, sorted(self.down))
+
+    def settle(self) -> None:
+        """Wait until there is a leader, and all have followed it."""
+        started = time.monotonic()
+        while unsettled := self._unsettled():
+            if time.monotonic() - started > SETTLE_SECONDS:
+                raise Wrong(f"not settled after {SETTLE_SECONDS:g} s: {unsettled}")
+            time.sleep(0.1)  # between two looks
+        for _ in range(2):
+            self.its.lab.ovs.appctl("revalidator/wait")
+        self.settle_seconds.append(time.monotonic() - started)
+
+    def _unsettled(self) -> str:
+        records = self.cluster.records()
+        if "leader" not in records or "view" not in records:
+            return f"the engine has {sorted(records)}"
+        leader, view = records["leader"], records["view"]
+        if leader["term"] != view["term"]:
+            return f"the view is of term {view['term']}, the leader {leader}"
+        if set(view["failures"]) != self.down:
+            return f"the view has {view['failures']}, down are {sorted(self.down)}"
+        for kind, prefix in ((Kind.CONTROLLER, "members/"), (Kind.RELAY, "relays/")):
+            for name in self.cluster.names(kind):
+                its = records.get(prefix + name)
+                if its is None or (its["version"], its["term"]) != (view["version"], view["term"]):
+                    return f"{name} says {its}, the view is {view}"
+        try:
+            fabric = httpx.get(f"{leader['url']}/sopa/v1/fabric", timeout=5.0).json()
+        except (httpx.HTTPError, ValueError) as error:
+            return f"{leader['url']}: {error}"
+        if fabric["connected"] != self.tree.switch_count or not fabric["settled"]:
+            return f"the leader has {fabric['connected']} switches, settled {fabric['settled']}"
+        if not self.cluster.agents_know(len(self.its.labelling)):
+            relays = {key: record for key, record in records.items() if key.startswith("relays/")}
+            return f"not all agents have version {view['version']}: {relays}"
+        stale = self._wrong_rules()
+        return stale[0] if stale else ""
+
+    def _told(self) -> dict[str, str]:
+        view = self.cluster.record("view")
+        return dict(view["failures"]) if view else {}
+
+    # -- right --------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Everything is as the oracle says, and so was everything that has ever been committed, commanded and put in force."""
+        oracle = self.oracle()
+        self._read_commits()
+        commits = [self.commits[revision] for revision in sorted(self.commits)]
+        problems = [
+            *wrong_commits(commits),
+            *wrong_agents(self.agents_log.follow(), {(each.term, each.version) for each in commits}),
+            *wrong_switches(self.monitors.follow(), {each.version for each in commits}),
+            *self._wrong_maps(oracle, Shares(self.graph)),
+            *self._wrong_packets(oracle),
+        ]
+        if problems:
+            raise Wrong("\n".join(problems[:20]))
+
+    def _read_commits(self) -> None:
+        """Read all views that the engine has had since the last time, by its revisions: it keeps them all."""
+        revision = 0
+        while True:
+            kept = self._view_at(revision)
+            if kept is None or int(kept["mod_revision"]) in self.commits:
+                return
+            revision = int(kept["mod_revision"])
+            view = json.loads(base64.b64decode(kept["value"]))
+            self.commits[revision] = Committed(revision, view["term"], view["version"])
+            revision -= 1
+
+    def _view_at(self, revision: int) -> dict[str, Any] | None:
+        """Return the engine's key `view` at a revision, 0 for now; None if there was none."""
+        key = base64.b64encode(f"/{self.cluster.address.name}/view".encode()).decode()
+        for endpoint in self.cluster.address.endpoints:
+            try:
+                asked = {"key": key, "revision": str(revision)}
+                answer = httpx.post(f"http://{endpoint}/v3/kv/range", json=asked, timeout=5.0).raise_for_status().json()
+            except httpx.HTTPError:
+                continue
+            found: list[dict[str, Any]] = answer.get("kvs", [])
+            return found[0] if found else None
+        raise Wrong("no node of etcd says what views there have been")
+
+    def histories(self) -> dict[str, int]:
+        """Return how much has been checked."""
+        return {
+            "terms": len({each.term for each in self.commits.values()}),
+            "versions": len(self.commits),
+            "put_in_force": len(self.agents_log.entries),
+            "entries_written": sum(map(len, self.monitors.written.values())),
+            "packets": self.packets,
+        }
+
+
+def _nothing() -> None:
+    """End a fault that ends by itself."""

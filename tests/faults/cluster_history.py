@@ -1,0 +1,90 @@
+"""What has to be true of everything that a cluster has ever committed, commanded and put in force. Pure.
+
+The invariants are stated on histories that others have written: the engine's revisions, the agents' log, and what Open vSwitch
+says of each change of a switch's flow entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from experiments.emulation.agents_log import InForce
+
+
+class Committed(NamedTuple):
+    """A view that the engine has had.
+
+    Attributes
+    ----------
+    revision : int
+        The engine's.
+    term, version : int
+    """
+
+    revision: int
+    term: int
+    version: int
+
+
+def wrong_commits(history: Sequence[Committed]) -> list[str]:
+    """Return what is wrong with the views that the engine has had, by revision: terms and versions only rise."""
+    return [
+        f"the engine had version {later.version} of term {later.term} (revision {later.revision}) after version {earlier.version} "
+        f"of term {earlier.term} (revision {earlier.revision})"
+        for earlier, later in pairwise(history)
+        if later.term < earlier.term or later.version <= earlier.version
+    ]
+
+
+def wrong_agents(entries: Iterable[InForce], committed: Collection[tuple[int, int]]) -> list[str]:
+    """Return what is wrong with what agents have put in force: only what was committed, and never a lower term or version.
+
+    Parameters
+    ----------
+    entries : iterable of InForce
+        In the order in which each agent has put them in force.
+    committed : collection of (int, int)
+        Terms and versions.
+    """
+    problems = []
+    latest: dict[str, InForce] = {}
+    for entry in entries:
+        before = latest.get(entry.agent)
+        if before is not None and (entry.term, entry.version) < (before.term, before.version):
+            problems.append(
+                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force after version {before.version} of "
+                f"term {before.term}"
+            )
+        if (entry.term, entry.version) not in committed:
+            problems.append(
+                f"agent {entry.agent} put version {entry.version} of term {entry.term} in force: no leader had committed it"
+            )
+        latest[entry.agent] = entry
+    return problems
+
+
+def wrong_switches(written: Mapping[str, Sequence[int]], committed: Collection[int]) -> list[str]:
+    """Return what is wrong with the versions by which switches' entries were written: only committed ones, and never a lower one.
+
+    Versions rise from term to term, too (`wrong_commits`): so the command of an earlier term after one of a later term is a lower
+    version after a higher one.
+
+    Parameters
+    ----------
+    written : mapping of str to sequence of int
+        The versions of the entries that were added to a switch or modified, in that order.
+    committed : collection of int
+    """
+    problems = []
+    for switch, versions in written.items():
+        problems += [
+            f"switch {switch} took an entry of version {later} after one of version {earlier}"
+            for earlier, later in pairwise(versions)
+            if later < earlier
+        ]
+        unknown = sorted(set(versions) - set(committed))
+        if unknown:
+            problems.append(f"switch {switch} took entries of versions {unknown}: no leader had committed them")
+    return problems

@@ -1,0 +1,60 @@
+"""``sopa lab --controllers 3`` as a user types it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.lab.test_commands import sopa
+
+pytestmark = pytest.mark.lab
+
+SCRIPT = """
+h0_0_2 ping -c 3 -i 0.2 h2_0_2
+kill_controller leader
+kill_controller leader
+partition etcd1 from switches
+partition controller9 from etcd
+partition relay1 sometimes
+partition relay1 from etcd sent
+kill_etcd etcd1
+stop_relay relay2
+start_relay relay2
+cluster
+heal
+continue_relay relay2
+start_etcd etcd1
+start_controller controller1
+start_controller controller2
+start_controller controller3
+sh for each in 1 2 3 4 5 6 7 8 9; do sopa drain c0_0 && break; sleep 1; done
+cluster
+"""
+
+
+def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text(SCRIPT)
+    done = sopa("lab", "--controllers", "3", "--no-limit", "--script", str(script))
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "3 packets transmitted, 3 received" in said
+    killed = re.findall(r"^(controller\d) ended$", said, re.MULTILINE)
+    assert killed
+    assert "etcd1 has nothing to do with switches: cut it off from etcd, controllers, relays" in said
+    assert "there is no part 'controller9': there are etcd1, etcd2, etcd3, controller1, " in said
+    assert "usage: partition NAME from " in said
+    assert "relay2 runs already" in said
+    unusual = re.findall(r"^in this lab   (.*)$", said, re.MULTILINE)
+    assert {"etcd1 ended", "relay2 stopped", "relay1 is cut off", f"{killed[0]} ended"} <= set(unusual[0].split(", "))
+    assert "c0_0: drained" in said  # by the next leader
+    assert unusual[1] == "all parts run"
+
+
+@pytest.mark.parametrize("policy", ["mcs", "cfr"])
+def test_policies_that_need_the_controllers_own_channel_are_refused(policy: str) -> None:
+    done = sopa("lab", "--controllers", "3", "--policy", policy, seconds=30)
+    assert done.returncode == 2
+    assert "leave out --controllers" in done.stderr

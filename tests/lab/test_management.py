@@ -1,0 +1,102 @@
+"""The management network of a lab with several controllers: who reaches whom, also while machines are cut off."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack
+from ipaddress import IPv4Address
+
+import pytest
+
+from tests.helpers.waiting import eventually
+from topologies.lab.batch_net import LabError
+from topologies.lab.cuts import Peer, Way, cut_bytecode
+from topologies.lab.isolation import isolated
+from topologies.lab.management import ROOT, ManagementNetwork
+
+pytestmark = pytest.mark.lab
+
+SERVER = """
+import socket, sys
+server = socket.create_server(("", int(sys.argv[1])))
+while True:
+    channel, _ = server.accept()
+    channel.sendall(b"here" + channel.recv(9))
+    channel.close()
+"""
+SECONDS = 1.0
+OPEN, OTHER = 7000, 7001
+
+
+def reaches(network: ManagementNetwork, sender: str, to: IPv4Address) -> bool:
+    command = [*network.enter(sender), "ping", "-c", "1", "-W", "1", str(to)]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def answers(network: ManagementNetwork, name: str, port: int) -> bool:
+    """Return True if a server on a machine answers the lab's root namespace."""
+    try:
+        with socket.create_connection((str(network.address(name)), port), SECONDS) as channel:
+            channel.sendall(b"?")
+            return channel.recv(9) == b"here?"
+    except OSError:
+        return False
+
+
+def interfaces() -> str:
+    return subprocess.run(["ip", "-o", "link"], check=True, capture_output=True, text=True).stdout
+
+
+def cut_off() -> int:
+    before = interfaces()
+    network = ManagementNetwork(["one", "two", "three"])
+    with ExitStack() as stack:
+        stack.enter_context(network)
+        address = network.address
+        pairs = [(a, b) for a in network.names for b in network.names if a != b]
+        assert [pair for pair in pairs if not reaches(network, pair[0], address(pair[1]))] == []
+        assert reaches(network, "one", ROOT.ip)
+        for port in (OPEN, OTHER):
+            server = subprocess.Popen([*network.enter("one"), sys.executable, "-c", SERVER, str(port)])
+            stack.callback(server.wait)
+            stack.callback(server.kill)
+            eventually(lambda port=port: answers(network, "one", port))
+
+        network.cut("one", [Peer(address("two"))])
+        assert network.cut_machines() == ["one"]
+        assert [pair for pair in pairs if not reaches(network, pair[0], address(pair[1]))] == [
+            ("one", "two"),
+            ("two", "one"),
+        ]
+        network.cut("one", [Peer(ROOT.ip, OPEN)], [Way.SENT])
+        assert not answers(network, "one", OPEN)
+        assert answers(network, "one", OTHER)
+        network.heal("one")
+        assert network.cut_machines() == []
+        assert reaches(network, "one", address("two"))
+        assert answers(network, "one", OPEN)
+
+        network.cut("one", [Peer(ROOT.ip, OPEN)], [Way.RECEIVED])
+        assert not answers(network, "one", OPEN)
+        assert answers(network, "one", OTHER)
+    assert interfaces() == before
+    return 0
+
+
+def test_a_machine_is_cut_off_from_some_and_reaches_the_others() -> None:
+    assert isolated(cut_off) == 0
+
+
+def test_a_cut_has_no_effect_on_other_ports_and_addresses() -> None:
+    peers = [Peer(IPv4Address("192.0.2.2"), 80), Peer(IPv4Address("192.0.2.1"))]
+    assert cut_bytecode(peers, Way.SENT) == cut_bytecode(peers[::-1], Way.SENT)
+    assert cut_bytecode(peers, Way.SENT) != cut_bytecode(peers, Way.RECEIVED)
+
+
+def test_outside_a_lab_nothing_is_made() -> None:
+    with pytest.raises(LabError, match="inside isolation"):
+        ManagementNetwork(["one"]).__enter__()
+    with pytest.raises(ValueError, match="at most 13 characters, unlike a-name-that-is-long"):
+        ManagementNetwork(["a-name-that-is-long"])

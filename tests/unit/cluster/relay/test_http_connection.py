@@ -1,0 +1,198 @@
+"""HTTP of a relay over real sockets: what a request is, and the bounds of every part of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.client import HTTPResponse
+from typing import Any
+
+import pytest
+import uvloop
+from webob import Request, Response
+
+from sopa_ryu.cluster.relay import door, http_connection
+from sopa_ryu.cluster.relay.http_connection import Answer, HttpConnection
+from sopa_ryu.rest.operations import PROBLEM, Problem
+from tests.helpers.waiting import eventually
+
+
+def answer(request: Request, connection: HttpConnection) -> Answer:
+    """Answer with what was asked; some paths answer otherwise."""
+    if request.path_info == "/long":
+        return Response(b"x" * (1 << 24))
+    if request.path_info == "/crash":
+        raise RuntimeError("on purpose")
+    if request.path_info == "/later":
+        return later(request)
+    body = {
+        "method": request.method,
+        "path": request.path_info,
+        "body": len(request.body),
+        "query": request.query_string,
+    }
+    return Response(json.dumps(body).encode(), content_type="application/json", charset="UTF-8")
+
+
+async def later(request: Request) -> Response:
+    await asyncio.sleep(0.01)
+    if request.query_string:
+        raise Problem(http_connection.HTTPStatus.CONFLICT, "later")
+    return Response(b"later")
+
+
+Make = Callable[[], door.Door]
+
+
+@contextlib.contextmanager
+def serving(make: Make) -> Iterator[door.Door]:
+    """Run a door's loop in a thread."""
+    opened: list[Any] = []
+    ready = threading.Event()
+
+    async def main() -> None:
+        ended = asyncio.Event()
+        opened.extend((make(), asyncio.get_running_loop(), ended))
+        opened[0].open()
+        ready.set()
+        await ended.wait()
+        opened[0].close()
+
+    thread = threading.Thread(target=lambda: uvloop.run(main()))
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield opened[0]
+    finally:
+        opened[1].call_soon_threadsafe(opened[2].set)
+        thread.join()
+
+
+@pytest.fixture
+def served() -> Iterator[door.Door]:
+    with serving(lambda: door.Door("127.0.0.1", 0, answer, share=20)) as its:
+        yield its
+
+
+@contextlib.contextmanager
+def client(served: door.Door, *pieces: bytes) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as its:
+        for piece in pieces:
+            its.sendall(piece)
+        yield its
+
+
+def read(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    response = HTTPResponse(connection, method=method)
+    response.begin()
+    return response.status, dict(response.getheaders()), response.read()
+
+
+def asked(served: door.Door, request: bytes) -> tuple[int, dict[str, str], bytes]:
+    with client(served, request) as connection:
+        return read(connection)
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (b"GET /a%20b?c=d HTTP/1.1\r\nHost: x\r\n\r\n", {"method": "GET", "path": "/a b", "body": 0, "query": "c=d"}),
+        (
+            b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc",
+            {"method": "POST", "path": "/a", "body": 3, "query": ""},
+        ),
+        (
+            b"PUT /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1\r\nc\r\n0\r\n\r\n",
+            {"method": "PUT", "path": "/a", "body": 3, "query": ""},
+        ),
+    ],
+)
+def test_a_request_is_read_as_it_was_meant(served: door.Door, request_: bytes, expected: dict[str, Any]) -> None:
+    status, headers, body = asked(served, request_)
+    assert (status, json.loads(body), headers["Content-Length"]) == (200, expected, str(len(body)))
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"nothing\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", 400),
+        (
+            b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\nX: y y\r\nX\x00: z\r\n\r\n",
+            400,
+        ),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * (1 << 17), 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n" + b"a" * 1_000_000, 413),
+        (b"GET /crash HTTP/1.1\r\nHost: x\r\n\r\n", 500),
+        (b"GET /later?x HTTP/1.1\r\nHost: x\r\n\r\n", 409),
+    ],
+)
+def test_what_is_rejected_has_a_problem_document(served: door.Door, request_: bytes, status: int) -> None:
+    with client(served) as connection:
+        with contextlib.suppress(OSError):  # it may have answered before all was sent
+            connection.sendall(request_)
+        found, headers, body = read(connection)
+    assert (found, headers["Content-Type"], json.loads(body)["status"]) == (status, PROBLEM, status)
+
+
+def test_requests_of_a_connection_are_answered_in_order(served: door.Door) -> None:
+    requests = [b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n" % number for number in range(50)]
+    requests[7] = b"GET /later HTTP/1.1\r\nHost: x\r\n\r\n"
+    requests[9] = b"HEAD /9 HTTP/1.1\r\nHost: x\r\n\r\n"
+    with client(served, b"".join(requests), b"GET /last HTTP/1.0\r\n\r\n") as connection:
+        for number in range(50):
+            status, _, body = read_one(connection, "HEAD" if number == 9 else "GET")
+            assert status == 200
+            assert body == b"later" if number == 7 else (b'"/%d"' % number in body) or number == 9
+        assert b'"/last"' in read_one(connection)[2]
+        assert connection.recv(1) == b""
+
+
+def read_one(connection: socket.socket, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    """Read an answer without a byte of the next one."""
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += connection.recv(1)
+    lines = head.decode().split("\r\n")
+    headers = dict(line.split(": ", 1) for line in lines[1:] if line)
+    size, body = 0 if method == "HEAD" else int(headers["Content-Length"]), b""
+    while len(body) < size:
+        body += connection.recv(size - len(body))
+    return int(lines[0].split()[1]), headers, body
+
+
+def test_a_client_that_expects_to_be_told_to_go_on_is(served: door.Door) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    with client(served, head) as connection:
+        assert b"100" in connection.recv(100)
+        connection.sendall(b"ab")
+        assert json.loads(read(connection)[2])["body"] == 2
+
+
+def test_slow_clients_have_their_time(served: door.Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connection, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(http_connection, "ANSWER_SECONDS", 1.0)
+    with client(served, b"GET / HTTP/1.1\r\nHo") as incomplete, client(served) as idle, client(served) as stuck:
+        stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        stuck.sendall(b"GET /long HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert read(incomplete)[0] == 408
+        assert idle.recv(1) == b""  # without a word, which could be taken for an answer
+        eventually(lambda: served.clients.total, 0)  # the one that does not read is cut off, too
+
+
+def test_one_address_has_its_share_and_gets_it_back(served: door.Door) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            stack.enter_context(client(served))
+        eventually(lambda: served.clients.total, 20)
+        with client(served, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") as late:
+            assert read(late)[0] == 429
+        assert served.rejected["share"] == 1
+    eventually(lambda: served.clients.total, 0)
+    assert asked(served, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")[0] == 200

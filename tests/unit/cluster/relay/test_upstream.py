@@ -1,0 +1,146 @@
+"""Reads that controllers answer: real HTTP servers, of which each counts what it is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from sopa_ryu.cluster.relay import upstream
+from sopa_ryu.cluster.relay.turns import Turns
+from sopa_ryu.cluster.relay.upstream import NoControllerError, Upstream
+from sopa_ryu.rest.operations import Problem
+
+
+class Server(ThreadingHTTPServer):
+    """A controller's REST interface that answers every path with the same bytes."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.body, self.etag = b"{}", '"1"'
+        self.asked: list[tuple[str, str | None, str | None]] = []
+        self.may_answer = threading.Event()
+        self.may_answer.set()
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        known = self.headers["If-None-Match"]
+        self.server.asked.append((self.path, known, self.headers["Via"]))
+        self.server.may_answer.wait(20)
+        unchanged = known == self.server.etag
+        self.send_response(304 if unchanged else 200)
+        self.send_header("ETag", self.server.etag)
+        self.send_header("Set-Cookie", "not for readers")
+        if not unchanged:
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        if not unchanged:
+            self.wfile.write(self.server.body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as its:
+        thread = threading.Thread(target=its.serve_forever, args=(0.01,))
+        thread.start()
+        yield its
+        its.shutdown()
+        thread.join()
+
+
+def asking(urls: list[str], ask: Callable[[Upstream], Awaitable[None]]) -> Upstream:
+    async def run() -> Upstream:
+        its = Upstream(lambda: urls, "r1", ssl.create_default_context)
+        await ask(its)
+        await its.close()
+        return its
+
+    return asyncio.run(run())
+
+
+def test_readers_share_an_answer_and_then_ask_whether_it_has_changed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(its: Upstream) -> None:
+        server.may_answer.clear()
+        waiting = [asyncio.create_task(its.get("/sopa/v1/links?limit=1")) for _ in range(5)]
+        while not server.asked:
+            await asyncio.sleep(0.01)
+        server.may_answer.set()
+        answers = await asyncio.gather(*waiting)
+        assert {(each.status, each.body) for each in answers} == {(200, b"{}")}
+        assert dict(answers[0].headers) == {"Content-Type": "application/json", "Etag": '"1"'}
+        await its.get("/sopa/v1/links?limit=1")
+        assert server.asked == [("/sopa/v1/links?limit=1", None, "1.1 sopa-relay-r1")]
+        monkeypatch.setattr(upstream, "SHARE_SECONDS", 0.0)
+        assert (await its.get("/sopa/v1/links?limit=1")).body == b"{}"
+        server.body, server.etag = b"[]", '"2"'
+        assert (await its.get("/sopa/v1/links?limit=1")).body == b"[]"
+        assert [known for _, known, _ in server.asked] == [None, '"1"', '"1"']
+
+    monkeypatch.setattr(upstream, "SHARE_SECONDS", 60.0)
+    assert asking([server.url], ask).counted == {"shared": 5, "unchanged": 1, "fetched": 2, "failed": 0}
+
+
+def test_another_controller_is_asked_if_the_leader_does_not_answer(server: Server) -> None:
+    async def ask(its: Upstream) -> None:
+        assert (await its.get("/a")).body == b"{}"
+
+    asking(["http://127.0.0.1:1", "nonsense", server.url], ask)
+
+
+def test_without_a_controller_readers_are_told_whom_the_relay_has_asked() -> None:
+    async def ask(its: Upstream) -> None:
+        with pytest.raises(
+            NoControllerError, match=r"http://127.0.0.1:1: .*; agents keep|http://127.0.0.1:1: "
+        ) as told:
+            await its.get("/a")
+        assert told.value.status == 503
+
+    asking(["http://127.0.0.1:1"], ask)
+
+
+def test_what_is_kept_is_bounded(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "MAX_KEPT", 3)
+    monkeypatch.setattr(upstream, "MAX_BODY_BYTES", 1000)
+
+    async def ask(its: Upstream) -> None:
+        for number in range(10):
+            await its.get(f"/{number}")
+        assert list(its._kept) == ["/7", "/8", "/9"]
+        assert its._kept_bytes == 6
+        server.body = b"x" * 1001
+        with pytest.raises(Problem, match="more than 1000 bytes"):
+            await its.get("/long")
+
+    asking([server.url], ask)
+
+
+def test_clients_have_their_answers_in_turn_and_one_at_a_time() -> None:
+    async def run() -> list[str]:
+        turns, made = Turns(), []
+        many = [asyncio.create_task(turns.make("a", lambda: made.append("a"))) for _ in range(5)]
+        one = asyncio.create_task(turns.make("b", lambda: made.append("b")))
+        many[1].cancel()
+        await one
+        between = list(made)
+        await asyncio.gather(*many, return_exceptions=True)
+        assert len(made) == 5
+        return between
+
+    assert asyncio.run(run()) == ["a", "b"]

@@ -1,0 +1,232 @@
+"""A relay's WebSockets read what the library reads: any frames, cut anywhere, have the same messages, answers and closes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.frames import CloseCode, Frame, Opcode
+from websockets.protocol import OPEN
+from websockets.server import ServerProtocol
+
+from sopa_ryu.channel.frames import Pace
+from sopa_ryu.cluster.relay import websocket
+from sopa_ryu.cluster.relay.plain_frames import Incomplete, PlainFrame, Unusual, read, unmasked
+from sopa_ryu.cluster.relay.websocket import WebSocket
+
+MAX_BYTES = 300
+FAST = Pace(10_000, 10_000.0)
+
+
+class Transport:
+    """What a WebSocket writes, and whether it reads."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.paused = self.closed = self.aborted = False
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        self.paused = False
+
+    def is_closing(self) -> bool:
+        return self.aborted
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+class Owner:
+    """What arrives at the owner."""
+
+    def __init__(self) -> None:
+        self.messages: list[str | bytes] = []
+        self.writable_calls = self.ends = 0
+
+    def received(self, socket: WebSocket, message: str | bytes) -> None:
+        self.messages.append(message)
+
+    def writable(self, socket: WebSocket) -> None:
+        self.writable_calls += 1
+
+    def ended(self, socket: WebSocket) -> None:
+        self.ends += 1
+
+
+def feed(socket: WebSocket, data: bytes) -> None:
+    while data:
+        buffer = socket.get_buffer(-1)
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        socket.buffer_updated(size)
+        data = data[size:]
+
+
+def ours(pieces: list[bytes], pace: Pace = FAST) -> tuple[Transport, Owner]:
+    """Feed pieces to a WebSocket, as fast as it takes them."""
+
+    async def run() -> tuple[Transport, Owner]:
+        transport, owner = Transport(), Owner()
+        socket = WebSocket(transport, owner, pace, MAX_BYTES)
+        socket.begin(b"")
+        for piece in pieces:
+            feed(socket, piece)
+            while transport.paused:
+                await asyncio.sleep(0)
+        return transport, owner
+
+    return asyncio.run(run())
+
+
+def theirs(pieces: list[bytes]) -> tuple[list[str | bytes], bytes]:
+    """Feed the same to the library; return messages, and what it answers."""
+    protocol = ServerProtocol(state=OPEN, max_size=MAX_BYTES, logger=websocket._LOG)
+    messages: list[str | bytes] = []
+    sent, text, binary = b"", bytearray(), False
+    for piece in pieces:
+        if protocol.state is not OPEN:
+            break
+        protocol.receive_data(piece)
+        for frame in protocol.events_received():
+            assert isinstance(frame, Frame)
+            if frame.opcode in (Opcode.PING, Opcode.PONG, Opcode.CLOSE):
+                continue
+            if frame.opcode is not Opcode.CONT:
+                text, binary = bytearray(), frame.opcode is Opcode.BINARY
+            text += frame.data
+            if frame.fin:
+                try:
+                    messages.append(bytes(text) if binary else bytes(text).decode())
+                except UnicodeDecodeError:
+                    protocol.fail(CloseCode.INVALID_DATA, "the message is no UTF-8")
+        sent += b"".join(protocol.data_to_send())
+    return messages, sent
+
+
+def masked(
+    opcode: int, payload: bytes, fin: bool = True, rsv: int = 0, mask: bytes = b"abcd", is_masked: bool = True
+) -> bytes:
+    first = (0x80 if fin else 0) | rsv << 4 | opcode
+    bit = 0x80 if is_masked else 0
+    size = len(payload)
+    head = bytes([first, bit | size]) if size < 126 else bytes([first, bit | 126]) + size.to_bytes(2, "big")
+    return head + (mask + unmasked(payload, mask) if is_masked else payload)
+
+
+plain = st.builds(
+    masked,
+    st.sampled_from([1, 2, 9, 10]),
+    st.text(max_size=30).map(str.encode),
+    mask=st.binary(min_size=4, max_size=4),
+)
+any_frame = st.builds(
+    masked,
+    st.sampled_from([0, 0, 1, 1, 2, 8, 9, 10, 3]),
+    st.one_of(st.text(max_size=20).map(str.encode), st.just(b"\x03\xe8"), st.just(b"x" * 200), st.just(b"x" * 301)),
+    fin=st.booleans(),
+    rsv=st.sampled_from([0, 0, 0, 0, 1]),
+    mask=st.binary(min_size=4, max_size=4),
+    is_masked=st.sampled_from([True, True, True, True, False]),
+)
+stream = st.tuples(st.lists(plain, max_size=40), st.lists(any_frame, max_size=8), st.binary(max_size=20)).map(
+    lambda parts: b"".join([*parts[0], *parts[1], parts[2]])
+)
+
+
+def cut(data: bytes, sizes: list[int]) -> list[bytes]:
+    pieces = []
+    for size in sizes:
+        pieces.append(data[:size])
+        data = data[size:]
+    return [piece for piece in (*pieces, data) if piece]
+
+
+@given(stream, st.lists(st.integers(1, 40), max_size=30))
+def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[int]) -> None:
+    transport, owner = ours(cut(data, sizes))
+    # one piece a byte: the library stops where the stream breaks a rule, whatever follows
+    messages, sent = theirs([bytes([byte]) for byte in data])
+    assert owner.messages == messages
+    assert transport.written == sent
+    assert transport.closed is bool(owner.ends) is any_close(sent)
+
+
+def any_close(sent: bytes) -> bool:
+    """Return whether a close frame is the last of what was sent: pongs before it."""
+    at = 0
+    while at < len(sent):
+        if sent[at] == 0x88:
+            return True
+        at += 2 + sent[at + 1]
+    return False
+
+
+@given(st.binary(max_size=60), st.integers(0, 5))
+def test_a_plain_frame_is_read_only_if_it_is_whole(data: bytes, begin: int) -> None:
+    found = read(data, begin, MAX_BYTES)
+    if isinstance(found, PlainFrame):
+        assert begin < found.end <= len(data)
+        for end in range(begin, found.end):
+            assert isinstance(read(data[:end], begin, MAX_BYTES), Incomplete)
+    else:
+        assert isinstance(found, Incomplete | Unusual)
+        assert found.begin == begin
+
+
+def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
+    async def run() -> None:
+        transport, owner = Transport(), Owner()
+        socket = WebSocket(transport, owner, Pace(40, 200.0), MAX_BYTES)
+        feed(socket, masked(1, b"x") * 100)
+        assert len(owner.messages) == websocket.FRAMES_AT_ONCE  # then everything else has its turn
+        assert transport.paused
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert 40 <= len(owner.messages) < 100
+        while transport.paused:
+            await asyncio.sleep(0.01)
+        assert len(owner.messages) == 100
+
+    asyncio.run(run())
+
+
+def test_a_peer_that_pings_and_does_not_read_gets_no_queue_of_pongs() -> None:
+    async def run() -> None:
+        transport, owner = Transport(), Owner()
+        socket = WebSocket(transport, owner, FAST, MAX_BYTES)
+        feed(socket, masked(9, b"1"))
+        socket.pause_writing()
+        feed(socket, masked(9, b"2") * 10)
+        assert transport.written == b"\x8a\x011"
+        socket.resume_writing()
+        assert owner.writable_calls == 1
+        feed(socket, masked(9, b"3"))
+        assert transport.written == b"\x8a\x011\x8a\x013"
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("code", "left"), [(1000, True), (1001, True), (4000, True), (1011, False)])
+def test_a_peer_that_says_that_it_leaves_has_left(code: int, left: bool) -> None:
+    async def run() -> Any:
+        owner = Owner()
+        socket = WebSocket(Transport(), owner, FAST, MAX_BYTES)
+        feed(socket, masked(8, code.to_bytes(2, "big")))
+        socket.connection_lost(None)
+        return socket.left, owner.ends
+
+    assert asyncio.run(run()) == (left, 1)

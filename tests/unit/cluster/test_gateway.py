@@ -1,0 +1,184 @@
+"""Requests and answers of etcd's gateway, with answers as etcd 3.4.23 gave them."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.cluster import gateway
+from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, WatchReader, Written
+from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, trouble
+
+DENIED = "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
+HEADER = '"header":{"cluster_id":"14841639068965178418","member_id":"1","revision":"9","raft_term":"2"}'
+
+
+def encoded(text: str) -> str:
+    """Return a key or value as the gateway has it."""
+    return b64encode(text.encode()).decode()
+
+
+def answered(body: str) -> Answer:
+    """Return an answer with status 200."""
+    answer = gateway.answer(200, body.encode())
+    assert isinstance(answer, Answer)
+    return answer
+
+
+def test_all_keys_are_those_below_the_name() -> None:
+    body = gateway.all_keys("sopa").body
+    assert body == {"key": encoded("/sopa/"), "range_end": encoded("/sopa0")}
+
+
+def test_a_write_binds_only_keys_that_end_with_their_writer() -> None:
+    request = gateway.transaction(
+        "sopa",
+        {"term": "7", "leader": "m1"},
+        [Condition("leader", created=0), Condition("term", modified=4)],
+        77,
+        ["view"],
+    )
+    assert not request.repeatable
+    assert json.loads(request.content()) == {
+        "compare": [
+            {"key": encoded("/sopa/leader"), "target": "CREATE", "result": "EQUAL", "create_revision": "0"},
+            {"key": encoded("/sopa/term"), "target": "MOD", "result": "EQUAL", "mod_revision": "4"},
+        ],
+        "success": [
+            {"request_put": {"key": encoded("/sopa/term"), "value": encoded("7")}},
+            {"request_put": {"key": encoded("/sopa/leader"), "value": encoded("m1"), "lease": "77"}},
+            {"request_delete_range": {"key": encoded("/sopa/view")}},
+        ],
+        "failure": [],
+    }
+
+
+def test_a_write_says_whether_it_happened() -> None:
+    assert gateway.written(answered(f'{{{HEADER},"succeeded":true,"responses":[{{}}]}}')) == Written(9)
+    assert gateway.written(answered(f"{{{HEADER}}}")) is None
+
+
+def test_a_lease_is_alive_or_gone() -> None:
+    assert gateway.lease_of(answered(f'{{{HEADER},"ID":"7587","TTL":"2"}}')) == (7587, 2)
+    assert gateway.renewed(answered(f'{{"result":{{{HEADER},"ID":"7587","TTL":"2"}}}}\n'))
+    assert not gateway.renewed(answered(f'{{"result":{{{HEADER},"ID":"7587"}}}}\n'))
+
+
+def test_contents_are_read_without_the_name() -> None:
+    pair = f'{{"key":"{encoded("/sopa/leader")}","create_revision":"3","mod_revision":"5","value":"e30=","lease":"77"}}'
+    assert gateway.contents_of(answered(f'{{{HEADER},"kvs":[{pair}],"count":"1"}}'), "sopa") == Contents(
+        9, {"leader": Kept("{}", 3, 5, 77)}, whole=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "code", "expected"),
+    [
+        (503, "etcdserver: no leader", 14, Trouble(Kind.NO_QUORUM, "no leader")),
+        (503, "etcdserver: request timed out", 14, Trouble(Kind.NO_QUORUM, "request timed out", perhaps_done=True)),
+        (429, "etcdserver: mvcc: database space exceeded", 8, Trouble(Kind.FULL, "database space exceeded")),
+        (429, "etcdserver: too many requests", 8, Trouble(Kind.NO_QUORUM, "too many requests")),
+        (403, "etcdserver: permission denied", 7, Trouble(Kind.REFUSED, "permission denied", sign_in=True)),
+        (401, "etcdserver: invalid auth token", 16, Trouble(Kind.REFUSED, "invalid auth token", sign_in=True)),
+        (404, "etcdserver: requested lease not found", 5,
+         Trouble(Kind.MALFORMED, "requested lease not found", no_lease=True)),
+        (503, "transport is closing", 14, Trouble(Kind.UNREACHABLE, "transport is closing", perhaps_done=True)),
+    ],
+)  # fmt: skip
+def test_errors_are_told_apart(status: int, text: str, code: int, expected: Trouble) -> None:
+    body = json.dumps({"error": text, "message": text, "code": code}).encode()
+    assert gateway.answer(status, body) == expected
+    in_stream = {"grpc_code": code, "http_code": status, "message": text, "http_status": ""}
+    first = gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n")
+    assert first == expected
+
+
+@given(st.integers(0, 599), st.binary() | st.text().map(lambda text: json.dumps({"error": text}).encode()))
+def test_whatever_answers_it_is_an_answer_or_a_trouble(status: int, content: bytes) -> None:
+    said = gateway.answer(status, content)
+    assert isinstance(said, Trouble)
+    assert said.kind in Kind
+
+
+@given(st.text(), st.integers(-1, 20), st.integers(0, 599))
+def test_a_refused_write_is_not_said_to_be_unknown(text: str, code: int, status: int) -> None:
+    said = trouble(status, f"etcdserver: permission denied {text}", code, text)
+    assert not said.perhaps_done or said.kind != Kind.REFUSED
+
+
+# -- watches ------------------------------------------------------------------------------------------------------------
+
+
+def message(*events: dict[str, object], revision: int = 9, **more: object) -> bytes:
+    """Return a message of a watch."""
+    header = {"cluster_id": "14841639068965178418", "revision": str(revision)}
+    return json.dumps({"result": {"header": header, **more, **({"events": events} if events else {})}}).encode() + b"\n"
+
+
+def put(key: str, value: str, revision: int) -> dict[str, object]:
+    """Return the event of a write."""
+    return {
+        "kv": {
+            "key": encoded(f"/sopa/{key}"),
+            "create_revision": "3",
+            "mod_revision": str(revision),
+            "value": encoded(value),
+        }
+    }
+
+
+def test_a_watch_goes_on_from_the_last_change_that_was_read() -> None:
+    reader = WatchReader("sopa", 4)
+    assert list(reader.feed(message(created=True))) == [Contents(4, {})]
+    assert reader.created
+    # the node is at 9: what happened between is still to come
+    assert reader.revision == 4
+    assert list(reader.feed(message(put("view", "1", 5), put("view", "2", 6)))) == [
+        Contents(6, {"view": Kept("2", 3, 6, 0)})
+    ]
+    deletion = {"type": "DELETE", "kv": {"key": encoded("/sopa/leader"), "mod_revision": "8"}}
+    assert list(reader.feed(message(deletion))) == [Contents(8, {"leader": None})]
+    assert reader.revision == 8
+
+
+@given(st.lists(st.integers(1, 40), max_size=20))
+def test_a_watch_is_read_in_pieces_of_any_length(lengths: list[int]) -> None:
+    data = message(created=True) + message(put("view", "1", 5)) + message(put("term", "ü", 7))
+    reader = WatchReader("sopa", 4)
+    seen = []
+    for length in [*lengths, len(data)]:
+        piece, data = data[:length], data[length:]
+        seen += list(reader.feed(piece))
+    assert seen == [
+        Contents(4, {}),
+        Contents(5, {"view": Kept("1", 3, 5, 0)}),
+        Contents(7, {"term": Kept("ü", 3, 7, 0)}),
+    ]
+
+
+def test_a_compacted_watch_is_no_error_of_the_engine() -> None:
+    with pytest.raises(HistoryGone):
+        list(WatchReader("sopa", 4).feed(message(canceled=True, compact_revision="12")))
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "said"),
+    [
+        (message(created=True, canceled=True, cancel_reason=DENIED), Kind.REFUSED, "permission denied"),
+        (b'{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"x"}}\n',
+         Kind.NO_QUORUM, "no leader"),
+        (message(canceled=True), Kind.UNREACHABLE, "says no reason"),
+        (b"<html>\n", Kind.MALFORMED, "not a message of a watch"),
+        (b'{"result":{}}\n', Kind.MALFORMED, "not a message of a watch"),
+        (b"7\n", Kind.MALFORMED, "not a message of a watch"),
+    ],
+)  # fmt: skip
+def test_a_watch_that_ends_says_why(data: bytes, kind: Kind, said: str) -> None:
+    with pytest.raises(TroubleError) as caught:
+        list(WatchReader("sopa", 4).feed(data))
+    assert caught.value.trouble.kind == kind
+    assert said in str(caught.value)

@@ -1,0 +1,105 @@
+"""The values of the engine's keys: what is written is read back, and what others write is named."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.cluster import records
+from sopa_ryu.cluster.gateway import Contents, Kept
+from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.records import RecordError
+from topologies import Clos, FatTree
+
+TREE = FatTree(4)
+RECORDS: dict[str, records.Record] = {
+    "charter": records.Charter(records.FORMAT, TREE.document(), "mac"),
+    "term": records.Term(1_790_000_000_000),
+    "leader": records.Leader("m1", 7, "http://192.0.2.1:8080"),
+    "view": records.CommittedView(7, 12, {"a0_0-c0_1": "down"}),
+    "drains": records.Drains(7, ("a0_0", "e0_0-a0_1")),
+    "members/m1": records.MemberRecord(
+        "m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, "ab"
+    ),
+    "relays/r 1": records.RelayRecord("r 1", "http://192.0.2.4:8080", "3.0", 6912, 7, 11, 3),
+}
+
+
+@pytest.mark.parametrize("key", RECORDS)
+def test_a_record_is_read_as_it_was_written(key: str) -> None:
+    assert records.read(key, records.write(RECORDS[key])) == RECORDS[key]
+
+
+def test_the_charter_has_the_fabric() -> None:
+    charter = records.read("charter", records.write(RECORDS["charter"]))
+    assert isinstance(charter, records.Charter)
+    assert Clos.from_document(charter.fabric) == TREE
+
+
+def test_a_field_of_a_newer_release_is_ignored() -> None:
+    assert records.read("term", '{"term": 3, "why": "failover"}') == records.Term(3)
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "said"),
+    [
+        ("term", {"term": -1}, "its term is -1, not a number from 0"),
+        ("term", {"term": True}, "its term is True, not a number"),
+        ("term", {"term": 1.5}, "its term is 1.5, not a number"),
+        ("term", {"term": 1 << 63}, "not a number from 0 to 9223372036854775807"),
+        ("leader", {"name": None}, "its name is None, not text"),
+        ("leader", {"url": ...}, "it has no url"),
+        ("view", {"failures": ["a0_0"]}, "its failures is ['a0_0'], no JSON object"),
+        ("view", {"failures": {"a0_0": 1}}, "the reason of 'a0_0' in its failures is 1, not text"),
+        ("drains", {"names": "a0_0"}, "no list of names"),
+        ("drains", {"names": ["a0_0", 3]}, "no list of names"),
+        ("members/m1", {"role": "king"}, "its role is 'king', neither leader nor standby"),
+        ("members/m1", {"name": "m2"}, "its name is 'm2'"),
+        ("charter", {"fabric": 4}, "its fabric is 4, no JSON object"),
+    ],
+)
+def test_a_record_changed_by_hand_is_named_with_what_to_do(key: str, change: dict[str, Any], said: str) -> None:
+    fields = {**RECORDS[key]._asdict(), **change}
+    value = json.dumps({name: given for name, given in fields.items() if given is not ...})
+    with pytest.raises(RecordError) as caught:
+        records.read(key, value)
+    text = str(caught.value)
+    assert text.startswith(f"the key {key} is not as SOPA writes it: ")
+    assert said in text
+    assert "changed by hand or by another program: put its value back, or delete the key" in text
+
+
+@pytest.mark.parametrize("value", ["", "{", "[]", "7", "null", '"x"', "[" * 100_000, "\ufffd"])
+def test_a_value_that_is_no_object_is_named(value: str) -> None:
+    with pytest.raises(RecordError, match="the key view is not as SOPA writes it"):
+        records.read("view", value)
+
+
+@pytest.mark.parametrize("key", ["notes", "members", "members/", "terms", ""])
+def test_a_key_that_is_none_of_sopas_is_named(key: str) -> None:
+    assert records.kind_of(key) is None
+    with pytest.raises(RecordError, match="none of SOPA's"):
+        records.read(key, "{}")
+
+
+def test_a_view_of_another_fabric_is_named() -> None:
+    view = records.CommittedView(7, 12, {"a0_0-c0_1": "down"})
+    assert view.view(TREE).failures == {"a0_0-c0_1": "down"}
+    with pytest.raises(RecordError, match="the key view names what the fabric does not have"):
+        records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
+
+
+@given(st.sampled_from([*RECORDS, "notes", ""]), st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(
+        sorted({field for record in RECORDS.values() for field in record._fields})), inner)))  # fmt: skip
+def test_whatever_is_in_the_engine_a_mirror_takes_it(key: str, value: object) -> None:
+    mirror = Mirror()
+    mirror.apply(Contents(3, {key: Kept(json.dumps(value), 1, 3, 0)}, whole=True))
+    known = [mirror.charter, mirror.term, mirror.leader, mirror.view, mirror.drains,
+             *mirror.members.values(), *mirror.relays.values()]  # fmt: skip
+    assert (key in mirror.problems) != any(record is not None for record in known)

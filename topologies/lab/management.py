@@ -1,0 +1,131 @@
+"""The management network of a lab with several controllers: a bridge, and a namespace for each machine on it.
+
+Each machine can be cut off from others, one way or both, while its processes and its other connections go on. It runs inside
+`isolation.isolated` only: interfaces and namespaces end with that, however it ends.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Collection, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Interface
+
+from topologies.lab.batch_net import LabError, run_batch
+from topologies.lab.cuts import Peer, Way, cut_bytecode
+from topologies.lab.isolation import is_isolated, require
+from topologies.lab.startable import Startable
+
+ROOT = IPv4Interface("172.31.0.1/24")
+"""The lab's root namespace, with its switches, on the management network."""
+AGENTS_MACHINE = "agents"
+"""The machine from which the agents of all hosts connect."""
+INTERFACE = "eth0"
+BOTH = (Way.SENT, Way.RECEIVED)
+_BRIDGE = "manage"
+_PREFIX = "m-"
+_MAX_NAME = 15 - len(_PREFIX)  # of an interface's 15 characters
+_HOOK = {Way.SENT: "ingress", Way.RECEIVED: "egress"}  # as the bridge's port sees it
+
+
+class ManagementNetwork(Startable):
+    """A bridge in the lab's root namespace, and a network namespace for each machine, as a context manager.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the machines.
+
+    Attributes
+    ----------
+    names : tuple of str
+
+    Raises
+    ------
+    LabError
+        On entering, outside `isolation.isolated`, or if ``ip`` or ``tc`` fails.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        too_long = [name for name in names if len(name) > _MAX_NAME]
+        if too_long:
+            raise ValueError(f"names of machines have at most {_MAX_NAME} characters, unlike {', '.join(too_long)}")
+        self.names = tuple(names)
+        self._addresses = {name: ROOT.ip + 10 + index for index, name in enumerate(self.names)}
+        self._cut: dict[tuple[str, Way], frozenset[Peer]] = {}
+        self._made: list[str] = []
+
+    def start(self) -> None:
+        """Make the bridge, and all machines with it (done on entering)."""
+        if not is_isolated():
+            raise LabError("a management network changes its namespace: run it inside isolation.isolated()")
+        require("ip", "tc", "nsenter")
+        run_batch(
+            ["ip", "-batch", "-"],
+            [
+                f"link add name {_BRIDGE} type bridge stp_state 0 forward_delay 0",
+                f"address add {ROOT} dev {_BRIDGE}",
+                f"link set {_BRIDGE} up",
+            ],
+        )
+        for name in self.names:
+            run_batch(["ip", "-batch", "-"], [f"netns add {name}", *_wiring(name)])
+            self._made.append(name)
+            address = f"{self._addresses[name]}/{ROOT.network.prefixlen}"
+            inside = [f"address add {address} dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
+            run_batch(["ip", "-n", name, "-batch", "-"], inside)
+        run_batch(["tc", "-batch", "-"], [f"qdisc add dev {_port(name)} clsact" for name in self.names])
+
+    def stop(self) -> None:
+        """Remove the machines and the bridge; their processes have to be ended before. It can be called again."""
+        for name in self._made:
+            subprocess.run(["ip", "link", "delete", _port(name)], check=False, capture_output=True)
+            subprocess.run(["ip", "netns", "delete", name], check=False, capture_output=True)
+        subprocess.run(["ip", "link", "delete", _BRIDGE], check=False, capture_output=True)
+        self._made.clear()
+        self._cut.clear()
+
+    def address(self, name: str) -> IPv4Address:
+        """Return a machine's address."""
+        return self._addresses[name]
+
+    def enter(self, name: str) -> list[str]:
+        """Return the words before a command that run it on a machine, with the same process id."""
+        return ["nsenter", f"--net={self.netns(name)}"]
+
+    def netns(self, name: str) -> str:
+        """Return the path of a machine's network namespace."""
+        return f"/run/netns/{name}"
+
+    # -- partitions ----------------------------------------------------------------------------------------------------
+
+    def cut(self, name: str, peers: Iterable[Peer], ways: Collection[Way] = BOTH) -> None:
+        """Lose all packets between a machine and some peers, or those of one way, besides what is lost already."""
+        its = frozenset(peers)
+        for way in ways:
+            self._set(name, way, self._cut.get((name, way), frozenset()) | its)
+
+    def heal(self, name: str) -> None:
+        """Lose no packet of a machine any more, but what other machines are cut off from."""
+        for way in BOTH:
+            if self._cut.get((name, way)):
+                self._set(name, way, frozenset())
+
+    def cut_machines(self) -> list[str]:
+        """Return the names of the machines that are cut off from anything."""
+        return [name for name in self.names if any(self._cut.get((name, way)) for way in BOTH)]
+
+    def _set(self, name: str, way: Way, peers: frozenset[Peer]) -> None:
+        line = f"filter replace dev {_port(name)} {_HOOK[way]} pref 1 handle 1 protocol ip"
+        run_batch(["tc", "-batch", "-"], [f"{line} bpf direct-action bytecode '{cut_bytecode(peers, way)}'"])
+        self._cut[name, way] = peers
+
+
+def _wiring(name: str) -> list[str]:
+    return [
+        f"link add {_port(name)} type veth peer name {INTERFACE} netns {name}",
+        f"link set {_port(name)} master {_BRIDGE} up",
+    ]
+
+
+def _port(name: str) -> str:
+    return f"{_PREFIX}{name}"
