@@ -32,6 +32,8 @@ RETRY_SECONDS = 0.25
 FIRST_PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 1.0, 8.0
 """How long a commit may take at one node of the engine: twice as long after each that did not end in time."""
 DIFFERENCES_SHOWN = 5
+AWAY_SECONDS = 3600.0
+"""A member that has no lease is listed for so long: afterwards it was taken out of service."""
 LEADER, STANDBY = "leader", "standby"
 
 
@@ -149,6 +151,7 @@ class Member:
         self._event = hub.Event()
         self._resigns = False
         self._forsaken = 0
+        self._agreed = False
         self._entered: MemberRecord | None = None
         self._since = int(time.time())
         self._told_leader: str | None = None
@@ -157,7 +160,8 @@ class Member:
         self._told_problems: dict[str, str] = {}
         self._drains_at = -1
         self._patience = FIRST_PATIENCE_SECONDS
-        self._known: dict[str, MemberRecord] = {}
+        self._present: dict[str, MemberRecord] = {}
+        self._gone: dict[str, tuple[MemberRecord, float]] = {}
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
 
@@ -206,8 +210,8 @@ class Member:
             ]
             + [
                 {"name": name, "role": "away", "lag": None, "url": gone.url, "program": gone.program, "switches": 0}
-                for name, gone in self._known.items()
-                if name not in self.mirror.members
+                for name, (gone, since) in self._gone.items()
+                if time.monotonic() - since < AWAY_SECONDS
             ],
             "relays": [
                 {
@@ -233,7 +237,8 @@ class Member:
         while True:
             try:
                 self._renew()
-                self._enter()
+                if self._agreed:
+                    self._enter()
                 self._well()
             except EngineError as error:
                 self._ill(error)
@@ -389,7 +394,8 @@ class Member:
                 different,
             )
         self._told_charter = different
-        return not different
+        self._agreed = not different
+        return self._agreed
 
     def _campaign(self) -> None:
         me, mine = self.identity, self.candidacy
@@ -496,7 +502,10 @@ class Member:
                 "cluster %s: %s", self.engine.address.name, f"{name} leads, term {self._term}" if name else "no leader"
             )
             self._hands.stand_by(name)
-        self._known |= self.mirror.members
+        members = self.mirror.members
+        gone = {name: (its, time.monotonic()) for name, its in self._present.items() if name not in members}
+        self._gone = {name: its for name, its in (self._gone | gone).items() if name not in members}
+        self._present = members
         for member in self.mirror.members.values():
             if member.secrets != self.identity.secrets and member.name not in self._told_secrets:
                 self._told_secrets.add(member.name)
