@@ -81,9 +81,10 @@ class Registration:
         self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS)
         period = max(1, self._engine.granted) / RENEWALS
         renewed = time.monotonic()
-        written = await self._enter(self._lease, period)
-        if written is None:
+        entered = await self._enter(self._lease, period)
+        if entered is None:
             return
+        written, revision = entered
         self.is_held = True
         if self._said:
             LOG.warning("this relay is registered with the engine again")
@@ -98,10 +99,13 @@ class Registration:
                 renewed = sent
             record = self._describe()
             if record != written:
-                if await asyncio.to_thread(self._engine.write, {self._key: write(record)}, (), self._lease) is None:
+                # so that a write that its node has kept back does not come after a later one
+                condition = Condition(self._key, modified=revision)
+                done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [condition], self._lease)
+                if done is None:
                     self._say("the engine has ended this relay's lease: it registers again, and goes on serving")
                     return
-                written = record
+                written, revision = record, done.revision
                 await asyncio.sleep(SPACING_SECONDS)
 
     async def _wait(self, seconds: float) -> None:
@@ -112,18 +116,16 @@ class Registration:
         except TimeoutError:
             pass
 
-    async def _enter(self, lease: int, period: float) -> RelayRecord | None:
-        """Write the key once no other relay has it; return what was written, or None if the lease ended before."""
+    async def _enter(self, lease: int, period: float) -> tuple[RelayRecord, int] | None:
+        """Write the key once no other relay has it; return what was written and its revision, or None if the lease ended before."""
         began = time.monotonic()
         while True:
             record = self._describe()
             allowed = await asyncio.to_thread(self._may_write, record.url)
             if allowed is not None:
-                if (
-                    await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [allowed], lease)
-                    is not None
-                ):
-                    return record
+                done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [allowed], lease)
+                if done is not None:
+                    return record, done.revision
                 continue
             if not await asyncio.to_thread(self._engine.renew, lease):
                 return None
