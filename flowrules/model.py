@@ -208,7 +208,7 @@ class SwitchRules(NamedTuple):
     groups: tuple[Group, ...]
 
 
-@lru_cache(maxsize=1 << 18)
+@lru_cache(maxsize=1 << 14)  # entries of single hosts' ports are needed seldom, and there are many of them
 def digest(flow: Flow) -> int:
     """Return 24 bits that identify a flow entry and are the same in every process: the entry's part of the cookie."""
     return int.from_bytes(blake2b(repr(tuple(flow)).encode(), digest_size=3).digest(), "big")

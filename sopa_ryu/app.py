@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,9 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.origins import Origins
 from sopa_ryu.rest.tls import tls_context
-from sopa_ryu.runtime import clock, collector
+from sopa_ryu.runtime import clock, collector, turns
 from sopa_ryu.runtime.clients import bracketed
+from sopa_ryu.runtime.moment import Moment
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
@@ -160,6 +162,7 @@ class SopaController(app_manager.RyuApp):
         self._workers: list[Any] = []
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
+        self._moment = Moment(self._observed)
         self._wake = hub.Event()
         self._wakes_at = float("inf")
         self._malformed = False
@@ -255,8 +258,10 @@ class SopaController(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPStateChange, [MAIN_DISPATCHER, DEAD_DISPATCHER])
     def _on_state_change(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         datapath, now = event.datapath, self._now()
         if event.state == MAIN_DISPATCHER:
+            self._moment.end()
             self._channels[datapath] = Connection(datapath)
             self._carry_out(self.core.switch_connected(self._channels[datapath], now))
             return
@@ -266,13 +271,12 @@ class SopaController(app_manager.RyuApp):
             session = self.switches.session(connection)
             if session is not None:
                 self.port_stats.traffic.forget(session.switch)
-            self._carry_out(self.core.switch_disconnected(connection, now))
+            self._moment.add(connection, (now, partial(self.core.switch_disconnected, connection, now)))
 
     @set_ev_cls(
         [
             ofp_event.EventOFPFlowStatsReply,
             ofp_event.EventOFPGroupDescStatsReply,
-            ofp_event.EventOFPPortStatsReply,
             ofp_event.EventOFPBarrierReply,
             ofp_event.EventOFPRoleReply,
             ofp_event.EventOFPEchoReply,
@@ -280,27 +284,38 @@ class SopaController(app_manager.RyuApp):
         MAIN_DISPATCHER,
     )
     def _on_reply(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None and (answered := connection.received(event.msg)):
+            self._moment.end(connection)
             self._carry_out(self.core.answered(connection, *answered, self._now()))
 
     @set_ev_cls(ofp_event.EventOFPErrorMsg, MAIN_DISPATCHER)
     def _on_error(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         connection = self._channels.get(event.msg.datapath)
         if connection is not None:
+            self._moment.end(connection)
             self._carry_out(self.core.refused(connection, *connection.refused(event.msg), self._now()))
 
     @set_ev_cls(ofp_event.EventOFPPortStatus, MAIN_DISPATCHER)
     def _on_port_status(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is not None:
             deleted = message.reason == openflow.OPENFLOW.OFPPR_DELETE
             trouble = Reason.DOWN if deleted else openflow.port_trouble(message.desc)
-            self._carry_out(self.core.port_status(connection, message.desc.port_no, trouble, self._now()))
+            now, port = self._now(), message.desc.port_no
+            self._moment.add(connection, (now, partial(self.core.port_status, connection, port, trouble, now)))
+
+    def _observed(self, observations: list[tuple[float, Callable[[], Effects]]]) -> None:
+        """Carry out what follows from what was reported at one moment."""
+        self._carry_out(self.core.together((observe for _, observe in observations), observations[0][0]))
 
     @set_ev_cls(ofp_event.EventOFPPacketIn, MAIN_DISPATCHER)
     def _on_packet_in(self, event: Any) -> None:
+        turns.SWITCHES.take(first=True)
         message = event.msg
         connection = self._channels.get(message.datapath)
         if connection is None:
@@ -373,6 +388,7 @@ class SopaController(app_manager.RyuApp):
         """Send a switch what is due; in its own green thread, so that a slow one delays no other."""
         connection = connection_of(session)
         while True:
+            turns.SWITCHES.take()
             messages, effects = self.core.due(session, self._now())
             self._carry_out(effects)
             if not self._may_command():

@@ -60,19 +60,13 @@ def mend_openflow() -> None:
     logs a traceback for a failed handshake. A message whose parts have no length keeps its parsers in a loop.
     """
     from ryu.controller import controller
-    from ryu.controller.handler import MAIN_DISPATCHER
 
     from sopa_ryu import options
     from sopa_ryu.runtime.clients import Clients
     from sopa_ryu.southbound import listener, parsing
+    from sopa_ryu.southbound.datapath import Datapath
 
     parsing.bound()
-
-    class Datapath(controller.Datapath):
-        def set_state(self, state: str) -> None:
-            super().set_state(state)
-            if state == MAIN_DISPATCHER:
-                self.socket.known()
 
     def serve(socket: Any, address: Any) -> None:
         with contextlib.closing(Datapath(socket, address)) as datapath, listener.watched(datapath):

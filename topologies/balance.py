@@ -132,6 +132,17 @@ class Balance:
         group = self._group_of[switch.index]
         return self._cores_of_group(self._pod_of[switch.pod], self._pod_of[other.pod], group)
 
+    def above(self, switch: Switch) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the capacities and the factors of the uplinks of an edge or aggregation switch: all weights follow from them."""
+        p = self._pod_of[switch.pod]
+        if switch.level is Level.EDGE:
+            number, of = self._rack_of[p][switch.index], self._group_of
+            capacity, factor = self._capacity.racks[p][number], self._factor.racks[p][number]
+        else:
+            number = self._group_of[switch.index]
+            capacity, factor, of = self._capacity.cores[p][number], self._factor.cores[p][number], self._core_of[number]
+        return tuple([capacity[at] for at in of]), tuple([factor[at] for at in of])
+
     def _cores_between(self, p: int, q: int) -> list[Row]:
         by_class = [self._cores_of_group(p, q, group) for group in range(len(self._groups))]
         return [by_class[group] for group in self._group_of]

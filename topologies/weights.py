@@ -100,6 +100,11 @@ def balance_of(failures: Failures) -> Balance | None:
     return _balance(tree, frozenset(failures))
 
 
+def factors_of(failures: Failures) -> Balance:
+    """Return the factors of the links' loads, also where all of them are 1."""
+    return _balance(failures.tree, frozenset(failures))
+
+
 @lru_cache(maxsize=4)
 def _balance(tree: Clos, failed: frozenset[str]) -> Balance:
     return Balance(Failures(tree, dict.fromkeys(failed, "")))

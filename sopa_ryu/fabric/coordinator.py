@@ -7,7 +7,7 @@ in monotonic seconds. Nothing here waits: `Coordinator.next_tick` tells when `Co
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.fabric.effects import Effects
@@ -145,6 +145,23 @@ class Coordinator:
         self.switches.ask_all(effects)
         return self._follow(effects, now)
 
+    def together(self, observations: Iterable[Callable[[], Effects]], since: float) -> Effects:
+        """Take what was observed at one moment: a switch that fails is one version, though each of its neighbours reports a link.
+
+        Parameters
+        ----------
+        observations : iterable of callable
+            Each calls one of the methods above.
+        since : float
+            When the first was made.
+        """
+        effects = Effects()
+        with self.state.together(since):
+            for observe in observations:
+                effects.add(observe())
+        effects.add(self._follow(Effects(), since))
+        return effects
+
     # -- other observations -------------------------------------------------------------------------------------------
 
     def drained(self, names: Iterable[str], now: float) -> Effects:
@@ -184,7 +201,9 @@ class Coordinator:
         if probed is not None:
             effects.due[probed] = None
         if self.state.settled:
-            self.state.tick(now)
+            # a tick comes for many reasons, and each look at all that is known costs time
+            if now >= self.state.next_tick:
+                self.state.tick(now)
         elif now >= self._settle_at:
             self.state.settle(now)
             LOG.info(

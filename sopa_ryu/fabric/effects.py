@@ -41,3 +41,14 @@ class Effects:
     visible: bool = False
     in_force: list[Change] = field(default_factory=list)
     outranked: str = ""
+
+    def add(self, other: Effects) -> None:
+        """Add what follows from another observation, which came later."""
+        self.due |= other.due
+        self.begun += other.begun
+        self.close += other.close
+        self.admitted += other.admitted
+        self.tell_agents |= other.tell_agents
+        self.visible |= other.visible
+        self.in_force += other.in_force
+        self.outranked = other.outranked or self.outranked

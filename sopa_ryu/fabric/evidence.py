@@ -51,6 +51,7 @@ class Evidence:
         self.operating = False
         self.out: dict[Switch, Reason] = {}
         self._tree = tree
+        self._switches = frozenset(tree.switches())
         self._management = management
         self._ports: dict[Switch, dict[int, Reason]] = {}
         self._since: dict[End, float] = {}
@@ -76,22 +77,25 @@ class Evidence:
 
     def port(self, switch: Switch, port: int, trouble: Reason | None, now: float) -> None:
         """Note that a switch's port carries nothing, or with None that it does."""
-        ports = self._ports.setdefault(switch, {})
         if trouble is Reason.SILENT and isinstance(self._tree.neighbour(switch, port), Host):
             # a host that has never answered BFD is not silent because somebody has enabled it at its port
             trouble = trouble if (switch, port) in self._answering else None
         if trouble is not None:
-            ports[port] = trouble
+            self._ports.setdefault(switch, {})[port] = trouble
             self._since.setdefault((switch, port), now)
             return
-        ports.pop(port, None)
-        self._since.pop((switch, port), None)
+        self._carries(switch, port)
         neighbour = self._tree.neighbour(switch, port)
         if isinstance(neighbour, Switch) and neighbour not in self.heard:
             # what it reported before its channel was lost is older than this
-            far = self._tree.port(neighbour, switch)
-            self._ports.get(neighbour, {}).pop(far, None)
-            self._since.pop((neighbour, far), None)
+            self._carries(neighbour, self._tree.port(neighbour, switch))
+
+    def _carries(self, switch: Switch, port: int) -> None:
+        """Forget what was wrong with a port. Switches without any such port are not kept: each conclusion looks at all that are."""
+        ports = self._ports.get(switch, {})
+        if ports.pop(port, None) is not None and not ports:
+            del self._ports[switch]
+        self._since.pop((switch, port), None)
 
     def answers(self, host: Host, does: bool, now: float) -> None:
         """Note that a host's BFD session is up, or that the host has shut it down and is not silent for that."""
@@ -133,9 +137,9 @@ class Evidence:
 
     def conclude(self, now: float) -> None:
         """Exclude the switches without a channel that are dead, or cannot have rules yet."""
-        for switch in self._tree.switches():
-            if switch in self.heard or switch in self.out:
-                continue
+        if len(self.heard) == len(self._switches):
+            return
+        for switch in self._switches.difference(self.heard, self.out):
             if switch not in self._confirmed and not self.operating:
                 self.out[switch] = Reason.NOT_CONNECTED
             elif not self._management.in_grace and self._is_dead(switch):
@@ -176,4 +180,6 @@ class Evidence:
 
     def no_channel(self) -> list[Switch]:
         """Return the switches without a channel that are not excluded: they are presumed to forward by the rules they have."""
+        if len(self.heard) == len(self._switches):
+            return []
         return [switch for switch in self._tree.switches() if switch not in self.heard and switch not in self.out]

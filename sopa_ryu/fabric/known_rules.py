@@ -15,7 +15,7 @@ from topologies import Clos, Failures, Level, Link, Switch
 
 
 class KnownRules:
-    """The failures that each switch's rules are made for.
+    """The failures that each switch's rules are made for, or others for which they are the same.
 
     Parameters
     ----------

@@ -17,6 +17,8 @@ from topologies import Switch
 LOG = logging.getLogger("sopa")
 
 ROLE_CHECK_SECONDS = 5.0
+ROLE_CHECKS_PER_SECOND = 200
+"""A round of a large fabric takes as long as it takes at this rate: one switch with another master has all others asked."""
 MASTERED = frozenset({Phase.READING, Phase.WAITING, Phase.INSTALLING, Phase.IN_FORCE, Phase.UPDATING})
 """Phases of a switch whose master this controller is, as far as it knows."""
 
@@ -110,6 +112,7 @@ class Mastership:
 
     def tick(self, now: float) -> SwitchSession | None:
         """Return the switch that has to be asked for this controller's role there now, if there is one."""
+        self._role_checks.interval = max(ROLE_CHECK_SECONDS, len(self._sessions) / ROLE_CHECKS_PER_SECOND)
         switch = self._role_checks.due(self._sessions.keys(), now)
         if switch is None or self._sessions[switch].phase is not Phase.IN_FORCE:
             return None

@@ -1,9 +1,14 @@
-"""The rules of the fabric's version on their way to the switches, and the versions that all switches have confirmed. Pure."""
+"""The rules of the fabric's version on their way to the switches, and the versions that all switches have confirmed. Pure.
+
+A version is sent to the switches whose rules differ from those of the version before, which `flowrules.affected` finds. Any other
+switch that has confirmed the version before has this one's rules, too, and is not asked.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from flowrules.affected import affected
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import Message
@@ -34,6 +39,7 @@ class Rollout:
         self._no_label = no_label
         self._done: list[int] = []
         self._tracker = VersionTracker(self._done.append)
+        self._followed = state.version, state.failures
 
     def wanted(self, switch: Switch) -> SwitchRules:
         """Return the rules of a switch at the fabric's version."""
@@ -41,14 +47,27 @@ class Rollout:
 
     def follow(self, since: int) -> list[SwitchSession]:
         """Begin with every version after one; return the sessions that are to follow."""
-        following = {
-            session: session.switch
-            for session in self._sessions.values()
-            if session.switch in self.state.connected or session.phase in ADMITTING
-        }
-        for version in range(min(since + 1, self.state.version), self.state.version + 1):
-            self._tracker.begin(version, following.values())
+        state, others = self.state, self._differing(since)
+        following: dict[SwitchSession, Switch] = {}
+        advanced = False
+        for session in self._sessions.values():
+            switch = session.switch
+            if switch not in state.connected and session.phase not in ADMITTING:
+                continue
+            if others is not None and switch not in others and session.holds(since):
+                session.advance(state.version)
+                advanced = True
+            else:
+                following[session] = switch
+        for version in range(min(since + 1, state.version), state.version + 1):
+            if not self._tracker.begin(version, following.values()) and advanced and version > since:
+                self._done.append(version)
         return list(following)
+
+    def _differing(self, since: int) -> frozenset[Switch] | None:
+        """Return the switches whose rules may differ from those of an earlier version; None if that is not known."""
+        (version, before), self._followed = self._followed, (self.state.version, self.state.failures)
+        return affected(before, self.state.failures) if version == since else None
 
     def is_behind(self, session: SwitchSession) -> bool:
         """Tell whether a switch that has its rules in force needs others."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -114,6 +115,7 @@ class FabricState:
     _lossy: frozenset[Element] = frozenset()
     _observed: dict[Element, Reason] = field(default_factory=dict)
     _held: dict[Element, tuple[Reason, float]] = field(default_factory=dict)
+    _together: bool = False
 
     def __post_init__(self) -> None:
         self.failures = Failures(self.tree)
@@ -230,7 +232,19 @@ class FabricState:
 
     # -- versions -----------------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def together(self, now: float) -> Iterator[None]:
+        """Take the observations within as one: what follows from them is concluded after the last."""
+        self._together = True
+        try:
+            yield
+        finally:
+            self._together = False
+        self._update(now)
+
     def _update(self, now: float) -> bool:
+        if self._together:
+            return False
         self.management.look(self.connected, now)
         # a controller without any switch has lost its own network, not the whole fabric
         if not self.settled or not self.evidence.heard:

@@ -149,6 +149,14 @@ class SwitchSession:
         self.phase = Phase.UPDATING
         return self._confirmed_by_barrier(self._installation.change(self.rules, wanted, version))
 
+    def holds(self, version: int) -> bool:
+        """Tell whether the switch has the rules of a version in force, and nothing is due to it."""
+        return self.phase is Phase.IN_FORCE and self.version == version and not self.is_to_mend
+
+    def advance(self, version: int) -> None:
+        """Note that the rules that the switch has in force are those of a later version, too."""
+        self._installation.version = version
+
     def compare(self, found: InstalledState) -> int:
         """Take what was read of a switch whose rules are in force; return how many entries and groups differ from them.
 

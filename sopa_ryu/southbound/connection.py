@@ -22,16 +22,19 @@ from sopa_ryu.fabric.messages import (
     Refusal,
     Request,
     RoleRequest,
+    SendProbe,
 )
 from sopa_ryu.fabric.switch_errors import LostError, RefusedError, SilentError
 from sopa_ryu.fabric.switch_session import ANSWER_SECONDS, SwitchSession
 from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.runtime import turns
 from sopa_ryu.southbound import openflow
 from topologies import Switch
 from topologies.failures import Reason
 
 MAX_PACKED_BYTES = 16384
 """So much is written to a switch before other green threads have their turn."""
+_PORT_STATISTICS = "OFPPortStatsReply"
 _REQUESTS = RoleRequest | GenerationRequest | EchoRequest | FlowsRequest | GroupsRequest | BarrierRequest
 
 
@@ -52,6 +55,7 @@ class Connection:
         self._replies: dict[int, list[Any]] = {}
         self._kinds: dict[int, str] = {}
         self._waiting: dict[int, hub.Queue] = {}
+        datapath.take_statistics = self._statistics
 
     @property
     def dpid(self) -> int:
@@ -98,19 +102,23 @@ class Connection:
         return bool(self.datapath.send_msg(encoded))
 
     def send_all(self, messages: Iterable[Message]) -> bool:
-        """Send messages as `send` does, those that change rules many at a time; return False if the connection is gone."""
+        """Send messages as `send` does, rules' changes and probes many at a time; return False if the connection is gone."""
         packed = bytearray()
         for message in messages:
+            turns.SWITCHES.take()
             if isinstance(message, Modification):
-                self.datapath.xid = (self.datapath.xid + 1) & openflow.OPENFLOW.MAX_XID
-                packed += openflow.with_xid(openflow.packed(message), self.datapath.xid)
-                if len(packed) < MAX_PACKED_BYTES:
-                    continue
-            if not self._flush(packed):
+                packed += openflow.with_xid(openflow.packed(message), self._next_xid())
+            elif isinstance(message, SendProbe):
+                packed += openflow.with_xid(openflow.packed_probe(self.dpid, message.port), self._next_xid())
+            elif not self._flush(packed) or not self.send(message):
                 return False
-            if not isinstance(message, Modification) and not self.send(message):
+            if len(packed) >= MAX_PACKED_BYTES and not self._flush(packed):
                 return False
         return self._flush(packed)
+
+    def _next_xid(self) -> int:
+        self.datapath.xid = (self.datapath.xid + 1) & openflow.OPENFLOW.MAX_XID
+        return int(self.datapath.xid)
 
     def _flush(self, packed: bytearray) -> bool:
         if not packed:
@@ -138,6 +146,11 @@ class Connection:
         request = self._requests.pop(reply.xid)
         self._kinds.pop(reply.xid)
         return request, openflow.decode(request, self._replies.pop(reply.xid))
+
+    def _statistics(self, reply: openflow.PortStatistics) -> None:
+        queue = self._waiting.get(reply.xid)
+        if queue is not None and self._kinds[reply.xid] == _PORT_STATISTICS:
+            queue.put(reply)
 
     def refused(self, error: Any) -> tuple[Request | None, Refusal]:
         """Take an error message; return it with the question that it answers, or None if it answers a flow-mod or group-mod."""
@@ -195,7 +208,7 @@ class Connection:
 
     def port_counters(self) -> dict[int, PortCounters]:
         """Ask the switch for its port statistics, by port number; raises as `ask` does."""
-        return openflow.port_counters(self.ask(openflow.port_stats_request(self.datapath)))
+        return dict(self.ask(openflow.port_stats_request(self.datapath)))
 
     def closed(self) -> None:
         """The connection is gone: everything that waits for an answer gets an error instead."""

@@ -18,6 +18,7 @@ from typing import Any
 import eventlet
 import eventlet.green.socket
 
+from sopa_ryu.runtime import turns
 from sopa_ryu.runtime.clients import Clients
 from sopa_ryu.runtime.doors import Door, Visit, count, deadline, listening
 from sopa_ryu.runtime.listeners import file_share
@@ -30,10 +31,12 @@ MAX_HANDSHAKE_BYTES = 1 << 20
 """What a switch may send before it is known: hello, features, and 64 bytes for each port."""
 SLICE_SECONDS = 0.002
 """So long a switch is read without a turn for other green threads."""
+READ_BYTES = 4096
 SPARE_CONNECTIONS = 32
 PENALTY_SECONDS = 1.0
 """So long a connection that sent what is not OpenFlow keeps its place in the share: each leaves memory to the collector."""
-BACKLOG = 1024
+BACKLOG = 4096
+"""Connections that wait to be accepted, as far as the kernel allows (net.core.somaxconn): a large fabric's switches together."""
 
 NO_AUTHORITY = (
     "OpenFlow over TLS without ca_certs: any client is accepted as a switch; set ca_certs (--ca-certs) to the authority "
@@ -130,12 +133,22 @@ class SwitchServer:
 
 
 class SwitchSocket:
-    """A switch's socket that is read in turns and, until the switch is known, to a limit."""
+    """A switch's socket that is read in turns and, until the switch is known, to a limit.
+
+    Attributes
+    ----------
+    waits_for_us : bool
+        Whether the switch has sent something that waits for its turn.
+    """
 
     def __init__(self, socket: Any) -> None:
         self._socket = socket
+        # with TLS, what is written is not what the kernel takes
+        self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES
         self._turn_ends = 0.0
+        self.waits_for_us = False
+        self._read, self._at = b"", 0
 
     def known(self) -> None:
         """End the limit: the switch has said its features and ports."""
@@ -151,13 +164,37 @@ class SwitchSocket:
         now = time.monotonic()
         if now > self._turn_ends:
             eventlet.sleep(0)
-            self._turn_ends = time.monotonic() + SLICE_SECONDS
-        data: bytes = self._socket.recv(size)
+            self._take_turn()
+            now = time.monotonic()
+            self._turn_ends = now + SLICE_SECONDS
+        if self._at == len(self._read):
+            self._read, self._at = self._socket.recv(max(size, READ_BYTES)), 0
+            if time.monotonic() - now > SLICE_SECONDS:  # it has waited, and others have had their turn
+                self._take_turn()
+                self._turn_ends = time.monotonic() + SLICE_SECONDS
+        data = self._read[self._at : self._at + size]
+        self._at += len(data)
         if self._left is not None:
             self._left -= len(data)
             if self._left < 0:
                 return b""
         return data
+
+    def _take_turn(self) -> None:
+        self.waits_for_us = True
+        try:
+            turns.SWITCHES.take()
+        finally:
+            self.waits_for_us = False
+
+    def send_now(self, data: bytes | bytearray) -> int:
+        """Write what the kernel takes of some bytes, without waiting; return how many these are."""
+        if self._plain is None:
+            return 0
+        try:
+            return int(self._plain.send(data))
+        except OSError:  # it takes none; or a wrong one, which who waits for it hears of
+            return 0
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._socket, name)
@@ -173,8 +210,13 @@ def watched(datapath: Any) -> Iterator[None]:
         On a `SwitchSocket`.
     """
 
+    hub = eventlet.hubs.get_hub()
+
     def look() -> None:
         if datapath.socket.is_known:
+            return
+        if datapath.socket.waits_for_us:  # thousands connect at once; what it may send is bounded
+            timers.append(hub.schedule_call_global(HANDSHAKE_SECONDS, look))
             return
         count(NAME, "timeout")
         text = "client at %s did not finish OpenFlow's handshake in %g s: connection closed; check what connects from there"
@@ -182,8 +224,8 @@ def watched(datapath: Any) -> Iterator[None]:
         eventlet.greenio.shutdown_safe(datapath.socket)
 
     # a timer of the hub: a cancelled green thread would leave a cycle of its traceback and this connection
-    timer = eventlet.hubs.get_hub().schedule_call_global(HANDSHAKE_SECONDS, look)
+    timers = [hub.schedule_call_global(HANDSHAKE_SECONDS, look)]
     try:
         yield
     finally:
-        timer.cancel()
+        timers[-1].cancel()

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import NamedTuple
 
-from ryu.lib.packet import ethernet, lldp, packet
+from ryu.lib.packet import lldp
 from ryu.lib.packet.ether_types import ETH_TYPE_LLDP
 
 from topologies.structure import GATEWAY_MAC
@@ -36,8 +36,6 @@ class Probe(NamedTuple):
     text: str
 
 
-# More than the ports between switches at k=48: each round sends the same probes.
-@lru_cache(maxsize=1 << 17)
 def frame(dpid: int, port: int) -> bytes:
     """Return the probe that a switch sends out of one of its ports.
 
@@ -53,18 +51,25 @@ def frame(dpid: int, port: int) -> bytes:
     bytes
         The whole Ethernet frame.
     """
-    tlvs = [
-        lldp.ChassisID(subtype=lldp.ChassisID.SUB_LOCALLY_ASSIGNED, chassis_id=b"dpid:%016x" % dpid),
-        lldp.PortID(subtype=lldp.PortID.SUB_LOCALLY_ASSIGNED, port_id=b"%d" % port),
-        lldp.TTL(ttl=SECONDS_VALID),
-        lldp.SystemDescription(system_description=MARK),
-        lldp.End(),
-    ]
-    made = packet.Packet()
-    made.add_protocol(ethernet.ethernet(lldp.LLDP_MAC_NEAREST_BRIDGE, GATEWAY_MAC, ETH_TYPE_LLDP))
-    made.add_protocol(lldp.lldp(tlvs))
-    made.serialize()
-    return bytes(made.data)
+    return _BEFORE + _tlv(lldp.LLDP_TLV_CHASSIS_ID, _LOCAL + b"dpid:%016x" % dpid) + _port_tlv(port) + _AFTER
+
+
+@lru_cache
+def _port_tlv(port: int) -> bytes:
+    return _tlv(lldp.LLDP_TLV_PORT_ID, _LOCAL + b"%d" % port)
+
+
+def _tlv(kind: int, value: bytes) -> bytes:
+    return (kind << lldp.LLDP_TLV_TYPE_SHIFT | len(value)).to_bytes(lldp.LLDP_TLV_SIZE) + value
+
+
+_LOCAL = bytes([lldp.ChassisID.SUB_LOCALLY_ASSIGNED])  # the same for chassis and port
+_BEFORE = bytes.fromhex((lldp.LLDP_MAC_NEAREST_BRIDGE + GATEWAY_MAC).replace(":", "")) + ETH_TYPE_LLDP.to_bytes(2)
+_AFTER = (
+    _tlv(lldp.LLDP_TLV_TTL, SECONDS_VALID.to_bytes(2))
+    + _tlv(lldp.LLDP_TLV_SYSTEM_DESCRIPTION, MARK)
+    + _tlv(lldp.LLDP_TLV_END, b"")
+)
 
 
 def parse(data: bytes) -> Probe:

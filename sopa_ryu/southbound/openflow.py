@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
@@ -69,9 +69,33 @@ def packed(modification: Modification) -> bytes:
     return bytes(message.buf)
 
 
-def with_xid(modification: bytes, xid: int) -> bytes:
+def with_xid(message: bytes, xid: int) -> bytes:
     """Return a packed message with another transaction id (OpenFlow 1.3, section 7.1)."""
-    return b"%b%b%b" % (modification[:4], xid.to_bytes(4), modification[8:])
+    return b"%b%b%b" % (message[:4], xid.to_bytes(4), message[8:])
+
+
+def packed_probe(dpid: int, port: int) -> bytes:
+    """Return the packet-out of a probe as a switch reads it, with transaction id 0 (OpenFlow 1.3, sections 7.2.5 and 7.3.7)."""
+    frame = lldp.frame(dpid, port)
+    return (
+        _PROBE_OUT.pack(
+            OPENFLOW.OFP_VERSION,
+            OPENFLOW.OFPT_PACKET_OUT,
+            _PROBE_OUT.size + len(frame),
+            0,
+            OPENFLOW.OFP_NO_BUFFER,
+            OPENFLOW.OFPP_CONTROLLER,
+            OPENFLOW.OFP_ACTION_OUTPUT_SIZE,
+            OPENFLOW.OFPAT_OUTPUT,
+            OPENFLOW.OFP_ACTION_OUTPUT_SIZE,
+            port,
+            OPENFLOW.OFPCML_MAX,
+        )
+        + frame
+    )
+
+
+_PROBE_OUT = struct.Struct("!BBHI IIH6x HHIH6x")
 
 
 _ANY_SWITCH = ProtocolDesc(OPENFLOW.OFP_VERSION)
@@ -140,7 +164,7 @@ def _buckets(group: Group) -> tuple[Any, ...]:
     )
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def flow_match(flow: Flow) -> Any:
     """Return a flow entry's match as Ryu's object."""
     return _match(flow.match)
@@ -200,27 +224,42 @@ def port_speed(port: Any) -> float | None:
     return 1000.0 * port.curr_speed or None
 
 
-def port_counters(bodies: Iterable[Any]) -> dict[int, PortCounters]:
-    """Return the counters of a switch's port statistics, by port number."""
-    return {
-        body.port_no: PortCounters(
-            _counted(body.rx_bytes),
-            _counted(body.tx_bytes),
-            _counted(body.rx_packets),
-            _counted(body.tx_packets),
-            _counted(body.rx_dropped),
-            _counted(body.tx_dropped),
-            _counted(body.rx_errors),
-            _counted(body.tx_errors),
-            None if body.duration_sec == _NO_SECONDS else body.duration_sec + body.duration_nsec / 1e9,
-        )
-        for body in bodies
-        if body.port_no <= OPENFLOW.OFPP_MAX
-    }
+class PortStatistics(NamedTuple):
+    """A message of a reply to `port_stats_request`: the counters of some of a switch's ports, by port number."""
+
+    xid: int
+    flags: int
+    body: list[tuple[int, PortCounters]]
 
 
-def _counted(value: int) -> int | None:
-    return None if value == _NO_COUNT else value
+_MULTIPART = struct.Struct("!8xHH4x")
+_PORT_STATISTICS = struct.Struct("!I4xQQQQQQQQ32xII")
+
+
+def port_statistics(xid: int, message: bytes | bytearray) -> PortStatistics | None:
+    """Return what a multipart reply says of ports (OpenFlow 1.3, section 7.3.5.6); None if it is about something else.
+
+    Not by Ryu's parser: a large fabric's switches send tens of thousands of ports' counters each second.
+
+    Raises
+    ------
+    ValueError
+        If it is malformed.
+    """
+    try:
+        kind, flags = _MULTIPART.unpack_from(message)
+        if kind != OPENFLOW.OFPMP_PORT_STATS:
+            return None
+        ports = list(_PORT_STATISTICS.iter_unpack(memoryview(message)[_MULTIPART.size :]))
+    except struct.error as error:
+        raise ValueError(f"port statistics: {error}") from None
+    return PortStatistics(xid, flags, [(port[0], _counters(port)) for port in ports if port[0] <= OPENFLOW.OFPP_MAX])
+
+
+def _counters(port: tuple[int, ...]) -> PortCounters:
+    received, sent, received_bytes, sent_bytes, *losses = [None if n == _NO_COUNT else n for n in port[1:9]]
+    seconds = None if port[9] == _NO_SECONDS else port[9] + port[10] / 1e9
+    return PortCounters(received_bytes, sent_bytes, received, sent, losses[0], losses[1], losses[2], losses[3], seconds)
 
 
 # Every bit is set where a switch does not count (OpenFlow 1.3, section 7.3.5.6).
@@ -270,8 +309,8 @@ _ENCODE: dict[type, Callable[[Any, Any], Any]] = {
     DeleteGroup: lambda datapath, message: PARSER.OFPGroupMod(
         datapath, OPENFLOW.OFPGC_DELETE, OPENFLOW.OFPGT_FF, message.group_id
     ),
-    SendFrame: lambda datapath, message: packet_out(datapath, OPENFLOW.OFPP_TABLE, message.frame),
     SendProbe: lambda datapath, message: packet_out(datapath, message.port, lldp.frame(datapath.id, message.port)),
+    SendFrame: lambda datapath, message: packet_out(datapath, OPENFLOW.OFPP_TABLE, message.frame),
 }
 
 

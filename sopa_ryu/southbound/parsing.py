@@ -13,6 +13,7 @@ from typing import Any
 
 from ryu.exception import OFPTruncatedMessage, OFPUnknownVersion
 from ryu.ofproto import ofproto_parser
+from ryu.ofproto.ofproto_v1_3 import OFP_VERSION
 
 SPARE_READS = 64
 
@@ -45,6 +46,11 @@ _reads = _Reads()
 def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: bytes) -> Any:
     """Parse a message, in the place of ``ryu.ofproto.ofproto_parser.msg``.
 
+    Returns
+    -------
+    MsgBase or None
+        None for a message with which nothing is to be done any more.
+
     Raises
     ------
     OFPUnknownVersion, OFPTruncatedMessage, MalformedError
@@ -55,6 +61,9 @@ def parse(datapath: Any, version: int, kind: int, length: int, xid: int, data: b
         raise OFPUnknownVersion(version=version)
     _reads.left = SPARE_READS + len(data)
     try:
+        take = getattr(datapath, "take", None)  # of sopa_ryu.southbound.datapath
+        if version == OFP_VERSION and take is not None and take(kind, xid, data):
+            return None
         return parser(datapath, version, kind, length, xid, data)
     except (OFPTruncatedMessage, MalformedError):
         raise

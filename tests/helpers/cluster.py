@@ -130,6 +130,8 @@ def running_cluster(directory: Path, size: int = 3, k: int = 4, *options: str) -
                 f"--sopa-cluster-member={name}",
                 f"--sopa-cluster-lease={LEASE_SECONDS}",
                 "--sopa-settle=3",
+                "--sopa-hold-down=0.5",
+                "--sopa-hold-down-max=0.5",
                 *options,
             ]
             member = ControllerProcess(

@@ -100,7 +100,14 @@ def test_only_two_edges_know_ryus_events_and_messages() -> None:
     for module in modules():
         if module.startswith("sopa_ryu"):
             known = {name for name in imported(module) if name.startswith(("ryu.controller", "ryu.ofproto"))}
-            edges = ("app", "manager", "southbound.openflow", "southbound.instructions", "southbound.parsing")
+            edges = (
+                "app",
+                "manager",
+                "southbound.openflow",
+                "southbound.instructions",
+                "southbound.parsing",
+                "southbound.datapath",
+            )
             assert not known or module.removeprefix("sopa_ryu.") in edges, module
 
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
+
 import pytest
 
 from flowrules.model import Flow, Table
+from flowrules.switch_rules import fabric_rules
 from sopa_ryu.fabric.coordinator import SETTLE_SECONDS_A_SWITCH
+from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.messages import (
     UNKNOWN_INSTRUCTIONS,
     AddFlow,
@@ -22,6 +27,7 @@ from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.switch_errors import ANOTHER_MASTER
 from tests.models.memory_fabric import MemoryFabric, place_of
 from tests.models.memory_switch import Answered
+from topologies import Switch
 from topologies.failures import Reason
 
 FOREIGN = Flow(Table.DOWN, 77, (), "another application's")
@@ -76,6 +82,71 @@ def test_of_two_versions_that_one_event_makes_both_are_reported(fabric: MemoryFa
     fabric.rest()
     assert fabric.run.in_force[:3] == [2, 3, 4]
     assert all(change.installed_ms is not None for change in fabric.state.changes)
+
+
+def test_a_version_is_sent_to_the_switches_whose_rules_it_changes(fabric: MemoryFabric) -> None:
+    before = {switch: len(each.handled) for switch, each in fabric.switches.items()}
+    fabric.switches[fabric.tree.switch("a0_0")].set_port(4, Reason.DOWN)
+    fabric.settle()
+    assert list(fabric.state.failures) == ["a0_0-c0_1"]
+    asked = {fabric.tree.name(switch) for switch, each in fabric.switches.items() if len(each.handled) > before[switch]}
+    were, are = dict(fabric_rules(fabric.tree)), dict(fabric_rules(fabric.tree, fabric.state.failures))
+    differing = {fabric.tree.name(switch) for switch in fabric.switches if were[switch] != are[switch]}
+    assert asked == differing < {fabric.tree.name(switch) for switch in fabric.switches}
+    assert fabric.run.in_force[-1] == fabric.state.version
+    # the others have its rules, too
+    assert {session.version for session in fabric.core.switches.sessions.values()} == {fabric.state.version}
+    fabric.rest()
+
+
+def test_a_version_that_changes_no_rules_is_in_force_at_once(fabric: MemoryFabric) -> None:
+    before = {switch: len(each.handled) for switch, each in fabric.switches.items()}
+    edge = fabric.tree.switch("e0_0")
+    fabric.switches[edge].set_port(1, Reason.DOWN)
+    fabric.settle()
+    assert list(fabric.state.failures) == ["h0_0_2-e0_0"]
+    assert before == {switch: len(each.handled) for switch, each in fabric.switches.items()}
+    assert fabric.run.in_force[-1] == fabric.state.version
+    assert fabric.state.changes[-1].installed_ms is not None
+    fabric.rest()
+
+
+def test_a_switch_that_was_behind_gets_the_later_version_although_its_rules_do_not_change_then(
+    fabric: MemoryFabric,
+) -> None:
+    behind = fabric.tree.switch("a1_0")
+    channel = fabric.channel(behind)
+    assert channel is not None
+    channel.holds_answers = True
+    fabric.drain("a0_0-c0_1")
+    fabric.settle()
+    fabric.switches[fabric.tree.switch("e0_0")].set_port(1, Reason.DOWN)
+    fabric.settle()
+    assert fabric.core.switches.sessions[behind].version < fabric.state.version
+    channel.holds_answers = False
+    fabric.rest()
+    assert fabric.core.switches.sessions[behind].version == fabric.state.version
+
+
+def test_what_is_reported_at_one_moment_is_one_version(fabric: MemoryFabric) -> None:
+    version, core, now = fabric.state.version, fabric.core, fabric.now
+    dead = fabric.tree.switch("a0_0")
+
+    def reports() -> Iterator[Callable[[], Effects]]:
+        for port, neighbour in fabric.tree.ports(dead).items():
+            assert isinstance(neighbour, Switch), port
+            channel = fabric.channel(neighbour)
+            assert channel is not None
+            yield partial(core.port_status, channel, fabric.tree.port(neighbour, dead), Reason.DOWN, now)
+        channel = fabric.channel(dead)
+        assert channel is not None
+        yield partial(core.switch_disconnected, channel, now)
+
+    effects = core.together(reports(), now)
+    assert fabric.state.version == version + 1
+    assert dict(fabric.state.failures) == {"a0_0": Reason.DOWN}
+    assert effects.tell_agents
+    assert {session.switch for session in effects.due} >= {fabric.tree.switch("a1_0"), fabric.tree.switch("e0_1")}
 
 
 # -- time -------------------------------------------------------------------------------------------------------------

@@ -1,17 +1,20 @@
-"""Modifications that are packed once for many switches are those that Ryu makes for each."""
+"""What is packed and read without Ryu, because there is so much of it, is what Ryu would write and read."""
 
 from __future__ import annotations
 
+import random
+import struct
 from collections.abc import Iterator
 
 import pytest
-from ryu.ofproto import ofproto_v1_3
+from ryu.ofproto import ofproto_v1_3, ofproto_v1_3_parser
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 from flowrules.model import SwitchRules
 from flowrules.switch_rules import switch_rules
 from sopa_ryu.fabric.messages import AddFlow, AddGroup, DeleteFlow, DeleteGroup, Installed, Modification, ModifyGroup
-from sopa_ryu.southbound import openflow
+from sopa_ryu.fabric.traffic import PortCounters
+from sopa_ryu.southbound import lldp, openflow
 from topologies import Failures, FatTree
 
 TREE = FatTree(4)
@@ -34,3 +37,58 @@ def test_they_differ_in_nothing_but_the_transaction_id(failed: dict[str, str]) -
             expected.set_xid(number)
             expected.serialize()
             assert openflow.with_xid(openflow.packed(one), number) == bytes(expected.buf), one
+
+
+@pytest.mark.parametrize(("dpid", "port"), [(0x020001, 1), (2**64 - 1, 0xFFFFFEFF), (0, 48)])
+def test_a_probe_is_a_packet_out(dpid: int, port: int) -> None:
+    expected = openflow.packet_out(ProtocolDesc(ofproto_v1_3.OFP_VERSION), port, lldp.frame(dpid, port))
+    expected.set_xid(77)
+    expected.serialize()
+    assert openflow.with_xid(openflow.packed_probe(dpid, port), 77) == bytes(expected.buf)
+
+
+NUMBERS = ["rx_packets", "tx_packets", "rx_bytes", "tx_bytes", "rx_dropped", "tx_dropped", "rx_errors", "tx_errors"]
+
+
+def statistics(flags: int, *ports: tuple[int, ...], kind: int = ofproto_v1_3.OFPMP_PORT_STATS) -> bytes:
+    body = b"".join(struct.pack("!I4x12QII", *port) for port in ports)
+    return struct.pack("!BBHIHH4x", 4, ofproto_v1_3.OFPT_MULTIPART_REPLY, 16 + len(body), 9, kind, flags) + body
+
+
+def drawn_port(choose: random.Random, number: int) -> tuple[int, ...]:
+    counters = [choose.choice((0, choose.getrandbits(40), (1 << 64) - 1)) for _ in range(12)]
+    return (number, *counters, choose.choice((0, choose.getrandbits(20), (1 << 32) - 1)), choose.randrange(10**9))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_port_statistics_are_those_that_ryu_reads(seed: int) -> None:
+    choose = random.Random(f"{seed} ports")
+    ports = [drawn_port(choose, number) for number in (*range(1, 49), ofproto_v1_3.OFPP_LOCAL)]
+    message = statistics(seed % 2, *ports)
+    found = openflow.port_statistics(9, message)
+    assert found is not None
+    assert (found.xid, openflow.is_last(found)) == (9, not seed % 2)
+    parsed = ofproto_v1_3_parser.OFPPortStatsReply.parser(
+        ProtocolDesc(4), 4, ofproto_v1_3.OFPT_MULTIPART_REPLY, len(message), 9, bytearray(message)
+    )
+    expected = {}
+    for each in parsed.body[:-1]:  # without that of the bridge itself
+        seconds = None if each.duration_sec == (1 << 32) - 1 else each.duration_sec + each.duration_nsec / 1e9
+        numbers = {name: getattr(each, name) for name in NUMBERS}
+        known = {name: None if value == (1 << 64) - 1 else value for name, value in numbers.items()}
+        expected[each.port_no] = PortCounters(
+            known["rx_bytes"], known["tx_bytes"], known["rx_packets"], known["tx_packets"],
+            known["rx_dropped"], known["tx_dropped"], known["rx_errors"], known["tx_errors"], seconds,
+        )  # fmt: skip
+    assert dict(found.body) == expected
+
+
+def test_what_are_no_port_statistics_is_left_to_ryu_or_refused() -> None:
+    port = drawn_port(random.Random(1), 1)
+    assert openflow.port_statistics(9, statistics(0, kind=ofproto_v1_3.OFPMP_FLOW)) is None
+    assert openflow.port_statistics(9, statistics(0)) == openflow.PortStatistics(9, 0, [])
+    for cut in (1, 8, 111):
+        with pytest.raises(ValueError, match="port statistics"):
+            openflow.port_statistics(9, statistics(0, port)[:-cut])
+    with pytest.raises(ValueError, match="port statistics"):
+        openflow.port_statistics(9, statistics(0)[:12])

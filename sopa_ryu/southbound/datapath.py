@@ -1,0 +1,204 @@
+"""Ryu's `Datapath` with less of everything that thousands of switches have thousands of times.
+
+One green thread for each switch instead of three: what the socket takes is written at once, and what it does not by a thread that
+ends when it is done; `Keepalive` asks all switches. Answers to echo requests, and port statistics, which are most of what arrives
+while nothing happens, do not pass through Ryu's parsers and queues. Ports that are alike share one object.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from ryu import cfg
+from ryu.controller import controller
+from ryu.controller.handler import DEAD_DISPATCHER, MAIN_DISPATCHER
+from ryu.lib import hub
+
+from sopa_ryu.southbound import openflow
+from sopa_ryu.southbound.keepalive import Keepalive
+
+LOG = logging.getLogger("sopa")
+
+ROOM = 16
+"""Writes that may wait for a switch to take them; whoever has another one waits, too. As of Ryu."""
+_OPENFLOW = openflow.OPENFLOW
+_ANSWERS = frozenset(
+    {_OPENFLOW.OFPT_ECHO_REPLY, _OPENFLOW.OFPT_MULTIPART_REPLY, _OPENFLOW.OFPT_BARRIER_REPLY, _OPENFLOW.OFPT_ROLE_REPLY}
+)
+
+
+class Port(NamedTuple):
+    """What is used of a port's description."""
+
+    port_no: int
+    config: int
+    state: int
+    curr_speed: int
+
+
+@lru_cache(maxsize=1 << 12)
+def _port(number: int, config: int, state: int, speed: int) -> Port:
+    return Port(number, config, state, speed)
+
+
+class _Ports(dict[int, Port]):
+    """Ports by number; descriptions of Ryu's parser go in."""
+
+    def __setitem__(self, number: int, port: Any) -> None:
+        super().__setitem__(number, _port(port.port_no, port.config, port.state, port.curr_speed))
+
+
+class Datapath(controller.Datapath):
+    """A connected switch.
+
+    Parameters
+    ----------
+    socket : SwitchSocket
+    address : tuple of str and int
+
+    Attributes
+    ----------
+    answered_at, unanswered
+        As of `sopa_ryu.southbound.keepalive.Asked`.
+    take_statistics : callable or None
+        Called with each `openflow.PortStatistics`, as soon as it has arrived.
+    """
+
+    keepalive: Keepalive | None = None
+
+    def __init__(self, socket: Any, address: Any) -> None:
+        self.answered_at = time.monotonic()
+        self.unanswered = 0
+        self.take_statistics: Callable[[openflow.PortStatistics], object] | None = None
+        self._echoes: set[int] = set()
+        self._unsent: deque[tuple[bytes | bytearray, bool]] = deque()
+        self._room = hub.Semaphore(ROOM)
+        self._sender: Any = None
+        self._is_ended = False
+        super().__init__(socket, address)
+        self.send_q = self._send_q_sem = None  # Ryu's own, of which nothing is used
+
+    @property
+    def ports(self) -> Mapping[int, Port]:
+        """Its ports by number."""
+        return self._ports
+
+    @ports.setter
+    def ports(self, ports: Mapping[int, Any]) -> None:
+        self._ports = _Ports()
+        for number, port in ports.items():
+            self._ports[number] = port
+
+    def set_state(self, state: str) -> None:
+        """Go on to a state; in `MAIN_DISPATCHER` the switch is known."""
+        if state == MAIN_DISPATCHER:
+            self.socket.known()
+        super().set_state(state)  # which waits while many events are to be handled
+
+    def serve(self) -> None:
+        """Serve the switch until its connection is gone."""
+        self.send_msg(self.ofproto_parser.OFPHello(self))
+        if Datapath.keepalive is None:
+            conf = cfg.CONF
+            Datapath.keepalive = Keepalive(conf.echo_request_interval, conf.maximum_unreplied_echo_requests)
+        Datapath.keepalive.add(self)
+        try:
+            self._recv_loop()
+        finally:
+            self._end()
+            if self._sender is not None:
+                hub.kill(self._sender)
+            self.is_active = False
+
+    # -- echo requests ------------------------------------------------------------------------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is served still."""
+        return not self._is_ended and self.state != DEAD_DISPATCHER
+
+    def ask(self) -> None:
+        """Send an echo request without waiting; one that has to wait behind other messages is not sent."""
+        self.unanswered += 1
+        if self._room.balance > 0:
+            request = self.ofproto_parser.OFPEchoRequest(self)
+            self._echoes.add(self.set_xid(request))
+            self.send_msg(request)
+
+    def take(self, kind: int, xid: int, message: bytes | bytearray) -> bool:
+        """Note that a message has arrived; return whether that is all that has to be done with it.
+
+        Raises
+        ------
+        ValueError
+            If it is malformed.
+        """
+        if kind not in _ANSWERS:
+            return False
+        self.answered_at = time.monotonic()
+        own = xid in self._echoes
+        if self.unanswered:
+            self.unanswered = 0
+            self._echoes.clear()
+        if kind == _OPENFLOW.OFPT_ECHO_REPLY:
+            return own
+        if kind == _OPENFLOW.OFPT_MULTIPART_REPLY and self.take_statistics is not None:
+            statistics = openflow.port_statistics(xid, message)
+            if statistics is not None:
+                self.take_statistics(statistics)
+                return True
+        return False
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def send(self, buf: bytes | bytearray, close_socket: bool = False) -> bool:
+        """Write a message, or have it written as soon as the switch takes it; return False if the connection is gone.
+
+        Waits while `ROOM` others wait for the switch already.
+        """
+        if self._is_ended:
+            return False
+        if self._room.balance == ROOM and not close_socket:
+            written = self.socket.send_now(buf)
+            if written == len(buf):
+                return True
+            buf = buf[written:]
+        self._room.acquire()
+        if self._is_ended:
+            self._room.release()
+            return False
+        self._unsent.append((buf, close_socket))
+        if self._sender is None:
+            self._sender = hub.spawn(self._send_rest)
+        return True
+
+    def _send_rest(self) -> None:
+        """Write what has not been taken, in its order."""
+        try:
+            while self._unsent:
+                buf, is_last = self._unsent.popleft()
+                self.socket.sendall(buf)
+                self._room.release()
+                if is_last:
+                    self._end()
+        except TimeoutError:
+            LOG.debug("switch at %s took nothing for %g s", self.address, self.socket.gettimeout())
+            self._end()
+        except OSError as error:
+            LOG.debug("writing to switch at %s: %s", self.address, error)
+            self._end()
+        finally:
+            self._sender = None
+
+    def _end(self) -> None:
+        """Write nothing more; the connection is closed when the switch closes it."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._unsent.clear()
+            self._room.release()  # wakes one who waits, who wakes the next one
+            self._close_write()

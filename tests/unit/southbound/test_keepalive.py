@@ -1,0 +1,124 @@
+"""Switches are asked often enough that a dead channel is noticed in a bounded time, and no more often than that needs."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, Keepalive, pace
+
+INTERVAL, MOST = 2.0, 3
+LATEST = INTERVAL * (MOST + 2)
+SIZES = [20, 720, 2880]
+
+
+class Over(Exception):
+    """The time is up."""
+
+
+class Channel:
+    """A switch that answers echo requests at once until it dies, and perhaps something else every few seconds."""
+
+    def __init__(self, clock: Clock, dies: float, else_every: float | None = None) -> None:
+        self._clock, self._dies, self._else_every = clock, dies, else_every
+        self.asked: list[float] = []
+        self.closed: float | None = None
+        self._answered_at = clock.now
+        self._unanswered = 0
+
+    @property
+    def answered_at(self) -> float:
+        if self._else_every is None:
+            return self._answered_at
+        last = min(self._clock.now, self._dies)
+        return max(self._answered_at, last - last % self._else_every)
+
+    @property
+    def unanswered(self) -> int:
+        return 0 if self.asked and self.answered_at > self.asked[-1] else self._unanswered
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed is None
+
+    def ask(self) -> None:
+        self._unanswered = self.unanswered + 1
+        self.asked.append(self._clock.now)
+        if self._clock.now < self._dies:
+            self._answered_at, self._unanswered = self._clock.now, 0
+
+    def close(self) -> None:
+        self.closed = self._clock.now
+
+
+class Clock:
+    def __init__(self, ends: float) -> None:
+        self.now, self._ends = 0.0, ends
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now > self._ends:
+            raise Over
+
+
+def run(size: int, seconds: float, dies: float, else_every: float | None = None) -> list[Channel]:
+    clock = Clock(seconds)
+    keepalive = Keepalive(INTERVAL, MOST, clock, clock.sleep)
+    keepalive._worker = object()  # this test is its green thread
+    channels = []
+    for number in range(size):
+        clock.now = number / size
+        channels.append(Channel(clock, dies, else_every))
+        keepalive.add(channels[-1])
+    with contextlib.suppress(Over):  # it ends when all channels are closed
+        keepalive.rounds()
+    return channels
+
+
+@given(st.floats(0.1, 30), st.integers(1, 10), st.integers(1, 100_000))
+def test_the_time_until_a_dead_channel_is_noticed_does_not_depend_on_the_number(
+    interval: float, most: int, switches: int
+) -> None:
+    rest, step = pace(interval, most, switches)
+    assert rest + (most + 1) * step == pytest.approx(interval * (most + 2))
+    assert rest >= interval * 0.999
+    assert interval * 0.499 <= step <= interval * 1.001
+    if switches <= ECHOES_PER_SECOND * interval:
+        assert rest == interval
+
+
+@pytest.mark.parametrize("else_every", [None, 1.7, 5.0])
+@pytest.mark.parametrize("size", SIZES)
+def test_a_dead_channel_is_closed_in_time(size: int, else_every: float | None) -> None:
+    dies = 21.3
+    for channel in run(size, dies + LATEST + 2, dies, else_every):
+        assert channel.closed is not None
+        assert dies < channel.closed <= dies + LATEST + (MOST + 3) * GRAIN_SECONDS
+        assert len([at for at in channel.asked if at >= dies]) >= MOST
+
+
+@pytest.mark.parametrize("else_every", [None, 5.0])
+@pytest.mark.parametrize("size", SIZES)
+def test_switches_that_answer_are_asked_at_a_bounded_rate(size: int, else_every: float | None) -> None:
+    seconds = 30.0
+    channels = run(size, seconds, dies=1e9, else_every=else_every)
+    assert all(channel.is_open for channel in channels)
+    asked = sum(len(channel.asked) for channel in channels) / seconds
+    assert asked <= max(size / INTERVAL, ECHOES_PER_SECOND) * 1.2
+    if size <= ECHOES_PER_SECOND * INTERVAL:  # as Ryu does
+        assert all(len(channel.asked) >= seconds / (INTERVAL + 2 * GRAIN_SECONDS) - 1 for channel in channels)
+    elif else_every:
+        assert asked < size / seconds * 1.5  # what they answer otherwise says enough
+
+
+def test_without_a_limit_nothing_is_asked() -> None:
+    keepalive = Keepalive(INTERVAL, 0)
+    channel = Channel(Clock(1.0), 0.0)
+    keepalive.add(channel)
+    assert not channel.asked
