@@ -45,8 +45,9 @@ class Round(NamedTuple):
         The same from when there was a leader, if that was later.
     lost : int
         Datagrams of a stream whose paths had no failure.
-    sent, refused : int
-        Commands that the old leader has sent since it went on, and those of its messages that switches have refused since then.
+    claims, sent, refused : int
+        Role requests and commands that the old leader has sent since it went on, and those of its messages that switches have
+        refused since then.
     taken : int
         Entries that switches have taken from it since another member led.
     """
@@ -55,6 +56,7 @@ class Round(NamedTuple):
     in_force_ms: float
     after_leader_ms: float
     lost: int
+    claims: int
     sent: int
     refused: int
     taken: int
@@ -68,8 +70,8 @@ def measure() -> dict[str, Any]:
     dict
         Of each kind of end: ``*_leader_ms`` until a standby leads, ``*_in_force_ms`` from the link's failure, and
         ``*_after_leader_ms`` from when there was a leader, until the failure is in force at all 16 agents (medians and worst of 5),
-        ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on: ``*_commands_sent``,
-        ``*_refused`` messages, and ``*_entries_taken`` by switches.
+        ``*_lost`` datagrams of a stream on paths without failure. Of the old leader when it goes on: ``*_role_requests_sent``,
+        ``*_commands_sent``, ``*_refused`` messages, and ``*_entries_taken`` by switches.
     """
     return measured_in_lab(_inside)
 
@@ -97,6 +99,7 @@ def _inside() -> dict[str, Any]:
                 results[f"{kind}_{name}_median"] = round(statistics.median(values))
                 results[f"{kind}_{name}_worst"] = round(max(values))
             results[f"{kind}_lost"] = [one.lost for one in rounds]
+            results[f"{kind}_role_requests_sent"] = sum(one.claims for one in rounds)
             results[f"{kind}_commands_sent"] = sum(one.sent for one in rounds)
             results[f"{kind}_refused"] = sum(one.refused for one in rounds)
             results[f"{kind}_entries_taken"] = sum(one.taken for one in rounds)
@@ -141,6 +144,7 @@ def _round(lab: SopaLab, seed: int, end: Callable[[str], None], undo: Callable[[
         in_force_ms=1000 * (reached - failed),
         after_leader_ms=1000 * (reached - max(led, failed)),
         lost=len(lost),
+        claims=capture.sent["role-request"],
         sent=sum(capture.sent[command] for command in COMMANDS.values()),
         refused=capture.refused.total(),
         taken=taken,

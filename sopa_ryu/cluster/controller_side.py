@@ -14,7 +14,8 @@ from flowrules.label import Carrier
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.cluster.address import Access, AddressError, EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
-from sopa_ryu.cluster.member import Identity, Member
+from sopa_ryu.cluster.identity import Identity
+from sopa_ryu.cluster.member import Member
 from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView
 from sopa_ryu.fabric.commitment import Commitment, Proposal
 from sopa_ryu.fabric.coordinator import Coordinator

@@ -1,7 +1,8 @@
 """A controller's membership of a cluster: its lease, its campaign for the leadership, and the versions that it commits.
 
-Three green threads: one keeps the lease, one watches the engine's keys, one acts on what the other two and the core have changed.
-What decides is in `candidacy` and in `sopa_ryu.fabric.commitment`; what follows is carried out by `Hands`, the application.
+Three green threads: one keeps the lease (`enlistment`), one watches the engine's keys, one acts on what the other two and the core
+have changed. What decides is in `candidacy` and in `sopa_ryu.fabric.commitment`; what follows is carried out by `Hands`, the
+application.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable
-from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from ryu.lib import hub
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.candidacy import Candidacy
 from sopa_ryu.cluster.engine import Engine, EngineError, Kind
+from sopa_ryu.cluster.enlistment import Enlistment
 from sopa_ryu.cluster.gateway import Condition, Kept
+from sopa_ryu.cluster.identity import Identity, difference
 from sopa_ryu.cluster.mirror import Mirror
-from sopa_ryu.cluster.records import FORMAT, Charter, CommittedView, Drains, Leader, MemberRecord, Term
+from sopa_ryu.cluster.records import Charter, CommittedView, Drains, Leader, Term
+from sopa_ryu.cluster.roll import Roll
 from sopa_ryu.fabric.commitment import Proposal
-from sopa_ryu.fabric.last_fabric import differences
 from sopa_ryu.rest.cluster import UndecidedError
 
 LOG = logging.getLogger("sopa.cluster")
@@ -31,10 +33,6 @@ LOOK_SECONDS = 0.25
 RETRY_SECONDS = 0.25
 FIRST_PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 1.0, 8.0
 """How long a commit may take at one node of the engine: twice as long after each that did not end in time."""
-DIFFERENCES_SHOWN = 5
-AWAY_SECONDS = 3600.0
-"""A member that has no lease is listed for so long: afterwards it was taken out of service."""
-LEADER, STANDBY = "leader", "standby"
 
 
 class Hands(Protocol):
@@ -71,39 +69,9 @@ class Hands(Protocol):
         """Return the version that this member follows, and how many switches are connected."""
 
 
-class Identity(NamedTuple):
-    """A member as the others see it.
-
-    Attributes
-    ----------
-    name : str
-    url : str
-        Of its REST API.
-    program : str
-        The version of the program.
-    secrets : str
-        A digest of its token files.
-    """
-
-    name: str
-    url: str
-    program: str
-    secrets: str
-
-
 def uptime() -> float:
     """Return seconds of a clock that goes on while the process or the machine stands still."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def _difference(own: Charter, clusters: Charter) -> str:
-    """Return what a member does not share with its cluster, in words; nothing if it agrees."""
-    if clusters.format != own.format:
-        return f"the cluster's keys have format {clusters.format}, and this program writes format {own.format}"
-    if clusters.carrier != own.carrier:
-        return f"the cluster's carrier is {clusters.carrier}, and this controller's is {own.carrier}"
-    found = list(islice(differences(clusters.fabric, own.fabric), DIFFERENCES_SHOWN))
-    return f"its fabric is another than the cluster's: {'; '.join(found)}" if found else ""
 
 
 class Member:
@@ -125,6 +93,7 @@ class Member:
     mirror : Mirror
         The engine's keys as this member knows them.
     candidacy : Candidacy
+    roll : Roll
     problem : str or None
         Why the engine is not reachable, or why this member does not take part; None if all is well.
     """
@@ -142,28 +111,23 @@ class Member:
         self.identity = identity
         self.mirror = Mirror()
         self.candidacy = Candidacy(identity.name)
+        self.roll = Roll(engine.address.name, identity, self.mirror)
+        self._enlistment = Enlistment(
+            engine, self.mirror, self.candidacy, identity, lease_seconds, clock, hands.standing
+        )
         self.problem: str | None = "the engine has not answered yet"
         self.commit_seconds: Callable[[float], None] = lambda seconds: None
         self._charter = charter
-        self._lease_seconds = lease_seconds
         self._hands = hands
         self._clock = clock
         self._event = hub.Event()
         self._resigns = False
         self._forsaken = 0
         self._agreed = False
-        self._entered: MemberRecord | None = None
-        self._entered_at = 0
         self._view_at: int | None = None
-        self._since = int(time.time())
-        self._told_leader: str | None = None
-        self._told_secrets: set[str] = set()
         self._told_charter = ""
-        self._told_problems: dict[str, str] = {}
         self._drains_at = -1
         self._patience = FIRST_PATIENCE_SECONDS
-        self._present: dict[str, MemberRecord] = {}
-        self._gone: dict[str, tuple[MemberRecord, float]] = {}
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
 
@@ -193,40 +157,8 @@ class Member:
 
     def report(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/cluster``."""
-        leader = self.mirror.leader
-        present = self.mirror.view.version if self.mirror.view is not None else 0
-        return {
-            "name": self.engine.address.name,
-            "term": self._term,
-            "leader": leader.name if leader is not None else None,
-            "members": [
-                {
-                    "name": member.name,
-                    "role": member.role,
-                    "lag": max(0, present - member.version),
-                    "url": member.url,
-                    "program": member.program,
-                    "switches": member.switches,
-                }
-                for member in self.mirror.members.values()
-            ]
-            + [
-                {"name": name, "role": "away", "lag": None, "url": gone.url, "program": gone.program, "switches": 0}
-                for name, (gone, since) in self._gone.items()
-                if time.monotonic() - since < AWAY_SECONDS
-            ],
-            "relays": [
-                {
-                    "name": relay.name,
-                    "url": relay.url,
-                    "agents": relay.agents,
-                    "version": relay.version,
-                    "waiting": relay.waiting,
-                }
-                for relay in self.mirror.relays.values()
-            ],
-            "engine": {"reachable": self.problem is None, "problem": self.problem},
-        }
+        engine = {"reachable": self.problem is None, "problem": self.problem}
+        return {**self.roll.report(time.monotonic()), "engine": engine}
 
     # -- green threads ------------------------------------------------------------------------------------------------
 
@@ -238,9 +170,9 @@ class Member:
         """Keep a lease, and this member's record up to date, until killed."""
         while True:
             try:
-                self._renew()
+                self._enlistment.renew()
                 if self._agreed:
-                    self._enter()
+                    self._enlistment.enter()
                 self._well()
             except EngineError as error:
                 self._ill(error)
@@ -284,70 +216,6 @@ class Member:
                 LOG.warning("the lease was not given back: %s; another member leads when it has ended", error)
         self.engine.close()
 
-    @property
-    def _term(self) -> int:
-        """The latest term; 0 if none is known."""
-        return self.mirror.term.term if self.mirror.term is not None else 0
-
-    # -- the lease ----------------------------------------------------------------------------------------------------
-
-    def _renew(self) -> None:
-        mine, sent = self.candidacy, self._clock()
-        if mine.lease and self.engine.renew(mine.lease):
-            mine.renewed(sent)
-            return
-        if mine.lease:
-            LOG.warning("member %s: its lease has ended: it stands by and asks for another", mine.name)
-            mine.lost()
-            self._entered, self._entered_at = None, 0
-        lease = self.engine.grant(self._lease_seconds)
-        mine.granted(lease, self.engine.granted, sent)
-
-    def _enter(self) -> None:
-        """Bring this member's record up to date."""
-        mine = self.candidacy
-        version, switches = self._hands.standing()
-        me = self.identity
-        role = LEADER if mine.term else STANDBY
-        record = MemberRecord(
-            me.name,
-            me.url,
-            me.program,
-            FORMAT,
-            role,
-            mine.term or self._term,
-            version,
-            switches,
-            self._since,
-            me.secrets,
-        )
-        if record == self._entered:
-            return
-        key = f"members/{me.name}"
-        # so that a write that its node has kept back does not come after a later one
-        condition = Condition(key, modified=self._entered_before(key))
-        written = self.engine.write({key: records.write(record)}, [condition], mine.lease)
-        if written is None:
-            found = self.mirror.kept(key)
-            if found is not None and found.lease != mine.lease:
-                raise EngineError(
-                    f"another member is named {me.name}: choose a name with --sopa-cluster-member, or wait until the lease of the "
-                    "one that ran before has ended",
-                    Kind.REFUSED,
-                )
-            return
-        self._entered_at = written.revision
-        self._entered = record
-
-    def _entered_before(self, key: str) -> int:
-        """Return the revision of this member's record in the engine; 0 if it has none yet."""
-        known = self.mirror.kept(key)
-        if self.mirror.revision < self._entered_at:
-            return self._entered_at
-        # one that is there already is its own, too, if the answer to its first write was lost
-        is_own = known is not None and (self._entered is not None or known.lease == self.candidacy.lease)
-        return known.modified if known is not None and is_own else 0
-
     # -- acting -------------------------------------------------------------------------------------------------------
 
     def _act(self) -> None:
@@ -384,7 +252,7 @@ class Member:
             )
             self.engine.write({}, [Condition("leader", modified=kept.modified)], deletes=["leader"])
             self.mirror.apply(self.engine.read())
-        elif kept is None and self._entered is not None and mine.may_campaign(now):
+        elif kept is None and self._enlistment.is_entered and mine.may_campaign(now):
             self._campaign()
 
     def _agrees(self) -> bool:
@@ -395,7 +263,7 @@ class Member:
                 self.engine.write({"charter": records.write(self._charter)}, [Condition("charter", created=0)])
                 self.mirror.apply(self.engine.read())
             return False
-        different = _difference(self._charter, charter)
+        different = difference(self._charter, charter)
         if different and different != self._told_charter:
             LOG.error(
                 "member %s does not take part in cluster %s: %s; give all members the same fabric file and program, or this one "
@@ -412,7 +280,7 @@ class Member:
         me, mine = self.identity, self.candidacy
         known = self.mirror.kept("term")
         generation = self._hands.highest_generation()
-        term = mine.next_term(self._term, time.time_ns() // 1_000_000, generation)
+        term = mine.next_term(self.mirror.latest_term, time.time_ns() // 1_000_000, generation)
         written = self.engine.write(
             {"term": records.write(Term(term)), "leader": records.write(Leader(me.name, term, me.url))},
             [Condition("leader", created=0), Condition("term", modified=known.modified if known else 0)],
@@ -433,7 +301,7 @@ class Member:
         self.candidacy.lead(leader.term, kept.created)
         self._view_at = None
         LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
-        self._told_leader = leader.name
+        self.roll.leader = leader.name
         self._hands.lead(leader.term)
         drained = self._hands.drained()
         if drained and self.mirror.kept("drains") is None:
@@ -530,33 +398,10 @@ class Member:
 
     def _changed(self) -> None:
         """The engine's keys have changed."""
-        for key, problem in self.mirror.problems.items():
-            if self._told_problems.get(key) != problem:
-                LOG.error("cluster %s: %s", self.engine.address.name, problem)
-        self._told_problems = dict(self.mirror.problems)
-        leader = self.mirror.leader
-        name = leader.name if leader is not None else None
-        if name != self._told_leader and not self.candidacy.term:
-            self._told_leader = name
-            LOG.info(
-                "cluster %s: %s", self.engine.address.name, f"{name} leads, term {self._term}" if name else "no leader"
-            )
-            self._hands.stand_by(name)
-        members = self.mirror.members
-        gone = {name: (its, time.monotonic()) for name, its in self._present.items() if name not in members}
-        self._gone = {name: its for name, its in (self._gone | gone).items() if name not in members}
-        self._present = members
-        for member in self.mirror.members.values():
-            if member.secrets != self.identity.secrets and member.name not in self._told_secrets:
-                self._told_secrets.add(member.name)
-                LOG.error(
-                    "member %s has other token files than this one: agents and operators that move are rejected; copy token, "
-                    "agent-token and agent-secret of one member's --sopa-state-dir to all",
-                    member.name,
-                )
-        with_agents = [relay for relay in self.mirror.relays.values() if relay.agents]
-        version = min((relay.version for relay in with_agents), default=None)
-        self._hands.relays(version, sum(relay.agents for relay in with_agents))
+        self.roll.changed(time.monotonic())
+        if not self.candidacy.term and self.roll.is_led_by_another():
+            self._hands.stand_by(self.roll.leader)
+        self._hands.relays(*self.roll.relayed())
         self.look()
 
     def _follow(self) -> None:

@@ -83,6 +83,11 @@ class Mirror:
         return self._one(records.TERM, Term)
 
     @property
+    def latest_term(self) -> int:
+        """The number of the latest leadership; 0 if none is known."""
+        return self.term.term if self.term is not None else 0
+
+    @property
     def leader(self) -> Leader | None:
         """The leader."""
         return self._one(records.LEADER, Leader)
