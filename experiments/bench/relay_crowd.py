@@ -1,8 +1,9 @@
 """``python -m experiments.bench.relay_crowd``: light agents of many hosts in one process, for the bench `relays`.
 
-An agent here is a WebSocket that acknowledges every message and, when its channel is lost, goes to the next relay of its list at
-once, and 0.5 s later if all have failed; it has no path table. So that thousands leave the processor to what is measured, messages
-are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts have.
+An agent here is a WebSocket that acknowledges every message and, when its channel is lost, goes to the next relay at once, in the
+order of the real agent (`sopa_ryu.channel.addresses`), and 0.5 s later if all have failed; it has no path table. So that thousands
+leave the processor to what is measured, messages are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts
+have.
 
 The process answers each line of its standard input with a line of JSON: what its agents have.
 """
@@ -19,6 +20,7 @@ import sys
 import time
 from collections import Counter
 
+from sopa_ryu.channel.addresses import ordered
 from sopa_ryu.runtime.limits import allow_files
 
 _HELD = re.compile(rb'"epoch": (\d+),.*?"version": (\d+)')
@@ -29,13 +31,14 @@ _IP_BIND_ADDRESS_NO_PORT = 24
 class Agent:
     """One agent, and its present connection."""
 
-    __slots__ = ("acknowledged", "address", "at", "buffer", "failed", "number", "open", "socket", "source")
+    __slots__ = ("acknowledged", "address", "at", "buffer", "failed", "number", "open", "ports", "socket", "source")
 
-    def __init__(self, number: int, address: str, source: str, first: int) -> None:
+    def __init__(self, number: int, address: str, source: str, ports: list[int]) -> None:
         self.number = number
         self.address = address
         self.source = source
-        self.at = first
+        self.ports = ports
+        self.at = 0
         self.failed = 0
         self.open = False
         self.buffer = b""
@@ -53,16 +56,16 @@ class Crowd:
     addresses : list of str
         Of the hosts.
     offset : int
-        Number of the first host: it decides the relay that a host begins with, and its source address.
+        Number of the first host, from which source addresses follow.
     token : str
     """
 
     def __init__(self, relays: list[int], addresses: list[str], offset: int, token: str) -> None:
-        self._relays = relays
         self._token = token
         self._poll = select.epoll()
+        by_url = {f"http://127.0.0.1:{port}": port for port in relays}
         self._agents = [
-            Agent(number, address, _source(offset + number), (offset + number) % len(relays))
+            Agent(number, address, _source(offset + number), [by_url[url] for url in ordered(list(by_url), address)])
             for number, address in enumerate(addresses)
         ]
         self._by_file: dict[int, Agent] = {}
@@ -97,7 +100,7 @@ class Crowd:
         return True
 
     def _report(self) -> None:
-        connected = Counter(self._relays[agent.at] for agent in self._agents if agent.open)
+        connected = Counter(agent.ports[agent.at] for agent in self._agents if agent.open)
         answer = {
             "connected": {str(port): count for port, count in connected.items()},
             "latest": self._latest,
@@ -118,7 +121,7 @@ class Crowd:
         agent.socket, agent.buffer, agent.open = its, b"", False
         self._by_file[its.fileno()] = agent
         with contextlib.suppress(BlockingIOError):
-            its.connect(("127.0.0.1", self._relays[agent.at]))
+            its.connect(("127.0.0.1", agent.ports[agent.at]))
         self._poll.register(its.fileno(), select.EPOLLOUT)
 
     def _ready(self, agent: Agent, event: int) -> None:
@@ -152,9 +155,9 @@ class Crowd:
         agent.socket.close()
         agent.failed = 1 if agent.open else agent.failed + 1
         agent.open = False
-        agent.at = (agent.at + 1) % len(self._relays)
+        agent.at = (agent.at + 1) % len(agent.ports)
         self.moves += 1
-        pause = 0.0 if agent.failed < len(self._relays) else RETRY_SECONDS
+        pause = 0.0 if agent.failed < len(agent.ports) else RETRY_SECONDS
         heapq.heappush(self._later, (time.monotonic() + pause, agent.number))
 
     def _received(self, agent: Agent, its: socket.socket, data: bytes) -> None:

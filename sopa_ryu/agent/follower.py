@@ -178,7 +178,7 @@ class Follower:
         )
         self.connected = False
 
-    def disconnect(self, problem: str, seconds: float = 0.0) -> float:
+    def disconnect(self, problem: str, seconds: float = 0.0, *, silent: bool = False) -> float:
         """Note that the channel is closed, or could not be opened; return the seconds until the next attempt.
 
         Each problem is logged once, until there has been a connection again: after a lost connection it may be another one that
@@ -189,13 +189,15 @@ class Follower:
         problem : str
         seconds : float
             How long the channel was open.
+        silent : bool
+            Whether the controller has not answered in time.
         """
         its, url = self.controllers, self.controllers.url
         served = self.connected and not self._outdated and its.has_served(seconds)
         self.connected = self._outdated = False
         if served:
             self._reported.clear()
-        delay = its.next(served)
+        delay = its.next(served, self.hosts, silent=silent)
         if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(its.urls):
             LOG.warning(
                 "%s: no controller at %s: %s; %s; %s; check the controller and the network to it",

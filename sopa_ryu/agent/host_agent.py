@@ -172,17 +172,23 @@ class HostAgent:
     async def _follow(self) -> NoReturn:
         while True:
             await self.keeper.found.wait()
-            problem, seconds = await self._follow_once()
+            problem, seconds, silent = await self._follow_once()
             await self._look_at_lease()
             if self.keeper.found.is_set():
-                await asyncio.sleep(self.follower.disconnect(problem, seconds))
+                await asyncio.sleep(self.follower.disconnect(problem, seconds, silent=silent))
             else:
                 self.follower.leave()
 
-    async def _follow_once(self) -> tuple[str, float]:
-        """Follow the controller over one connection; return why it ended, or was not opened, and the seconds that it was open."""
+    async def _follow_once(self) -> tuple[str, float, bool]:
+        """Follow the controller over one connection.
+
+        Returns
+        -------
+        tuple of str, float and bool
+            Why it ended, or could not be opened; for how many seconds it was open; and whether the controller was silent.
+        """
         its, at, loop = self.options, self.follower.controllers, asyncio.get_running_loop()
-        opened_at = None
+        opened_at, silent = None, False
         # the library's own pings, every 20 s, are for a controller that has no other
         more: dict[str, Any] = {"ping_interval": None, "close_timeout": CLOSE_SECONDS} if at.several else {}
         try:
@@ -190,7 +196,7 @@ class HostAgent:
                 its.channel(self.follower.address, at.url),
                 additional_headers=its.headers(self.follower.address),
                 ssl=its.tls(at.url),
-                open_timeout=at.open_seconds,
+                open_timeout=at.open_seconds(self.follower.hosts),
                 max_size=protocol.MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
@@ -206,8 +212,8 @@ class HostAgent:
         except websockets.InvalidStatus as error:
             problem = refusal(error)
         except (OSError, AgentError, websockets.WebSocketException, TimeoutError) as error:
-            problem = str(error) or type(error).__name__
-        return problem, 0.0 if opened_at is None else loop.time() - opened_at
+            problem, silent = str(error) or type(error).__name__, isinstance(error, TimeoutError)
+        return problem, 0.0 if opened_at is None else loop.time() - opened_at, silent
 
     async def follow(self, channel: ClientConnection) -> str:
         """Carry out what the controller's messages lead to, one after the other, until the channel closes.

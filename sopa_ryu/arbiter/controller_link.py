@@ -77,6 +77,7 @@ class ControllerLink:
         self._reported: set[tuple[str, str]] = set()
         self._latest: View | None = None
         self._opened_at = 0.0
+        self._silent = False
 
     @property
     def address(self) -> ControllerAddress:
@@ -87,6 +88,7 @@ class ControllerLink:
         """Follow the controller until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
+            self._silent = False
             problem = await self._follow_once()
             served = self.connected and self.urls.has_served(loop.time() - self._opened_at)
             self.connected = False
@@ -97,7 +99,7 @@ class ControllerLink:
         url = self.urls.url
         if served:
             self._reported.clear()
-        delay = self.urls.next(served)
+        delay = self.urls.next(served, hosts=1, silent=self._silent)
         if (url, problem) not in self._reported and len(self._reported) < MAX_REPORTED * len(self.urls.urls):
             self._reported.add((url, problem))
             LOG.warning(
@@ -121,7 +123,7 @@ class ControllerLink:
                 at.channel(messages.CHANNEL, messages.query(self.term)),
                 additional_headers=at.headers(),
                 ssl=at.tls(),
-                open_timeout=self.urls.open_seconds,
+                open_timeout=self.urls.open_seconds(hosts=1),
                 max_size=protocol.MAX_MESSAGE_BYTES,
                 compression=None,
                 proxy=None,
@@ -138,6 +140,7 @@ class ControllerLink:
                 self._superseded()
             return refusal(error)
         except (OSError, ClientOptionError, websockets.WebSocketException, TimeoutError) as error:
+            self._silent = isinstance(error, TimeoutError)
             return str(error) or type(error).__name__
 
     def _open(self) -> None:

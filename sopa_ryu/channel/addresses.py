@@ -15,14 +15,20 @@ MIN_RETRY_SECONDS = 0.5
 MAX_RETRY_SECONDS = 5.0
 OPEN_SECONDS = 10.0
 """How long a channel may take to open."""
-FIRST_OPEN_SECONDS = 3.0
-"""How long, in the first round over several URLs: one that is stopped or cut off from the network does not answer at all."""
+MIN_OPEN_SECONDS, MAX_OPEN_SECONDS = 1.0, 3.0
+"""How long with several URLs, unless all are slow: one that is stopped or cut off from the network does not answer at all."""
+OPENED_A_SECOND = 1000
+"""Channels that an end surely opens in a second, if all agents of a fabric come at once."""
+MAX_SLOW = 4
 SERVED_SECONDS = 5.0
 """With several URLs: a channel that was lost sooner is an attempt that failed: nobody goes round and round without a pause."""
+ROUNDS_A_SECOND = 500
+"""With several URLs: rounds over all of them that all agents of a fabric make together, at the most, as while nobody leads."""
 PINGS_A_SECOND = 2000
 """With several URLs: pings that all agents of a fabric send together, at the most; measured in docs/cluster.md, section Agents."""
-MIN_PING_SECONDS, MAX_PING_SECONDS = 1.0, 5.0
-MIN_PATIENCE_SECONDS = 2.0
+MIN_PING_SECONDS, MAX_PING_SECONDS = 0.5, 5.0
+MIN_PATIENCE_SECONDS = 1.5
+"""With the shortest interval less than the lease of a leader by default: its agents look for another when that begins to lead."""
 
 
 def ordered(urls: Sequence[str], client: str) -> list[str]:
@@ -37,12 +43,12 @@ def ordered(urls: Sequence[str], client: str) -> list[str]:
 
 
 def ping_seconds(hosts: int) -> float:
-    """Return how often the agents of a fabric of so many hosts ping: once a second, or as seldom as `PINGS_A_SECOND` demands.
+    """Return how often the agents of a fabric of so many hosts ping: twice a second, or as seldom as `PINGS_A_SECOND` demands.
 
     Examples
     --------
     >>> ping_seconds(16), ping_seconds(3456), ping_seconds(27648)
-    (1.0, 1.728, 5.0)
+    (0.5, 1.728, 5.0)
     """
     return min(MAX_PING_SECONDS, max(MIN_PING_SECONDS, hosts / PINGS_A_SECOND))
 
@@ -50,6 +56,17 @@ def ping_seconds(hosts: int) -> float:
 def patience_seconds(hosts: int) -> float:
     """Return for how long an answer to a ping is awaited."""
     return max(MIN_PATIENCE_SECONDS, ping_seconds(hosts))
+
+
+def longest_pause(hosts: int) -> float:
+    """Return to how many seconds the pauses of agents with several URLs grow: with few agents they find the next leader soon.
+
+    Examples
+    --------
+    >>> longest_pause(16), longest_pause(1024), longest_pause(27648), longest_pause(0)
+    (0.5, 2.048, 5.0, 5.0)
+    """
+    return min(MAX_RETRY_SECONDS, max(MIN_RETRY_SECONDS, hosts / ROUNDS_A_SECOND)) if hosts else MAX_RETRY_SECONDS
 
 
 class Addresses:
@@ -77,7 +94,8 @@ class Addresses:
         self._jitter = jitter
         self._at = 0
         self._asked = 0
-        self._rounds = 0
+        self._silent: set[str] = set()
+        self._slow = 0
         self._retry_seconds = MIN_RETRY_SECONDS
 
     @property
@@ -90,32 +108,43 @@ class Addresses:
         """Whether there is another to go to."""
         return len(self.urls) > 1
 
-    @property
-    def open_seconds(self) -> float:
-        """How long the channel may take to open now; longer if all are slow, as when thousands of clients come at once."""
-        return min(OPEN_SECONDS, FIRST_OPEN_SECONDS * 2**self._rounds) if self.several else OPEN_SECONDS
+    def open_seconds(self, hosts: int = 0) -> float:
+        """Return how long the channel may take to open now, in a fabric of so many hosts.
+
+        Half as long for one that has not answered when it was asked last; longer if none has, as when thousands come at once.
+        """
+        if not self.several:
+            return OPEN_SECONDS
+        usual = min(MAX_OPEN_SECONDS, max(MIN_OPEN_SECONDS, hosts / OPENED_A_SECOND)) if hosts else MAX_OPEN_SECONDS
+        return min(OPEN_SECONDS, (usual / 2 if self.url in self._silent else usual) * 2**self._slow)
 
     def has_served(self, seconds: float) -> bool:
         """Return True if a channel that was open for so long has been one, and not an attempt."""
         return seconds >= SERVED_SECONDS or not self.several
 
-    def next(self, served: bool) -> float:
+    def next(self, served: bool, hosts: int = 0, *, silent: bool = False) -> float:
         """Go on to the next URL; return the seconds until it is asked.
 
         Parameters
         ----------
         served : bool
             Whether a channel was lost (`has_served`); if not, one could not be opened.
+        hosts : int
+            How many hosts the fabric has; 0 if that is not known.
+        silent : bool
+            Whether the present one has not answered in time, instead of ending or rejecting the channel.
         """
         if served:
-            self._asked = self._rounds = 0
+            self._asked = self._slow = 0
             self._retry_seconds = MIN_RETRY_SECONDS
+        (self._silent.add if silent else self._silent.discard)(self.url)
         self._at = (self._at + 1) % len(self.urls)
         self._asked += 1
         if self._asked < len(self.urls):
             return 0.0
         self._asked = 0
-        self._rounds = min(self._rounds + 1, 2)
-        delay = self._retry_seconds
-        self._retry_seconds = min(2 * delay, MAX_RETRY_SECONDS)
+        self._slow = min(self._slow + 1, MAX_SLOW) if len(self._silent) == len(self.urls) else 0
+        longest = longest_pause(hosts) if self.several else MAX_RETRY_SECONDS
+        delay = min(self._retry_seconds, longest)
+        self._retry_seconds = min(2 * delay, longest)
         return delay * self._jitter.uniform(0.5, 1.0)

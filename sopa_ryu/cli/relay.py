@@ -99,7 +99,7 @@ def relay(
     that are given several URLs spread over them and move on when one is away (docs/cluster.md).
 
     It keeps nothing. Killed and started again, it goes on with what etcd has; without etcd or a leader it goes on sending the last
-    view. Agents on a relay are sent no probes. It needs no privileges.
+    view. Which links its agents probe the leader decides, and gets their reports. It needs no privileges.
 
     \b
     Example:

@@ -111,7 +111,8 @@ class Engine:
         Raises
         ------
         EngineError
-            If `EngineError.unknown`, it may have been written.
+            If `EngineError.unknown`, it may have been written, or may still be, also after a later write: one that must not be
+            undone like that compares the key's revision (`Condition.modified`).
         """
         request = gateway.transaction(self._name, puts, unless, lease, deletes)
         answer = self._nodes.ask_any(request, seconds or self._timeout, absent=True)
@@ -178,7 +179,11 @@ class Engine:
             reader = WatchReader(self._name, revision)
             quiet = min(MAX_QUIET_SECONDS, self._timeout / 2)
             while True:
-                data = stream.receive(quiet if reader.created else self._timeout)
+                try:
+                    data = stream.receive(quiet if reader.created else self._timeout)
+                except TroubleError:
+                    reader.ended()
+                    raise
                 if data is not None:
                     for contents in reader.feed(data):
                         problem = self._nodes.other(reader.cluster)

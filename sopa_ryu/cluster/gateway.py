@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from sopa_ryu.cluster.records import leased
@@ -265,6 +266,13 @@ class WatchReader:
             raise TroubleError(Trouble(Kind.MALFORMED, f"a message of a watch is longer than {MAX_LINE} bytes"))
         for line in filter(None, lines):
             yield self._read(line)
+
+    def ended(self) -> None:
+        """Raise `TroubleError` if the node has said why it closes the connection: its last message has no end of line."""
+        with suppress(ValueError):
+            body = json.loads(self._rest)
+            if isinstance(body, dict) and isinstance(body.get("error"), dict):
+                raise TroubleError(_said(0, body["error"]))
 
     def _read(self, line: bytes) -> Contents:
         try:

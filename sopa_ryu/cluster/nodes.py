@@ -61,7 +61,7 @@ class Nodes:
     def leave(self, node: Endpoint, why: str) -> None:
         """Ask the next node from now on."""
         self._known.discard(node)
-        if self.present != node or len(self._all) == 1:
+        if self._closed or self.present != node or len(self._all) == 1:
             return  # another thread was faster
         self._present = (self._present + 1) % len(self._all)
         if node not in self._reported:

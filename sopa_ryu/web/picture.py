@@ -10,6 +10,7 @@ from typing import Any
 from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
+from sopa_ryu.rest.cluster import in_short
 from sopa_ryu.rest.reader import FabricReader
 from sopa_ryu.runtime import clock
 from topologies import Host, Level, Link, Reason, Switch
@@ -58,6 +59,7 @@ class Picture:
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
             `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
             Above, ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods.
+            ``cluster`` says who leads, in a cluster.
             ``fabric`` has the numbers of the fabric and what its fabric file says of single links and hosts.
         """
         state, tree = self._state, self._tree
@@ -96,6 +98,7 @@ class Picture:
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
+            **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
             "health": self._health(),
             **traffic,
         }

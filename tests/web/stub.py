@@ -1,6 +1,7 @@
-"""The page and its feed over a fabric that is only a state, with traffic: ``python -m tests.web.stub K|FILE PORT DIRECTORY MOST``.
+"""The page and its feed over a fabric that is only a state: ``python -m tests.web.stub K|FILE PORT DIRECTORY MOST [LEADER]``.
 
-FILE is a fabric file. All of it is the controller's own code but the counters: dummy switches carry no packets.
+FILE is a fabric file. With LEADER it is member c1 of a cluster that this one leads. All of it is the controller's own code but the
+counters: dummy switches carry no packets, and there is traffic nevertheless.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
+from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from topologies import Clos, FatTree, Host, Link, Switch
 from topologies.fabric_file import load
@@ -73,6 +75,8 @@ def main() -> None:
     eventlet.monkey_patch()
     tree, port, directory, most = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
     fabric = LoadedFabric(int(tree) if tree.isdigit() else load(Path(tree)))
+    if len(sys.argv) > 5:
+        fabric.cluster = StubCluster(sys.argv[5])
     feed = live_feed.Live(Picture(fabric), most)
     fabric.changed = feed.changed
     agents = AgentChannel(fabric.notifier, lambda version: None)

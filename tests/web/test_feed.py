@@ -47,7 +47,7 @@ Connect = Callable[..., BlockingWebSocket]
 
 
 @contextmanager
-def serving(fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS) -> Iterator[str]:
+def serving(fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, *leader: str) -> Iterator[str]:
     """The page over a fabric, or a fat-tree of k, that is only a state: its address without the scheme."""
     [port] = free_ports(1)
     where = f"127.0.0.1:{port}"
@@ -62,6 +62,7 @@ def serving(fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIEN
         str(port),
         str(directory),
         str(most),
+        *leader,
     ]
     with ChildProcess(command, directory / "stub.log") as process:
 

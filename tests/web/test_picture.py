@@ -12,6 +12,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
 from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import MAX_LISTED, Picture
+from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
 from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
 from topologies import Clos, FatTree, Host, Level, Reason, Switch
@@ -31,6 +32,13 @@ def lose(state: FabricState, *switches: Switch) -> None:
     for switch in switches:
         state.management.lost(switch, 2)
         state.switch_lost(switch, 2)
+
+
+def test_a_message_says_who_leads_the_cluster() -> None:
+    fabric = LoadedFabric(4)
+    assert "cluster" not in Picture(fabric).message()
+    fabric.cluster = StubCluster("c2")
+    assert Picture(fabric).message()["cluster"] == {"role": "standby", "term": 1_790_000_000_000, "leader": "c2"}
 
 
 def test_a_message_has_the_whole_state() -> None:

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import signal
 import ssl
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import uvloop
 
@@ -41,6 +42,7 @@ from sopa_ryu.web.pages import pages
 LOG = logging.getLogger("sopa.relay")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+RESTART_SECONDS = 1.0
 LEAVE_SECONDS = 3.0
 """How long agents' channels and the lease may take to end."""
 
@@ -108,7 +110,7 @@ class Relay:
 
     def __init__(self, options: Options, tokens: Tokens) -> None:
         self._options, self._tokens = options, tokens
-        self._uplink: asyncio.Task[None] | None = None
+        self._uplink: asyncio.Task[NoReturn] | None = None
         self._loop = asyncio.get_running_loop()
         context = cache(lambda: _client_context(options.ca_file))
         self.following = Following(options.cluster.name)
@@ -168,31 +170,24 @@ class Relay:
         self.door.open()
         LOG.info("relay %s of %s at %s", self._options.name, self._options.cluster, self.url)
         notify("READY=1")
-        registering = asyncio.create_task(self.registration.run())
-        tasks = [registering, *map(asyncio.create_task, (self.feed.run(), self._keep_short(), self._tick()))]
+        work = (self.registration.run, self.feed.run, self._keep_short, self._tick)
+        tasks = [asyncio.create_task(_kept(each)) for each in work]
         try:
-            waited: list[asyncio.Future[Any]] = [ended, *tasks]
-            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
-                    task.result()  # a part runs until cancelled: this raises the error that ended it
-            return ended.result()
+            return await ended
         finally:
             notify("STOPPING=1")
-            self.door.close()
-            if self._uplink is not None:
-                tasks.append(self._uplink)
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._leave()
+            await self._leave(tasks if self._uplink is None else [*tasks, self._uplink])
 
-    async def _leave(self) -> None:
-        """Send agents and pages to other relays, and give the lease back."""
+    async def _leave(self, tasks: Sequence[asyncio.Task[NoReturn]]) -> None:
+        """Send agents and pages to other relays, end the work, and give the lease back."""
+        self.door.close()
         if self.application.channel is not None:
             self.application.channel.send_away()
         self.feed.send_away()
         self._watch.end()
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks, timeout=LEAVE_SECONDS)  # a leader that has stopped answers no close of the feed
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self.registration.leave()
@@ -258,7 +253,7 @@ class Relay:
             channel.carry_out,
             lambda url: ControllerAddress(url, lambda: self._tokens.relay_token, ca_file),
         )
-        self._uplink = asyncio.create_task(uplink.run())
+        self._uplink = asyncio.create_task(_kept(uplink.run))
 
     def describe(self) -> RelayRecord:
         """Return what the relay says of itself."""
@@ -300,6 +295,16 @@ def run_relay(options: Options) -> int:
     received = uvloop.run(main())
     LOG.info("ended: agents go to other relays, and keep their paths meanwhile")
     return 0 if received == signal.SIGINT else 128 + received
+
+
+async def _kept(work: Callable[[], Coroutine[Any, Any, None]]) -> NoReturn:
+    """Do a part's work until cancelled; begin again if a programming error ends it."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            LOG.critical("worker %s crashed, restarting: report the traceback", work.__qualname__, exc_info=True)
+        await asyncio.sleep(RESTART_SECONDS)
 
 
 def _client_context(ca_file: Path | None) -> ssl.SSLContext:

@@ -84,12 +84,19 @@ function facts(message, wrong) {
   setText(byId("fact-agents"), `${message.agents.connected} of ${tree.hostCount}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
+  byId("in-cluster").hidden = !message.cluster;
+  if (message.cluster) setText(byId("fact-cluster"), leadership(message.cluster));
   const silent = message.bfd.enabled ? "" : ", silent loss is not detected (BFD is off)";
   const badly = message.setup.problems.length;
   const setup = badly ? `, switches are set up wrong: ${message.setup.problems[0].switch}: ${message.setup.problems[0].problem} (${badly} in all: sopa status)` : "";
   const management = message.management.fault ? `, management network: ${message.management.detail}; no path is withdrawn` : "";
   const drained = message.drains_total ? `, ${message.drains_total} drained` : "";
   setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + management + drained + silent + setup);
+}
+
+function leadership({ role, term, leader }) {
+  if (leader === null) return "no member leads: nothing new is decided";
+  return `${role === "leader" ? `${leader} leads, and answers here` : `${leader} leads, this one stands by`}; term ${term}`;
 }
 
 function lost(reason) {

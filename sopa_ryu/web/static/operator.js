@@ -53,14 +53,28 @@ export async function drain(name, drained) {
     answer = await fetch(`/sopa/v1/drains/${encodeURIComponent(name)}`, {
       method: drained ? "PUT" : "DELETE",
       headers: { Authorization: `Bearer ${token}` },
+      redirect: "manual", // a browser takes the token to no other origin
     });
   } catch {
     refuse("The controller does not answer; the page shows the state when it answers again.");
     return;
   }
-  if (answer.ok) succeed(drained ? `${name} is drained.` : `${name} is restored.`);
+  if (answer.type === "opaqueredirect") refuse(await elsewhere());
+  else if (answer.ok) succeed(drained ? `${name} is drained.` : `${name} is restored.`);
   else refuse(await detail(answer));
   if (answer.status === 401) byId("token").focus();
+}
+
+/** Return where a change has to be made, in a cluster whose leader is another controller. */
+async function elsewhere() {
+  let leader = null;
+  try {
+    const cluster = await (await fetch("/sopa/v1/cluster")).json();
+    leader = cluster.members.find((member) => member.name === cluster.leader) ?? null;
+  } catch {
+    // the text without it is right, too
+  }
+  return `Another controller leads the cluster: drain and restore on its page${leader ? `, ${leader.url}` : ""}.`;
 }
 
 function succeed(text) {

@@ -69,7 +69,7 @@ def test_an_agent_leaves_a_controller_that_dies_or_stops_and_keeps_its_paths(
         assert its.agent.labeller.tables is table
         assert its.follower.swaps == 1
         assert its.follower.refused == 0
-        said = "no answer" if kind is signal.SIGKILL else "it has not answered a ping for 2 s"
+        said = "no answer" if kind is signal.SIGKILL else "it has not answered a ping for 1.5 s"
         assert f"asking {other.url} next" in caplog.text
         assert kind is signal.SIGKILL or said in caplog.text
 

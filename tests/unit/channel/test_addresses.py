@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.channel.addresses import (
-    FIRST_OPEN_SECONDS,
     MAX_PING_SECONDS,
     MAX_RETRY_SECONDS,
+    MIN_OPEN_SECONDS,
     MIN_PING_SECONDS,
     MIN_RETRY_SECONDS,
     OPEN_SECONDS,
@@ -71,6 +71,16 @@ def test_all_are_asked_at_once_and_then_there_is_a_pause_that_doubles(count: int
         limit = min(2 * limit, MAX_RETRY_SECONDS)
 
 
+@pytest.mark.parametrize(("hosts", "longest"), [(16, MIN_RETRY_SECONDS), (1024, 2.048), (27648, MAX_RETRY_SECONDS)])
+def test_few_agents_look_for_the_next_leader_often_and_many_seldom(hosts: int, longest: float) -> None:
+    its = made(3)
+    pauses = [pause for _ in range(30) if (pause := its.next(served=False, hosts=hosts))]
+    assert max(pauses) <= longest
+    assert longest / 2 <= pauses[-1]
+    alone = made(1)
+    assert max(alone.next(served=False, hosts=hosts) for _ in range(9)) > MAX_RETRY_SECONDS / 2
+
+
 def test_the_next_one_is_asked_at_once_when_a_channel_is_lost_and_the_lost_one_last() -> None:
     its = made(3)
     lost = its.url
@@ -95,20 +105,39 @@ def test_channels_that_are_cut_soon_lead_to_pauses() -> None:
 def test_with_one_url_every_channel_counts_and_opens_as_slowly_as_ever() -> None:
     its = made(1)
     assert its.has_served(0.0)
-    assert its.open_seconds == OPEN_SECONDS
+    assert its.open_seconds() == OPEN_SECONDS
     its.next(served=False)
     assert its.next(served=True) <= MIN_RETRY_SECONDS
 
 
-def test_a_first_round_is_impatient_and_later_ones_wait_for_many_that_come_at_once() -> None:
+def test_one_that_is_silent_holds_nobody_up_for_long() -> None:
     its = made(2)
-    seen = []
+    usual = its.open_seconds(hosts=16)
+    assert usual == MIN_OPEN_SECONDS
+    silent = its.url
+    for _ in range(5):
+        its.next(served=False, hosts=16, silent=its.url == silent)
+        assert its.open_seconds(hosts=16) == (usual / 2 if its.url == silent else usual)
+    if its.url != silent:
+        its.next(served=False, hosts=16)
+    its.next(served=False, hosts=16)  # it rejects now
+    its.next(served=False, hosts=16)
+    assert (its.url, its.open_seconds(hosts=16)) == (silent, usual)
+
+
+@pytest.mark.parametrize("hosts", [0, 16, 27648])
+def test_if_all_are_slow_they_get_more_time_each_round(hosts: int) -> None:
+    its = made(3)
+    first, rounds = its.open_seconds(hosts), []
     for _ in range(6):
-        seen.append(its.open_seconds)
-        its.next(served=False)
-    assert seen == [FIRST_OPEN_SECONDS] * 2 + [2 * FIRST_OPEN_SECONDS] * 2 + [OPEN_SECONDS] * 2
-    its.next(served=True)
-    assert its.open_seconds == FIRST_OPEN_SECONDS
+        for _ in range(3):
+            its.next(served=False, hosts=hosts, silent=True)
+        rounds.append(its.open_seconds(hosts))
+    assert rounds == sorted(rounds)
+    assert first <= rounds[0]
+    assert rounds[-1] >= 2.5 * first or rounds[-1] == OPEN_SECONDS
+    its.next(served=True, hosts=hosts)
+    assert its.open_seconds(hosts) <= first
 
 
 @given(st.integers(0, 100_000))

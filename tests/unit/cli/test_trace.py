@@ -64,6 +64,9 @@ class Answers:
         self.asked.append(("GET", path, None))
         return {"k": 4} if path == "/fabric" else self._next()
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _next(self) -> Any:
         answer = next(self.bodies)
         if isinstance(answer, BaseException):

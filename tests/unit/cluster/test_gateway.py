@@ -182,3 +182,14 @@ def test_a_watch_that_ends_says_why(data: bytes, kind: Kind, said: str) -> None:
         list(WatchReader("sopa", 4).feed(data))
     assert caught.value.trouble.kind == kind
     assert said in str(caught.value)
+
+
+def test_the_last_words_of_a_node_have_no_end_of_line() -> None:
+    reader = WatchReader("sopa", 4)
+    reader.ended()
+    words = b'{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"Service Unavailable"}}'
+    assert list(reader.feed(words[:20])) == []
+    reader.ended()  # it was cut off
+    assert list(reader.feed(words[20:])) == []
+    with pytest.raises(TroubleError, match="no leader"):
+        reader.ended()
