@@ -251,7 +251,7 @@ class Member:
                 self.engine.address.name,
             )
             self.engine.write({}, [Condition("leader", modified=kept.modified)], deletes=["leader"])
-            self.mirror.apply(self.engine.read())
+            self._read()
         elif kept is None and self._enlistment.is_entered and mine.may_campaign(now):
             self._campaign()
 
@@ -261,7 +261,7 @@ class Member:
         if charter is None:
             if self.mirror.kept("charter") is None:
                 self.engine.write({"charter": records.write(self._charter)}, [Condition("charter", created=0)])
-                self.mirror.apply(self.engine.read())
+                self._read()
             return False
         different = difference(self._charter, charter)
         if different and different != self._told_charter:
@@ -286,13 +286,13 @@ class Member:
             [Condition("leader", created=0), Condition("term", modified=known.modified if known else 0)],
             mine.lease,
         )
-        self.mirror.apply(self.engine.read())
+        self._read()
         if written is not None:
             self.look()
 
     def _lead(self, kept: Kept) -> None:
         """Lead: the engine names this member, under its present lease."""
-        self.mirror.apply(self.engine.read())
+        self._read()
         leader, now = self.mirror.leader, self._clock()
         if leader is None or self.mirror.kept("leader") != kept or not self.candidacy.has_lease(now):
             return
@@ -332,7 +332,7 @@ class Member:
     def _give_up(self) -> None:
         self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
         self._forsaken = 0
-        self.mirror.apply(self.engine.read())
+        self._read()
 
     def _commit(self) -> None:
         """Commit what the core proposes, until it proposes nothing."""
@@ -341,7 +341,7 @@ class Member:
             began = time.monotonic()
             record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
             if self._view_at is None:
-                self.mirror.apply(self.engine.read())
+                self._read()
                 self._view_at = self._revision_of("view")
             # without the second a write whose node has stopped, and goes on later, would come after this one
             conditions = [Condition("leader", created=mine.created), Condition("view", modified=self._view_at)]
@@ -385,7 +385,7 @@ class Member:
 
     def _is_named(self) -> bool:
         """Return True if the engine, asked now, names this leadership."""
-        self.mirror.apply(self.engine.read())
+        self._read()
         kept = self.mirror.kept("leader")
         return kept is not None and kept.created == self.candidacy.created
 
@@ -403,6 +403,11 @@ class Member:
             self._hands.stand_by(self.roll.leader)
         self._hands.relays(*self.roll.relayed())
         self.look()
+
+    def _read(self) -> None:
+        """Take in what the engine has now, unless the watch has brought later changes meanwhile."""
+        if self.mirror.refresh(self.engine.read()):
+            self._changed()
 
     def _follow(self) -> None:
         view = self.mirror.view

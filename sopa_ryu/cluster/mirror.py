@@ -39,13 +39,17 @@ class Mirror:
         self._records: dict[str, Record] = {}
 
     def apply(self, contents: Contents) -> frozenset[str]:
-        """Take in what was read or has changed.
+        """Take in what a watch says: changes, or all keys, also of an engine that went back.
+
+        Changes that came before what `refresh` has read are in that already.
 
         Returns
         -------
         frozenset of str
             The keys whose value, revisions or lease have changed.
         """
+        if not contents.whole and contents.revision < self.revision:
+            return frozenset()
         news = dict(contents.keys)
         if contents.whole:
             news.update(dict.fromkeys(self._kept.keys() - news.keys()))
@@ -55,6 +59,16 @@ class Mirror:
         for key in changed:
             self._take(key, news[key])
         return frozenset(changed)
+
+    def refresh(self, contents: Contents) -> frozenset[str]:
+        """Take in all keys as they were read beside a watch, which may have been faster: then they are old, and nothing changes.
+
+        Returns
+        -------
+        frozenset of str
+            As of `apply`.
+        """
+        return self.apply(contents) if contents.revision >= self.revision else frozenset()
 
     def _take(self, key: str, kept: Kept | None) -> None:
         self.problems.pop(key, None)

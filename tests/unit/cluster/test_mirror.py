@@ -75,3 +75,20 @@ def test_members_are_in_the_order_of_their_names() -> None:
         member = records.MemberRecord(name, "", "3.0", 1, "standby", 7, 1, 0, 0, "")
         mirror.apply(Contents(5, {f"members/{name}": kept(member, 5, 5)}))
     assert list(mirror.members) == ["a", "b"]
+
+
+def test_what_was_read_beside_a_watch_does_not_undo_later_changes() -> None:
+    mirror = Mirror()
+    mirror.apply(Contents(9, {"term": kept(TERM, 2, 9)}, whole=True))
+    read_at_10 = Contents(10, {"term": kept(TERM, 2, 9)}, whole=True)
+    mirror.apply(Contents(12, {"leader": kept(LEADER, 12, 12, 77)}))
+    assert mirror.refresh(read_at_10) == frozenset()
+    assert mirror.leader is not None
+    assert mirror.revision == 12
+    # and the other way round: a watch that is slower does not undo what was read
+    assert mirror.refresh(Contents(15, {"leader": kept(LEADER, 15, 15, 78)}, whole=True)) == {"leader", "term"}
+    assert mirror.apply(Contents(14, {"leader": None})) == frozenset()
+    assert mirror.kept("leader") == kept(LEADER, 15, 15, 78)
+    # an engine that went back is followed by the watch
+    assert mirror.apply(Contents(3, {"term": kept(TERM, 2, 3)}, whole=True)) == {"term", "leader"}
+    assert mirror.revision == 3
