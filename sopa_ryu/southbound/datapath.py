@@ -73,7 +73,7 @@ class Datapath(controller.Datapath):
 
     def __init__(self, socket: Any, address: Any) -> None:
         self.answered_at = time.monotonic()
-        self.unanswered = 0
+        self._unanswered = 0
         self.take_statistics: Callable[[openflow.PortStatistics], object] | None = None
         self._echoes: set[int] = set()
         self._unsent: deque[tuple[bytes | bytearray, bool]] = deque()
@@ -122,9 +122,14 @@ class Datapath(controller.Datapath):
         """Whether it is served still."""
         return not self._is_ended and self.state != DEAD_DISPATCHER
 
+    @property
+    def unanswered(self) -> int:
+        """Echo requests since the last answer; none while what the switch has sent waits to be read."""
+        return 0 if self.socket.waits_for_us else self._unanswered
+
     def ask(self) -> None:
         """Send an echo request without waiting; one that has to wait behind other messages is not sent."""
-        self.unanswered += 1
+        self._unanswered = self.unanswered + 1
         if self._room.balance > 0:
             request = self.ofproto_parser.OFPEchoRequest(self)
             self._echoes.add(self.set_xid(request))
@@ -142,8 +147,8 @@ class Datapath(controller.Datapath):
             return False
         self.answered_at = time.monotonic()
         own = xid in self._echoes
-        if self.unanswered:
-            self.unanswered = 0
+        if self._unanswered:
+            self._unanswered = 0
             self._echoes.clear()
         if kind == _OPENFLOW.OFPT_ECHO_REPLY:
             return own

@@ -17,6 +17,8 @@ import eventlet
 
 ECHOES_PER_SECOND = 480
 """To all switches together, as far as the time until a dead channel is noticed allows."""
+SHORTEST_STEP = 0.6
+"""Of an interval: a switch that is busy for a while is not dead."""
 ASKED_AT_ONCE = 32
 """After so many, other green threads have their turn."""
 GRAIN_SECONDS = 0.05
@@ -45,16 +47,16 @@ def pace(interval: float, most: int, switches: int) -> Pace:
     Returns
     -------
     Pace
-        The rest and ``most + 1`` steps are always ``most + 2`` intervals, and a step is at least half of one.
+        The rest and ``most + 1`` steps are always ``most + 2`` intervals.
 
     Examples
     --------
     >>> pace(2.0, 3, 720)
     Pace(rest=2.0, step=2.0)
-    >>> pace(2.0, 3, 2880)
-    Pace(rest=6.0, step=1.0)
+    >>> pace(2.0, 3, 2400)
+    Pace(rest=5.0, step=1.25)
     """
-    rest = min(max(interval, switches / ECHOES_PER_SECOND), interval * (most + 3) / 2)
+    rest = min(max(interval, switches / ECHOES_PER_SECOND), interval * (most + 2 - (most + 1) * SHORTEST_STEP))
     return Pace(rest, (interval * (most + 2) - rest) / (most + 1))
 
 
@@ -108,6 +110,8 @@ class Keepalive:
         self._sleep = sleep
         self._due: list[tuple[float, int, Asked]] = []
         self._numbers = count()
+        self._switches = 0
+        self._pace = pace(interval, most, 0)
         self._worker: object = None
 
     def add(self, channel: Asked) -> None:
@@ -134,7 +138,7 @@ class Keepalive:
         if not channel.is_open:
             return
         now = self._clock()
-        rest, _ = pace(self._interval, self._most, len(self._due) + 1)
+        rest, _ = self._pace
         if rest > self._interval and channel.answered_at + rest > now + GRAIN_SECONDS and not channel.unanswered:
             self._push(channel, channel.answered_at + rest)
         elif channel.unanswered > self._most:
@@ -144,7 +148,12 @@ class Keepalive:
 
     def _ask(self, channel: Asked, now: float) -> None:
         channel.ask()
-        self._push(channel, now + pace(self._interval, self._most, len(self._due) + 1).step)
+        self._push(channel, now + self._pace.step)
 
     def _push(self, channel: Asked, at: float) -> None:
         heapq.heappush(self._due, (at, next(self._numbers), channel))
+        if (
+            len(self._due) > self._switches
+        ):  # it never falls: channels that are closed do not prolong the time of others
+            self._switches = len(self._due)
+            self._pace = pace(self._interval, self._most, self._switches)

@@ -138,7 +138,7 @@ class SwitchSocket:
     Attributes
     ----------
     waits_for_us : bool
-        Whether the switch has sent something that waits for its turn.
+        Whether something that the switch has sent is handled, or waits for its turn: then its next answer may wait, too.
     """
 
     def __init__(self, socket: Any) -> None:
@@ -147,7 +147,7 @@ class SwitchSocket:
         self._plain = None if isinstance(socket, ssl.SSLSocket) else getattr(socket, "fd", None)
         self._left: int | None = MAX_HANDSHAKE_BYTES
         self._turn_ends = 0.0
-        self.waits_for_us = False
+        self.waits_for_us = True
         self._read, self._at = b"", 0
 
     def known(self) -> None:
@@ -164,13 +164,17 @@ class SwitchSocket:
         now = time.monotonic()
         if now > self._turn_ends:
             eventlet.sleep(0)
-            self._take_turn()
+            turns.SWITCHES.take()
             now = time.monotonic()
             self._turn_ends = now + SLICE_SECONDS
         if self._at == len(self._read):
-            self._read, self._at = self._socket.recv(max(size, READ_BYTES)), 0
+            self.waits_for_us = False
+            try:
+                self._read, self._at = self._socket.recv(max(size, READ_BYTES)), 0
+            finally:
+                self.waits_for_us = True
             if time.monotonic() - now > SLICE_SECONDS:  # it has waited, and others have had their turn
-                self._take_turn()
+                turns.SWITCHES.take()
                 self._turn_ends = time.monotonic() + SLICE_SECONDS
         data = self._read[self._at : self._at + size]
         self._at += len(data)
@@ -179,13 +183,6 @@ class SwitchSocket:
             if self._left < 0:
                 return b""
         return data
-
-    def _take_turn(self) -> None:
-        self.waits_for_us = True
-        try:
-            turns.SWITCHES.take()
-        finally:
-            self.waits_for_us = False
 
     def send_now(self, data: bytes | bytearray) -> int:
         """Write what the kernel takes of some bytes, without waiting; return how many these are."""
