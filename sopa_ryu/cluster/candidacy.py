@@ -12,6 +12,8 @@ MARGIN = 0.1
 """A leader stops so much of its lease before the engine may give it to another: for what is on its way."""
 RENEWALS = 4
 """So often is a lease renewed in its time."""
+CUT_OFF_SECONDS = 3.0
+"""A leader that has had fewer than half of another member's switches for so long leaves the leadership to that one."""
 REST_LEASES = 5
 """So many leases does a member that was asked to step down not campaign for."""
 
@@ -43,6 +45,7 @@ class Candidacy:
         self._seconds = 0.0
         self._until = -math.inf
         self._rests_until = -math.inf
+        self._cut_off_since: float | None = None
 
     # -- the lease ----------------------------------------------------------------------------------------------------
 
@@ -86,6 +89,23 @@ class Candidacy:
     def stand_by(self) -> None:
         """Note that this member leads no longer."""
         self.term = self.created = 0
+        self._cut_off_since = None
+
+    def is_cut_off(self, own: int, best: int, now: float) -> bool:
+        """Tell whether a leader should leave the leadership to a standby that has more switches.
+
+        Parameters
+        ----------
+        own, best : int
+            The switches that are connected to this member, and the most that are connected to another one.
+        now : float
+        """
+        if 2 * own >= best:
+            self._cut_off_since = None
+            return False
+        if self._cut_off_since is None:
+            self._cut_off_since = now
+        return now - self._cut_off_since >= CUT_OFF_SECONDS
 
     def rest(self, now: float) -> None:
         """Leave the leadership to others for a while."""

@@ -232,6 +232,11 @@ class Member:
             elif self._resigns:
                 mine.rest(now)
                 self._forsake("it was asked to step down")
+            elif mine.is_cut_off(*self.roll.switches(self._hands.standing()[1]), now):
+                mine.rest(now)
+                self._forsake(
+                    "another member has more than twice as many switches; check this machine's management network"
+                )
             else:
                 self._commit()
             if mine.term:

@@ -69,6 +69,11 @@ class Roll:
         LOG.info("cluster %s: %s", self._cluster, f"{name} leads, term {term}" if name else "no leader")
         return True
 
+    def switches(self, own: int) -> tuple[int, int]:
+        """Return how many switches are connected to this member, which is given, and the most that are to another one."""
+        others = (its.switches for name, its in self._mirror.members.items() if name != self._identity.name)
+        return own, max(others, default=0)
+
     def relayed(self) -> tuple[int | None, int]:
         """Return the version that all agents of relays have acknowledged, None without such agents, and how many these are."""
         with_agents = [relay for relay in self._mirror.relays.values() if relay.agents]

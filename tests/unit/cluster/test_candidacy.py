@@ -58,6 +58,18 @@ def test_a_member_that_was_asked_to_step_down_rests() -> None:
     assert its.may_campaign(111.0)
 
 
+def test_a_leader_without_switches_gives_way_to_a_standby_that_has_them_after_a_while() -> None:
+    its = leading(60.0)
+    assert not its.is_cut_off(20, 20, 100.0)
+    assert not its.is_cut_off(10, 20, 101.0), "half of them are enough: the others may be on their way"
+    assert not its.is_cut_off(9, 20, 102.0)
+    assert not its.is_cut_off(9, 20, 104.9)
+    assert not its.is_cut_off(12, 20, 104.95), "they are back"
+    assert not its.is_cut_off(0, 20, 105.0)
+    assert its.is_cut_off(0, 20, 108.0)
+    assert not leading().is_cut_off(0, 0, 200.0), "nobody has any"
+
+
 @given(last=st.integers(0, 1 << 62), clock=st.integers(0, 1 << 62), generation=st.integers(0, 1 << 62))
 def test_a_term_is_above_the_last_one_and_above_what_switches_know(last: int, clock: int, generation: int) -> None:
     term = Candidacy.next_term(last, clock, generation)
