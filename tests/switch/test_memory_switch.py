@@ -40,7 +40,7 @@ UNKNOWN_GROUP = Refusal("group_mod_failed", "group mod failed, code 8, refused m
 
 
 def slave(message_type: int) -> Refusal:
-    return Refusal("bad_request", f"bad request, code 10, refused message type {message_type}")
+    return Refusal("bad_request", f"bad request, code 10, refused message type {message_type}", is_slave=True)
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def having(*flows: Flow, groups: dict[int, tuple[int, ...]] | None = None, versi
     return {(int(e.table), e.priority, e.cookie, frozenset(e.match)) for e in entries}, groups or {}
 
 
-def role(peer: Peer, generation: int | None = None) -> bool | Refusal:
-    request = RoleRequest(generation)
+def role(peer: Peer, generation: int | None = None, *, slave: bool = False) -> bool | Refusal:
+    request = RoleRequest(generation, slave)
     (event,) = peer.exchange(request)
     assert not isinstance(event, PortChanged)
     assert event.request is request
@@ -126,6 +126,18 @@ def test_the_latest_claim_makes_the_master(device: Device) -> None:
     assert role(first) is False
     assert role(first, 9) is True
     assert role(second) is False
+
+
+def test_a_standby_asks_to_be_the_slave_and_takes_nothing_from_the_master(device: Device) -> None:
+    first, second = device.connect(), device.connect()
+    assert role(first, 5) is True
+    assert role(second, 4, slave=True) == STALE
+    assert role(second, 5, slave=True) is False
+    assert role(first) is True
+    assert refusals(second, AddFlow(PLAIN, 1)) == [slave(14)]
+    assert role(second, 6) is True
+    assert role(first, 5, slave=True) == STALE
+    assert role(first) is False
 
 
 def test_a_slave_may_read_but_change_nothing(device: Device) -> None:
