@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, TypeVar
 
-from ryu.lib import hub
+import eventlet
+from eventlet.hubs import get_hub
 
 Thing = TypeVar("Thing")
 
@@ -37,7 +38,9 @@ class Moment(Generic[Thing]):
         self._gathered.append(thing)
         self._sources.add(source)
         if self._waiting is None:
-            self._waiting = hub.spawn_after(max(0.0, self._next - time.monotonic()), self._over)
+            # a timer of the hub: a green thread that is cancelled would be a cycle
+            delay = max(0.0, self._next - time.monotonic())
+            self._waiting = get_hub().schedule_call_global(delay, eventlet.spawn_n, self._over)
 
     def end(self, source: Hashable | None = None) -> None:
         """Have everything taken now if there is something of a source, or with None anything."""
@@ -46,6 +49,8 @@ class Moment(Generic[Thing]):
             self._over()
 
     def _over(self) -> None:
+        if self._waiting is None:
+            return  # it was ended between the timer and this
         self._waiting = None
         gathered, self._gathered = self._gathered, []
         self._sources.clear()

@@ -278,7 +278,7 @@ def test_a_new_term_is_a_snapshot_even_at_the_version_that_was_sent_and_below_it
 
 def test_a_member_that_stands_by_names_the_leader_to_claimants(caplog: pytest.LogCaptureFixture) -> None:
     notifier = Notifier(TREE, lambda: view(1, 1))
-    with caplog.at_level("INFO"):
+    with caplog.at_level("INFO", "sopa.notify"):
         notifier.depose(True, "c2 leads, at http://192.0.2.2:8080")
     assert "stands by: 0 agents are sent away" in caplog.text
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
