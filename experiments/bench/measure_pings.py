@@ -5,7 +5,6 @@ Run as root: ``make bench ARGS=pings``.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.bench.measure_push import Crowd
+from experiments.bench.measuring import processor_seconds
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.channel.addresses import PINGS_A_SECOND, patience_seconds, ping_seconds
 from sopa_ryu.runtime.limits import allow_files
@@ -20,7 +20,7 @@ from topologies import FatTree
 
 K = 24
 SECONDS, MAX_SECONDS, ROUNDS = 10.0, 60.0, 3
-TICKS = os.sysconf("SC_CLK_TCK")
+SPACING_SECONDS = 0.002
 
 
 def measure() -> dict[str, Any]:
@@ -63,19 +63,14 @@ def measure() -> dict[str, Any]:
 
 def _cores(pid: int, crowd: Crowd, rate: float) -> float:
     """Return the processor time of a process, in cores, while agents ping at a rate, until it has answered all."""
-    began, spent, sent, pongs = time.monotonic(), _processor_seconds(pid), 0, crowd.pongs
+    began, spent, sent, pongs = time.monotonic(), processor_seconds(pid), 0, crowd.pongs
     while (elapsed := time.monotonic() - began) < SECONDS:
         for _ in range(int(elapsed * rate) - sent):
             crowd.ping(sent)
             sent += 1
-        time.sleep(0.002)
+        time.sleep(SPACING_SECONDS)  # pings are spread over the time, as those of many hosts are
     while crowd.pongs - pongs < sent:
         if time.monotonic() - began > MAX_SECONDS:
             raise RuntimeError(f"{crowd.pongs - pongs} of {sent} pings were answered")
-        time.sleep(0.01)
-    return (_processor_seconds(pid) - spent) / SECONDS
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
+        time.sleep(SPACING_SECONDS)
+    return (processor_seconds(pid) - spent) / SECONDS

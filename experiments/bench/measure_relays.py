@@ -29,6 +29,8 @@ K = 48
 RELAYS, CROWDS, NODES = 4, 4, 3
 ROUNDS = 15
 PAUSE_SECONDS = 1.0
+"""Before each change: relays write what their agents have acknowledged at most ten times a second."""
+POLL_SECONDS = 0.05
 TERM = 1
 FAILED = "a3_1-c1_2"
 PATIENCE_SECONDS = 180.0
@@ -230,7 +232,7 @@ def _kill(relay: ChildProcess, crowds: Sequence[_Crowd], agents: int) -> float:
         found = [crowd.report() for crowd in crowds]
         if sum(its["reached"] for its in found) == agents:
             return max(its["last"] for its in found) - began
-        time.sleep(0.05)
+        time.sleep(POLL_SECONDS)
     raise RuntimeError(f"after {PATIENCE_SECONDS:g} s not all agents were elsewhere: {found}")
 
 

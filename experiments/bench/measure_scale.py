@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from experiments.bench.measuring import peak_mib
+from experiments.bench.measuring import peak_mib, processor_seconds
 from experiments.emulation.processes import ControllerProcess, free_ports
 from topologies import FatTree
 
@@ -64,7 +64,7 @@ def _measure(k: int, directory: Path) -> dict[str, Any]:
         os.sched_setaffinity(controller.pid, {cores[0]})
         command = [sys.executable, "-m", "experiments.emulation.false_switches", f"--k={k}", f"--port={openflow}"]
         command.append(f"--seconds={CONNECT_SECONDS}")
-        began, worked = time.monotonic(), _processor_seconds(controller.pid)
+        began, worked = time.monotonic(), processor_seconds(controller.pid)
         switches = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         os.sched_setaffinity(switches.pid, {cores[-1]})
         try:
@@ -74,7 +74,7 @@ def _measure(k: int, directory: Path) -> dict[str, Any]:
                 time.sleep(0.5)
                 connected = _connected(controller)
             seconds = time.monotonic() - began
-            worked = _processor_seconds(controller.pid) - worked
+            worked = processor_seconds(controller.pid) - worked
             paths = latencies.end()
             found: dict[str, Any] = {
                 "switches": tree.switch_count,
@@ -86,9 +86,9 @@ def _measure(k: int, directory: Path) -> dict[str, Any]:
             time.sleep(QUIET_SECONDS)
             found["version"] = controller.fabric()["version"]
             found |= _ordered(switches, "count")
-            before = _processor_seconds(controller.pid)
+            before = processor_seconds(controller.pid)
             time.sleep(IDLE_SECONDS)
-            found["idle_cores"] = round((_processor_seconds(controller.pid) - before) / IDLE_SECONDS, 3)
+            found["idle_cores"] = round((processor_seconds(controller.pid) - before) / IDLE_SECONDS, 3)
             found["failure_seconds"] = round(_failure(controller, switches), 3)
             found["mib"] = peak_mib(controller.pid)
         finally:
@@ -134,11 +134,6 @@ def _ordered(switches: subprocess.Popen[str], order: str) -> dict[str, Any]:
     switches.stdin.flush()
     seen: dict[str, Any] = json.loads(switches.stdout.readline())
     return {name: seen.get(name, 0) for name in ("modifications", "lost", "refused")}
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Latencies:

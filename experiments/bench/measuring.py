@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,12 @@ def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             raise RuntimeError(f"the measurement in the lab failed with status {status}")
         found: dict[str, Any] = json.loads(answer.read_text())
     return found
+
+
+def processor_seconds(process: int) -> float:
+    """Return the processor time that a process has used, in user and kernel mode (proc(5))."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_mib(process: int | str = "self") -> float:

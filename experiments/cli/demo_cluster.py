@@ -17,7 +17,7 @@ DATAGRAMS = 1000  # per second, if that is no more than a share of a host's link
 SHARE = 0.25
 WIRE_BYTES = 146
 SETTLE_SECONDS = 1.5  # the first datagrams wait for ARP
-LATER_SECONDS = 1.0
+LATER_SECONDS = 1.0  # from the leader's end to the second failure: before another leads
 
 
 def play(lab: SopaLab, seed: int, say: Callable[[str], None], progress: Callable[[str], None]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Notifier:
     is_deposed : bool
         Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
     deposed_text : str
-        What claimants are told meanwhile.
+        The error that claimants get meanwhile.
     probe_lists : ProbeLists
         Who probes what, and what is reported.
     """

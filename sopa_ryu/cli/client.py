@@ -1,8 +1,8 @@
 """The client of a controller's REST interface, with an error message for each way in which a request can fail.
 
 Of several controllers, or a cluster's relays, the first that answers is asked. What changes something is done by the cluster's
-leader: another member, or a relay, answers such a request with 307 and the leader's URL. The token follows it there, since whoever
-names the leader has had the token already, but never to another scheme: it is not sent in clear text where TLS was chosen.
+leader: another member, or a relay, answers such a request with 307 and the leader's URL. The client sends the token there, too:
+the process that names the leader has had it already. It never does so over another scheme, so that TLS is not left.
 """
 
 from __future__ import annotations

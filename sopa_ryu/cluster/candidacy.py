@@ -67,11 +67,6 @@ class Candidacy:
         """Seconds from one renewal of the lease to the next."""
         return self._seconds / RENEWALS
 
-    @property
-    def until(self) -> float:
-        """When the lease ends for this member, if it is not renewed."""
-        return self._until
-
     def has_lease(self, now: float) -> bool:
         """Tell whether the engine still has the lease, for sure."""
         return self.lease != 0 and now < self._until

@@ -175,8 +175,8 @@ class Nodes:
             return None
         if answer.no_users:
             LOG.warning(
-                "the engine has no users enabled, so whoever reaches it can write: `etcdctl auth enable`; going on without the "
-                "password of %s",
+                "the engine has no users enabled: every client that reaches it can write; enable them by `etcdctl auth enable`; "
+                "the password of %s is not used",
                 access.user,
             )
             self._token = ""

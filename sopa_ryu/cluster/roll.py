@@ -28,7 +28,7 @@ class Roll:
     Attributes
     ----------
     leader : str or None
-        The name that was told last.
+        The name that was logged last.
     """
 
     def __init__(self, cluster: str, identity: Identity, mirror: Mirror) -> None:
@@ -59,7 +59,7 @@ class Roll:
                 )
 
     def is_led_by_another(self) -> bool:
-        """Return True, and log it, if another leads than was told last, or none does."""
+        """Return True, and log it, if another member leads than was logged last, or none does."""
         leader = self._mirror.leader
         name = leader.name if leader is not None else None
         if name == self.leader:

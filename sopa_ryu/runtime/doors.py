@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import logging
 import resource
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +17,7 @@ import eventlet
 
 from sopa_ryu.runtime import listeners
 from sopa_ryu.runtime.clients import Clients, Excess, plain
-from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SAY_SECONDS
+from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog
 
 LOG = logging.getLogger("sopa")
 
@@ -82,7 +81,7 @@ class Door:
         self.name = name
         self.clients = clients
         self.listener = listener
-        self._said: dict[str, tuple[float, int]] = {}
+        self.say = SparingLog(LOG).warning
         self._recovery: Any = None
 
     def getsockname(self) -> Any:
@@ -141,16 +140,6 @@ class Door:
         else:
             reason = f"there are {self.clients.most} connections without a token, the most in all"
         self.say(visit.excess, "%s: connection from %s rejected: %s", self.name, visit.address[0], reason)
-
-    def say(self, kind: str, text: str, *values: object) -> None:
-        """Log a warning, but only the first of its kind in a minute; the next one has the number of those left out."""
-        last, missed = self._said.get(kind, (float("-inf"), 0))
-        now = time.monotonic()
-        if now - last < SAY_SECONDS:
-            self._said[kind] = last, missed + 1
-            return
-        self._said[kind] = now, 0
-        LOG.warning(text + (f" ({missed} more since the last such line)" if missed else ""), *values)
 
 
 def deadline(seconds: float, error: BaseException) -> Any:

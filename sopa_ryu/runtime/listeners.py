@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import logging
 import resource
 import socket as sockets
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +18,29 @@ RECOVERED_SECONDS = 2.0
 SAY_SECONDS = 60.0
 """Rejected connections are at most one line of the log in this time, for each listener and reason."""
 NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class SparingLog:
+    """Warnings of which the first of a kind is logged in `SAY_SECONDS`; the next one has the number of those left out.
+
+    Parameters
+    ----------
+    log : logging.Logger
+    """
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._said: dict[str, tuple[float, int]] = {}
+
+    def warning(self, kind: str, text: str, *values: object) -> None:
+        """Log a warning, unless one of its kind was logged shortly before."""
+        last, missed = self._said.get(kind, (float("-inf"), 0))
+        now = time.monotonic()
+        if now - last < SAY_SECONDS:
+            self._said[kind] = last, missed + 1
+            return
+        self._said[kind] = now, 0
+        self._log.warning(text + (f" ({missed} more since the last such line)" if missed else ""), *values)
 
 
 def file_share(wanted: int) -> int:

@@ -22,7 +22,7 @@ from tests.helpers.waiting import eventually
 LEASE_SECONDS = 2
 LINK = "a0_0-c0_0"
 FAILS_AFTER_SECONDS = 1.0
-PAUSE_SECONDS = 0.005
+PAUSE_SECONDS = 0.005  # between two looks: as exact as the figures are
 LIMIT_SECONDS = 60.0
 
 

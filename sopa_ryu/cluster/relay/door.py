@@ -12,7 +12,6 @@ import logging
 import resource
 import socket
 import ssl
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from http import HTTPStatus
@@ -21,7 +20,7 @@ from typing import Any
 from sopa_ryu.cluster.relay.http_connection import HttpConnection
 from sopa_ryu.rest.operations import PROBLEM, Problem, problem_body
 from sopa_ryu.runtime.clients import Clients, Excess, Network, plain
-from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SAY_SECONDS, file_share, listening
+from sopa_ryu.runtime.listeners import NO_ROOM, RECOVERED_SECONDS, RETRY_SECONDS, SparingLog, file_share, listening
 
 LOG = logging.getLogger("sopa.relay")
 
@@ -72,7 +71,7 @@ class Door:
         self._context = context
         self._listener: socket.socket = listening(host, port, BACKLOG)
         self._listener.setblocking(False)
-        self._said: dict[str, tuple[float, int]] = {}
+        self._say = SparingLog(LOG).warning
         self._opening: set[asyncio.Task[None]] = set()
         self._recovery: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -177,16 +176,6 @@ class Door:
                     1 << 16
                 )  # a socket that is closed while bytes are unread is reset, and the answer is lost
         connection.close()
-
-    def _say(self, kind: str, text: str, *values: object) -> None:
-        """Log a warning, but only the first of its kind in a minute; the next one has the number of those left out."""
-        last, missed = self._said.get(kind, (float("-inf"), 0))
-        now = time.monotonic()
-        if now - last < SAY_SECONDS:
-            self._said[kind] = last, missed + 1
-            return
-        self._said[kind] = now, 0
-        LOG.warning(text + (f" ({missed} more since the last such line)" if missed else ""), *values)
 
 
 def _document(excess: Excess) -> bytes:

@@ -155,7 +155,7 @@ class WebSocket(asyncio.BufferedProtocol):
             return
         data = bytes(_BUFFER[:nbytes])
         self._raw = self._raw + data if self._raw else data
-        if self._later is None:  # otherwise a transport had read before it was told to pause
+        if self._later is None:  # otherwise reading is paused, and the transport had read before
             self._go_on()
 
     def begin(self, early: bytes) -> None:
