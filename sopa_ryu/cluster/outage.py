@@ -1,7 +1,7 @@
 """What does not work with the engine now, and what of that the log has to say: each outage once. Pure.
 
 Renewals, watches and writes fail one by one, and not all of them at once: an engine whose disks are slow, or whose database is
-full, goes on answering what it need not write. So each of them is followed by itself, and the engine answers again when all of them do.
+full, goes on answering what it need not write. So each of them is followed by itself, and the engine answers again when all do.
 """
 
 from __future__ import annotations
