@@ -210,23 +210,3 @@ def test_outside_of_isolated_it_refuses(script: Start) -> None:
     status, _, errors = script(code).end()
     assert status == 1
     assert "isolated()" in errors
-
-
-@pytest.mark.slow
-def test_k8_starts_quickly(script: Start) -> None:
-    told = lab(
-        script,
-        """
-def body(Lab, tell):
-    tree, before = FatTree(8), time.monotonic()
-    with Lab(tree, rate_mbit=1, controller_port=None) as lab:
-        tell["seconds"] = time.monotonic() - before
-        tell["bridges"] = len(lab.ovs.vsctl("list-br").split())
-        tell["shapers"] = run("tc qdisc show").count("tbf")
-        tell["ping"] = inside(lab, "h7_3_5", "ping -c1 -W1 192.168.0.1")
-""",
-    )
-    assert told["seconds"] < 30  # type: ignore[operator]
-    assert told["bridges"] == 80
-    assert told["shapers"] == 640
-    assert " 0% packet loss" in str(told["ping"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.southbound import bfd
 from tests.helpers.waiting import eventually, throughout
 from topologies import FatTree, Host, Level, TopologyError, ovsdb
@@ -420,44 +421,59 @@ def test_a_port_without_bfd_up_is_avoided_but_can_be_sent_to() -> None:
 
 
 @pytest.mark.slow
-def test_k8_is_stable_idle_and_under_load() -> None:
+def test_k8_starts_quickly_and_is_stable_idle_and_under_load() -> None:
+    began = time.monotonic()
+
     def body(lab: Lab) -> None:
+        assert time.monotonic() - began < 30
+        assert len(lab.ovs.vsctl("list-br").split()) == 80
+        assert run("tc", "qdisc", "show").count("tbf") == 640
+        assert " 0% packet loss" in run("nsenter", f"--net={lab.netns('h7_3_5')}", "ping", "-c1", "-W1", "192.168.0.1")
         flaps = _flaps(lab)
-        throughout(lambda: _flaps(lab), flaps, seconds=12, poll=1)
+        watched = 3 * 3 * lab.bfd_ms / 1000  # seconds in which each session may go down three times
+        throughout(lambda: _flaps(lab), flaps, seconds=watched, poll=1)
         # each host sends to its neighbour in the rack, by way of a core switch and back
         tree = lab.tree
-        for edge in tree.switches(Level.EDGE):
-            for port in range(1, tree.half + 1):
-                up = tree.uplink_port(Level.EDGE, port - 1)
-                lab.ovs.ofctl("add-flow", tree.name(edge), f"in_port={port},actions=output:{up}")
-        for switch in tree.switches(Level.AGGREGATION):
-            for port in range(1, tree.half + 1):
-                up = tree.uplink_port(Level.EDGE, port - 1)
-                lab.ovs.ofctl("add-flow", tree.name(switch), f"in_port={port},actions=output:{up}")
-        code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.9.0.2', 9))"
-        floods = []
-        for host in tree.hosts():
-            enter, interface = ["nsenter", f"--net={lab.netns(host)}"], lab.interface(host, 0)
-            run(
-                *enter,
-                "ip",
-                "neigh",
-                "replace",
-                str(tree.gateway(host)),
-                "lladdr",
-                "02:00:00:00:00:01",
-                "dev",
-                interface,
-            )
-            floods.append(subprocess.Popen([*enter, sys.executable, "-c", code]))
+        for switch in (*tree.switches(Level.EDGE), *tree.switches(Level.AGGREGATION)):
+            ups = [tree.uplink_port(Level.EDGE, port) for port in range(tree.half)]
+            entries = [f"in_port={port},actions=output:{up}" for port, up in enumerate(ups, 1)]
+            lab.ovs.ofctl("add-flows", tree.name(switch), "-", stdin="\n".join(entries))
+        senders = [_sender(lab, host) for host in tree.hosts()]
+        flood = subprocess.Popen(
+            [sys.executable, "-c", _FLOOD, *(str(sender.fileno()) for sender in senders)],
+            pass_fds=[sender.fileno() for sender in senders],
+        )
         before = lab.port_packets()
-        throughout(lambda: _flaps(lab), flaps, seconds=12, poll=1)
+        throughout(lambda: _flaps(lab), flaps, seconds=watched, poll=1)
         after = lab.port_packets()
-        for flood in floods:
-            flood.kill()
-            flood.wait()
+        assert flood.poll() is None
+        flood.kill()
+        flood.wait()
+        for sender in senders:
+            sender.close()
         assert all(after[name] - before[name] > 100 for name in after)  # how many more depends on the machine
         assert _flaps(lab) == flaps
         assert unsettled(lab) == set()
 
     in_lab(body, k=8, rate_mbit=0.5)
+
+
+_FLOOD = """
+import selectors, socket, sys
+writable = selectors.DefaultSelector()
+for number in sys.argv[1:]:
+    writable.register(socket.socket(fileno=int(number)), selectors.EVENT_WRITE)
+while True:
+    for key, _ in writable.select():
+        key.fileobj.send(bytes(1400), socket.MSG_DONTWAIT)
+"""
+
+
+def _sender(lab: Lab, host: Host) -> socket.socket:
+    """Return a socket of a host that sends datagrams to an address outside the fabric, by way of the gateway."""
+    entry = f"{lab.tree.gateway(host)} lladdr 02:00:00:00:00:01 dev {lab.interface(host, 0)}"
+    run("nsenter", f"--net={lab.netns(host)}", "ip", "neigh", "replace", *entry.split())
+    with inside(lab.netns(host)):
+        sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.connect(("10.9.0.2", 9))
+    return sender
