@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _CLONE_NEWNET = 0x40000000
-_SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
+SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -115,4 +115,4 @@ def _setns(fd: int, name: str) -> None:
 def cookie() -> int:
     """Return the number of the calling thread's network namespace: unlike its inode, never used again before the next boot."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8), sys.byteorder)
