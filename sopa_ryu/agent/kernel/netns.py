@@ -72,11 +72,15 @@ def inside(path: str | None) -> Iterator[None]:
 
 
 class Traveller:
-    """The network namespaces that one thread goes through, which makes it: it stays where it went last."""
+    """The network namespaces that one thread goes through, which makes it: it stays where it went last.
+
+    It asks the kernel only to go elsewhere, as a unit of systemd may not allow that.
+    """
 
     def __init__(self) -> None:
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._open: dict[str, int] = {}
+        self._at: int | None = self._home  # None: in one that was forgotten
 
     def enter(self, path: str | None) -> None:
         """Enter the namespace at a path; None is the one where the thread began.
@@ -86,18 +90,20 @@ class Traveller:
         NetnsError, OSError
             As `inside`.
         """
-        if path is None:
-            _setns(self._home, "the thread's own")
-            return
-        if path not in self._open:
+        if path is not None and path not in self._open:
             self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _setns(self._open[path], path)
+        there = self._home if path is None else self._open[path]
+        if there != self._at:
+            _setns(there, path or "the thread's own")
+            self._at = there
 
     def forget(self, path: str | None) -> None:
         """Close what `enter` has opened, as the path may lead elsewhere from now on. May be repeated."""
         fd = self._open.pop(path, None) if path else None
         if fd is not None:
             os.close(fd)
+            if fd == self._at:
+                self._at = None
 
     def close(self) -> None:
         """Close everything."""
