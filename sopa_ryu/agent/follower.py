@@ -17,7 +17,7 @@ from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
-from sopa_ryu.agent.paths.path_table import PathTable, Policy
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.mcs import POLICY
@@ -292,6 +292,10 @@ class Follower:
     def candidates(self, pod: int, edge: int) -> Choices:
         """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
         return self._sets.candidates(pod, edge) if self._sets is not None else ()
+
+    def instead(self, destination: IPv4Address, label: Label, turn: int) -> Label:
+        """Return the label to use for one that the arbiter has chosen: `PathSets.instead`."""
+        return label if self._sets is None else self._sets.instead(destination, label, turn)
 
     def not_loaded(self, error: Exception) -> Answer:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""
