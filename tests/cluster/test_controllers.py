@@ -335,7 +335,7 @@ def traced_by_relay(member: ControllerProcess, at_relay: Agent) -> None:
     begun = httpx.post(
         f"{member.url}/sopa/v1/traces", json=wanted, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20.0
     )
-    assert begun.status_code == 201, begun.text
+    assert begun.status_code == 202, begun.text
     asked = read_request(at_relay.expect("trace"))
     assert isinstance(asked, Request)
     fates = [Outcome(place, BACK, 80_000) for place in range(len(asked.streams)) for _ in range(asked.probes)]
