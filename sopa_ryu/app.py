@@ -146,7 +146,7 @@ class SopaController(app_manager.RyuApp):
             self.cluster,
         )
         if self.cluster is not None and self.metrics.committed is not None:
-            self.cluster.commit_seconds = self.metrics.committed.observe
+            self.cluster.on_commit(self.metrics.committed.observe)
         self._answering = 0
         self._acknowledged_here = 0
         self.no_label = settings.no_label
@@ -193,7 +193,8 @@ class SopaController(app_manager.RyuApp):
             (self.live.rounds, ()),
         ]
         if self.cluster is not None:
-            work += [(self.cluster.keep_lease, ()), (self.cluster.watch, ()), (self.cluster.act, ())]
+            its = self.cluster
+            work += [(each, ()) for each in (its.keep_lease, its.keep_record, its.watch, its.act)]
         if self.port_stats.interval:
             work.append((self.port_stats.rounds, ()))
         if self.rule_checker.interval:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import socket
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import NoReturn, Protocol
 
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.bursts import segments_in
-from sopa_ryu.agent.cfr_demand import Demands
+from sopa_ryu.agent.cfr_demand import Demands, Unsent
 from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection
+from sopa_ryu.agent.cfr_hints import Answer, Hints
 from sopa_ryu.agent.cfr_sender import Programs, SlotSender
+from sopa_ryu.agent.hint_protocol import Hint, HintError, Refusal
+from sopa_ryu.agent.hint_socket import HintSocket
 from sopa_ryu.agent.kernel.datagrams import TimedSocket
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
-from sopa_ryu.channel.slots import DatagramError, Demand, Granted, TokenError, read_grant, write_demand
+from sopa_ryu.channel.slots import DEMAND_NS, DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -55,8 +60,11 @@ class GatePrograms(Programs, Protocol):
     def sent(self, destinations: Iterable[IPv4Address]) -> dict[IPv4Address, int]:
         """Return the bytes that have been sent in all, by destination."""
 
-    def unsent(self) -> Mapping[IPv4Address, int]:
-        """Return the bytes that the sockets have not sent yet, by destination."""
+    def watch(self, destinations: Collection[IPv4Address]) -> None:
+        """Have `unsent` return connections to these destinations, too, while they have nothing to send."""
+
+    def unsent(self) -> Sequence[Unsent]:
+        """Return the connections that have something to send."""
 
 
 class CfrAgent:
@@ -75,11 +83,14 @@ class CfrAgent:
         `Gate.late_ns`.
     limit_bursts : callable, optional
         Called with the packets that a burst of TCP may have, when that changes.
+    hints_at : Path, optional
+        Where applications tell what they are going to send.
 
     Attributes
     ----------
     programs : GatePrograms
     grants : Grants
+    hints : Hints
     slots_used : int
         Granted slots in which anything was sent.
     pass_ns : int
@@ -96,6 +107,7 @@ class CfrAgent:
         *,
         late_ns: int,
         limit_bursts: Callable[[int], Awaitable[None]] | None = None,
+        hints_at: Path | None = None,
     ) -> None:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host, late_ns)
@@ -104,6 +116,7 @@ class CfrAgent:
         self.programs, self._sender = programs, sender
         self._limit_bursts = limit_bursts
         self._demands = Demands()
+        self.hints, self._hints_at, self._hinted = Hints(), hints_at, asyncio.Event()
         self._run = time.time_ns()
         self._sequence = itertools.count(1)
         self._socket: TimedSocket | None = None
@@ -122,6 +135,7 @@ class CfrAgent:
 
     async def run(self) -> NoReturn:
         """Send demands, and follow grants, until cancelled."""
+        listening = self._listen()
         try:
             while True:
                 try:
@@ -132,14 +146,46 @@ class CfrAgent:
                     continue
                 while True:
                     self._tick(time.monotonic_ns())
-                    await asyncio.sleep(self._interval())
+                    await self._pause()
         finally:
             self._sender.leave(self.programs)
             if self._socket is not None:
                 asyncio.get_running_loop().remove_reader(self._socket)
                 self._socket.close()
-            if self._limiting is not None:
-                await asyncio.gather(self._limiting, return_exceptions=True)
+            if listening is not None:
+                listening.cancel()
+            ending = [task for task in (listening, self._limiting) if task is not None]
+            await asyncio.gather(*ending, return_exceptions=True)
+
+    def _listen(self) -> asyncio.Task[NoReturn] | None:
+        """Have applications tell what they are going to send; return what listens, None if nothing does."""
+        if self._hints_at is None:
+            return None
+        try:
+            return asyncio.create_task(HintSocket(self._hints_at, self._take_hint, self._refuse_hint).run())
+        except OSError as error:
+            LOG.error(
+                "%s: applications cannot give hints: %s; their data gets slots once it is written", self.host, error
+            )
+            return None
+
+    def _take_hint(self, hint: Hint, user: int, answer: Answer) -> None:
+        if not self.grants.is_closed(time.monotonic_ns()):
+            raise HintError(Refusal.ARBITER, "no arbiter grants slots to this host, so nothing waits for them: send")
+        self.hints.ask(hint, user, answer)
+        self._hinted.set()
+
+    def _refuse_hint(self, reason: Refusal) -> None:
+        self.hints.refused[reason] += 1
+
+    async def _pause(self) -> None:
+        """Wait until the next look at what is to be sent; a hint ends the second half of it."""
+        self._hinted.clear()
+        half = self._interval() / 2
+        await asyncio.sleep(half)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(half):
+                await self._hinted.wait()
 
     async def _open(self) -> None:
         self._key = self._token()
@@ -189,6 +235,7 @@ class CfrAgent:
         self._pending.extend(orders.slots)
         if orders.slots:
             self._fit_bursts(orders.slots[0].budget)
+            self.hints.limit = max(its.budget for its in orders.slots) * DEMAND_NS // orders.gate.slot_ns
         if orders.closes:
             LOG.info(
                 "%s: arbiter %s grants slots of %g ms (term %d): data waits for them",
@@ -231,8 +278,10 @@ class CfrAgent:
 
     def _look_at_sockets(self) -> None:
         begin = time.monotonic_ns()
-        unsent = self.programs.unsent()
+        self.programs.watch(self.hints.destinations)
+        found = self.programs.unsent()
         self.pass_ns = time.monotonic_ns() - begin
+        unsent = self.hints.note(found, begin)
         self._demands.note(unsent, self.programs.sent(unsent.keys() | self._demands.active))
         if self.pass_ns > SLOW_PASS_NS and not self._slow:
             self._slow = True

@@ -8,11 +8,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from ipaddress import IPv4Address
+from typing import NamedTuple
 
 from sopa_ryu.channel.slots import MAX_ENTRIES, Wanted
 
 REPEATS = 4
 """A change is in so many demands, of which all but one may be lost; after that it is repeated in turn with all others."""
+
+
+class Unsent(NamedTuple):
+    """What a connection to a host of the fabric has not sent.
+
+    Parameters
+    ----------
+    destination : int
+        Its address.
+    bytes : int
+        Of frames.
+    payload : int
+        The same without headers.
+    written : int
+        The sequence number behind what the application has written, 32 bits.
+    user : int
+        Whose the socket is.
+    own_port, port : int
+        Of this end, and of the other.
+    segment, headers : int
+        The payload of a full packet, and what its frame has besides.
+    """
+
+    destination: int
+    bytes: int
+    payload: int
+    written: int
+    user: int
+    own_port: int
+    port: int
+    segment: int
+    headers: int
+
+    def frames(self, payload: int) -> int:
+        """Return the bytes of frames for so much data."""
+        return payload + -(-payload // self.segment) * self.headers
 
 
 class Demands:

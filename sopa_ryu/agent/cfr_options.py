@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from sopa_ryu.agent.cfr_grants import DEFAULT_LATE_NS
+from sopa_ryu.agent.hint_place import default_path
 from sopa_ryu.channel.slots import PORT
+
+NO_HINTS = "off"
 
 
 class CfrOptions(NamedTuple):
@@ -18,10 +22,19 @@ class CfrOptions(NamedTuple):
         Its address, or name, and its UDP port.
     late_ns : int
         The nanoseconds by which a packet may end after its slot.
+    hints : str
+        Where the socket of hints is; by default in the state directory. `NO_HINTS` for none.
     """
 
     arbiter: tuple[str, int]
     late_ns: int = DEFAULT_LATE_NS
+    hints: str = ""
+
+    def hints_at(self, state_dir: Path, namespace: int) -> Path | None:
+        """Return where the socket of hints of a network namespace is; None if there is to be none."""
+        if self.hints == NO_HINTS:
+            return None
+        return Path(self.hints) if self.hints else default_path(state_dir, namespace)
 
 
 def parse_arbiter(text: str) -> tuple[str, int]:

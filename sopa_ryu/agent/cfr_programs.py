@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from ipaddress import IPv4Address
 
+from sopa_ryu.agent.cfr_demand import Unsent
 from sopa_ryu.agent.cfr_grants import Gate
 from sopa_ryu.agent.kernel import cgroup, libbpf
 from sopa_ryu.agent.kernel.iterators import SocketIterator
@@ -19,7 +19,8 @@ SLOTS = 1024
 _ONLY = struct.pack("=I", 0)
 _SETTINGS = struct.Struct("=QqQQQQII")  # struct cfr_settings
 _SLOT = struct.Struct("=QIIIBBH")  # struct cfr_slot
-_UNSENT, _KEY, _BYTES = struct.Struct("=II"), struct.Struct("=I"), struct.Struct("=Q")
+_KEY, _BYTES, _PRESENT = struct.Struct("=I"), struct.Struct("=Q"), b"\1"
+_UNSENT = struct.Struct("=IIIIIHHHH")  # struct cfr_unsent
 
 
 class CfrPrograms:
@@ -37,9 +38,10 @@ class CfrPrograms:
 
     def __init__(self, loaded: libbpf.Object, netns: str | None, *, every_socket: bool = False) -> None:
         self.netns = netns
-        self._settings, self._slots, self._sent = (
-            loaded.map_fd(name) for name in ("cfr_settings", "cfr_slots", "cfr_sent")
+        self._settings, self._slots, self._sent, self._hinted = (
+            loaded.map_fd(name) for name in ("cfr_settings", "cfr_slots", "cfr_sent", "cfr_hinted")
         )
+        self._watched: frozenset[IPv4Address] = frozenset()
         self.gate_fd = loaded.program_fd("sopa_cfr_gate")
         with inside(netns):
             self._cookie = 0 if every_socket else cookie()
@@ -102,8 +104,23 @@ class CfrPrograms:
                 found[destination] = int(_BYTES.unpack(value)[0])
         return found
 
-    def unsent(self) -> dict[IPv4Address, int]:
-        """Return the bytes of frames that the sockets have not sent yet, by destination.
+    def watch(self, destinations: Collection[IPv4Address]) -> None:
+        """Have `unsent` return connections to these destinations, too, while they have nothing to send; no others than these.
+
+        Raises
+        ------
+        BpfMapError
+            If the kernel refuses.
+        """
+        wanted = frozenset(destinations)
+        for destination in self._watched - wanted:
+            libbpf.delete(self._hinted, _KEY.pack(int(destination)))
+        for destination in wanted - self._watched:
+            libbpf.update(self._hinted, _KEY.pack(int(destination)), _PRESENT)
+        self._watched = wanted
+
+    def unsent(self) -> list[Unsent]:
+        """Return the connections to hosts of the fabric that have something to send.
 
         Raises
         ------
@@ -112,7 +129,4 @@ class CfrPrograms:
         """
         with inside(self.netns):
             prepared = self._unsent.prepare()
-        found = Counter[int]()
-        for destination, count in _UNSENT.iter_unpack(self._unsent.run(prepared)):
-            found[destination] += count
-        return {IPv4Address(destination): count for destination, count in found.items()}
+        return list(map(Unsent._make, _UNSENT.iter_unpack(self._unsent.run(prepared))))

@@ -203,9 +203,10 @@ def ask_for_priority(priority: int) -> bool:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
     except OSError as error:
         LOG.warning(
-            "no real-time priority: %s; on a busy host granted slots are begun late, and lost; allow CAP_SYS_NICE, and real-time "
-            "scheduling in its control group",
+            "no real-time priority: %s; on a busy host granted slots are begun late, and lost; allow RLIMIT_RTPRIO %d, as the "
+            "unit of the agent does, and real-time scheduling in its control group",
             error.strerror,
+            PRIORITY,
         )
         return False
     return True

@@ -25,7 +25,7 @@ from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.link_speed import speed
-from sopa_ryu.agent.kernel.netns import Interface, NetnsError, inside
+from sopa_ryu.agent.kernel.netns import Interface, NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.mending import InterfaceAway, Part
@@ -218,6 +218,8 @@ class Supervisor:
         its = self.options
         if its.cfr is None or labeller.cfr is None or self._sender is None:
             return None
+        with inside(place.namespace.path):
+            namespace = cookie()
         return CfrAgent(
             place.address,
             its.cfr.arbiter,
@@ -226,6 +228,7 @@ class Supervisor:
             self._sender,
             late_ns=its.cfr.late_ns,
             limit_bursts=keeper.limit_bursts,
+            hints_at=its.cfr.hints_at(its.state_dir, namespace),
         )
 
     def _ends(self, place: Place, namespace: Namespace) -> Ends:

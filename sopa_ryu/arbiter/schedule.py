@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 from sopa_ryu.arbiter.budgets import Budgets
 from sopa_ryu.arbiter.capacities import Capacities
 from sopa_ryu.arbiter.demands import HostDemands, StaleError
-from sopa_ryu.channel.slots import MAX_ENTRIES, Demand, Grant, Granted
+from sopa_ryu.channel.slots import DEMAND_NS, MAX_ENTRIES, Demand, Grant, Granted
 
 SLOTS = 4
 """Of a batch."""
@@ -27,8 +27,6 @@ MIN_LEASE_MS = 100
 MIN_AHEAD_NS = 5_000_000
 """A grant is not made later than so long before its slot: it would not arrive in time."""
 DATAGRAMS_A_LEASE = 3
-DEMAND_NS = 1_000_000_000
-"""A pair of hosts is asked for at most what the sender's link carries in this time."""
 _NS_A_MS = 1_000_000
 _SEQUENCES = 1 << 32
 

@@ -23,6 +23,8 @@ PORT = 9160
 VERSION = 1
 MAX_ENTRIES = 64
 """Entries of a datagram, so that it fits into a packet of 1,500 bytes; an agent or arbiter with more sends several."""
+DEMAND_NS = 1_000_000_000
+"""A pair of hosts is asked for at most what the sender's link carries in this time: the arbiter's window."""
 _MAGIC = b"SA"
 _DEMAND, _GRANT = 1, 2
 _HEADER = struct.Struct("!2sBBHIIQ")  # magic, version, kind, entries, host, sequence, term

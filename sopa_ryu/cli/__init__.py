@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 
 import click
 
@@ -21,6 +22,7 @@ _MODULES = {
     "failures": "query",
     "parser": "parser",
     "health": "health",
+    "hint": "hint",
     "paths": "query",
     "relay": "relay",
     "restore": "maintenance",
@@ -40,19 +42,25 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return all names, sorted."""
-        return sorted({*_MODULES, *(entry.name for entry in entry_points(group="sopa.commands"))})
+        return sorted({*filter(_is_here, _MODULES), *(entry.name for entry in entry_points(group="sopa.commands"))})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return the command of that name, imported only now."""
-        if cmd_name in _MODULES:
+        if cmd_name in _MODULES and _is_here(cmd_name):
             own: click.Command = getattr(import_module(f"sopa_ryu.cli.{_MODULES[cmd_name]}"), cmd_name)
             return own
         for entry in entry_points(group="sopa.commands", name=cmd_name):
             found: click.Command = entry.load()
             return found
-        if cmd_name in _OF_TOOLS and not ctx.resilient_parsing:
-            ctx.fail(f"{cmd_name} is in the Debian package sopa-tools")
+        package = "sopa-tools" if cmd_name in _OF_TOOLS else "sopa-controller"
+        if cmd_name in (*_OF_TOOLS, *_MODULES) and not ctx.resilient_parsing:
+            ctx.fail(f"{cmd_name} is in the Debian package {package}")
         return None
+
+
+def _is_here(command: str) -> bool:
+    """Return False if a package of Debian lacks the command, as that of agents lacks ``sopa relay``."""
+    return find_spec(f"{__name__}.{_MODULES[command]}") is not None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -69,6 +77,7 @@ def main() -> None:
     Their tokens:      sopa token h0_0_2                  on the controller's machine
     For thousands:     sopa relay --cluster etcd://192.0.2.1:2379 --listen 192.0.2.4:8080
     Timeslots (CFR):   sopa arbiter --controller http://192.0.2.1:8080 --listen 192.0.2.1:9160
+                       sopa hint 10.1.0.2:5001 --bytes N  on a host: what a connection is going to send
     From anywhere:     export SOPA_CONTROLLER=http://192.0.2.1:8080
                        sopa status                        state of the fabric
                        sopa failures, sopa wiring, sopa agents, sopa rules e0_0

@@ -31,7 +31,7 @@ NOT_WITH = {
 }
 ONLY_WITH = {
     POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"),
-    slots.POLICY: ("arbiter", "slot_overrun"),
+    slots.POLICY: ("arbiter", "slot_overrun", "hints"),
 }
 WHY_NOT = {
     POLICY: "which changes neither TCP's settings nor its bursts",
@@ -74,6 +74,9 @@ WHY_NOT = {
               help=f"With --policy cfr: the arbiter (sopa arbiter), port {slots.PORT} if none is named.")  # fmt: skip
 @click.option("--slot-overrun", type=click.IntRange(0, 1_000_000), default=600, show_default=True, metavar="MICROSECONDS",
               help="With --policy cfr: a packet may end so long after its slot: slots begun later are lost.")  # fmt: skip
+@click.option("--hints", default="", metavar="PATH|off",
+              help="With --policy cfr: the Unix socket by which applications tell what they are going to write (sopa hint). "
+              "Default: netns-N-hints.sock in --state-dir, where N is the number of the network namespace.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -127,6 +130,7 @@ def agent(
     mcs_without: tuple[str, ...],
     arbiter: str | None,
     slot_overrun: int,
+    hints: str,
     seed: int,
     flows: int,
     state_dir: Path,
@@ -193,6 +197,8 @@ def agent(
     _reject_contradictions(policy)
     if is_timed and not arbiter:
         raise click.UsageError(f"--policy {slots.POLICY} needs --arbiter ADDRESS:PORT")
+    if hints not in ("", "off") and len(interfaces) > 1:
+        raise click.UsageError(f"--hints names one socket, but each of the {len(interfaces)} interfaces has its own")
     log_to_stderr()
     need_root("sopa agent")
     if token_file is None and TOKEN_FILE.exists():
@@ -218,7 +224,7 @@ def agent(
             min_rtt_window,
             weights,
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
-            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun) if arbiter else None,
+            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun, hints) if arbiter else None,
             probes,
             keep_paths,
         )

@@ -12,8 +12,7 @@ from sopa_ryu.cluster import gateway
 from sopa_ryu.cluster.address import NO_ACCESS, Access, Endpoint, EngineAddress, check_access
 from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, Request, WatchReader, Written
 from sopa_ryu.cluster.nodes import Nodes, Troubles, failure
-from sopa_ryu.cluster.stream import LATE
-from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble, TroubleError
+from sopa_ryu.cluster.troubles import HINTS, LATE, LATE_HINT, EngineError, Kind, Trouble, TroubleError
 
 __all__ = ["Access", "Condition", "Contents", "Engine", "EngineAddress", "EngineError", "Kept", "Kind", "Written"]
 
@@ -62,9 +61,9 @@ class Engine:
 
     # -- leases ---------------------------------------------------------------------------------------------------------
 
-    def grant(self, seconds: int) -> int:
-        """Return a new lease; `granted` says for how long it is."""
-        lease, self.granted = _understood(gateway.lease_of, self._ask(gateway.grant(seconds)))
+    def grant(self, seconds: int, patience: float | None = None) -> int:
+        """Return a new lease; `granted` says for how long it is, ``patience`` how long a node may take, as for `write`."""
+        lease, self.granted = _understood(gateway.lease_of, self._ask(gateway.grant(seconds), patience))
         return lease
 
     def renew(self, lease: int) -> bool:
@@ -78,9 +77,10 @@ class Engine:
 
     # -- keys -----------------------------------------------------------------------------------------------------------
 
-    def read(self) -> Contents:
-        """Return all keys of the cluster. No write that was answered is missing."""
-        return _understood(partial(gateway.contents_of, name=self._name), self._ask(gateway.all_keys(self._name)))
+    def read(self, patience: float | None = None) -> Contents:
+        """Return all keys of the cluster. No write that was answered is missing: a slow one holds this up."""
+        answer = self._ask(gateway.all_keys(self._name), patience)
+        return _understood(partial(gateway.contents_of, name=self._name), answer)
 
     def write(
         self,
@@ -166,8 +166,8 @@ class Engine:
         self._closed = True
         self._nodes.close()
 
-    def _ask(self, request: Request) -> Answer:
-        answer = self._nodes.ask_any(request, self._timeout)
+    def _ask(self, request: Request, seconds: float | None = None) -> Answer:
+        answer = self._nodes.ask_any(request, seconds or self._timeout)
         assert answer is not None
         return answer
 
@@ -194,7 +194,7 @@ class Engine:
                     self._look(node, reader.revision)
                     yield Contents(reader.revision, {})
                 else:
-                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE, late=True))
+                    raise TroubleError(Trouble(Kind.UNREACHABLE, LATE, late=True, hint=LATE_HINT))
         finally:
             self._nodes.discard(stream)
 

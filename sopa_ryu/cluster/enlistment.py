@@ -12,6 +12,7 @@ from sopa_ryu.cluster.engine import Engine, EngineError, Kind
 from sopa_ryu.cluster.gateway import Condition
 from sopa_ryu.cluster.identity import Identity
 from sopa_ryu.cluster.mirror import Mirror
+from sopa_ryu.cluster.patience import Patience
 from sopa_ryu.cluster.records import FORMAT, MemberRecord
 
 LOG = logging.getLogger("sopa.cluster")
@@ -31,6 +32,8 @@ class Enlistment:
     identity : Identity
     seconds : int
         For which a lease is asked.
+    patience : Patience
+        Of the member's writes; a new lease is one, too.
     clock : callable
         Returns the seconds that leases are measured by.
     standing : callable
@@ -44,14 +47,16 @@ class Enlistment:
         candidacy: Candidacy,
         identity: Identity,
         seconds: int,
+        patience: Patience,
         clock: Callable[[], float],
         standing: Callable[[], tuple[int, int]],
     ) -> None:
         self._engine, self._mirror, self._candidacy = engine, mirror, candidacy
         self._identity, self._seconds, self._clock = identity, seconds, clock
-        self._standing = standing
+        self._standing, self._patience = standing, patience
         self._entered: MemberRecord | None = None
         self._entered_at = 0
+        self._former = 0
         self._since = int(time.time())
 
     @property
@@ -67,14 +72,20 @@ class Enlistment:
             return
         if mine.lease:
             LOG.warning("member %s: its lease has ended: it stands by and asks for another", mine.name)
+            self._former = mine.lease
             mine.lost()
             self._entered, self._entered_at = None, 0
-        lease = self._engine.grant(self._seconds)
+        try:
+            lease = self._engine.grant(self._seconds, self._patience.seconds)
+        except EngineError as error:
+            if error.late:
+                self._patience.late()
+            raise
         mine.granted(lease, self._engine.granted, sent)
 
     def enter(self) -> None:
         """Bring the record up to date; raises `EngineError`."""
-        mine, me = self._candidacy, self._identity
+        mine, me, lease = self._candidacy, self._identity, self._candidacy.lease
         version, switches = self._standing()
         role = LEADER if mine.term else STANDBY
         term = mine.term or self._mirror.latest_term
@@ -83,15 +94,28 @@ class Enlistment:
         )
         if record == self._entered:
             return
-        key = f"{records.MEMBERS}{me.name}"
+        key, value = f"{records.MEMBERS}{me.name}", records.write(record)
+        known = self._mirror.kept(key)
+        if known is not None and known.lease == lease and known.value == value:
+            self._entered, self._entered_at = record, known.modified  # the answer to its write was lost
+            return
         # so that a write that its node has kept back does not come after a later one
         condition = Condition(key, modified=self._entered_before(key))
-        written = self._engine.write({key: records.write(record)}, [condition], mine.lease)
+        began = time.monotonic()
+        try:
+            written = self._engine.write({key: value}, [condition], lease, seconds=self._patience.seconds)
+        except EngineError as error:
+            if error.unknown:
+                self._patience.late()
+            raise
+        if mine.lease != lease:
+            return  # it was lost meanwhile
         if written is not None:
+            self._patience.took(time.monotonic() - began)
             self._entered, self._entered_at = record, written.revision
             return
         found = self._mirror.kept(key)
-        if found is not None and found.lease != mine.lease:
+        if found is not None and found.lease not in (lease, self._former):
             raise EngineError(
                 f"another member is named {me.name}: choose a name with --sopa-cluster-member, or wait until the lease of the one "
                 "that ran before has ended",

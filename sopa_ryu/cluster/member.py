@@ -1,8 +1,8 @@
 """A controller's membership of a cluster: its lease, its campaign for the leadership, and the versions that it commits.
 
-Three green threads: one keeps the lease (`enlistment`), one watches the engine's keys, one acts on what the other two and the core
-have changed. What decides is in `candidacy` and in `sopa_ryu.fabric.commitment`; what follows is carried out by `Hands`, the
-application.
+Four green threads: one keeps the lease and one the record (`enlistment`), one watches the engine's keys, one acts on what the
+others and the core have changed. What decides is in `candidacy` and in `sopa_ryu.fabric.commitment`; what the leader writes is in
+`commits`; what follows is carried out by `Hands`, the application.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from ryu.lib import hub
 
 from sopa_ryu.cluster import records
 from sopa_ryu.cluster.candidacy import Candidacy
+from sopa_ryu.cluster.commits import Commits, DeposedError
 from sopa_ryu.cluster.engine import Engine, EngineError, Kind
 from sopa_ryu.cluster.enlistment import Enlistment
 from sopa_ryu.cluster.gateway import Condition, Kept
 from sopa_ryu.cluster.identity import Identity, difference
 from sopa_ryu.cluster.mirror import Mirror
-from sopa_ryu.cluster.records import Charter, CommittedView, Drains, Leader, Term
+from sopa_ryu.cluster.outage import Outage
+from sopa_ryu.cluster.patience import Patience
+from sopa_ryu.cluster.records import Charter, CommittedView, Leader, Term
 from sopa_ryu.cluster.roll import Roll
 from sopa_ryu.fabric.commitment import Proposal
 from sopa_ryu.rest.cluster import UndecidedError
@@ -31,8 +34,6 @@ LOG = logging.getLogger("sopa.cluster")
 LOOK_SECONDS = 0.25
 """How often the clock is looked at, at least."""
 RETRY_SECONDS = 0.25
-FIRST_PATIENCE_SECONDS, LAST_PATIENCE_SECONDS = 1.0, 8.0
-"""How long a commit may take at one node of the engine: twice as long after each that did not end in time."""
 
 
 class Hands(Protocol):
@@ -94,8 +95,6 @@ class Member:
         The engine's keys as this member knows them.
     candidacy : Candidacy
     roll : Roll
-    problem : str or None
-        Why the engine is not reachable, or why this member does not take part; None if all is well.
     """
 
     def __init__(
@@ -112,11 +111,13 @@ class Member:
         self.mirror = Mirror()
         self.candidacy = Candidacy(identity.name)
         self.roll = Roll(engine.address.name, identity, self.mirror)
+        self._patience = Patience()
         self._enlistment = Enlistment(
-            engine, self.mirror, self.candidacy, identity, lease_seconds, clock, hands.standing
+            engine, self.mirror, self.candidacy, identity, lease_seconds, self._patience, clock, hands.standing
         )
-        self.problem: str | None = "the engine has not answered yet"
-        self.commit_seconds: Callable[[float], None] = lambda seconds: None
+        self._commits = Commits(engine, self.mirror, self.candidacy, self._patience, self._changed)
+        self._outage = Outage()
+        self._has_answered = False
         self._charter = charter
         self._hands = hands
         self._clock = clock
@@ -124,10 +125,8 @@ class Member:
         self._resigns = False
         self._forsaken = 0
         self._agreed = False
-        self._view_at: int | None = None
         self._told_charter = ""
         self._drains_at = -1
-        self._patience = FIRST_PATIENCE_SECONDS
 
     # -- sopa_ryu.rest.reader.ClusterControl --------------------------------------------------------------------------
 
@@ -160,6 +159,10 @@ class Member:
         engine = {"reachable": self.problem is None, "problem": self.problem}
         return {**self.roll.report(time.monotonic()), "engine": engine}
 
+    def on_commit(self, seconds: Callable[[float], None]) -> None:
+        """Have a function called with the seconds that each version has waited for the engine."""
+        self._commits.seconds = seconds
+
     # -- green threads ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
@@ -167,15 +170,25 @@ class Member:
         self._event.set()
 
     def keep_lease(self) -> None:
-        """Keep a lease, and this member's record up to date, until killed."""
+        """Keep a lease until killed."""
         while True:
             try:
                 self._enlistment.renew()
-                if self._agreed:
-                    self._enlistment.enter()
-                self._well()
+                self._well("lease")
             except EngineError as error:
-                self._ill(error)
+                self._ill("lease", error)
+            self.look()
+            hub.sleep(self.candidacy.renewal_seconds or RETRY_SECONDS)
+
+    def keep_record(self) -> None:
+        """Keep this member's record up to date until killed: a write, which may take longer than the lease."""
+        while True:
+            try:
+                if self._agreed and self.candidacy.lease:
+                    self._enlistment.enter()
+                    self._well("record")
+            except EngineError as error:
+                self._ill("record", error)
             self.look()
             hub.sleep(self.candidacy.renewal_seconds or RETRY_SECONDS)
 
@@ -188,8 +201,9 @@ class Member:
                 for contents in self.engine.watch(self.mirror.revision):
                     if self.mirror.apply(contents):
                         self._changed()
+                    self._well("watch")
             except EngineError as error:
-                self._ill(error)
+                self._ill("watch", error)
                 hub.sleep(RETRY_SECONDS)
 
     def act(self) -> None:
@@ -199,8 +213,9 @@ class Member:
             self._event.clear()
             try:
                 self._act()
+                self._well("writes")
             except EngineError as error:
-                self._ill(error)
+                self._ill("writes", error)
                 hub.sleep(RETRY_SECONDS)
 
     def leave(self) -> None:
@@ -256,7 +271,7 @@ class Member:
                 self.engine.address.name,
             )
             self.engine.write({}, [Condition("leader", modified=kept.modified)], deletes=["leader"])
-            self._read()
+            self._commits.read()
         elif kept is None and self._enlistment.is_entered and mine.may_campaign(now):
             self._campaign()
 
@@ -266,7 +281,7 @@ class Member:
         if charter is None:
             if self.mirror.kept("charter") is None:
                 self.engine.write({"charter": records.write(self._charter)}, [Condition("charter", created=0)])
-                self._read()
+                self._commits.read()
             return False
         different = difference(self._charter, charter)
         if different and different != self._told_charter:
@@ -286,25 +301,31 @@ class Member:
         known = self.mirror.kept("term")
         generation = self._hands.highest_generation()
         term = mine.next_term(self.mirror.latest_term, time.time_ns() // 1_000_000, generation)
-        written = self.engine.write(
-            {"term": records.write(Term(term)), "leader": records.write(Leader(me.name, term, me.url))},
-            [Condition("leader", created=0), Condition("term", modified=known.modified if known else 0)],
-            mine.lease,
-        )
-        self._read()
+        try:
+            written = self.engine.write(
+                {"term": records.write(Term(term)), "leader": records.write(Leader(me.name, term, me.url))},
+                [Condition("leader", created=0), Condition("term", modified=known.modified if known else 0)],
+                mine.lease,
+                seconds=self._patience.seconds,
+            )
+        except EngineError as error:
+            if error.unknown:
+                self._patience.late()
+            raise
+        self._commits.read()
         if written is not None:
             self.look()
 
     def _lead(self, kept: Kept) -> None:
         """Lead: the engine names this member, under its present lease."""
-        self._read()
+        self._commits.read()
         leader, now = self.mirror.leader, self._clock()
         if leader is None or self.mirror.kept("leader") != kept or not self.candidacy.has_lease(now):
             return
         self._follow()
         self._drain()
         self.candidacy.lead(leader.term, kept.created)
-        self._view_at = None
+        self._commits.begin()
         LOG.warning("member %s leads cluster %s, term %d", leader.name, self.engine.address.name, leader.term)
         self.roll.leader = leader.name
         self._hands.lead(leader.term)
@@ -337,67 +358,26 @@ class Member:
     def _give_up(self) -> None:
         self.engine.write({}, [Condition("leader", created=self._forsaken)], deletes=["leader"])
         self._forsaken = 0
-        self._read()
+        self._commits.read()
 
     def _commit(self) -> None:
         """Commit what the core proposes, until it proposes nothing."""
-        mine = self.candidacy
         while (proposal := self._hands.proposal()) is not None:
-            began = time.monotonic()
-            record = CommittedView(proposal.term, proposal.version, dict(proposal.failures))
-            if self._view_at is None:
-                self._read()
-                self._view_at = self._revision_of("view")
-            # without the second a write whose node has stopped, and goes on later, would come after this one
-            conditions = [Condition("leader", created=mine.created), Condition("view", modified=self._view_at)]
             try:
-                written = self.engine.write({"view": records.write(record)}, conditions, seconds=self._patience)
-            except EngineError as error:
-                self._view_at = None
-                if error.unknown:  # a node that has stopped is left; an engine that is slow needs more time
-                    self._patience = min(2 * self._patience, LAST_PATIENCE_SECONDS)
-                raise
-            if written is None:
-                self._view_at = None
-                if self._is_named():
-                    continue  # an earlier write has come after all
+                is_done = self._commits.commit(proposal)
+            except DeposedError:
                 self._stand_by("the engine names another leader")
                 return
-            self._view_at = written.revision
-            self._patience = max(FIRST_PATIENCE_SECONDS, 2 * (time.monotonic() - began))
-            self.commit_seconds(time.monotonic() - began)
-            if not mine.may_command(self._clock()):
+            if not self.candidacy.may_command(self._clock()):
                 return
-            self._hands.committed(proposal)
+            if is_done:
+                self._hands.committed(proposal)
 
     def write_drains(self, names: Iterable[str]) -> None:
         """Keep the names of all drained elements in the engine; raises `EngineError` if this member cannot, or may not."""
-        mine = self.candidacy
-        if not mine.may_command(self._clock()):
+        if not self.candidacy.may_command(self._clock()):
             raise EngineError("this controller does not lead the cluster", Kind.REFUSED)
-        record = Drains(mine.term, tuple(sorted(names)))
-        while self._is_named():
-            conditions = [
-                Condition("leader", created=mine.created),
-                Condition("drains", modified=self._revision_of("drains")),
-            ]
-            if (
-                self.engine.write({"drains": records.write(record)}, conditions, seconds=LAST_PATIENCE_SECONDS)
-                is not None
-            ):
-                return
-        raise EngineError("the engine names another leader", Kind.REFUSED)
-
-    def _is_named(self) -> bool:
-        """Return True if the engine, asked now, names this leadership."""
-        self._read()
-        kept = self.mirror.kept("leader")
-        return kept is not None and kept.created == self.candidacy.created
-
-    def _revision_of(self, key: str) -> int:
-        """Return the revision of a key's last write, as far as this member knows; 0 if there is none."""
-        kept = self.mirror.kept(key)
-        return kept.modified if kept is not None else 0
+        self._commits.write_drains(names)
 
     # -- following ----------------------------------------------------------------------------------------------------
 
@@ -408,11 +388,6 @@ class Member:
             self._hands.stand_by(self.roll.leader)
         self._hands.relays(*self.roll.relayed())
         self.look()
-
-    def _read(self) -> None:
-        """Take in what the engine has now, unless the watch has brought later changes meanwhile."""
-        if self.mirror.refresh(self.engine.read()):
-            self._changed()
 
     def _follow(self) -> None:
         view = self.mirror.view
@@ -429,16 +404,20 @@ class Member:
 
     # -- the engine's health ------------------------------------------------------------------------------------------
 
-    def _well(self) -> None:
-        if self.problem is not None:
-            LOG.info("cluster %s: the engine answers", self.engine.address.name)
-            self.problem = None
+    @property
+    def problem(self) -> str | None:
+        """Why the engine is not reachable, or why this member does not take part; None if all is well."""
+        return self._outage.problem or (None if self._has_answered else "the engine has not answered yet")
 
-    def _ill(self, error: EngineError) -> None:
-        if str(error) != self.problem:
+    def _well(self, work: str) -> None:
+        self._has_answered = True
+        if self._outage.worked(work, self._clock()):
+            LOG.info("cluster %s: the engine answers", self.engine.address.name)
+
+    def _ill(self, work: str, error: EngineError) -> None:
+        if self._outage.failed(work, error, self._clock()):
             LOG.error(
                 "cluster %s: %s; switches and agents keep what they have, new versions and drains wait",
                 self.engine.address.name,
                 error,
             )
-            self.problem = str(error)

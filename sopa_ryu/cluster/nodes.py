@@ -11,6 +11,7 @@ from sopa_ryu.cluster.connections import Connections
 from sopa_ryu.cluster.gateway import Answer, Request
 from sopa_ryu.cluster.stream import Stream
 from sopa_ryu.cluster.troubles import HINTS, EngineError, Kind, Trouble
+from sopa_ryu.runtime.listeners import SparingLog
 
 LOG = logging.getLogger("sopa.cluster")
 _WORST = (Kind.REFUSED, Kind.FULL, Kind.NO_QUORUM, Kind.MALFORMED, Kind.UNREACHABLE)
@@ -46,7 +47,7 @@ class Nodes:
         self._token: str | None = None  # "" if the engine has no users enabled
         self._cluster = 0
         self._known: set[Endpoint] = set()  # they were asked which engine they belong to
-        self._reported: set[Endpoint] = set()  # their problem was logged, and they have not answered since
+        self._say = SparingLog(LOG).warning
         self._streams: set[Stream] = set()
         self._closed = False
 
@@ -64,9 +65,7 @@ class Nodes:
         if self._closed or self.present != node or len(self._all) == 1:
             return  # another thread was faster
         self._present = (self._present + 1) % len(self._all)
-        if node not in self._reported:
-            self._reported.add(node)
-            LOG.warning("engine: %s: %s; %s is asked from now on", node, why, self.present)
+        self._say(f"{node} {why}", "engine: %s: %s; %s is asked from now on", node, why, self.present)
 
     def close(self) -> None:
         """Close all connections; streams end."""
@@ -196,7 +195,6 @@ class Nodes:
         if problem is not None:
             return problem
         self._known.add(node)
-        self._reported.discard(node)
         return answer
 
 
@@ -206,7 +204,8 @@ def failure(troubles: Troubles, unknown: bool = False) -> EngineError:
     kind, hint = worst.kind, worst.hint or HINTS[worst.kind]
     nodes = "; ".join(f"{node}: {trouble.text}" for node, trouble in troubles)
     perhaps = " (whether it was written is not known)" if unknown else ""
-    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {hint}", kind, unknown)
+    late = any(trouble.late for _, trouble in troubles)
+    return EngineError(f"engine: {kind}{perhaps}: {nodes}; {hint}", kind, unknown, late, cause=f"{kind}: {worst.text}")
 
 
 def _tls(access: Access) -> ssl.SSLContext | None:

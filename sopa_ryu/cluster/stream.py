@@ -10,12 +10,11 @@ import h11
 
 from sopa_ryu.cluster.address import Endpoint
 from sopa_ryu.cluster.gateway import Answer, Request, answer
-from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, shortened, trouble
+from sopa_ryu.cluster.troubles import LATE, LATE_HINT, Kind, Trouble, TroubleError, shortened, trouble
 
 _CHUNK = 1 << 16
 _MAX_ERROR = 1 << 16  # bytes of an answer that is an error
 _OK = 200
-LATE = "it does not answer in time"
 
 
 class Stream:
@@ -123,7 +122,7 @@ def broken(error: Exception) -> Trouble:
     if "SSL" in text:
         return Trouble(Kind.UNREACHABLE, f"the node ended the TLS handshake, or does not use TLS: {text}")
     if isinstance(error, TimeoutError) or "timed out" in text:
-        return Trouble(Kind.UNREACHABLE, LATE, late=True)
+        return Trouble(Kind.UNREACHABLE, LATE, late=True, hint=LATE_HINT)
     if isinstance(error, ConnectionResetError | BrokenPipeError):  # RemoteDisconnected is one of them
         return Trouble(
             Kind.UNREACHABLE,

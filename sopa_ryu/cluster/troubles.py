@@ -45,12 +45,18 @@ class EngineError(RuntimeError):
     kind : Kind
     unknown : bool
         True if it was a write that may have been done all the same.
+    late : bool
+        True if a node has not answered in time: it may need more.
+    cause : str
+        What is wrong, whichever nodes say so: the same in all errors of one cause.
     """
 
-    def __init__(self, text: str, kind: Kind, unknown: bool = False) -> None:
+    def __init__(self, text: str, kind: Kind, unknown: bool = False, late: bool = False, cause: str = "") -> None:
         super().__init__(text)
         self.kind = kind
         self.unknown = unknown
+        self.late = late
+        self.cause = cause or text
 
 
 class Trouble(NamedTuple):
@@ -92,6 +98,11 @@ class TroubleError(Exception):
         self.trouble = trouble
 
 
+LATE = "it does not answer in time"
+LATE_HINT = (
+    "it is stopped or cut off, or its disk is slow: see etcd's log (`slow fdatasync`, `took too long`), and docs/operating.md, "
+    "section 13"
+)
 TOO_LARGE = "a value is larger than etcd accepts: give it a larger --max-request-bytes"
 COMMON_NAME = (
     "while users are enabled, etcd's gateway refuses client certificates that have a common name: make one without, or use the "

@@ -22,6 +22,7 @@ from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, Suspected
 from sopa_ryu.health import wire
 from sopa_ryu.health.elements import Elements
+from sopa_ryu.health.history import SECONDS, History
 from sopa_ryu.runtime import clock
 from topologies import Host, Link
 
@@ -77,6 +78,8 @@ class Monitor:
     ----------
     verdict : wire.Verdict or None
         The last one.
+    history : History or None
+        The last hour of each link; None until an agent has probed.
     restarts, unreadable : int
         How often the process has ended, and messages of it that were none.
     """
@@ -94,6 +97,7 @@ class Monitor:
         self.state, self.lists, self.hands, self.caretaker = state, lists, hands, caretaker
         self.elements = Elements(state.tree)
         self.verdict: wire.Verdict | None = None
+        self.history: History | None = None
         self.restarts = self.forged = 0
         self.pid: int | None = None
         self._least_loss, self._probe_bytes, self._rate = least_loss, probe_bytes, rate
@@ -122,11 +126,14 @@ class Monitor:
 
     def _attend(self) -> str:
         """Start a process and feed it until it ends; return why it did."""
+        if self.history is None:
+            self.history = History(self.elements.links)
         ours, theirs = socket.socketpair()
         with ours:
             with theirs:
-                command = [sys.executable, "-m", "sopa_ryu.health.worker", str(theirs.fileno())]
-                child = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stdin=subprocess.DEVNULL)
+                given = theirs.fileno(), self.history.descriptor
+                command = [sys.executable, "-m", "sopa_ryu.health.worker", *map(str, given)]
+                child = subprocess.Popen(command, pass_fds=given, stdin=subprocess.DEVNULL)
             self.pid = child.pid
             LOG.info("estimator of links' losses runs as process %d", child.pid)
             reader = eventlet.spawn(self._read, ours)
@@ -253,6 +260,25 @@ class Monitor:
             "confidence": round(max((its.confidence for its in known), default=0.0), 6),
             "hosts": max((its.hosts for its in known), default=0),
             "action": self.caretaker.action(name, clock.now()),
+        }
+
+    def hour(self, link: Link) -> dict[str, Any]:
+        """Return what ``GET /health/{name}`` says of a link: what was measured in the last hour."""
+        now = clock.now()
+        begin = time.time() - now
+        points = self.history.read(self.elements.of(link), int(now) // SECONDS) if self.history is not None else ()
+        return {
+            "name": self.state.tree.name(link),
+            "seconds": SECONDS,
+            "points": [
+                {
+                    "at": round(begin + SECONDS * its.slot),
+                    "sent": its.sent,
+                    "loss": {"up": its.up, "down": its.down},
+                    "delay_us": its.delay_us,
+                }
+                for its in points
+            ],
         }
 
     def measured(self) -> list[list[float | None]] | None:

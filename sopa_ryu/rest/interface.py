@@ -100,6 +100,16 @@ def operations(its: Resources, traces: TraceResources) -> tuple[Operation, ...]:
             (number("suspects", "1: only links that are suspect, or out of use for losing packets.", 0, 1),),
             listed=True,
         ),
+        Operation(
+            "GET",
+            f"{ROOT}/health/{{name}}",
+            "link_health",
+            "Loss and delay of a link between switches in the last hour, ten seconds by ten seconds",
+            its.link_health,
+            "LinkHealth",
+            (_element("a link between switches, as in a0_0-c0_1"),),
+            {HTTPStatus.NOT_FOUND: _ELSEWHERE + ", or no link between switches"},
+        ),
         paths_operation(its),
         Operation(
             "GET",

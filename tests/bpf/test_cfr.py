@@ -342,7 +342,10 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(
         eventually(lambda: received(end), 5)  # a connection's first packet does not wait
         assert host.counts() == {"passed_in_guard": 1}
         client.sendall(bytes(50_000))
-        assert host.programs.unsent()[peer] > 50_000
+        [unsent] = host.programs.unsent()
+        assert (unsent.destination, unsent.payload, unsent.user) == (int(peer), 50_000, os.getuid())
+        assert unsent.bytes == unsent.frames(50_000) > 50_000
+        assert (unsent.own_port, unsent.port) == (client.getsockname()[1], client.getpeername()[1])
         assert received(end) == 5
         before = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         host.set()
@@ -351,7 +354,12 @@ def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(
             prepared = host.programs.sender.prepare()
         host.programs.sender.run(prepared)
         eventually(lambda: received(end), 50_005)
-        assert host.programs.unsent() == {}
+        assert host.programs.unsent() == []
+        host.programs.watch([peer])
+        [idle] = host.programs.unsent()
+        assert (idle.bytes, idle.written - unsent.written) == (0, 0)
+        host.programs.watch([])
+        assert host.programs.unsent() == []
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
         after = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
         assert struct.unpack_from("=I", after, 80)[0] >= struct.unpack_from("=I", before, 80)[0]  # the window

@@ -176,6 +176,30 @@ def test_without_the_engine_nothing_is_decided_and_forwarding_goes_on(cluster: C
     eventually(cluster.leader, seconds=60.0)
 
 
+def test_an_engine_that_takes_over_a_second_for_a_write_delays_versions_and_nothing_else(cluster: Cluster) -> None:
+    former = cluster.leader()
+    assert former is not None
+    term, log = cluster.fabric(former)["epoch"], cluster.members[former].log
+    said = len(log.read_text())
+    cluster.slow.seconds = 1.2  # more than a write may take at first
+    try:
+        cluster.set_link("a0_0-c0_0", up=False)
+        cluster.wait_in_force({"a0_0-c0_0": "down"})
+        assert (cluster.leader(), cluster.fabric(former)["epoch"]) == (former, term)
+        assert re.search(r"etcd took \S+ s to keep version", log.read_text())
+        assert log.read_text()[said:].count(" ERROR sopa.cluster") <= 2
+        assert "leads no longer" not in log.read_text()[said:]
+        cluster.members[former].stop(signal.SIGKILL)
+        cluster.set_link("e1_0-a1_1", up=False)
+        next_leader(cluster, former)
+        cluster.wait_in_force({"a0_0-c0_0": "down", "e1_0-a1_1": "down"})
+    finally:
+        cluster.slow.seconds = 0.0
+    for link in ("a0_0-c0_0", "e1_0-a1_1"):
+        cluster.set_link(link, up=True)
+    cluster.restart(former)
+
+
 def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_back_by_a_higher_term(
     cluster: Cluster,
 ) -> None:

@@ -112,7 +112,7 @@ def taking_part(engine: Engine, standing: Standing) -> Iterator[Member]:
             member.look()
             hub.sleep(POLL_SECONDS)
 
-    threads = [hub.spawn(work) for work in (member.keep_lease, follow, member.act)]
+    threads = [hub.spawn(work) for work in (member.keep_lease, member.keep_record, follow, member.act)]
     try:
         yield member
     finally:

@@ -14,6 +14,7 @@ import httpx
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET
+from tests.helpers.slow_writes import SlowWrites
 from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -29,6 +30,8 @@ class Cluster:
 
     Attributes
     ----------
+    slow : SlowWrites
+        Between the members and etcd.
     members : dict of str to ControllerProcess
         Those that run, by name.
     """
@@ -36,6 +39,7 @@ class Cluster:
     tree: Clos
     directory: Path
     etcd: PrivateEtcd
+    slow: SlowWrites
     members: dict[str, ControllerProcess]
     ovs: PrivateOvs
     dummy: DummyFabric
@@ -116,19 +120,22 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(directory: Path, size: int = 3, k: int = 4, *options: str) -> Iterator[Cluster]:
+def running_cluster(
+    directory: Path, size: int = 3, k: int = 4, *options: str, lease: int = LEASE_SECONDS
+) -> Iterator[Cluster]:
     """A cluster whose first leader has every switch connected and at its rules."""
     tree = FatTree(k)
     ports = free_ports(2 * size)
     with ExitStack() as stack:
         etcd = stack.enter_context(PrivateEtcd(directory / "etcd"))
+        slow = stack.enter_context(SlowWrites(etcd.places))
         members = {}
         for number in range(size):
             name = f"m{number}"
             more = [
-                f"--sopa-cluster={etcd.address(first=number % 3)}",
+                f"--sopa-cluster={slow.address(first=number % 3)}",
                 f"--sopa-cluster-member={name}",
-                f"--sopa-cluster-lease={LEASE_SECONDS}",
+                f"--sopa-cluster-lease={lease}",
                 "--sopa-settle=3",
                 "--sopa-hold-down=0.5",
                 "--sopa-hold-down-max=0.5",
@@ -153,7 +160,7 @@ def running_cluster(directory: Path, size: int = 3, k: int = 4, *options: str) -
         rows = ovs.vsctl("--bare", "--columns=_uuid", "find", "Controller").split()
         words = [word for row in rows for word in ("--", "set", "Controller", row, "max_backoff=1000")]
         ovs.vsctl(*words[1:])
-        cluster = Cluster(tree, directory, etcd, members, ovs, dummy)
+        cluster = Cluster(tree, directory, etcd, slow, members, ovs, dummy)
         cluster.wait_in_force({})
         cluster.wait_whole()
         yield cluster

@@ -40,6 +40,20 @@ pid() { systemctl show --property=MainPID --value "$1"; }
 answers() { sopa status >/dev/null 2>&1; (($? == 3)); } # no switch is connected
 attached() { (($(filters) > 0)) && [[ $(threshold) == 10 ]]; }
 known() { grep -q '"total": 1' <<<"$(sopa agents --json)"; } # its status says that switches are missing
+more_than_none() { # METRIC [LABEL]: of the agent's metrics
+    python3 -c 'import sys, urllib.request
+lines = urllib.request.urlopen("http://127.0.0.1:9158/metrics").read().decode().splitlines()
+found = [float(line.split()[-1]) for line in lines if line.startswith(sys.argv[1]) and all(part in line for part in sys.argv[2:])]
+sys.exit(sum(found) <= 0)' "$@" 2>/dev/null
+}
+scatters() { tc filter show dev host0 egress | grep -q sopa_mcs; }
+granting() { grep -q '^arbiter .*connected from' <<<"$(sopa status 2>&1)"; }
+priorities() { ps --no-headers -L --format rtprio --pid "$(pid sopa-agent@host0)" | tr --delete ' -' | sort --numeric-sort --unique | xargs; }
+agent_options() { # OPTION...: of the agents, which start again
+    sed -i "s,^SOPA_AGENT_OPTIONS=.*,SOPA_AGENT_OPTIONS=$*," /etc/sopa/agent.env
+    systemctl restart sopa-agent@host0 || exit 1
+}
+complaints() { journalctl --no-pager --output=cat --unit "$1" --grep='not permitted|Permission denied|Traceback|no real-time|cannot be begun'; }
 restarted() { [[ $(pid "$1") != "$2" && $(pid "$1") != 0 ]]; }
 
 step "two interfaces"
@@ -47,7 +61,13 @@ modprobe -a veth macvlan sch_ingress cls_bpf || exit 1
 ip link add host0 type veth peer name peer0 || exit 1
 ip link add edge0 type veth peer name edge1 || exit 1
 ip address add 10.0.0.2/8 dev host0
-for name in host0 peer0 edge0 edge1; do ip link set "$name" up; done
+ip netns add far
+ip link set peer0 netns far
+for name in host0 edge0 edge1; do ip link set "$name" up; done
+for command in "link set lo up" "link set peer0 up" "address add 10.1.0.2/8 dev peer0"; do
+    # shellcheck disable=SC2086 # words of a command
+    ip -netns far $command || exit 1
+done
 same 3 threshold
 
 step "nothing is enabled or runs after the installation"
@@ -84,6 +104,47 @@ before=$(pid sopa-controller)
 systemctl kill --signal=KILL sopa-controller
 eventually restarted sopa-controller "$before"
 eventually known
+
+step "the arbiter starts as user sopa, with the fabric's secret"
+sed -i -e 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' -e 's,^SOPA_ARBITER_LISTEN=.*,SOPA_ARBITER_LISTEN=127.0.0.1:9160,' \
+    -e 's,^SOPA_ARBITER_OPTIONS=.*,SOPA_ARBITER_OPTIONS=--slot 50 --rate 100 --lease 20000,' /etc/sopa/arbiter.env
+systemctl enable --now sopa-arbiter || exit 1
+same sopa ps --no-headers --format user --pid "$(pid sopa-arbiter)"
+eventually granting
+
+step "an agent of policy cfr begins slots, with a real-time priority"
+sed -i 's,^#SOPA_AGENT_METRICS_PORT=,SOPA_AGENT_METRICS_PORT=,' /etc/sopa/agent.env
+agent_options --policy cfr --arbiter 127.0.0.1:9160
+ip netns exec far python3 -c 'import socket
+its = socket.create_server(("", 9000)).accept()[0]
+while its.recv(1 << 16): pass' &
+eventually more_than_none sopa_agent_cfr_gate_closed
+timeout 900 python3 -c 'import socket, time
+for _ in range(600):
+    try: its = socket.create_connection(("10.1.0.2", 9000)); break
+    except OSError: time.sleep(1)
+while True: its.sendall(bytes(1 << 16))' &
+sends=$!
+eventually more_than_none sopa_agent_cfr_slots_total 'outcome="used"'
+kill "$sends"
+same "10 50" priorities
+complaints sopa-agent@host0 && exit 1
+
+step "a killed arbiter is started again"
+before=$(pid sopa-arbiter)
+systemctl kill --signal=KILL sopa-arbiter
+eventually restarted sopa-arbiter "$before"
+eventually granting
+complaints sopa-arbiter && exit 1
+
+step "an agent of policy mcs"
+agent_options --policy mcs
+eventually scatters
+eventually known
+complaints sopa-agent@host0 && exit 1
+agent_options
+eventually attached
+systemctl disable --now sopa-arbiter || exit 1
 
 step "a parser"
 systemctl enable --now sopa-parser@edge0 || exit 1

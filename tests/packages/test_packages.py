@@ -13,10 +13,14 @@ import pytest
 from tests.packages.roots import CHROOT, Root
 
 NAMES = ("sopa-agent", "sopa-controller", "sopa-tools")
+SYSTEMD = Path(__file__).parents[2] / "deploy/systemd"
 MAX_AGENT_BYTES = 60_000_000
 NOT_NEEDED = re.compile(
     r"gcc|g\+\+|cpp|clang|llvm|make|chromium|mininet|openvswitch|python3-(scipy|numpy|ryu|pip)|.*-dev$|systemd$"
 )
+COMMANDS = ("agent", "arbiter", "cluster", "demo", "experiment", "health", "lab", "relay", "status", "token", "trace")
+PACKAGE_OF = {"relay": "sopa-controller", "lab": "sopa-tools", "demo": "sopa-tools", "experiment": "sopa-tools"}
+"""The package with the least that has a command, of those that not all have."""
 IMPORT_ALL = """
 import importlib, pathlib, sys
 if "sopa-agent" not in sys.prefix:
@@ -70,12 +74,18 @@ def test_a_package_alone_works_and_leaves_nothing(
     assert root.run("sopa", "status", check=False).returncode == 1
     assert "no answer from http://127.0.0.1:8080" in root.run("sopa", "status", check=False).stderr
     assert "Usage: sopa agent" in root.run("sopa", "agent", "--help").stdout
-    for command in ("lab", "demo", "experiment"):
+    shown = root.run("sopa", "--help").stdout
+    page = root.run("zcat", "/usr/share/man/man1/sopa.1.gz").stdout
+    for command in COMMANDS:
         done = root.run("sopa", command, "--help", check=False)
-        if package == "sopa-tools":
+        assert f"\n.SH SOPA {command.upper()}\n" in page
+        its = PACKAGE_OF.get(command, package)
+        if package in (its, "sopa-tools"):
             assert f"Usage: sopa {command}" in done.stdout
+            assert f"\n  {command} " in shown
         else:
-            assert (done.returncode, f"{command} is in the Debian package sopa-tools" in done.stderr) == (2, True)
+            assert (done.returncode, f"{command} is in the Debian package {its}" in done.stderr) == (2, True)
+            assert f"\n  {command} " not in shown
     if package == "sopa-agent":
         assert not (root.path / "usr/bin/ryu-manager").exists()
         assert (
@@ -145,7 +155,7 @@ def test_systemd_accepts_the_units(new_root: Callable[..., Root], debs: dict[str
     root = new_root()
     root.install(debs["sopa-agent"], debs["sopa-controller"])
     units = sorted((root.path / "lib/systemd/system").glob("sopa-*.service"))
-    assert len(units) == 3
+    assert {unit.name for unit in units} == {file.name for file in SYSTEMD.iterdir()}
     for unit in units:
         text = unit.read_text()
         for command in re.findall(r"^Exec(?:Start|Stop)=(\S+)", text, re.M):

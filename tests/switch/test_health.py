@@ -43,6 +43,8 @@ class Hosts:
     ----------
     losing : dict of str to float
         The share that each directed link loses: ``a0_0-c0_1`` upwards, ``c0_1-a0_0`` downwards.
+    slow : dict of str to int
+        The microseconds that each of these links adds, both ways together, by its name.
     lists : dict of Host to list of Stream
     forge : str or None
         What the first host does wrong.
@@ -51,6 +53,7 @@ class Hosts:
     def __init__(self, fabric: Fabric, seed: int) -> None:
         self.fabric, self.tree = fabric, fabric.tree
         self.losing: dict[str, float] = {}
+        self.slow: dict[str, int] = {}
         self.lists: dict[Host, tuple[Stream, ...]] = {}
         self.numbers: dict[Host, int] = {}
         self.forge: str | None = None
@@ -131,7 +134,9 @@ class Hosts:
                 if any(self._random.random() < share for share in shares):
                     lost[way] += 1
                     break
-        return Counts(stream, probes, *lost, 0, 40, 50 if sum(lost) < probes else 0)
+        ends = itertools.pairwise(switches)
+        more = sum(self.slow.get(f"{a}-{b}", 0) + self.slow.get(f"{b}-{a}", 0) for a, b in ends)
+        return Counts(stream, probes, *lost, 0, 40 + more, 50 + more if sum(lost) < probes else 0)
 
 
 @contextmanager

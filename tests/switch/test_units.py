@@ -149,3 +149,14 @@ def test_the_parser_is_attached_and_detached() -> None:
             assert done.returncode == 0, done.stderr
             said.append(done.stdout.strip())
         assert said == ["peer0: attached, native mode"] * 2 + ["peer0: detached", "peer0: there was none"]
+
+
+def test_a_thread_that_stays_in_its_network_namespace_asks_for_no_right_to_enter_one() -> None:
+    # as the one does that begins an agent's slots
+    program = "from sopa_ryu.agent.kernel.netns import Traveller; its = Traveller(); its.enter({}); its.close()"
+    command = [*under("sopa-agent@.service"), sys.executable, "-c"]
+    subprocess.run([*command, program.format(None)], check=True)
+    done = subprocess.run(
+        [*command, program.format("'/proc/self/ns/net'")], capture_output=True, text=True, check=False
+    )
+    assert "cannot enter network namespace" in done.stderr

@@ -72,6 +72,13 @@ class PrivateEtcd(Startable):
     options : sequence of str
         Further options of each node.
 
+    Attributes
+    ----------
+    token : str
+        The ``--initial-cluster-token``; etcd's own if it is empty. With another one a new engine has another identity.
+    members : list of int
+        The nodes that are of the engine: all but those that were removed.
+
     Raises
     ------
     MissingCommandError
@@ -91,6 +98,9 @@ class PrivateEtcd(Startable):
         self.directory = Path(directory).absolute()
         self.places = loopback(places) if isinstance(places, int) else tuple(places)
         self.tls = tls
+        self.token = ""
+        self.members = list(range(len(self.places)))
+        self._added: set[int] = set()
         self._options = (*options, *((f"--quota-backend-bytes={quota}",) if quota else ()))
         self._nodes: dict[int, subprocess.Popen[bytes]] = {}
         self._root_password = ""
@@ -100,7 +110,7 @@ class PrivateEtcd(Startable):
     @property
     def endpoints(self) -> list[str]:
         """The nodes' addresses for clients, as HOST:PORT."""
-        return [f"{place.host}:{place.client_port}" for place in self.places]
+        return [f"{self.places[node].host}:{self.places[node].client_port}" for node in self.members]
 
     def address(self, name: str = "sopa", first: int = 0) -> str:
         """Return the address for ``--sopa-cluster``; ``first`` is the node that a client begins with."""
@@ -119,10 +129,38 @@ class PrivateEtcd(Startable):
         """Start all nodes with empty databases (done on entering)."""
         require("etcd", "etcdctl")
         self.directory.mkdir(parents=True, exist_ok=True)
-        for node in range(len(self.places)):
+        for node in self.members:
             shutil.rmtree(self.data(node), ignore_errors=True)
             self._spawn(node)
         self.wait()
+
+    def restore(self, snapshot: Path) -> None:
+        """Start all nodes, which were stopped, with the contents of a snapshot."""
+        for node in self.members:
+            shutil.rmtree(self.data(node), ignore_errors=True)
+            said = [word for word in self.command(node) if word.startswith(("--name", "--data-dir", "--initial-"))]
+            self.ctl("snapshot", "restore", str(snapshot), *said)
+            self._spawn(node)
+        self.wait()
+
+    def remove(self, node: int) -> None:
+        """Remove a node that was killed from the engine."""
+        self.members.remove(node)
+        listed = [line.split(", ") for line in self.ctl("member", "list").splitlines()]
+        [number] = [its[0] for its in listed if its[2] == f"n{node}"]
+        self.ctl("member", "remove", number)
+        del self._nodes[node]
+
+    def add(self, place: Place) -> int:
+        """Add a node to the engine, and return its number."""
+        self.places = (*self.places, place)
+        node = len(self.places) - 1
+        self.ctl("member", "add", f"n{node}", f"--peer-urls={self._url(node, peer=True)}")
+        self.members.append(node)
+        self._added.add(node)
+        self._spawn(node)
+        self.wait([node])
+        return node
 
     def stop(self) -> None:
         """Kill all nodes: SIGTERM would wait for clients' connections. It can be called again."""
@@ -177,7 +215,7 @@ class PrivateEtcd(Startable):
             If one has ended, or `START_SECONDS` have passed.
         """
         deadline = time.monotonic() + START_SECONDS
-        for node in range(len(self.places)) if nodes is None else nodes:
+        for node in self.members if nodes is None else nodes:
             while True:
                 problem = f"it exited with status {self._nodes[node].poll()}"
                 if self._nodes[node].poll() is None:
@@ -224,7 +262,7 @@ class PrivateEtcd(Startable):
         EtcdError
             If it fails.
         """
-        nodes = range(len(self.places)) if endpoints is None else endpoints
+        nodes = self.members if endpoints is None else endpoints
         command = [
             *self.places[nodes[0]].enter,
             "etcdctl",
@@ -266,7 +304,7 @@ class PrivateEtcd(Startable):
     def command(self, node: int) -> list[str]:
         """Return the words that start a node."""
         place = self.places[node]
-        cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in range(len(self.places)))
+        cluster = ",".join(f"n{other}={self._url(other, peer=True)}" for other in self.members)
         client, peer = self._url(node), self._url(node, peer=True)
         command = [
             *place.enter, "etcd", f"--name=n{node}", f"--data-dir={self.data(node)}",
@@ -275,6 +313,10 @@ class PrivateEtcd(Startable):
             f"--heartbeat-interval={HEARTBEAT_MS}", f"--election-timeout={ELECTION_MS}", "--pre-vote", "--logger=zap",
             *self._options,
         ]  # fmt: skip
+        if self.token:
+            command.append(f"--initial-cluster-token={self.token}")
+        if node in self._added:
+            command.append("--initial-cluster-state=existing")
         if self.tls is not None:
             command += [f"--cert-file={self.tls.cert}", f"--key-file={self.tls.key}"]
             if self.tls.clients:

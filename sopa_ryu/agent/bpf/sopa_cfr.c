@@ -73,14 +73,22 @@ static __always_inline struct cfr_slot *granted(__u64 slot)
 
 /* -- the gate ------------------------------------------------------------------------------------------------------------------- */
 
+/* Returns nonzero for a destination, in host order, whose data waits for slots: another host of the fabric. */
+static __always_inline int is_gated(const struct cfr_settings *its, __u32 destination)
+{
+	__u32 *in_force = word(&turn, 0);
+	void *table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	struct fabric_word *fabric = table ? word(table, FABRIC_WORD) : (void *)0;
+
+	return fabric && (destination & fabric->netmask) == fabric->network && destination != its->host;
+}
+
 /* Reads a packet, which begins with its IPv4 header; returns 0 for one that is not gated. */
 static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_settings *its, struct data *to)
 {
-	__u32 *in_force, header, headers;
-	struct fabric_word *fabric;
+	__u32 header, headers;
 	struct tcphdr tcp;
 	struct iphdr ip;
-	void *table;
 
 	if (skb->protocol != bpf_htons(ETH_P_IP) || bpf_skb_load_bytes(skb, 0, &ip, sizeof(ip)))
 		return 0;
@@ -93,10 +101,7 @@ static __always_inline int read_data(struct __sk_buff *skb, const struct cfr_set
 	if (skb->len <= headers || tcp.syn || tcp.rst)
 		return 0;
 	to->destination = bpf_ntohl(ip.daddr);
-	in_force = word(&turn, 0);
-	table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
-	fabric = table ? word(table, FABRIC_WORD) : (void *)0;
-	if (!fabric || (to->destination & fabric->netmask) != fabric->network || to->destination == its->host)
+	if (!is_gated(its, to->destination))
 		return 0;
 	to->seq = bpf_ntohl(tcp.seq);
 	to->packets = skb->gso_segs > 1 ? skb->gso_segs : 1;
@@ -270,26 +275,36 @@ static __always_inline __u32 unsent(const struct tcp_sock *tcp)
 	return (__s32)bytes > 0 ? bytes : 0;
 }
 
-/* Writes, for each socket of the reader's network namespace with data that has not been sent, its destination and the frames' bytes. */
+/*
+ * Writes, for each socket of the reader's network namespace with data that waits for slots or will do so, what it has not sent. Its user
+ * is that of the socket.
+ */
 SEC("iter/tcp")
 int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 {
 	struct sock_common *sk = each->sk_common;
+	struct cfr_settings *its = settings();
 	struct cfr_unsent found = {};
 	struct tcp_sock *tcp;
-	__u32 payload, mss;
 
-	if (!sk)
+	if (!sk || !its)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp)
 		return 0;
-	payload = unsent(tcp);
-	mss = tcp->mss_cache;
-	if (!payload || !mss)
-		return 0;
+	found.payload = unsent(tcp);
+	found.segment = tcp->mss_cache;
 	found.destination = bpf_ntohl(sk->skc_daddr);
-	found.bytes = payload + (payload + mss - 1) / mss * (ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len);
+	if (!found.segment || (!found.payload && !bpf_map_lookup_elem(&cfr_hinted, &found.destination)))
+		return 0;
+	if (!is_gated(its, found.destination))
+		return 0;
+	found.headers = ETH_HLEN + sizeof(struct iphdr) + tcp->tcp_header_len;
+	found.bytes = found.payload + (found.payload + found.segment - 1) / found.segment * found.headers;
+	found.written = tcp->write_seq;
+	found.user = each->uid;
+	found.own_port = sk->skc_num;
+	found.port = bpf_ntohs(sk->skc_dport);
 	bpf_seq_write(each->meta->seq, &found, sizeof(found));
 	return 0;
 }
@@ -304,7 +319,7 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 {
 	struct sock_common *sk = each->sk_common;
 	struct cfr_settings *its = settings();
-	struct cfr_unsent listens = {};
+	struct cfr_listens listens = {};
 	int on = 1, off = 0, was = 0;
 	struct cfr_slot *entry;
 	struct tcp_sock *tcp;

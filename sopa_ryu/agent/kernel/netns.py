@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 _CLONE_NEWNET = 0x40000000
-_SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
+SO_NETNS_COOKIE = 71  # asm-generic/socket.h, Linux 5.14; the socket module has no name for it
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -72,11 +72,15 @@ def inside(path: str | None) -> Iterator[None]:
 
 
 class Traveller:
-    """The network namespaces that one thread goes through, which makes it: it stays where it went last."""
+    """The network namespaces that one thread goes through, which makes it: it stays where it went last.
+
+    It asks the kernel only to go elsewhere, as a unit of systemd may not allow that.
+    """
 
     def __init__(self) -> None:
         self._home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         self._open: dict[str, int] = {}
+        self._at: int | None = self._home  # None: in one that was forgotten
 
     def enter(self, path: str | None) -> None:
         """Enter the namespace at a path; None is the one where the thread began.
@@ -86,18 +90,20 @@ class Traveller:
         NetnsError, OSError
             As `inside`.
         """
-        if path is None:
-            _setns(self._home, "the thread's own")
-            return
-        if path not in self._open:
+        if path is not None and path not in self._open:
             self._open[path] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        _setns(self._open[path], path)
+        there = self._home if path is None else self._open[path]
+        if there != self._at:
+            _setns(there, path or "the thread's own")
+            self._at = there
 
     def forget(self, path: str | None) -> None:
         """Close what `enter` has opened, as the path may lead elsewhere from now on. May be repeated."""
         fd = self._open.pop(path, None) if path else None
         if fd is not None:
             os.close(fd)
+            if fd == self._at:
+                self._at = None
 
     def close(self) -> None:
         """Close everything."""
@@ -115,4 +121,4 @@ def _setns(fd: int, name: str) -> None:
 def cookie() -> int:
     """Return the number of the calling thread's network namespace: unlike its inode, never used again before the next boot."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, _SO_NETNS_COOKIE, 8), sys.byteorder)
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, SO_NETNS_COOKIE, 8), sys.byteorder)

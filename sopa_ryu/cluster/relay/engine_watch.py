@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 
-from sopa_ryu.cluster.engine import Contents, Engine, EngineError
+from sopa_ryu.cluster.engine import Contents, Engine, EngineError, Kind
+from sopa_ryu.cluster.outage import Outage
 
 LOG = logging.getLogger("sopa.relay")
 
 RETRY_SECONDS = 0.5
+WATCH = "watch"
 
 
 class EngineWatch:
@@ -28,7 +31,7 @@ class EngineWatch:
         self._engine = engine
         self._hand = hand
         self._ended = threading.Event()
-        self._said = ""
+        self._outage = Outage()
         self._thread = threading.Thread(target=self._run, name="engine watch", daemon=True)
 
     def start(self) -> None:
@@ -45,27 +48,25 @@ class EngineWatch:
             try:
                 self._follow()
             except EngineError as error:
-                self._away(str(error))
-            except Exception:
+                self._away(error)
+            except Exception as error:
                 LOG.critical("the engine's watch crashed, restarting: report the traceback", exc_info=True)
-                self._away("see the traceback")
+                self._away(EngineError(f"its watch has crashed ({type(error).__name__})", Kind.MALFORMED))
             self._ended.wait(RETRY_SECONDS)
 
     def _follow(self) -> None:
         contents = self._engine.read()
         self._hand(contents._replace(whole=True))
-        if self._said:
-            LOG.warning("the engine answers again: views are followed")
-            self._said = ""
         for changed in self._engine.watch(contents.revision):
             if self._ended.is_set():
                 return
             self._hand(changed)
+            if self._outage.worked(WATCH, time.monotonic()):
+                LOG.warning("the engine answers again: views are followed")
 
-    def _away(self, why: str) -> None:
+    def _away(self, error: EngineError) -> None:
         if self._ended.is_set():
             return
         self._hand(None)
-        if why != self._said:
-            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", why)
-            self._said = why
+        if self._outage.failed(WATCH, error, time.monotonic()):
+            LOG.error("the engine does not answer: %s; the last view goes on being sent, new ones wait", error)

@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from sopa_ryu.cluster.engine import Condition, Engine, EngineError
+from sopa_ryu.cluster.engine import Condition, Engine, EngineError, Written
+from sopa_ryu.cluster.patience import Patience
 from sopa_ryu.cluster.records import RELAYS, RecordError, RelayRecord, read, write
 
 LOG = logging.getLogger("sopa.relay")
@@ -47,6 +48,7 @@ class Registration:
         self._changed = asyncio.Event()
         self._lease = 0
         self._said = ""
+        self._patience = Patience()
 
     def changed(self) -> None:
         """Write the key soon, since what the relay has to say may have changed."""
@@ -59,7 +61,9 @@ class Registration:
             try:
                 await self._hold()
             except EngineError as error:
-                self._say(f"the engine does not let this relay register: {error}; it goes on serving")
+                self._say(f"the engine does not let this relay register: {error}; it goes on serving", error.cause)
+                if error.late:
+                    self._patience.late()
                 pause = RETRY_SECONDS
             self.is_held = False
             await asyncio.sleep(pause)
@@ -78,7 +82,7 @@ class Registration:
 
     async def _hold(self) -> None:
         """Get a lease, write the key with it and keep both until the lease is gone; raises `EngineError`."""
-        self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS)
+        self._lease = await asyncio.to_thread(self._engine.grant, LEASE_SECONDS, self._longest)
         period = max(1, self._engine.granted) / RENEWALS
         renewed = time.monotonic()
         entered = await self._enter(self._lease, period)
@@ -101,7 +105,7 @@ class Registration:
             if record != written:
                 # so that a write that its node has kept back does not come after a later one
                 condition = Condition(self._key, modified=revision)
-                done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [condition], self._lease)
+                done = await self._write(record, condition, self._lease)
                 if done is None:
                     self._say("the engine has ended this relay's lease: it registers again, and goes on serving")
                     return
@@ -123,7 +127,7 @@ class Registration:
             record = self._describe()
             allowed = await asyncio.to_thread(self._may_write, record.url)
             if allowed is not None:
-                done = await asyncio.to_thread(self._engine.write, {self._key: write(record)}, [allowed], lease)
+                done = await self._write(record, allowed, lease)
                 if done is not None:
                     return record, done.revision
                 continue
@@ -135,6 +139,19 @@ class Registration:
                     f"another relay is registered as {name}: this one is not listed, and goes on serving; give each its own --name"
                 )
             await asyncio.sleep(min(period, RETRY_SECONDS))
+
+    async def _write(self, record: RelayRecord, condition: Condition, lease: int) -> Written | None:
+        began = time.monotonic()
+        done = await asyncio.to_thread(
+            self._engine.write, {self._key: write(record)}, [condition], lease, seconds=self._longest
+        )
+        self._patience.took(time.monotonic() - began)
+        return done
+
+    @property
+    def _longest(self) -> float:
+        """Seconds that a write may take now: the lease has to be renewed in between."""
+        return min(self._patience.seconds, LEASE_SECONDS / 2)
 
     def _may_write(self, url: str) -> Condition | None:
         """Return on which condition the key may be written: it is free, or this relay's from before it was killed; else None."""
@@ -148,7 +165,7 @@ class Registration:
             own = True  # of nobody
         return Condition(self._key, modified=kept.modified) if own else None
 
-    def _say(self, problem: str) -> None:
-        if problem != self._said:
+    def _say(self, problem: str, cause: str = "") -> None:
+        if (cause or problem) != self._said:
             LOG.error("%s", problem)
-            self._said = problem
+            self._said = cause or problem

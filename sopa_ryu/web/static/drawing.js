@@ -124,6 +124,7 @@ export class Drawing {
       setAttribute(link.line, "data-state", state.ofLink(link).state);
       setAttribute(link.line, "data-step", String(state.step(number)));
       setAttribute(link.line, "data-loss", String(state.lossStep(number)));
+      setAttribute(link.line, "data-delay", String(state.delayStep(number)));
     }
     for (const node of this.nodes.values()) {
       if (node.level === HOST) {
@@ -181,6 +182,11 @@ export class Drawing {
     });
     for (const link of this.links) link.line.classList.toggle("lit", names.has(link.name));
     for (const node of this.nodes.values()) node.group.classList.toggle("lit", lit.has(node.name));
+  }
+
+  /** Colour links by one of COLOURINGS. */
+  colour(what) {
+    setAttribute(this.svg, "data-colour", what);
   }
 
   /** Mark the selected switch, link or host. */

@@ -5,7 +5,7 @@ import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
 import { byId, clock, count, say, setAttribute, setText } from "./elements.js";
 import { listen } from "./feed.js";
-import { legend } from "./legend.js";
+import { choice, legend } from "./legend.js";
 import { start } from "./operator.js";
 import { Paths } from "./paths.js";
 import { Pods } from "./pods.js";
@@ -18,6 +18,7 @@ let tree = null;
 let plan = ""; // the fabric that is drawn, as text
 let drawing = null;
 let selected = "";
+let colouring = "load";
 let lastHeard = null;
 
 const details = new Details(select, (name, end) => paths.set(name, end));
@@ -37,13 +38,20 @@ function choose(name) {
   if (tree.parse(name)?.level === HOST) paths.pick(name);
 }
 
+/** Colour links by load, loss or delay. */
+function colour(what) {
+  colouring = what;
+  if (drawing.colour) drawing.colour(what); // pods have no links
+  legend(byId("legend"), tree, what);
+}
+
 function draw(message, drawn) {
   tree = new Clos(message.k, message.fabric);
   const container = byId("fabric");
   container.replaceChildren();
   drawing = drawn ? new Drawing(container, tree, choose, (words) => setText(byId("hint"), words || HINT)) : new Pods(container, tree, select);
-  byId("hint").hidden = byId("legend").hidden = !drawn;
-  legend(byId("legend"), tree);
+  byId("hint").hidden = byId("legend").hidden = byId("colouring").hidden = !drawn;
+  colour(colouring);
   setText(byId("size"), tree.numbers);
   document.title = `SOPA ${tree.title}`;
   const examples = tree.examples();
@@ -108,5 +116,6 @@ function lost(reason) {
 }
 
 start();
+choice(byId("colouring"), colouring, colour);
 new ResizeObserver(fit).observe(byId("fabric"));
 listen(received, lost);

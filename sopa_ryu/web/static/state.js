@@ -14,6 +14,12 @@ export const STATES = {
 /** The least shares of lost probes that have colours of their own. */
 export const LOSSES = [0.0005, 0.01, 0.1];
 
+/** The least delays that have colours of their own, in medians of all links. */
+export const DELAYS = [2, 5, 20];
+
+/** What links can be coloured by. */
+export const COLOURINGS = ["load", "loss", "delay"];
+
 /** The marks of links and switches that are not in use, so that colour is not required. */
 export const MARKS = { failed: "×", drained: "D", miswired: "≠", missing: "?" };
 
@@ -91,18 +97,35 @@ export class FabricState {
     return known && known[0] !== null ? { up: known[0], down: known[1], delay: known[2] } : null;
   }
 
-  /** Return the index in LOSSES of what probes lose on a link; -1 if that is nothing worth a colour, or unknown. */
+  /** Return the index in LOSSES of what probes lose on a link; -1 if that is nothing worth a colour, -2 if it is unknown. */
   lossStep(number) {
     const health = this.health(number);
-    return health ? LOSSES.findLastIndex((least) => Math.max(health.up, health.down) >= least) : -1;
+    return health ? LOSSES.findLastIndex((least) => Math.max(health.up, health.down) >= least) : -2;
+  }
+
+  /** The median of all links' delays in microseconds; 0 if none is known. */
+  get medianDelay() {
+    const delays = (this.message.health?.links ?? []).map((link) => link[2]).filter((delay) => delay !== null).sort((a, b) => a - b);
+    const median = delays.length ? delays[Math.floor(delays.length / 2)] : 0;
+    Object.defineProperty(this, "medianDelay", { value: median });
+    return median;
+  }
+
+  /** Return the index in DELAYS of a link's delay; -1 if it is usual, -2 if it is unknown. */
+  delayStep(number) {
+    const delay = this.health(number)?.delay ?? null;
+    if (delay === null || !this.medianDelay) return -2;
+    return DELAYS.findLastIndex((least) => delay >= least * this.medianDelay);
   }
 
   /** Describe what probes say of a link; nothing if they say nothing. */
   healthInWords(number) {
     const health = this.health(number);
     if (!health) return "";
-    const words = `probes: ${(100 * health.up).toFixed(2)}% lost up, ${(100 * health.down).toFixed(2)}% down`;
-    return health.delay === null ? words : `${words}, ${Math.round(health.delay)} us there and back`;
+    const words = `probes: ${lossInWords(health.up)} lost up, ${lossInWords(health.down)} down`;
+    if (health.delay === null) return words;
+    const times = this.medianDelay ? `, ${(health.delay / this.medianDelay).toFixed(1)} times the median of all links` : "";
+    return `${words}, ${Math.round(health.delay)} us there and back${times}`;
   }
 
   /** Return whether a host has an agent; null if that is not in the message. */
@@ -111,6 +134,9 @@ export class FabricState {
     return hosts ? hosts[number] === "1" : null;
   }
 }
+
+/** Format a share of lost probes. */
+export const lossInWords = (share) => `${(100 * share).toFixed(2)}%`;
 
 function stateOf(reason) {
   if (reason === "drained" || reason === "miswired") return reason;

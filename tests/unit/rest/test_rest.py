@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any, cast
@@ -21,8 +22,10 @@ from sopa_ryu.channel.host_tokens import arbiter_token, host_token
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_errors import SwitchError
+from sopa_ryu.health.history import CELL, SECONDS, History
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.rest.application import RestApplication
+from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
@@ -540,7 +543,29 @@ def test_every_answer_is_as_the_openapi_document_says(rest: RestApplication, sta
             continue
         if "{trace}" in path:
             continue  # tests/unit/rest/test_traces.py
-        response = get(rest, path.replace("{name}", "e0_0").replace("/paths", f"/{examples['paths']}"))
+        name = "e0_0-a0_0" if "health" in path else "e0_0"
+        response = get(rest, path.replace("{name}", name).replace("/paths", f"/{examples['paths']}"))
         assert response.status_int == 200, path
         schema = methods["get"]["responses"]["200"]["content"]["application/json"]["schema"]
         Draft202012Validator({"$ref": "urn:sopa" + schema["$ref"]}, registry=registry).validate(response.json)
+
+
+def test_the_last_hour_of_a_link_and_what_has_none(state: FabricState, tmp_path: Path) -> None:
+    fabric = StubFabric(state)
+    rest = RestApplication(fabric, Tokens(tmp_path), lambda *_: None)
+    body = get(rest, "/sopa/v1/health/a0_0-c0_1").json
+    assert body == {"version": state.version, "name": "a0_0-c0_1", "seconds": SECONDS, "points": []}
+    link = fabric.state.tree.link_by_name("a0_0-c0_1")
+    history = fabric.health.history = History(fabric.health.elements.links)
+    slot, place = int(clock.now()) // SECONDS - 1, fabric.health.elements.of(link)
+    history.begin(slot)[CELL.size * place :][: CELL.size] = CELL.pack(1000, 0.25, 0.0, 2.5)
+    history.end(slot)
+    (point,) = get(rest, "/sopa/v1/health/a0_0-c0_1").json["points"]
+    assert point.pop("at") == pytest.approx(time.time(), abs=3 * SECONDS)
+    assert point == {"sent": 1000, "loss": {"up": 0.25, "down": 0.0}, "delay_us": 40.0}
+    (other,) = get(rest, "/sopa/v1/health/a0_0-c0_0").json["points"]
+    assert (other["sent"], other["loss"], other["delay_us"]) == (0, {"up": None, "down": None}, None)
+    for name, words in (("h0_0_2-e0_0", "host's link"), ("c0_0", "not a link"), ("e0_0-a1_0", "not a link")):
+        response = get(rest, f"/sopa/v1/health/{name}")
+        assert (response.status_int, words in response.json["detail"]) == (404, True)
+    history.close()

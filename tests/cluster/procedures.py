@@ -1,0 +1,301 @@
+"""The procedures of docs/operating.md, chapter 13, as they are written there, with real controllers, a relay and etcd, and Open vSwitch.
+
+Switches forward all the time: the entries of some of them are compared all along.
+
+    .venv/bin/python -m tests.cluster.procedures [upgrade format node restore empty slow]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from click.testing import CliRunner, Result
+
+from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.cli import main as sopa_command
+from tests.helpers.cluster import Cluster, running_cluster
+from tests.helpers.waiting import eventually
+from topologies.lab.etcd import loopback
+from topologies.lab.isolation import isolated
+
+SECONDS = 120.0
+SAMPLED = ("a0_0", "e0_0", "c0_0")
+RUN = (
+    "import sys, sopa_ryu, sopa_ryu.cluster.records as r; {change}; from sopa_ryu.manager import main; sys.exit(main())"
+)
+NEWER = "sopa_ryu.__version__ = '99.0'"
+OTHER_FORMAT = f"{NEWER}; r.FORMAT = 2"
+
+
+class Watched:
+    """A cluster, a relay, and a thread that looks whether its switches keep their entries."""
+
+    def __init__(self, cluster: Cluster, relay: RelayProcess) -> None:
+        self.its, self.relay = cluster, relay
+        self.samples = 0
+        self._expected = self._entries()
+        self._wrong = ""
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def _entries(self) -> dict[str, list[str]]:
+        """Return entries without versions and counters."""
+        found = {}
+        for name in SAMPLED:
+            lines = self.its.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
+            found[name] = sorted(re.sub("(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
+        return found
+
+    def _watch(self) -> None:
+        while not self._ended.wait(0.2):
+            found = self._entries()
+            self.samples += 1
+            if found != self._expected:
+                self._wrong = f"entries changed: {found}\nexpected: {self._expected}"
+                return
+
+    @contextmanager
+    def keeping_entries(self) -> Iterator[None]:
+        """Fail if an entry changes meanwhile."""
+        self._expected, self._wrong, self.samples = self._entries(), "", 0
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            self._thread.join()
+        assert not self._wrong, self._wrong
+        assert self.samples
+
+    def sopa(self, *words: str) -> Result:
+        """Return what a command answers that may ask any member that runs, or the relay."""
+        state = self.relay.state_dir
+        urls = [*(its.url for its in self.its.members.values() if its.running), self.relay.url]
+        where = [word for url in urls for word in ("--controller", url)]
+        return CliRunner().invoke(sopa_command, [*words, *where, "--token-file", str(state / "token")])
+
+    def wait_whole(self) -> None:
+        """Wait until ``sopa cluster`` ends with status 0, with all members and switches."""
+        eventually(lambda: self.sopa("cluster").exit_code, 0, seconds=SECONDS)
+        self.its.wait_whole()
+        eventually(lambda: self.sopa("cluster").exit_code, 0, seconds=SECONDS)
+
+    def programs(self) -> dict[str, str]:
+        """Return which program each member runs."""
+        body = json.loads(self.sopa("cluster", "--json").stdout)
+        return {member["name"]: member["program"] for member in body["members"]}
+
+    def told(self, member: ControllerProcess, text: str) -> None:
+        """Wait until a member's log has a text."""
+        eventually(lambda: text in member.log.read_text(), seconds=SECONDS)
+
+    def stop_all(self) -> None:
+        """Stop all controllers."""
+        for member in self.its.members.values():
+            member.stop()
+
+    def start_all(self) -> None:
+        """Start all controllers."""
+        for member in self.its.members.values():
+            member.start()
+
+
+def _run(member: ControllerProcess, change: str) -> None:
+    """Have a member run another program from its next start on."""
+    _, *options = (
+        member.command[member.command.index("sopa_ryu.manager") :] if "-m" in member.command else member.command[2:]
+    )
+    member.command = [sys.executable, "-c", RUN.format(change=change or "pass"), *options]
+
+
+def upgrade(its: Watched) -> None:
+    """Rolling upgrade: members that stand by first, then the leader, which steps down before."""
+    cluster = its.its
+    former = str(cluster.leader())
+    with its.keeping_entries():
+        for name in [*cluster.standbys(), former]:
+            if name == former:
+                done = its.sopa("cluster", "step-down")
+                assert done.exit_code == 0, done.output
+                eventually(lambda: cluster.leader() not in (None, former), seconds=SECONDS)
+            cluster.members[name].stop()
+            _run(cluster.members[name], NEWER)
+            cluster.members[name].start()
+            its.wait_whole()
+    assert set(its.programs().values()) == {"99.0"}
+
+
+def other_format(its: Watched) -> None:
+    """Members with another record format take no part; all are stopped, the charter is deleted, and the new ones start."""
+    cluster = its.its
+    first = cluster.standbys()[0]
+    with its.keeping_entries():
+        cluster.members[first].stop()
+        _run(cluster.members[first], OTHER_FORMAT)
+        cluster.members[first].start()
+        its.told(cluster.members[first], "does not take part in cluster sopa")
+        assert its.sopa("cluster").exit_code == 3
+        its.stop_all()
+        cluster.etcd.ctl("del", "/sopa/charter")
+        for member in cluster.members.values():
+            _run(member, OTHER_FORMAT)
+        its.start_all()
+        its.wait_whole()
+
+
+def replace_node(its: Watched) -> None:
+    """A node of etcd is lost, and another one at another address takes its place; then controllers are given its address."""
+    cluster, etcd = its.its, its.its.etcd
+    [place] = loopback(1)
+    with its.keeping_entries():
+        etcd.kill(0)
+        etcd.remove(0)
+        etcd.add(place)
+        etcd.ctl("endpoint", "health", "--cluster")
+        its.wait_whole()
+        former = str(cluster.leader())
+        for name in [*cluster.standbys(), former]:
+            member = cluster.members[name]
+            member.command = [
+                f"--sopa-cluster={etcd.address()}" if word.startswith("--sopa-cluster=") else word
+                for word in member.command
+            ]
+            if name == former:
+                assert its.sopa("cluster", "step-down").exit_code == 0
+                eventually(lambda: cluster.leader() not in (None, former), seconds=SECONDS)
+            member.stop()
+            member.start()
+            its.wait_whole()
+        its.relay.command = [
+            f"--cluster={etcd.address()}" if word.startswith("--cluster=") else word for word in its.relay.command
+        ]
+        its.relay.stop()
+        its.relay.start()
+        its.wait_whole()
+
+
+def restore(its: Watched) -> None:
+    """A snapshot is taken, all controllers and etcd are stopped, and etcd begins again with the snapshot."""
+    cluster, etcd = its.its, its.its.etcd
+    snapshot = cluster.directory / "etcd.db"
+    assert its.sopa("drain", "c1_1").exit_code == 0
+    cluster.wait_in_force({"c1_1": "drained"})
+    term = cluster.fabric(str(cluster.leader()))["epoch"]
+    with its.keeping_entries():
+        etcd.ctl("snapshot", "save", str(snapshot), endpoints=[etcd.members[0]])
+        its.stop_all()
+        etcd.stop()
+        etcd.token = f"sopa-{time.time_ns()}"
+        etcd.restore(snapshot)
+        its.start_all()
+        eventually(lambda: "another engine" in its.relay.log.read_text(), seconds=SECONDS)
+        its.relay.stop()
+        its.relay.start()
+        its.wait_whole()
+        cluster.wait_in_force({"c1_1": "drained"})
+    assert cluster.fabric(str(cluster.leader()))["epoch"] > term
+    assert its.sopa("restore", "c1_1").exit_code == 0
+    cluster.wait_in_force({})
+
+
+def empty(its: Watched) -> None:
+    """Etcd loses all of its data while the controllers run, and is made anew: with the same token they go on by themselves."""
+    cluster, etcd = its.its, its.its.etcd
+    assert its.sopa("drain", "c1_1").exit_code == 0
+    cluster.wait_in_force({"c1_1": "drained"})
+    term = cluster.fabric(str(cluster.leader()))["epoch"]
+    with its.keeping_entries():
+        etcd.stop()
+        for member in cluster.members.values():
+            eventually(lambda member=member: "leads no longer" in member.log.read_text() or True, seconds=SECONDS)
+        etcd.start()
+        its.wait_whole()
+        cluster.wait_in_force({"c1_1": "drained"})
+    assert cluster.fabric(str(cluster.leader()))["epoch"] > term
+    assert its.sopa("restore", "c1_1").exit_code == 0
+    cluster.wait_in_force({})
+
+
+@contextmanager
+def slow_disk(pid: int) -> Iterator[None]:
+    """Have a process wait a second whenever it writes to its disk."""
+    calls = "fdatasync,fsync"
+    command = ["strace", "-f", "-qq", "-o", "/dev/null", "-p", str(pid), "-e", f"trace={calls}"]
+    with subprocess.Popen([*command, "-e", f"inject={calls}:delay_enter=1000000"]) as tracing:
+        try:
+            yield
+        finally:
+            tracing.terminate()
+
+
+def slow(its: Watched) -> None:
+    """The disk of etcd's leader takes a second a write: the cluster's leader stays, and a failure is in force all the same."""
+    cluster, etcd = its.its, its.its.etcd
+    leader, node = cluster.leader(), etcd.leader()
+    assert node is not None
+    with slow_disk(etcd.pid(node)):
+        began = time.monotonic()
+        cluster.set_link("a0_0-c0_0", up=False)
+        cluster.wait_in_force({"a0_0-c0_0": "down"})
+        print(f"in force after {time.monotonic() - began:.1f} s", flush=True)
+        assert cluster.leader() == leader
+    cluster.set_link("a0_0-c0_0", up=True)
+    cluster.wait_in_force({})
+    its.wait_whole()
+
+
+PROCEDURES: dict[str, Callable[[Watched], None]] = {
+    "upgrade": upgrade,
+    "node": replace_node,
+    "restore": restore,
+    "empty": empty,
+    "slow": slow,
+    "format": other_format,
+}
+
+
+def run(names: tuple[str, ...]) -> int:
+    """Carry out procedures in a cluster of their own; the exit status, 0 if all went as it is written."""
+    with tempfile.TemporaryDirectory(prefix="sopa-procedures-") as directory:
+        with running_cluster(Path(directory), lease=2) as cluster:
+            [port] = free_ports(1)
+            relay = RelayProcess(
+                cluster.etcd.address(), Path(directory) / "r1.log", port, cluster.members["m0"].state_dir
+            )
+            with relay:
+                its = Watched(cluster, relay)
+                for name in names or tuple(PROCEDURES):
+                    began = time.monotonic()
+                    try:
+                        PROCEDURES[name](its)
+                    except AssertionError as error:
+                        print(f"{name}: WRONG: {error}", flush=True)
+                        for part in (*cluster.members.values(), relay):
+                            print(f"--- {part.log.name}\n{part.log_tail(40)}", flush=True)
+                        return 1
+                    samples = f", entries looked at {its.samples} times" if its.samples else ""
+                    print(f"{name}: as written, {time.monotonic() - began:.1f} s{samples}", flush=True)
+    return 0
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(PROCEDURES)))
+def main(names: tuple[str, ...]) -> None:
+    """Carry out what docs/operating.md, chapter 13, says of upgrades, nodes of etcd, backups and lost data. All without NAMES."""
+    sys.exit(isolated(lambda: run(names)))
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m tests.cluster.procedures")
