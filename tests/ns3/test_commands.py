@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.skipif(MISSING, reason="ns-3 is missing: make install-n
 SOPA = str(Path(sys.executable).parent / "sopa")
 SHORT = ["run", "permutation", "--backend", "ns3", "--schemes", "sopa,rps", "--seeds", "2", "--seconds", "0.02"]
 
-LONG = ["run", "permutation", "--backend", "ns3", "--k", "8", "--schemes", "sopa,rps", "--seeds", "3", "--seconds", "0.02",
+LONG = ["run", "permutation", "--backend", "ns3", "--k", "8", "--schemes", "sopa,rps", "--seeds", "3", "--seconds", "0.01",
         "--out", "out"]  # fmt: skip
 
 
@@ -65,6 +66,25 @@ def simulators(where: Path) -> list[str]:
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with the results of `SHORT` as ``one``, and what the cache got from it as ``cache``."""
+    where = tmp_path_factory.mktemp("finished")
+    environment = {**os.environ, "SOPA_CACHE": str(where / "cache")}
+    done = subprocess.run(
+        [SOPA, "experiment", *SHORT, "--out", "one"], capture_output=True, text=True, env=environment, cwd=where
+    )
+    assert done.returncode == 0, done.stderr
+    return where
+
+
+@pytest.fixture
+def one(finished: Path, tmp_path: Path) -> Path:
+    """Return the directory ``one`` of a test's own, with those results; the test's cache is that of their run."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "one"
+
+
 def test_the_command_runs_reports_and_goes_on(sopa: Run, tmp_path: Path) -> None:
     done = sopa(*SHORT, "--out", "out")
     assert done.returncode == 0, done.stderr
@@ -79,31 +99,30 @@ def test_the_command_runs_reports_and_goes_on(sopa: Run, tmp_path: Path) -> None
     assert (out / "rps-2.jsonl").exists()
 
 
-def test_the_same_run_for_another_directory_comes_from_the_cache(sopa: Run, cache: Path, tmp_path: Path) -> None:
-    assert sopa(*SHORT, "--out", "one").returncode == 0
+def test_the_same_run_for_another_directory_comes_from_the_cache(
+    sopa: Run, cache: Path, one: Path, tmp_path: Path
+) -> None:
     assert len(list((cache / "ns3").iterdir())) == 4
     assert sopa(*SHORT, "--out", "two").returncode == 0
-    assert flows(tmp_path / "one") == flows(tmp_path / "two")
-    assert seconds(tmp_path / "one") == seconds(tmp_path / "two")  # they are of the first time
+    assert flows(one) == flows(tmp_path / "two")
+    assert seconds(one) == seconds(tmp_path / "two")  # they are of the first time
     assert sopa(*SHORT, "--set", "spread=1ms", "--out", "three").returncode == 0
     assert len(list((cache / "ns3").iterdir())) == 8  # other settings are another run
-    assert flows(tmp_path / "three") != flows(tmp_path / "one")
+    assert flows(tmp_path / "three") != flows(one)
 
 
-def test_a_damaged_entry_of_the_cache_is_made_anew(sopa: Run, cache: Path, tmp_path: Path) -> None:
-    assert sopa(*SHORT, "--out", "one").returncode == 0
+def test_a_damaged_entry_of_the_cache_is_made_anew(sopa: Run, cache: Path, one: Path, tmp_path: Path) -> None:
     before = {file: file.read_bytes() for file in (cache / "ns3").iterdir()}
     for file, whole in before.items():
         file.write_bytes(whole[: len(whole) // 2])
     done = sopa(*SHORT, "--out", "two")
     assert done.returncode == 0, done.stderr
-    assert flows(tmp_path / "one") == flows(tmp_path / "two")
+    assert flows(one) == flows(tmp_path / "two")
     assert all(len(file.read_bytes()) > len(whole) // 2 for file, whole in before.items())
 
 
-def test_other_settings_do_not_go_into_the_same_directory(sopa: Run) -> None:
-    assert sopa(*SHORT, "--out", "out").returncode == 0
-    done = sopa(*SHORT, "--set", "spread=1ms", "--out", "out")
+def test_other_settings_do_not_go_into_the_same_directory(sopa: Run, one: Path) -> None:
+    done = sopa(*SHORT, "--set", "spread=1ms", "--out", one.name)
     assert done.returncode == 1
     assert "results of another experiment" in done.stderr
 
