@@ -59,10 +59,10 @@ class Picture:
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
             `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
             Above, ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods.
-            ``cluster`` says who leads, in a cluster.
+            ``cluster`` says who leads, in a cluster; ``arbiter`` is that of ``GET /sopa/v1/fabric``, if there has been one.
             ``fabric`` has the numbers of the fabric and what its fabric file says of single links and hosts.
         """
-        state, tree = self._state, self._tree
+        state, tree, arbiter = self._state, self._tree, self._fabric.arbiter.report()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else self._summaries()
         now = clock.now()
@@ -99,6 +99,7 @@ class Picture:
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
             **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
+            **({} if arbiter is None else {"arbiter": arbiter}),
             "health": self._health(),
             **traffic,
         }

@@ -41,6 +41,17 @@ def test_a_message_says_who_leads_the_cluster() -> None:
     assert Picture(fabric).message()["cluster"] == {"role": "standby", "term": 1_790_000_000_000, "leader": "c2"}
 
 
+def test_a_message_says_who_grants_slots() -> None:
+    fabric = LoadedFabric(4)
+    assert "arbiter" not in Picture(fabric).message()
+    session, _ = fabric.arbiter.enter("192.0.2.5", object(), 1)
+    report = {"type": "ack", "epoch": 1, "version": 1, "report": {"participants": 3, "load": 0.25}}
+    fabric.arbiter.received(session, json.dumps(report), 1)
+    told = Picture(fabric).message()["arbiter"]
+    assert (told["connected"], told["peer"]) == (True, "192.0.2.5")
+    assert told["reports"] == {"participants": 3, "load": 0.25}
+
+
 def test_a_message_has_the_whole_state() -> None:
     fabric = LoadedFabric(4)
     state, tree = fabric.state, fabric.state.tree

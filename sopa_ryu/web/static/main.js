@@ -1,5 +1,6 @@
 // The live page: passes each message of the feed to the parts of the page, and a selection in one part to the others.
 
+import { showArbiter } from "./arbiter.js";
 import { Clos, HOST } from "./clos.js";
 import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
@@ -77,6 +78,7 @@ function received(message) {
   details.update(tree, state, drawing.numbers);
   const wrong = problems.update(state);
   facts(message, wrong);
+  showArbiter(message.arbiter, tree.hostCount);
   paths.update(tree, state, drawing.numbers, `${message.epoch} ${message.version}`);
   lastHeard = new Date();
   say(byId("banner"), "");
