@@ -25,6 +25,7 @@ from experiments.bench.measuring import measured_in_lab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
+from experiments.schemes.slots import Slots
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree
 from topologies.lab.faults import set_silent
@@ -156,6 +157,27 @@ def _datagrams(trials: int, agent_options: tuple[str, ...], stop: bool) -> dict[
         }
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "round-robin": {},
+    "mcs": {"agent_options": ["--policy=mcs"]},
+    "cfr": {"agent_options": ["--policy=cfr"], "slots": Slots(), "rate_mbit": 4.0},
+}
+"""Of the lab, for agents of that policy: slots need links with a rate."""
+SCATTERED_SECONDS = 60
+
+
+def scattered(its: SopaLab, policy: str) -> None:
+    """With MCS, wait until the pair knows of each other that it runs it: connections of before are not scattered."""
+    src, dst = its.tree.host(SRC), its.tree.host(DST)
+    for _ in range(SCATTERED_SECONDS if policy == "mcs" else 0):
+        with LabelWire(its.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(its, src, dst):
+            time.sleep(1.0)
+            if any(label is not None for _, label in wire.seen):
+                return
+    if policy == "mcs":
+        raise TimeoutError(f"no connection between {SRC} and {DST} is scattered after {SCATTERED_SECONDS} s")
+
+
 class TcpFlow:
     """A paced TCP flow between the pair, from entering until leaving the context."""
 
@@ -208,11 +230,12 @@ class TcpFlow:
                 continue
 
 
-def _tcp(trials: int) -> dict[str, Any]:
+def _tcp(trials: int, policy: str = "round-robin") -> dict[str, Any]:
     """Measure under a TCP flow, with the controller stopped."""
     tree = FatTree(K)
-    with SopaLab(tree, None, controller_options=HOLD_DOWN) as its:
+    with SopaLab(tree, **{"rate_mbit": None, "controller_options": HOLD_DOWN, **OPTIONS[policy]}) as its:
         src, dst = tree.host(SRC), tree.host(DST)
+        scattered(its, policy)
         times: list[float] = []
         timeouts: list[float] = []
         with LabelWire(its.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(its, src, dst) as flow:
@@ -239,12 +262,15 @@ def measure() -> dict[str, Any]:
     dict
         ``stopped_*``: under 1,000 datagrams/s, the controller stopped (SIGSTOP): the time until the sending host has left the
         paths, the datagrams lost in the 1.5 s of silence, and the time after healing until it takes them again; ``tcp_*``: the
-        same under a TCP flow, with its retransmission timeout. ``running_*``: the controller running; ``without_*``: so, with
-        agents that do not probe. ``*_diverted``: trials that are not counted, since packets did not take the link.
+        same under a TCP flow, with its retransmission timeout; ``mcs_*``, ``cfr_*``: so with these policies. ``running_*``: the
+        controller running; ``without_*``: so, with agents that do not probe. ``*_diverted``: trials that are not counted, since
+        packets did not take the link.
     """
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "stopped": partial(_datagrams, TRIALS, (), True),
         "tcp": partial(_tcp, TCP_TRIALS),
+        "mcs": partial(_tcp, TCP_TRIALS, "mcs"),
+        "cfr": partial(_tcp, TCP_TRIALS, "cfr"),
         "running": partial(_datagrams, TRIALS, (), False),
         "without": partial(_datagrams, TRIALS, ("--no-probes",), False),
     }

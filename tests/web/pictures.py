@@ -114,8 +114,8 @@ def lossy(lab: SopaLab, page: Page) -> None:
         for share, more in ((0.02, 4), (0.005, 4), (0.15, 5)):
             bad.set_loss(link, "a2_0", share, seed=7)
             bad.set_rate("e1_0-a1_1", "a1_1", 0.25)
-            before = len(points(lab, link))
-            eventually(lambda: len(points(lab, link)), lambda count: count >= before + more, seconds=PATIENCE)
+            wanted = len(points(lab, link)) + more
+            eventually(lambda wanted=wanted: len(points(lab, link)) >= wanted, True, seconds=PATIENCE)
         page.one("#colouring input[value=loss]").click()
         page.one("#name").send_keys(link, Keys.ENTER)
         eventually(lambda: page.text(".history .hint"), Containing("99th percentile"))

@@ -131,8 +131,8 @@ def test_of_paths_that_another_has_chosen_only_those_that_the_host_avoids_are_re
     sets.follow(failures, Avoided(frozenset({Section(0, 1)})))
     assert [sets.instead(far, (0, 1), turn) for turn in range(4)] == [(0, 0), (1, 0), (0, 0), (1, 0)]
     # what the host does not avoid stays, also what its version excludes and that of the arbiter does not, or the other way round
-    for destination, label in ((far, (0, 0)), (far, (1, 1)), (near, (0, UNUSED)), (own, (UNUSED, UNUSED))):
-        assert sets.instead(destination, label, 3) == label
+    for destination, chosen in ((far, (0, 0)), (far, (1, 1)), (near, (0, UNUSED)), (own, (UNUSED, UNUSED))):
+        assert sets.instead(destination, chosen, 3) == chosen
     sets.follow(failures, Avoided(frozenset({Section(0)})))
     assert {sets.instead(far, (0, up2), turn) for up2 in (0, 1) for turn in range(4)} == {(1, 0)}
     assert {sets.instead(near, (0, UNUSED), turn) for turn in range(4)} == {(1, UNUSED)}
