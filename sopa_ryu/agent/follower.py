@@ -169,6 +169,29 @@ class Follower:
         if self.peers is not None:
             self.peers.connected()
 
+    def goes_back(self, text: str | bytes) -> bool:
+        """Tell whether the agent leaves its channel for one at a URL that comes before, by the first message there.
+
+        Not for a relay that is behind, as one is that is cut off from the engine.
+        """
+        try:
+            there = protocol.snapshot_of(text)
+        except ProtocolError:
+            return False
+        view = self.view
+        if there is None or view is None:
+            return False
+        cluster, *version = there
+        return cluster == view.cluster and version >= [view.epoch, view.version]
+
+    def went_back(self, url: str) -> None:
+        """Note that the channel was left for one that is open at another URL."""
+        LOG.info(
+            "%s: back at controller %s, which comes before %s for this host", self.address, url, self.controllers.url
+        )
+        self.controllers.went_back(url)
+        self._reported.clear()
+
     def leave(self) -> None:
         """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
         LOG.warning(

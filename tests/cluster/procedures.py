@@ -1,4 +1,4 @@
-"""The procedures of docs/operating.md, chapter 13, as they are written there, with real controllers, a relay, etcd and Open vSwitch.
+"""The procedures of docs/operating.md, chapter 13, as written there, with real controllers, a relay, etcd and Open vSwitch.
 
 Switches forward all the time: the entries of some of them are compared all along.
 
