@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import selectors
 import socket
 import statistics
@@ -13,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from experiments.bench.light_agent import acknowledged, frame_bounds
 from experiments.bench.measuring import peak_mib
 from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
 from sopa_ryu.runtime.limits import allow_files
@@ -25,7 +25,6 @@ DRAINED = "a3_1-c1_2"
 PING, PONG = 0x9, 0xA
 """Opcodes (RFC 6455, section 5.2)."""
 
-_HELD = re.compile(rb'"epoch": (\d+),.*"version": (\d+)')
 _SERVER = Path(__file__).with_name("bare_server.py")
 
 
@@ -171,32 +170,14 @@ def _reader(channel: socket.socket, crowd: Crowd) -> Callable[[], None]:
         buffer.extend(data)
         while buffer:
             is_pong = buffer[0] & 0x0F == PONG
-            if (frame := _frame(buffer)) is None:
+            if (bounds := frame_bounds(buffer)) is None:
                 return
+            message = bytes(buffer[slice(*bounds)])
+            del buffer[: bounds[1]]
             if is_pong:
                 crowd.pongs += 1
                 continue
-            crowd.last_bytes = len(frame)
-            found = _HELD.search(frame)
-            if found is not None:
-                text = b'{"type": "ack", "epoch": %s, "version": %s}' % found.groups()
-            else:
-                text = b'{"type": "ack", "epoch": 0, "version": 0}'
-            channel.send(bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text)
+            crowd.last_bytes = len(message)
+            channel.send(acknowledged(message)[0])
 
     return read
-
-
-def _frame(buffer: bytearray) -> bytes | None:
-    """Remove one complete frame (RFC 6455, section 5.2) from the buffer and return its payload, else None."""
-    if len(buffer) < 2:
-        return None
-    length, at = buffer[1], 2
-    if length >= 126:
-        at = 4 if length == 126 else 10
-        length = int.from_bytes(buffer[2:at], "big")
-    if len(buffer) < at + length:
-        return None
-    payload = bytes(buffer[at : at + length])
-    del buffer[: at + length]
-    return payload

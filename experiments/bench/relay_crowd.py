@@ -13,17 +13,16 @@ from __future__ import annotations
 import contextlib
 import heapq
 import json
-import re
 import select
 import socket
 import sys
 import time
 from collections import Counter
 
+from experiments.bench.light_agent import acknowledged, frame_bounds
 from sopa_ryu.channel.addresses import ordered
 from sopa_ryu.runtime.limits import allow_files
 
-_HELD = re.compile(rb'"epoch": (\d+),.*?"version": (\d+)')
 RETRY_SECONDS = 0.5
 _IP_BIND_ADDRESS_NO_PORT = 24
 
@@ -72,7 +71,7 @@ class Crowd:
         self._later: list[tuple[float, int]] = []
         self._latest = 0
         self._last = 0.0
-        self._acks: dict[bytes, bytes] = {}
+        self._acks: dict[bytes, tuple[bytes, int]] = {}
         self.moves = 0
 
     def run(self) -> None:
@@ -171,27 +170,23 @@ class Crowd:
                 raise ConnectionError(head.decode(errors="replace"))
             agent.open, agent.failed, data = True, 0, rest
         while data:
-            end = _end_of_frame(data)
-            if end is None:
+            bounds = frame_bounds(data)
+            if bounds is None:
                 break
             if data[0] & 15 == 8:
                 raise ConnectionError("closed by the relay")
-            self._acknowledge(agent, its, data[:end])
+            start, end = bounds
+            self._acknowledge(agent, its, data[start:end])
             data = data[end:]
         agent.buffer = data
 
-    def _acknowledge(self, agent: Agent, its: socket.socket, frame: bytes) -> None:
-        ack = self._acks.get(frame)
-        if ack is None:
-            found = _HELD.search(frame)
-            held = found.groups() if found is not None else (b"0", b"0")
-            text = b'{"type": "ack", "epoch": %s, "version": %s, "refused": 0}' % held
-            ack = bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text
+    def _acknowledge(self, agent: Agent, its: socket.socket, message: bytes) -> None:
+        if message not in self._acks:
             if len(self._acks) > 64:
                 self._acks.clear()
-            self._acks[frame] = ack
+            self._acks[message] = acknowledged(message)
+        ack, version = self._acks[message]
         its.send(ack)
-        version = int(ack.rpartition(b'"version": ')[2].partition(b",")[0])
         if version:
             agent.acknowledged = version
             if version >= self._latest:
@@ -200,17 +195,6 @@ class Crowd:
 
 def _source(number: int) -> str:
     return f"127.{1 + number // 62_500}.{number // 250 % 250}.{1 + number % 250}"
-
-
-def _end_of_frame(data: bytes) -> int | None:
-    """Return where the first frame ends (RFC 6455, section 5.2), or None if it is not complete."""
-    if len(data) < 2:
-        return None
-    length, at = data[1], 2
-    if length >= 126:
-        at = 4 if length == 126 else 10
-        length = int.from_bytes(data[2:at], "big")
-    return at + length if len(data) >= at + length else None
 
 
 def main() -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from experiments.paper.figure import Bars, Figure, Part
+from collections.abc import Iterable
+
+from experiments.paper.figure import Bars, Figure, Part, Row
 from experiments.paper.shared_parts import WRITTEN
 from topologies import Clos
 
@@ -48,6 +50,24 @@ def papers_fabric() -> Clos:
 def _part(name: str, workload: str, schemes: tuple[str, ...], seconds: float, options: tuple[str, ...] = (), rate: float = 1_000.0,
           seeds: int = 3) -> Part:  # fmt: skip
     return Part(name, workload, 0, schemes, seconds, seeds, (*WINDOWS, *options), papers_fabric(), rate, QUEUE_PACKETS)
+
+
+COMPLETION = (
+    ("flows of 2 to 198 KB, median, ms", "completion_median"),
+    ("the same, 99th percentile", "completion_p99"),
+)
+"""Titles and measures of the workload `HALF`."""
+LONGEST_QUEUE = "longest queue, packets", "queue_longest"
+
+
+def _rows(schemes: Iterable[str], *shown: tuple[Part, Iterable[tuple[str, str]]]) -> tuple[Row, ...]:
+    """Return a row for each scheme and measure of each part, by the measure's title."""
+    return tuple(
+        part.row(f"{scheme}, {title}", scheme, measure)
+        for scheme in schemes
+        for part, measures in shown
+        for title, measure in measures
+    )
 
 
 def throughput() -> Figure:
@@ -160,20 +180,12 @@ def permutation() -> Figure:
     """Return the permutation that the paper does not have."""
     schemes = (CFR, "cfr+paths=next-fit-ga", SOPA, TCP, "dctcp")
     part = Part("slots-permutation", "permutation", 8, schemes, 0.03, 3, ("least-timeout=10ms",))
-    rows = [
-        part.row(f"{scheme}, {title}", scheme, measure)
-        for scheme in schemes
-        for title, measure in (
-            ("mean Mbit/s", "mean"),
-            ("slowest", "minimum"),
-            ("longest queue, packets", "queue_longest"),
-        )
-    ]
+    rows = _rows(schemes, (part, (("mean Mbit/s", "mean"), ("slowest", "minimum"), LONGEST_QUEUE)))
     return Figure(
         "cfr-permutation",
         "not in the CFR paper: every host sends to one of another pod and receives from one, k=8",
         (part,),
-        tuple(rows),
+        rows,
         (WRITTEN,),
         (
             "next-fit-ga is the paper's algorithm 3 with section 4.2; packets without a path wait for a later slot.",
@@ -217,21 +229,14 @@ def delay() -> Figure:
     schemes = tuple(f"cfr+delay={delay}+demand={demand}" for demand in DEMANDS for delay in DELAYS)
     short = _part("slots-delay", HALF, (*schemes, SOPA), 0.05, TO_THE_END)
     long = _part("slots-delay-incast", "incast+8", (*schemes, SOPA), 0.05)
-    rows = [
-        row
-        for scheme in (*schemes, SOPA)
-        for row in (
-            short.row(f"{scheme}, flows of 2 to 198 KB, median, ms", scheme, "completion_median"),
-            short.row(f"{scheme}, the same, 99th percentile", scheme, "completion_p99"),
-            long.row(f"{scheme}, 8 long flows into one host, Mbit/s together", scheme, "receiver_mbit"),
-            long.row(f"{scheme}, the same, longest queue, packets", scheme, "queue_longest"),
-        )
-    ]
+    long_flows = "8 long flows into one host, Mbit/s together", "receiver_mbit"
+    queue = "the same, longest queue, packets", "queue_longest"
+    rows = _rows((*schemes, SOPA), (short, COMPLETION), (long, (long_flows, queue)))
     return Figure(
         "cfr-delay",
         "not in the CFR paper: 0 to 1 ms to the arbiter and from it, and demand known early or late, at half load",
         (short, long),
-        tuple(rows),
+        rows,
         (WRITTEN,),
         (
             "demand=flow: the arbiter learns a flow's size when it begins, as in the paper; socket: what the application has "
@@ -246,22 +251,14 @@ def slots() -> Figure:
     schemes = tuple(f"cfr+slot={packets}" for packets in SLOTS)
     short = _part("slots-length", HALF, (*schemes, SOPA), 0.05, TO_THE_END)
     long = _part("slots-length-permutation", "permutation", (*schemes, SOPA), 0.05)
-    rows = [
-        row
-        for scheme in (*schemes, SOPA)
-        for row in (
-            short.row(f"{scheme}, flows of 2 to 198 KB, median, ms", scheme, "completion_median"),
-            short.row(f"{scheme}, the same, 99th percentile", scheme, "completion_p99"),
-            short.row(f"{scheme}, the same, longest queue, packets", scheme, "queue_longest"),
-            long.row(f"{scheme}, permutation, mean Mbit/s", scheme, "mean"),
-            long.row(f"{scheme}, permutation, longest queue, packets", scheme, "queue_longest"),
-        )
-    ]
+    queue = "the same, longest queue, packets", "queue_longest"
+    alone = ("permutation, mean Mbit/s", "mean"), ("permutation, longest queue, packets", "queue_longest")
+    rows = _rows((*schemes, SOPA), (short, (*COMPLETION, queue)), (long, alone))
     return Figure(
         "cfr-slots",
         "not in the CFR paper: slots of 1 to 64 packets, at half load and under a permutation",
         (short, long),
-        tuple(rows),
+        rows,
         (WRITTEN,),
         (
             "A slot has one destination: the last cell of a flow is as long as the others, however little it carries.",

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from sopa_ryu.agent.agent_metrics import metrics_served
 from sopa_ryu.agent.agent_options import AgentError, Options
@@ -17,6 +17,7 @@ from sopa_ryu.agent.kernel.netns import Interface
 from sopa_ryu.agent.supervisor import Supervisor
 from sopa_ryu.agent.tcp_settings import TO_CHECK
 from sopa_ryu.runtime.limits import allow_files
+from sopa_ryu.runtime.termination import SIGNALS, cancel, exit_status, first_signal
 
 LOG = logging.getLogger("sopa.agent")
 
@@ -71,7 +72,7 @@ def run_agents(interfaces: Sequence[Interface], options: Options) -> int:
             taken.close()
             if supervisors:
                 LOG.info("the settings of %d interfaces are put back; packets go on unlabelled", len(supervisors))
-    return 0 if received == signal.SIGINT else 128 + received
+    return exit_status(received)
 
 
 def _reports_failure(interface: Interface) -> Callable[[object, BaseException | None, object], bool]:
@@ -89,31 +90,13 @@ def _reports_failure(interface: Interface) -> Callable[[object, BaseException | 
 async def _run_all(agents: Sequence[Supervisor]) -> int:
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(min(MAX_THREADS, len(agents)), thread_name_prefix="swap"))
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(number: int) -> None:
-        if not ended.done():
-            ended.set_result(number)
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end, number)
     tasks = [asyncio.create_task(agent.run(), name=str(agent.interface)) for agent in agents]
     try:
-        waited: list[asyncio.Future[Any]] = [ended, *tasks]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()  # an agent runs until cancelled: this raises the error that ended it
-        return ended.result()
+        return await first_signal(tasks)
     finally:
         await asyncio.gather(*(agent.stop_scattering() for agent in agents))
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
         await asyncio.gather(*(agent.until_quiet() for agent in agents))
-
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Ended(BaseException):
@@ -129,7 +112,7 @@ def _signals_raise() -> Iterator[None]:
     def end(number: int, _frame: object) -> NoReturn:
         raise _Ended(number)
 
-    before = {number: signal.signal(number, end) for number in _SIGNALS}
+    before = {number: signal.signal(number, end) for number in SIGNALS}
     try:
         yield
     finally:
@@ -140,7 +123,7 @@ def _signals_raise() -> Iterator[None]:
 @contextmanager
 def _signals_ignored() -> Iterator[None]:
     """Ignore signals while settings are put back, also a second Ctrl-C."""
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}
     try:
         yield
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,10 @@ from sopa_ryu.arbiter.service import ArbiterError, Listen, Service, bind
 from sopa_ryu.channel.client import ClientOptionError, ControllerAddress
 from sopa_ryu.channel.host_tokens import arbiter_token
 from sopa_ryu.runtime.service_manager import notify
+from sopa_ryu.runtime.termination import cancel, exit_status, first_signal
 from topologies import Failures, FatTree
 
 LOG = logging.getLogger("sopa.arbiter")
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -144,32 +142,16 @@ def run_arbiter(options: Options) -> int:
         notify("STOPPING=1")
     LOG.info("ended: %d cells in %d batches were granted; hosts spray without slots once their leases end",
              schedule.counted["cells"], schedule.counted["batches"])  # fmt: skip
-    return 0 if received == signal.SIGINT else 128 + received
+    return exit_status(received)
 
 
 async def _run(service: Service, link: ControllerLink, rates: LinkRates) -> int:
     """Run all parts until a signal; return its number."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[int] = loop.create_future()
-
-    def end(number: int) -> None:
-        if not ended.done():
-            ended.set_result(number)
-
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, end, number)
     tasks = [asyncio.create_task(part.run()) for part in (service, link, rates)]
     try:
-        waited: list[asyncio.Future[Any]] = [ended, *tasks]
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            if task.done():
-                task.result()  # a part runs until cancelled: this raises the error that ended it
-        return ended.result()
+        return await first_signal(tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(tasks)
 
 
 def _report(options: Options, service: Service) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from eventlet.event import Event
 from sopa_ryu.channel import arbiter, mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
+from sopa_ryu.channel.claims import CLAIM_SECONDS
 from sopa_ryu.channel.frames import AGENT_PACE
-from sopa_ryu.channel.notifier import CLAIM_SECONDS, Accept, Completed, Cut, Effect, Hand, Notifier, Reject, Wake
+from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Hand, Notifier, Reject, Wake
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.websocket import Handshake, WebSocket, served

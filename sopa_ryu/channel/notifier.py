@@ -8,14 +8,16 @@ comes while a writer waits for a slow agent becomes part of that agent's next me
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
+from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
 from sopa_ryu.channel.handed_traces import HandedTraces
+from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.probe_lists import ProbeLists
@@ -26,38 +28,15 @@ from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.traces import Answer
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
-from topologies import Clos, Host, TopologyError
+from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
 
-ROUND_SECONDS = 1.0
-PING_SECONDS = 10.0
-PINGS_AT_ONCE, PINGS_A_SECOND = 8, 2000
-CUT_SECONDS = 30.0
-CLAIM_SECONDS = 2.0
 MAX_REFUSED = 100
 """An agent of which so many messages were rejected is cut off."""
 MAX_DELTA_VERSIONS = 64
 """An agent that is farther behind gets a snapshot."""
-
-
 DEPOSED = "another controller is the switches' master: ask that one"
-
-
-class ClaimError(Exception):
-    """A connection for a host that is rejected."""
-
-
-class ForeignClaimError(ClaimError):
-    """A claim that comes from another host of the fabric."""
-
-
-class DeposedClaimError(ClaimError):
-    """A claim while another controller is the switches' master."""
-
-
-class TakenClaimError(ClaimError):
-    """A claim for a host whose agent is connected and answers."""
 
 
 class Wake(NamedTuple):
@@ -102,15 +81,6 @@ class Hand(NamedTuple):
 Effect = Wake | Cut | Accept | Reject | Completed | Hand
 
 
-class _Claim(NamedTuple):
-    """A claim that waits for the holder of its host to answer a ping."""
-
-    holder: AgentSession
-    peer: str
-    claimant: Any
-    deadline: float
-
-
 class Notifier:
     """The sessions of all connected agents.
 
@@ -130,8 +100,6 @@ class Notifier:
         The connected agents.
     refused : Counter
         ``claims`` and ``messages`` that were rejected.
-    next_tick : float
-        When `tick` has something to do; a pending claim may need it earlier.
     traces : TraceDesk
         What agents are asked to trace; at a relay, by the leader.
     is_deposed : bool
@@ -151,19 +119,23 @@ class Notifier:
         self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}
         self.refused: Counter[str] = Counter(claims=0, messages=0)
-        self.next_tick = 0.0
         self.is_deposed = False
         self.deposed_text = DEPOSED
         self._view = view
         self._deltas: dict[tuple[int, int, int], str] = {}
-        self._claims: list[_Claim] = []
-        self._unchecked: deque[AgentSession] = deque()
+        self._claims = Claims()
+        self._keepalive = Keepalive()
         self._mcs_hosts = McsHosts()
         self.traces: TraceDesk = HandedTraces() if relays else TraceDesk()
         self.probe_lists = ProbeLists()
         self._places: dict[Host, int] = {}
         self._effects: list[Effect] = []
         self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
+
+    @property
+    def next_tick(self) -> float:
+        """When `tick` has something to do; a pending claim may need it earlier."""
+        return self._keepalive.next_look
 
     # -- to the agents ------------------------------------------------------------------------------------------------
 
@@ -245,19 +217,14 @@ class Notifier:
         elif self.is_deposed:
             self._reject(host, peer, claimant, DeposedClaimError(self.deposed_text))
         elif holder is not None:
-            self._claims.append(_Claim(holder, peer, claimant, now + CLAIM_SECONDS))
+            self._claims.add(holder, peer, claimant, now)
             self._ping(holder, now)
         else:
             self._effects.append(Accept(claimant))
         return self._take_effects()
 
     def _foreign(self, host: Host, peer: str) -> str:
-        """Return why an address may not be the agent of a host; nothing if it may."""
-        try:
-            sender = self.tree.host_by_ip(peer)
-        except (TopologyError, ValueError):
-            return ""  # from outside the fabric, as over a management network: it may be any host
-        return "" if sender == host else f"{peer} is {self.tree.name(sender)}: an agent may only ask for its own host"
+        return foreign(self.tree, host, peer)
 
     def _name(self, host: Host) -> str:
         return self.tree.name(host)
@@ -312,7 +279,7 @@ class Notifier:
                     self._take(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
-        for claim in self._take_claims(session):
+        for claim in self._claims.take(session):
             self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
         return self._take_effects()
 
@@ -408,8 +375,7 @@ class Notifier:
                 LOG.error(self.texts.deposed, len(self.sessions))
             else:
                 LOG.info(self.texts.stands_by, len(self.sessions), leader)
-            claims, self._claims = self._claims, []
-            for claim in claims:
+            for claim in self._claims.take_all():
                 self._reject(claim.holder.host, claim.peer, claim.claimant, DeposedClaimError(self.deposed_text))
             for session in list(self.sessions.values()):
                 self._close(session)
@@ -420,37 +386,21 @@ class Notifier:
     # -- time ---------------------------------------------------------------------------------------------------------
 
     def tick(self, now: float) -> list[Effect]:
-        """Decide the claims that have waited long enough, ping agents that have been silent, cut off those that stay silent.
-
-        Pings are spread: thousands of agents that received a version at the same moment also fall silent at the same moment.
-        """
-        for holder in [claim.holder for claim in self._claims if claim.deadline <= now]:
+        """Decide the claims that have waited long enough, ping agents that have been silent, cut off those that stay silent."""
+        for holder in self._claims.overdue(now):
             if holder.phase is not Phase.CLOSED:
                 LOG.warning(self.texts.unanswering, holder.name, holder.peer)
                 self._close(holder)
         for session in self._mcs_hosts.tick(now, self.sessions.values()):
             self._wake(session)
         self._wake_for(self.traces.tick(now))
-        if now >= self.next_tick:
-            self._check_silent(now)
-            self.next_tick = now + (PINGS_AT_ONCE / PINGS_A_SECOND if self._unchecked else ROUND_SECONDS)
+        silent = self._keepalive.look(self.sessions.values(), now)
+        for session in silent.dead:
+            LOG.warning(self.texts.silent, session.name, CUT_SECONDS)
+            self._close(session)
+        for session in silent.pinged:
+            self._ping(session, now)
         return self._take_effects()
-
-    def _check_silent(self, now: float) -> None:
-        """Go on with the round over all sessions until enough pings are due."""
-        if not self._unchecked:
-            self._unchecked.extend(self.sessions.values())
-        pings = 0
-        while self._unchecked and pings < PINGS_AT_ONCE:
-            session = self._unchecked.popleft()
-            if session.phase is Phase.CLOSED:
-                continue
-            if now - session.heard > CUT_SECONDS:
-                LOG.warning(self.texts.silent, session.name, CUT_SECONDS)
-                self._close(session)
-            elif now - max(session.heard, session.pinged) > PING_SECONDS:
-                self._ping(session, now)
-                pings += 1
 
     # -- traces -------------------------------------------------------------------------------------------------------
 
@@ -503,7 +453,7 @@ class Notifier:
         self._effects.append(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)
-        self._effects += [Accept(claim.claimant) for claim in self._take_claims(session)]
+        self._effects += [Accept(claim.claimant) for claim in self._claims.take(session)]
 
     def _reject_message(self, session: AgentSession, error: ProtocolError) -> None:
         session.refused += 1
@@ -518,12 +468,6 @@ class Notifier:
         self.refused["claims"] += 1
         LOG.warning(self.texts.rejected, peer, self._name(host), error)
         self._effects.append(Reject(claimant, error))
-
-    def _take_claims(self, holder: AgentSession) -> list[_Claim]:
-        taken = [claim for claim in self._claims if claim.holder is holder]
-        if taken:
-            self._claims = [claim for claim in self._claims if claim.holder is not holder]
-        return taken
 
     def _take_effects(self) -> list[Effect]:
         effects, self._effects = self._effects, []

@@ -12,7 +12,7 @@ from typing import Any
 from routes import Mapper
 from webob import Request, Response
 
-from sopa_ryu.channel.notifier import ClaimError
+from sopa_ryu.channel.claims import ClaimError
 from sopa_ryu.channel.websocket import HandshakeError
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.answers import answer, not_allowed, problem_answer

@@ -15,17 +15,8 @@ from dataclasses import dataclass, field
 from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
-from sopa_ryu.channel.notifier import (
-    CLAIM_SECONDS,
-    Accept,
-    ClaimError,
-    Completed,
-    Cut,
-    Effect,
-    Notifier,
-    Reject,
-    Wake,
-)
+from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
+from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Notifier, Reject, Wake
 from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree, Host

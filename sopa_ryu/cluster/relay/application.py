@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidHeader
 from websockets.http11 import Request as Upgrade
 from websockets.server import ServerProtocol
 
-from sopa_ryu.channel.notifier import ClaimError
+from sopa_ryu.channel.claims import ClaimError
 from sopa_ryu.cluster.relay import live
 from sopa_ryu.cluster.relay.agents import AgentsChannel, Claim
 from sopa_ryu.cluster.relay.following import Following

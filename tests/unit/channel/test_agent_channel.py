@@ -23,12 +23,12 @@ SERVER = """
 import eventlet
 eventlet.monkey_patch()
 import json
-from sopa_ryu.channel import agent_channel, notifier
+from sopa_ryu.channel import agent_channel, claims, notifier
 from sopa_ryu.fabric.view import View
 from sopa_ryu.rest import http_server
 from topologies import Failures, FatTree
 
-notifier.CLAIM_SECONDS = agent_channel.CLAIM_SECONDS = 1.0
+claims.CLAIM_SECONDS = agent_channel.CLAIM_SECONDS = 1.0
 tree, failed, completed = FatTree(4), [{}], []
 
 def view():

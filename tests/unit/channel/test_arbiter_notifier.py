@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
-from sopa_ryu.channel.notifier import CLAIM_SECONDS, CUT_SECONDS, Accept, Cut, Reject, TakenClaimError, Wake
+from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
+from sopa_ryu.channel.keepalive import CUT_SECONDS
+from sopa_ryu.channel.notifier import Accept, Cut, Reject, Wake
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sopa_ryu.channel.agent_session import Phase
-from sopa_ryu.channel.notifier import Accept, Cut, DeposedClaimError, Notifier, Reject
+from sopa_ryu.channel.claims import DeposedClaimError
+from sopa_ryu.channel.notifier import Accept, Cut, Notifier, Reject
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 

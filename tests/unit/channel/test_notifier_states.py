@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.notifier import (
-    CLAIM_SECONDS,
-    CUT_SECONDS,
-    MAX_DELTA_VERSIONS,
-    MAX_REFUSED,
-    PING_SECONDS,
-    ROUND_SECONDS,
-    ForeignClaimError,
-    TakenClaimError,
-)
+from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaimError
+from sopa_ryu.channel.keepalive import CUT_SECONDS, PING_SECONDS, ROUND_SECONDS
+from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from topologies import Host
 
