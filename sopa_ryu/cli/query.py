@@ -91,7 +91,8 @@ def _arbiter(its: Body) -> str:
     if "participants" in reports:
         text += (
             f"; {reports['participants']} hosts take part, slots of {reports.get('slot_ms', 0):g} ms, "
-            f"{reports.get('load', 0):.0%} of hosts' slots in use, {reports.get('granted_cells', 0)} granted, {reports.get('late_batches', 0)} batches late, "
+            f"leases of {reports.get('lease_ms', 0)} ms, load {reports.get('load', 0):.0%}, "
+            f"{reports.get('granted_cells', 0)} granted, {reports.get('late_batches', 0)} batches late, "
             f"{reports.get('rejected_datagrams', 0)} datagrams rejected"
         )
     return text

@@ -1,4 +1,4 @@
-"""The arbiter on the page: a real controller, which needs no switches for this, a real arbiter, and a host that asks it for slots."""
+"""The arbiter on the page: a real controller, without switches, a real arbiter, and a host that asks it for slots."""
 
 from __future__ import annotations
 
