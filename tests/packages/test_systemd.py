@@ -67,7 +67,7 @@ def test_systemd_runs_restarts_and_stops_the_units(
 
     log = WORK / "console.log"
     command = ["qemu-system-x86_64", *machine(), "-cpu", "max", "-m", "2048"]
-    command += ["-kernel", made / "vmlinuz", "-initrd", made / "initrd.img"]
+    command += ["-kernel", f"{made}/vmlinuz", "-initrd", f"{made}/initrd.img"]
     command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off"]
     command += ["-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on", "-nic", "none"]
     command += ["-no-reboot", "-display", "none", "-serial", f"file:{log}", "-monitor", "none"]
