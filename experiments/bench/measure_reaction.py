@@ -179,15 +179,29 @@ def scattered(its: SopaLab, policy: str) -> None:
 
 
 class TcpFlow:
-    """A paced TCP flow between the pair, from entering until leaving the context."""
+    """A TCP flow between two hosts, from entering until leaving the context.
 
-    def __init__(self, its: SopaLab, src: Host, dst: Host) -> None:
+    Parameters
+    ----------
+    its : SopaLab
+    src, dst : Host
+    pace : int or None
+        Bytes per second; None for as many as TCP sends.
+
+    Attributes
+    ----------
+    received : int
+        Bytes that the receiving application has so far.
+    """
+
+    def __init__(self, its: SopaLab, src: Host, dst: Host, pace: int | None = TCP_BYTES_PER_SECOND) -> None:
         self._netns = its.lab.netns(src)
         with inside(its.lab.netns(dst)):
             self._listener = socket.create_server(("", TCP_PORT))
         with inside(self._netns):
             self._sender = socket.socket()
-        self._sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, TCP_BYTES_PER_SECOND)
+        if pace is not None:
+            self._sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, pace)
         self._sender.settimeout(60)
         self._sender.connect((str(its.tree.ip(dst)), TCP_PORT))
         self._receiver, _ = self._listener.accept()
