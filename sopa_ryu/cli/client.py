@@ -7,28 +7,22 @@ the process that names the leader has had it already. It never does so over anot
 
 from __future__ import annotations
 
-import functools
-import json
 import os
 import ssl
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote, urlsplit
 
 import click
 import httpx
 
-from sopa_ryu.cli.common import Command, fail, urls
+from sopa_ryu.cli.common import fail
 from sopa_ryu.rest.operations import ROOT
 
-DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_TOKEN_FILE = Path("/var/lib/sopa/token")
 TIMEOUT_SECONDS = 10.0
-NOT_RIGHT = 3
-"""Exit status: the controller has answered, and something has failed or differs from the plan."""
 TRIES = 3  # to read a list of several pages that changes while it is read, or to find who leads
 REDIRECT_SECONDS = 0.5  # until a member is asked again that named one as leader which is not
 
@@ -271,70 +265,3 @@ def _body(response: httpx.Response) -> Body:
             f"{response.url.copy_with(query=None)} is not a SOPA controller's: the answer is not a JSON object"
         )
     return body
-
-
-def _urls(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    given = urls(ctx, param, values)
-    for value in given:
-        try:
-            parts = urlsplit(value)
-            right = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-            )
-        except ValueError:
-            right = False
-        if not right:
-            raise click.BadParameter(f"{value!r} is not a controller's URL, such as http://192.0.2.1:8080")
-    return given
-
-
-_URL_OPTION = click.option("--controller", "url", multiple=True, default=[DEFAULT_URL], show_default=True,
-                           envvar="SOPA_CONTROLLER", show_envvar=True, metavar="URL", callback=_urls,
-                           help="The controller's address. May be repeated for a cluster's controllers or relays: the first that "
-                           "answers is asked, and for changes its leader.")  # fmt: skip
-_FILE = click.Path(dir_okay=False, path_type=Path)
-_TOKEN_OPTION = click.option("--token-file", envvar="SOPA_TOKEN_FILE", show_envvar=True, type=_FILE, metavar="FILE",
-                             help="The operator token, which drain, restore and trace require: a copy of the file token in the "
-                             f"controller's --sopa-state-dir. By default {DEFAULT_TOKEN_FILE}, if readable.")  # fmt: skip
-_CA_OPTION = click.option("--ca-file", envvar="SOPA_CA_FILE", show_envvar=True, type=_FILE, metavar="FILE",
-                          help="The authorities, in PEM, that are trusted to sign the certificate of an https URL. "
-                          "The system's by default.")  # fmt: skip
-json_option = click.option("--json", "as_json", is_flag=True, help="Print the controller's answer as JSON.")
-
-
-def with_controller(command: Command) -> Command:
-    """Add the options that locate the controller to a command, and pass the `Controller` as its first argument."""
-
-    @functools.wraps(command)
-    def connected(url: tuple[str, ...], token_file: Path | None, ca_file: Path | None, **rest: Any) -> Any:
-        controller = Controller(url, token_file, ca_file)
-        try:
-            return command(controller, **rest)
-        finally:
-            controller.close()
-
-    for option in (_CA_OPTION, _TOKEN_OPTION, _URL_OPTION):
-        connected = option(connected)
-    return connected  # type: ignore[return-value]
-
-
-def print_json(body: Body) -> None:
-    """Print an answer as one line of JSON."""
-    click.echo(json.dumps(body))
-
-
-def present(body: Body, as_json: bool, wrong: object, show_text: Callable[[Body], object]) -> NoReturn:
-    """Print an answer, and end with the exit status.
-
-    Parameters
-    ----------
-    body : dict
-    as_json : bool
-        Print it as JSON, instead of by ``show_text``.
-    wrong : object
-        True, or not empty, if something has failed or differs from the plan: the exit status is `NOT_RIGHT`.
-    show_text : callable
-        Prints the answer for a reader.
-    """
-    (print_json if as_json else show_text)(body)
-    sys.exit(NOT_RIGHT if wrong else 0)

@@ -11,8 +11,9 @@ import click
 
 from flowrules.label import Carrier
 from sopa_ryu.cli.agent import TOKEN_FILE
-from sopa_ryu.cli.client import Controller, with_controller
+from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.common import carrier_option, chosen_fabric, fabric_file_option, fail, k_option
+from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.doctor_host import check_host
 from sopa_ryu.cli.findings import Finding, check_readable, tell
 from sopa_ryu.fabric.switch_setup import CHECKS, SwitchSetup, in_band_is_on, problems, switch_of

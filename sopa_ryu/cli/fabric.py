@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.client import NOT_RIGHT, json_option
+from sopa_ryu.cli.answers import NOT_RIGHT, json_option
 from sopa_ryu.cli.common import fail
 from sopa_ryu.cli.fabric_concerns import concerns
 from sopa_ryu.cli.fabric_drawing import drawing, rate

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
+from sopa_ryu.cli.answers import json_option, present
+from sopa_ryu.cli.client import Body, Controller
+from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.output import BAD, add, new_table, show
 
 SHOWN = 64

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 
 import click
 
-from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, Refused, json_option, print_json, with_controller
+from sopa_ryu.cli.answers import NOT_RIGHT, json_option, print_json
+from sopa_ryu.cli.client import Body, Controller, Refused
 from sopa_ryu.cli.common import fail
+from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.names import drained, elements
 
 WAIT_SECONDS = 10.0

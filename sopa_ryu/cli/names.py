@@ -10,8 +10,9 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from sopa_ryu.cli.client import DEFAULT_URL, Body, Controller
+from sopa_ryu.cli.client import Body, Controller
 from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.controller_options import DEFAULT_URL
 from topologies import Clos, FatTree, TopologyError
 
 ANSWER_SECONDS = 0.5  # the Tab key must not block if the controller does not answer

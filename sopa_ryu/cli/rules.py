@@ -8,7 +8,9 @@ from typing import Any
 
 import click
 
-from sopa_ryu.cli.client import Body, Controller, json_option, present, with_controller
+from sopa_ryu.cli.answers import json_option, present
+from sopa_ryu.cli.client import Body, Controller
+from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.names import switches
 from sopa_ryu.cli.output import BAD, GOOD, add, new_table, show
 

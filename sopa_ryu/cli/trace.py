@@ -10,8 +10,10 @@ from typing import Any, NoReturn
 import click
 
 from sopa_ryu.channel.traces import MAX_COUNT, MIN_INTERVAL_MS
-from sopa_ryu.cli.client import NOT_RIGHT, Body, Controller, json_option, print_json, with_controller
+from sopa_ryu.cli.answers import NOT_RIGHT, json_option, print_json
+from sopa_ryu.cli.client import Body, Controller
 from sopa_ryu.cli.common import fabric_of
+from sopa_ryu.cli.controller_options import with_controller
 from sopa_ryu.cli.local_switches import NotHereError, way_of
 from sopa_ryu.cli.names import hosts
 from sopa_ryu.cli.output import BAD, add, new_table, show

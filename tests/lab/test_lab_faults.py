@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import resource
 import socket
 import subprocess
 import sys
@@ -422,10 +423,10 @@ def test_a_port_without_bfd_up_is_avoided_but_can_be_sent_to() -> None:
 
 @pytest.mark.slow
 def test_k8_starts_quickly_and_is_stable_idle_and_under_load() -> None:
-    began = time.monotonic()
-
     def body(lab: Lab) -> None:
-        assert time.monotonic() - began < 30
+        # of its own and of the commands that it ran: the time that passes depends on what else runs
+        used = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        assert sum(each.ru_utime + each.ru_stime for each in used) < 15
         assert len(lab.ovs.vsctl("list-br").split()) == 80
         assert run("tc", "qdisc", "show").count("tbf") == 640
         assert " 0% packet loss" in run("nsenter", f"--net={lab.netns('h7_3_5')}", "ping", "-c1", "-W1", "192.168.0.1")

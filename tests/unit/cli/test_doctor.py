@@ -9,7 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sopa_ryu.cli import doctor_controller, doctor_host, main
-from sopa_ryu.cli.client import NOT_RIGHT, Controller
+from sopa_ryu.cli.answers import NOT_RIGHT
+from sopa_ryu.cli.client import Controller
 from sopa_ryu.cli.findings import Finding, check_readable, check_secret, is_readable_by
 
 NOWHERE = "http://127.0.0.1:1"

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from sopa_ryu.channel.trace_desk import Asked, Found, State, Trace
 from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
-from sopa_ryu.cli import client, main, trace
+from sopa_ryu.cli import controller_options, main, trace
 from sopa_ryu.rest.trace_answer import tell
 from topologies import Failures, FatTree, Host
 
@@ -84,7 +84,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def run(*words: str, answers: tuple[Any, ...] = ()) -> tuple[Result, Answers]:
         controller = Answers(*answers)
-        monkeypatch.setattr(client, "Controller", controller)
+        monkeypatch.setattr(controller_options, "Controller", controller)
         return CliRunner().invoke(main, ["trace", *words]), controller
 
     return run
