@@ -1,8 +1,9 @@
 #!/bin/bash
 # Runs tests of the host's side and of the kernel's datapath with Debian's own kernels, booted in QEMU, which is ten to twenty times slower than
-# this machine. The guest has one processor, and its clock follows the instructions that it has executed: what it measures and waits for does
-# not depend on what else this machine does, and where it only waits no time passes here.
-# SOPA_VM_ACCEL=kvm where that works (a nested KVM may hang), SOPA_VM_ACCEL=tcg,thread=multi for two emulated processors: both by this machine's clock.
+# this machine:
+# SOPA_VM_ACCEL=kvm where that works (a nested KVM may hang).
+# SOPA_VM_ACCEL=icount on a busy machine: one processor, whose clock follows the instructions that it has executed, so that what the guest waits
+# for does not depend on what else this machine does, and where it only waits no time passes here.
 #
 #   scripts/test_kernel.sh [--kernel PREFIX] [PYTEST_ARGUMENT...]
 #
@@ -96,9 +97,9 @@ job=$vm/job.raw
 } >"$job"
 truncate --size 64K "$job"
 
+machine=(-accel "${SOPA_VM_ACCEL:-tcg,thread=multi}" -smp 2)
 # 2 ns for each instruction. With two processors such a guest does not get past their start.
-machine=(-accel "tcg,thread=single" -icount "shift=1,sleep=off" -smp 1)
-[[ -z ${SOPA_VM_ACCEL-} ]] || machine=(-accel "$SOPA_VM_ACCEL" -smp 2)
+[[ ${SOPA_VM_ACCEL-} != icount ]] || machine=(-accel "tcg,thread=single" -icount "shift=1,sleep=off" -smp 1)
 
 ran=0
 for kernel in "$root"/boot/vmlinuz-"$prefix"*; do

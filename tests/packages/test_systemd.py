@@ -37,11 +37,11 @@ def guest(directory: Path, bare: Path) -> list[Path]:
 
 
 def machine() -> list[str]:
-    """The processors, as in scripts/test_kernel.sh: by default one, whose clock follows what it has executed."""
-    accelerator = os.environ.get("SOPA_VM_ACCEL")
-    if accelerator:
-        return ["-accel", accelerator, "-smp", "2"]
-    return ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-smp", "1"]
+    """The processors, as in scripts/test_kernel.sh."""
+    accelerator = os.environ.get("SOPA_VM_ACCEL", "tcg,thread=multi")
+    if accelerator == "icount":
+        return ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-smp", "1"]
+    return ["-accel", accelerator, "-smp", "2"]
 
 
 @pytest.mark.timeout(6000)
