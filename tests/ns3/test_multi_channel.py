@@ -92,6 +92,16 @@ def test_what_overtakes_is_no_loss_for_tcp(scheme: str) -> None:
     assert [(flow.fast_retransmits, flow.retransmits) for flow in flows] == [(0, 0)] * 4
 
 
+def test_with_weights_alone_windows_are_left_and_acknowledgements_pass() -> None:
+    """Packets are spread and marked as with MCS, but what overtakes shows, and marks do not hold a sender back: queues overflow."""
+    runs = {name: simulated(two_racks(4, e0_0__a0_0=5_000), name) for name in ("mcs+channels=16", "sopa-feedback")}
+    assert all(flow.completed for _, flows in runs.values() for flow in flows)
+    assert runs["mcs+channels=16"][0].counters["dropped"] == 0
+    longest = {name: run.counters["longest_queue"] for name, (run, _) in runs.items()}
+    assert longest["sopa-feedback"] > 1.5 * longest["mcs+channels=16"]
+    assert taken(runs["sopa-feedback"][0], 0)[0.0] < 0.8 * taken(runs["sopa-feedback"][0], 0)[1.0]  # the slow link
+
+
 def test_a_loss_is_found_without_waiting_for_the_timer() -> None:
     """What three senders begin with is more than a queue holds; then gaps in channels let duplicate acknowledgements pass."""
     tree = FatTree(4)
