@@ -173,7 +173,8 @@ class SopaController(app_manager.RyuApp):
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
-        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists))
+        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced))
+        self.channel.hand = self.relays.ask
         self.drains = controller_side.ClusterDrains(self.cluster, self.core)
         self.state.drain((), clock.now())
 

@@ -18,6 +18,7 @@ MEASUREMENTS = {
     "host": "throughput, processor time, datagrams and requests of a host with an agent, and without one as baseline",
     "probes": "a probe turned round, other packets, the agent's processor time, and TCP beside either hook; nothing as baseline",
     "mcs": "throughput and processor time of hosts with MCS, and without it as baseline; the time of its programs",
+    "mcs_silent": "a TCP flow of which a path dies silently, the controller stopped: time to 90% of its rate; SOPA as baseline",
     "arbiter": "slots and paths by the arbiter's library, ns per MTU, and its share of the best matching, beside Fastpass",
     "cfr": "incast and permutation in the lab with slots from an arbiter, and TCP without slots as baseline",
     "cfr_faults": "permutation with slots while the arbiter is killed and started again, and with 5% of grants lost, beside SOPA",

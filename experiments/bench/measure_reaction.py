@@ -25,6 +25,7 @@ from experiments.bench.measuring import measured_in_lab
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
+from experiments.schemes.slots import Slots
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree
 from topologies.lab.faults import set_silent
@@ -156,16 +157,51 @@ def _datagrams(trials: int, agent_options: tuple[str, ...], stop: bool) -> dict[
         }
 
 
-class TcpFlow:
-    """A paced TCP flow between the pair, from entering until leaving the context."""
+OPTIONS: dict[str, dict[str, Any]] = {
+    "round-robin": {},
+    "mcs": {"agent_options": ["--policy=mcs"]},
+    "cfr": {"agent_options": ["--policy=cfr"], "slots": Slots(), "rate_mbit": 4.0},
+}
+"""Of the lab, for agents of that policy: slots need links with a rate."""
+SCATTERED_SECONDS = 60
 
-    def __init__(self, its: SopaLab, src: Host, dst: Host) -> None:
+
+def scattered(its: SopaLab, policy: str) -> None:
+    """With MCS, wait until the pair knows of each other that it runs it: connections of before are not scattered."""
+    src, dst = its.tree.host(SRC), its.tree.host(DST)
+    for _ in range(SCATTERED_SECONDS if policy == "mcs" else 0):
+        with LabelWire(its.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(its, src, dst):
+            time.sleep(1.0)
+            if any(label is not None for _, label in wire.seen):
+                return
+    if policy == "mcs":
+        raise TimeoutError(f"no connection between {SRC} and {DST} is scattered after {SCATTERED_SECONDS} s")
+
+
+class TcpFlow:
+    """A TCP flow between two hosts, from entering until leaving the context.
+
+    Parameters
+    ----------
+    its : SopaLab
+    src, dst : Host
+    pace : int or None
+        Bytes per second; None for as many as TCP sends.
+
+    Attributes
+    ----------
+    received : int
+        Bytes that the receiving application has so far.
+    """
+
+    def __init__(self, its: SopaLab, src: Host, dst: Host, pace: int | None = TCP_BYTES_PER_SECOND) -> None:
         self._netns = its.lab.netns(src)
         with inside(its.lab.netns(dst)):
             self._listener = socket.create_server(("", TCP_PORT))
         with inside(self._netns):
             self._sender = socket.socket()
-        self._sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, TCP_BYTES_PER_SECOND)
+        if pace is not None:
+            self._sender.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, pace)
         self._sender.settimeout(60)
         self._sender.connect((str(its.tree.ip(dst)), TCP_PORT))
         self._receiver, _ = self._listener.accept()
@@ -208,11 +244,12 @@ class TcpFlow:
                 continue
 
 
-def _tcp(trials: int) -> dict[str, Any]:
+def _tcp(trials: int, policy: str = "round-robin") -> dict[str, Any]:
     """Measure under a TCP flow, with the controller stopped."""
     tree = FatTree(K)
-    with SopaLab(tree, None, controller_options=HOLD_DOWN) as its:
+    with SopaLab(tree, **{"rate_mbit": None, "controller_options": HOLD_DOWN, **OPTIONS[policy]}) as its:
         src, dst = tree.host(SRC), tree.host(DST)
+        scattered(its, policy)
         times: list[float] = []
         timeouts: list[float] = []
         with LabelWire(its.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(its, src, dst) as flow:
@@ -239,12 +276,15 @@ def measure() -> dict[str, Any]:
     dict
         ``stopped_*``: under 1,000 datagrams/s, the controller stopped (SIGSTOP): the time until the sending host has left the
         paths, the datagrams lost in the 1.5 s of silence, and the time after healing until it takes them again; ``tcp_*``: the
-        same under a TCP flow, with its retransmission timeout. ``running_*``: the controller running; ``without_*``: so, with
-        agents that do not probe. ``*_diverted``: trials that are not counted, since packets did not take the link.
+        same under a TCP flow, with its retransmission timeout; ``mcs_*``, ``cfr_*``: so with these policies. ``running_*``: the
+        controller running; ``without_*``: so, with agents that do not probe. ``*_diverted``: trials that are not counted, since
+        packets did not take the link.
     """
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "stopped": partial(_datagrams, TRIALS, (), True),
         "tcp": partial(_tcp, TCP_TRIALS),
+        "mcs": partial(_tcp, TCP_TRIALS, "mcs"),
+        "cfr": partial(_tcp, TCP_TRIALS, "cfr"),
         "running": partial(_datagrams, TRIALS, (), False),
         "without": partial(_datagrams, TRIALS, ("--no-probes",), False),
     }

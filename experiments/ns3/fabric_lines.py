@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from experiments.core.run import Run
 from topologies.cabling import ABSENT, LINK_LEVELS
 
-LABELLED = ("sopa", "flowcell", "mcs", "cfr")
+LABELLED = ("sopa", "flowcell", "mcs", "sopa-feedback", "cfr")
 """Schemes whose senders write labels, if they may."""
 
 

@@ -12,7 +12,7 @@ from experiments.core.run import Run
 from topologies import Failures, Reason, Switch
 from topologies.weights import sequence, weights_from
 
-WEIGHTED = ("sopa", "flowcell", "mcs")
+WEIGHTED = ("sopa", "flowcell", "mcs", "sopa-feedback")
 """Schemes that use candidate paths in proportion to their weights. All others ignore weights."""
 _NS = 1_000_000_000
 _HOP_NOT_TAKEN = 255

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from experiments.schemes import Scheme
 from experiments.schemes.slots import Slots
 
-MARKED = ("mcs", "mcs-ports", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
+MARKED = ("mcs", "mcs-ports", "sopa-feedback", "ecmp-vcc", "per-packet", "mptcp", "plb", "reps", "dctcp")
 """Schemes that answer marks of ECN: the queues of all switches mark with them."""
 DCTCP = ("per-packet", "mptcp", "plb", "reps", "dctcp")
 OTHER_NAMES = {"tcp": "ecmp", "dctcp": "ecmp"}
@@ -19,7 +19,7 @@ BURSTS = ("sopa", "mcs", "mcs-ports")
 FAST_MBIT = 10_000.0
 MARK_ABOVE, MARK_ABOVE_FAST = 20, 65
 """Packets in a queue above which it marks, at 1 and from 10 Gbit/s on (DCTCP, SIGCOMM 2010, section 3.4)."""
-_OPTION_BYTES = {"sopa": 4, "flowcell": 4, "mcs": 4, "cfr": 4, "drb": 20}
+_OPTION_BYTES = {"sopa": 4, "flowcell": 4, "mcs": 4, "sopa-feedback": 4, "cfr": 4, "drb": 20}
 """Bytes that the path takes in each packet: the SOPA option, or IP in IP."""
 
 

@@ -25,6 +25,7 @@ from sopa_ryu.agent.hint_socket import HintSocket
 from sopa_ryu.agent.kernel.datagrams import TimedSocket
 from sopa_ryu.agent.kernel.libbpf import BpfError
 from sopa_ryu.agent.kernel.netns import NetnsError
+from sopa_ryu.agent.paths.path_table import Label
 from sopa_ryu.channel.slots import DEMAND_NS, DatagramError, Demand, Granted, TokenError, read_grant, write_demand
 
 LOG = logging.getLogger("sopa.agent")
@@ -85,6 +86,9 @@ class CfrAgent:
         Called with the packets that a burst of TCP may have, when that changes.
     hints_at : Path, optional
         Where applications tell what they are going to send.
+    instead : callable, optional
+        Returns the label to use for a destination, that of a granted path, and a number by which others are taken in turn if the
+        host avoids that path.
 
     Attributes
     ----------
@@ -93,6 +97,8 @@ class CfrAgent:
     hints : Hints
     slots_used : int
         Granted slots in which anything was sent.
+    slots_rerouted : int
+        Granted slots whose path the host avoids: they have another one.
     pass_ns : int
         The time that the last iteration over all sockets took.
     """
@@ -108,13 +114,14 @@ class CfrAgent:
         late_ns: int,
         limit_bursts: Callable[[int], Awaitable[None]] | None = None,
         hints_at: Path | None = None,
+        instead: Callable[[IPv4Address, Label, int], Label] = lambda _destination, label, _turn: label,
     ) -> None:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host, late_ns)
-        self.slots_used = self.pass_ns = 0
+        self.slots_used = self.slots_rerouted = self.pass_ns = 0
         self._token, self._key = token, ""
         self.programs, self._sender = programs, sender
-        self._limit_bursts = limit_bursts
+        self._limit_bursts, self._instead = limit_bursts, instead
         self._demands = Demands()
         self.hints, self._hints_at, self._hinted = Hints(), hints_at, asyncio.Event()
         self._run = time.time_ns()
@@ -229,7 +236,7 @@ class CfrAgent:
         if orders.forget:
             self.programs.forget()
             self._pending.clear()
-        self.programs.grant(orders.slots)
+        self.programs.grant([self._routed(its) for its in orders.slots])
         self.programs.set_gate(self.host, orders.gate)
         self._sender.follow(self.programs, orders.gate, [its.slot for its in orders.slots], forget=orders.forget)
         self._pending.extend(orders.slots)
@@ -246,6 +253,13 @@ class CfrAgent:
             )
             self._closed = True
             self._problems.clear()
+
+    def _routed(self, its: Granted) -> Granted:
+        """Return a granted slot with another path if the host avoids its own. The arbiter does not know: two may meet there."""
+        label = its.up1, its.up2
+        up1, up2 = self._instead(its.destination, label, its.slot + int(self.host))
+        self.slots_rerouted += label != (up1, up2)
+        return its._replace(up1=up1, up2=up2)
 
     def _fit_bursts(self, budget: int) -> None:
         segments = segments_in(budget)

@@ -28,7 +28,8 @@ class CfrMetrics:
         self._packets = _counter(
             "packets", with_cfr + "data by what was done with it; held ones are not sent.", "outcome"
         )
-        self._slots = _counter("slots", with_cfr + "slots granted to this host; came too late; in which anything was sent.",
+        self._slots = _counter("slots", with_cfr + "slots granted to this host; came too late; in which anything was sent; "
+                               "that have another path than the granted one, which this host avoids.",
                                "outcome")  # fmt: skip
         self._rejected = _counter("rejected_datagrams", with_cfr + "grants that were ignored, by reason.", "reason")
         self._jumps = _counter("clock_jumps", with_cfr + "jumps of the arbiter's clock against this host's.")
@@ -58,7 +59,8 @@ class CfrMetrics:
         grants, now = its.grants, time.monotonic_ns()
         for reason in OF_CFR:
             self._packets.add_metric([*labels, reason.name.lower()], packets[reason])
-        for outcome, count in (("granted", grants.granted), ("late", grants.late), ("used", its.slots_used)):
+        for outcome, count in (("granted", grants.granted), ("late", grants.late), ("used", its.slots_used),
+                               ("rerouted", its.slots_rerouted)):  # fmt: skip
             self._slots.add_metric([*labels, outcome], count)
         for rejection in Rejection:
             self._rejected.add_metric([*labels, str(rejection)], grants.rejected[rejection])

@@ -17,7 +17,7 @@ from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import PathSets
-from sopa_ryu.agent.paths.path_table import PathTable, Policy
+from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
 from sopa_ryu.channel import protocol, traces
 from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, Addresses
 from sopa_ryu.channel.mcs import POLICY
@@ -169,6 +169,29 @@ class Follower:
         if self.peers is not None:
             self.peers.connected()
 
+    def goes_back(self, text: str | bytes) -> bool:
+        """Tell whether the agent leaves its channel for one at a URL that comes before, by the first message there.
+
+        Not for a relay that is behind, as one is that is cut off from the engine.
+        """
+        try:
+            there = protocol.snapshot_of(text)
+        except ProtocolError:
+            return False
+        view = self.view
+        if there is None or view is None:
+            return False
+        cluster, *version = there
+        return cluster == view.cluster and version >= [view.epoch, view.version]
+
+    def went_back(self, url: str) -> None:
+        """Note that the channel was left for one that is open at another URL."""
+        LOG.info(
+            "%s: back at controller %s, which comes before %s for this host", self.address, url, self.controllers.url
+        )
+        self.controllers.went_back(url)
+        self._reported.clear()
+
     def leave(self) -> None:
         """Note that the agent has closed the channel, since what it would acknowledge is not in force."""
         LOG.warning(
@@ -292,6 +315,10 @@ class Follower:
     def candidates(self, pod: int, edge: int) -> Choices:
         """Return the uplink indices of all candidate paths to a rack that the controller does not exclude."""
         return self._sets.candidates(pod, edge) if self._sets is not None else ()
+
+    def instead(self, destination: IPv4Address, label: Label, turn: int) -> Label:
+        """Return the label to use for one that the arbiter has chosen: `PathSets.instead`."""
+        return label if self._sets is None else self._sets.instead(destination, label, turn)
 
     def not_loaded(self, error: Exception) -> Answer:
         """Return the answer after a path table could not be loaded: no acknowledgement, so that the controller sees the lag."""

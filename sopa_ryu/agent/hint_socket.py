@@ -99,10 +99,13 @@ class HintSocket:
 
     async def _attend(self, connection: socket.socket) -> None:
         _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        is_full = self._users[user] >= MAX_OF_USER or self._users.total() >= MAX_CONNECTIONS
         self._users[user] += 1
-        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES)
+        writer: asyncio.StreamWriter | None = None
         try:
-            if self._users[user] > MAX_OF_USER or self._users.total() > MAX_CONNECTIONS:
+            reader, writer = await asyncio.open_unix_connection(sock=connection, limit=MAX_LINE_BYTES)
+            if is_full:
+                self._refuse(Refusal.FULL)
                 await self._say(writer, HintError(Refusal.FULL, "too many programs give hints at a time"))
                 return
             while line := await self._line(reader):
@@ -115,7 +118,10 @@ class HintSocket:
             pass  # it has left, or says nothing
         finally:
             self._users[user] -= 1
-            writer.close()
+            if writer is not None:
+                writer.close()
+            else:
+                connection.close()
 
     @staticmethod
     async def _line(reader: asyncio.StreamReader) -> bytes:

@@ -19,6 +19,7 @@ from sopa_ryu.agent.mcs import McsOptions, McsPrograms
 from sopa_ryu.agent.paths.path_table import PathTable
 from sopa_ryu.agent.probing.frames import Ends
 from sopa_ryu.agent.probing.programs import ProbeProgram
+from sopa_ryu.channel.mcs import ChannelKind
 
 DEFAULT_FLOWS = 65536
 ETHERNET_MTU = 1500
@@ -80,7 +81,7 @@ class Labeller:
     probes : ProbeProgram or None
         While it is loaded: the program that answers probes.
     own : OwnTraffic or None
-        While it is loaded: what it has seen of the host's own packets; None with MCS and CFR.
+        While it is loaded: what it has seen of the host's own packets: with MCS racks only, and None with channels of ports.
     """
 
     tables: PathTables
@@ -148,8 +149,9 @@ class Labeller:
                 self.mcs = McsPrograms(its, self._mcs_options, self.netns)
             if self._is_timed:
                 self.cfr = CfrPrograms(its, self.netns)
-            if self._egress in _LABELS.values():
-                self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
+            if self._mcs_options is None or self._mcs_options.kind is ChannelKind.PATHS:
+                again = its.map_fd("again") if self._mcs_options is None else None
+                self.own = OwnTraffic(again, its.map_fd("busy"))
             if self._probe_ends is not None:
                 self.probes = ProbeProgram(self._probe_ends)
         except BaseException:

@@ -213,7 +213,7 @@ class Supervisor:
         LOG.info("%s: the link has %s: --segments auto is %d", self.interface, has, segments)
         return segments
 
-    def _timed(self, place: Place, labeller: Labeller, keeper: Keeper) -> CfrAgent | None:
+    def _timed(self, place: Place, labeller: Labeller, keeper: Keeper, follower: Follower) -> CfrAgent | None:
         """Return the agent's part in CFR, with that policy."""
         its = self.options
         if its.cfr is None or labeller.cfr is None or self._sender is None:
@@ -229,6 +229,7 @@ class Supervisor:
             late_ns=its.cfr.late_ns,
             limit_bursts=keeper.limit_bursts,
             hints_at=its.cfr.hints_at(its.state_dir, namespace),
+            instead=follower.instead,
         )
 
     def _ends(self, place: Place, namespace: Namespace) -> Ends:
@@ -318,7 +319,7 @@ class Supervisor:
             policy_name=its.policy_name,
             probes=prober is not None,
         )
-        timed = self._timed(place, labeller, keeper)
+        timed = self._timed(place, labeller, keeper, follower)
         agent = HostAgent(self.interface, its, follower, labeller, keeper, timed, prober, drops)
         if prober is not None and labeller.own is not None:
             its_own = labeller.own, labeller.counted, drops

@@ -164,6 +164,7 @@ def _report(options: Options, service: Service) -> dict[str, Any]:
         "slot_ms": options.timing.slot_ns / 1e6,
         "lease_ms": options.timing.lease_ms,
         "participants": schedule.participants,
+        "load": round(schedule.granted_share, 4),
         "batches": schedule.counted["batches"],
         "late_batches": schedule.counted["late"],
         "granted_cells": schedule.counted["cells"],

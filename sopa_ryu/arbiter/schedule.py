@@ -27,6 +27,8 @@ MIN_LEASE_MS = 100
 MIN_AHEAD_NS = 5_000_000
 """A grant is not made later than so long before its slot: it would not arrive in time."""
 DATAGRAMS_A_LEASE = 3
+LOAD_NS = 5_000_000_000
+"""The load is an average that forgets a batch by and by in this time: that between two reports."""
 _NS_A_MS = 1_000_000
 _SEQUENCES = 1 << 32
 
@@ -151,6 +153,8 @@ class Schedule:
     counted : Counter
         ``batches``, ``late`` batches, ``cells`` granted, ``reserved`` cells of hosts that do not take part, ``forgotten`` hosts,
         ``clock`` for a clock that was set back.
+    granted_share : float
+        What of the slots of all hosts' links was granted in the last seconds.
     """
 
     def __init__(self, timing: Timing, make: Callable[[Capacities], Allocator]) -> None:
@@ -158,6 +162,7 @@ class Schedule:
         self.term = 0
         self.hosts: dict[int, HostDemands] = {}
         self.counted: Counter[str] = Counter(batches=0, late=0, cells=0, reserved=0, forgotten=0, clock=0)
+        self.granted_share = 0.0
         self._make = make
         self._budgets: Budgets | None = None
         self._allocator: Allocator | None = None
@@ -344,6 +349,8 @@ class Schedule:
         for cell in self._allocator.batch():
             cells.setdefault(cell.source, []).append(cell)
         self.counted["batches"] += 1
+        share = sum(map(len, cells.values())) / (SLOTS * max(1, len(self._addresses)))
+        self.granted_share += (share - self.granted_share) * min(1.0, self.timing.batch_ns / LOAD_NS)
         first = number * SLOTS
         out: list[tuple[HostDemands, Grant]] = []
         for index, host in self.hosts.items():

@@ -14,7 +14,8 @@ from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.claims import CLAIM_SECONDS
 from sopa_ryu.channel.frames import AGENT_PACE
-from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Notifier, Reject, Wake
+from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Hand, Notifier, Reject, Wake
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.websocket import Handshake, WebSocket, served
 from sopa_ryu.runtime import clock
@@ -32,11 +33,17 @@ class AgentChannel:
     notifier : Notifier
     completed : callable
         Called with each version that every agent has acknowledged.
+
+    Attributes
+    ----------
+    hand : callable
+        Has a relay hand a message to the agent of a host.
     """
 
     def __init__(self, notifier: Notifier, completed: Callable[[int], None]) -> None:
         self.notifier = notifier
         self._completed = completed
+        self.hand: Callable[[Relayed, Host, str], None] = lambda relay, host, text: None
 
     # -- to the agents ------------------------------------------------------------------------------------------------
 
@@ -64,6 +71,10 @@ class AgentChannel:
         self._carry_out(effects)
         return trace
 
+    def traced(self, host: Host, text: str) -> None:
+        """Take what an agent that a relay has answers to a trace; raises `ProtocolError`."""
+        self.notifier.traced(host, text, clock.now())
+
     def cancel_trace(self, trace: Trace) -> None:
         """End a trace, unless it has ended."""
         self._carry_out(self.notifier.cancel_trace(trace, clock.now()))
@@ -87,6 +98,8 @@ class AgentChannel:
                     claimant.send_exception(error)
                 case Completed(version):
                     self._completed(version)
+                case Hand(relay, host, text):
+                    self.hand(relay, host, text)
 
     def _write(self, session: AgentSession) -> None:
         """Write until nothing is due; waits while the agent is slow."""

@@ -97,6 +97,11 @@ class AgentSession:
     reports_left: float = 1.0
     _sent_at: dict[int, float] = field(default_factory=dict)
 
+    @property
+    def traces(self) -> bool:
+        """Whether it can be asked for traces, which are probes, too."""
+        return self.probes
+
     def note_sent(self, view: View, now: float) -> None:
         """Record what is about to be written, and when."""
         self.sent = view

@@ -25,6 +25,7 @@ REPORTED = {
     "slot_ms": float,
     "lease_ms": int,
     "participants": int,
+    "load": float,
     "batches": int,
     "late_batches": int,
     "granted_cells": int,

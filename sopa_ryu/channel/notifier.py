@@ -16,11 +16,13 @@ from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
+from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
 from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.channel.protocol import Ack, ProtocolError, Reported
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
 from sopa_ryu.channel.traces import Answer
@@ -68,7 +70,15 @@ class Completed(NamedTuple):
     version: int
 
 
-Effect = Wake | Cut | Accept | Reject | Completed
+class Hand(NamedTuple):
+    """Have a relay hand a message to the agent of a host."""
+
+    relay: Relayed
+    host: Host
+    text: str
+
+
+Effect = Wake | Cut | Accept | Reject | Completed | Hand
 
 
 class Notifier:
@@ -81,6 +91,8 @@ class Notifier:
         Return what agents have to know now; None while it is not known what has failed.
     carrier : str
         The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
+    relays : bool
+        Whether this is a relay's: the leader then has the traces.
 
     Attributes
     ----------
@@ -89,7 +101,7 @@ class Notifier:
     refused : Counter
         ``claims`` and ``messages`` that were rejected.
     traces : TraceDesk
-        What agents are asked to trace.
+        What agents are asked to trace; at a relay, by the leader.
     is_deposed : bool
         Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
     deposed_text : str
@@ -100,7 +112,9 @@ class Notifier:
 
     texts = Texts()
 
-    def __init__(self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC) -> None:
+    def __init__(
+        self, tree: Clos, view: Callable[[], View | None], carrier: str = Carrier.MAC, *, relays: bool = False
+    ) -> None:
         self.tree = tree
         self.carrier = carrier
         self.sessions: dict[Host, AgentSession] = {}
@@ -112,7 +126,7 @@ class Notifier:
         self._claims = Claims()
         self._keepalive = Keepalive()
         self._mcs_hosts = McsHosts()
-        self.traces = TraceDesk()
+        self.traces: TraceDesk = HandedTraces() if relays else TraceDesk()
         self.probe_lists = ProbeLists()
         self._places: dict[Host, int] = {}
         self._effects: list[Effect] = []
@@ -158,7 +172,7 @@ class Notifier:
         change = self._mcs_hosts.due(session, now)
         if change is not None:
             return change
-        if (asked := self.traces.due(session)) is not None:
+        if (asked := self.traces.due(session.host)) is not None:
             return asked
         streams = self.probe_lists.due(session)
         if streams is not None:
@@ -271,9 +285,27 @@ class Notifier:
 
     def _take_traced(self, session: AgentSession, traced: Answer, now: float) -> None:
         try:
-            self.traces.answered(session, traced, now)
+            self.traces.answered(session.host, traced, now)
         except ValueError as error:
             raise ProtocolError(str(error)) from error
+
+    def traced(self, host: Host, text: str, now: float) -> None:
+        """Take what an agent that a relay has answers to a trace; raises `ProtocolError`."""
+        answer = protocol.traced(text)
+        if answer is None:
+            raise ProtocolError("it is no answer to a trace")
+        try:
+            self.traces.answered(host, answer, now)
+        except ValueError as error:
+            raise ProtocolError(str(error)) from error
+
+    def ask(self, host: Host, text: str) -> list[Effect]:
+        """Ask a host's agent for what the leader wants traced, at a relay; raises `ProtocolError`."""
+        if isinstance(self.traces, HandedTraces):
+            self.traces.ask(host, text)
+        if (session := self.sessions.get(host)) is not None:
+            self._wake(session)
+        return self._take_effects()
 
     def _take(self, session: AgentSession, its: Ack | Reported | None, view: View, now: float) -> None:
         if isinstance(its, Reported):
@@ -315,6 +347,10 @@ class Notifier:
         if session is not None:
             self._reject_message(session, ProtocolError(f"{count} records of probes that it cannot have sent"))
         return self._take_effects()
+
+    def handed(self) -> list[tuple[Host, str]]:
+        """Return what agents have answered, at a relay, to what the leader asks."""
+        return self.traces.take() if isinstance(self.traces, HandedTraces) else []
 
     def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
         """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
@@ -373,7 +409,8 @@ class Notifier:
     ) -> tuple[Trace, list[Effect]]:
         """Have the agent of a host trace paths, or a flow, to another host; raises `TraceError` if it cannot."""
         src, dst = ends
-        trace = self.traces.begin(self.sessions.get(src), ends, self.tree.ip(dst), asked, version, now)
+        tracer = self.sessions.get(src) or self._relay_of(src)
+        trace = self.traces.begin(tracer, ends, self.tree.ip(dst), asked, version, now)
         self._wake_for([trace])
         return trace, self._take_effects()
 
@@ -385,8 +422,21 @@ class Notifier:
 
     def _wake_for(self, traces: Iterable[Trace]) -> None:
         for trace in traces:
+            relay = self._relay_of(trace.src)
             if (session := self.sessions.get(trace.src)) is not None:
                 self._wake(session)
+            elif relay is not None:
+                while (text := self.traces.due(trace.src)) is not None:
+                    self._effects.append(Hand(relay, trace.src, text))
+
+    def has_agent(self, host: Host) -> bool:
+        """Tell whether the agent of a host is connected here, or probes at a relay."""
+        return host in self.sessions or self._relay_of(host) is not None
+
+    def _relay_of(self, host: Host) -> Relayed | None:
+        """Return the relay that has the agent of a host; None if none has it, or it does not probe."""
+        holder = self.probe_lists.answering.get(host)
+        return holder if isinstance(holder, Relayed) else None
 
     def _ping(self, session: AgentSession, now: float) -> None:
         session.pinged, session.ping_due = now, True
@@ -398,7 +448,7 @@ class Notifier:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
         self._mcs_hosts.closed(session, left)
-        self.traces.left(session, session.heard)
+        self.traces.left(session.host, session.heard)
         self.probe_lists.closed(session, left)
         self._effects.append(Cut(session))
         del self.sessions[session.host]

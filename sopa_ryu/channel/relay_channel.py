@@ -39,6 +39,10 @@ class RelayChannel:
         """Have a relay count forged records of a host; return False if no relay has its agent."""
         return self._wake(self.desk.forged(host, count))
 
+    def ask(self, relay: Relayed, host: Host, text: str) -> None:
+        """Have a relay ask the agent of a host for a trace, or end one."""
+        self._wake(self.desk.ask(relay, host, text))
+
     def send_away(self) -> None:
         """Cut all channels: this controller leads no longer."""
         for relay in list(self.desk.relays.values()):

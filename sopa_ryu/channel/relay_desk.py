@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 
 from sopa_ryu.channel import relayed
 from sopa_ryu.channel.probe_lists import ProbeLists
-from sopa_ryu.channel.relayed import Given, Relayed
+from sopa_ryu.channel.protocol import ProtocolError
+from sopa_ryu.channel.relayed import Asked, Given, Relayed
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
@@ -21,18 +23,22 @@ class RelayDesk:
     tree : Clos
     lists : ProbeLists
         Of all agents, whose reports those of relays are added to.
+    traced : callable, optional
+        Takes what a host's agent answers to a trace; raises `ProtocolError`.
 
     Attributes
     ----------
     relays : dict of str to Relayed
     counts : Counter
-        ``foreign`` reports: of hosts that are none of the relay's; they are dropped.
+        ``foreign`` reports and answers: of hosts that are none of the relay's; they are dropped.
     """
 
-    def __init__(self, tree: Clos, lists: ProbeLists) -> None:
+    def __init__(
+        self, tree: Clos, lists: ProbeLists, traced: Callable[[Host, str], None] = lambda host, text: None
+    ) -> None:
         self.relays: dict[str, Relayed] = {}
         self.counts: Counter[str] = Counter(foreign=0)
-        self._lists = lists
+        self._lists, self._traced = lists, traced
         self._hosts = list(tree.hosts())
         self._places = {host: place for place, host in enumerate(self._hosts)}
 
@@ -59,12 +65,29 @@ class RelayDesk:
             self.counts["foreign"] += foreign
             self._lists.take_relayed(kept, relayed.count(kept))
             return False
-        places = relayed.read_hosts(message, len(self._hosts))
-        relay.places = frozenset(places)
-        again = self._lists.relays(relay, {self._hosts[place] for place in places})
+        said = relayed.read_up(message, len(self._hosts))
+        if isinstance(said, relayed.Traced):
+            wrong = [place for place, text in said.answers if not self._take_traced(relay, place, text)]
+            for place in wrong:
+                relay.forged(place, 1)
+            return bool(wrong)
+        relay.places, relay.traces = frozenset(said.places), said.traces
+        again = self._lists.relays(relay, {self._hosts[place] for place in said.places})
         for host in again:
             relay.give(Given(self._places[host], *self._lists.list_of(host)))
         return bool(again)
+
+    def _take_traced(self, relay: Relayed, place: int, text: str) -> bool:
+        """Take what an agent answers to a trace; return False if its relay has to be told that this was wrong."""
+        if place not in relay.places:
+            self.counts["foreign"] += 1
+            return True
+        try:
+            self._traced(self._hosts[place], text)
+        except ProtocolError as error:
+            LOG.debug("relay %s: %s: %s", relay.name, self._hosts[place], error)
+            return False
+        return True
 
     # -- to the relays --------------------------------------------------------------------------------------------------
 
@@ -75,6 +98,11 @@ class RelayDesk:
             return None
         self._lists.assign(host, number, text)
         relay.give(Given(self._places[host], number, text))
+        return relay
+
+    def ask(self, relay: Relayed, host: Host, text: str) -> Relayed:
+        """Have a relay ask the agent of a host for a trace, or end one."""
+        relay.ask(Asked(self._places[host], text))
         return relay
 
     def forged(self, host: Host, count: int) -> Relayed | None:

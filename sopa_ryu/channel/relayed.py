@@ -1,13 +1,14 @@
-"""What a relay and the leader of a cluster say to each other about the probes of the relay's agents (docs/cluster.md). Pure.
+"""What a relay and the leader of a cluster say to each other about the relay's agents: probes and traces (docs/cluster.md). Pure.
 
 The relay says which of its hosts probe and answer probes, and hands on their reports, many in one message. The leader says which
-streams each of them has to probe. So the leader has one channel for each relay, and the estimator the reports of all hosts.
+streams each of them has to probe. So the leader has one channel for each relay, and the estimator the reports of all hosts. What
+the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from sopa_ryu.channel.probe_lists import HEADER
@@ -36,6 +37,13 @@ class Forged(NamedTuple):
     records: int
 
 
+class Asked(NamedTuple):
+    """A message to a host's agent that asks for a trace, or ends one."""
+
+    place: int
+    text: str
+
+
 class Relayed:
     """One relay's channel at the leader: its hosts, and the lists that are due to them.
 
@@ -51,6 +59,8 @@ class Relayed:
     ----------
     places : frozenset of int
         Its hosts that probe and answer.
+    traces : bool
+        Whether it hands on what its agents are asked to trace: one of an earlier release does not.
     is_writing : bool
         Whether the edge writes what is due.
     """
@@ -58,7 +68,8 @@ class Relayed:
     def __init__(self, name: str, peer: str, connection: Any) -> None:
         self.name, self.peer, self.connection = name, peer, connection
         self.places: frozenset[int] = frozenset()
-        self.is_writing = False
+        self.is_writing = self.traces = False
+        self._asked: list[Asked] = []
         self._due: dict[int, Given] = {}
         self._forged: dict[int, int] = {}
 
@@ -70,8 +81,15 @@ class Relayed:
         """Have the relay count what is wrong in a host's reports."""
         self._forged[place] = self._forged.get(place, 0) + count
 
+    def ask(self, asked: Asked) -> None:
+        """Have a host's agent be asked for a trace."""
+        self._asked.append(asked)
+
     def due(self) -> str | None:
         """Return the next message for the relay; None if nothing is due."""
+        if self._asked:
+            asked, self._asked = self._asked, []
+            return json.dumps({"type": "asked", "hosts": [list(each) for each in asked]})
         if self._forged:
             forged, self._forged = self._forged, {}
             return json.dumps({"type": "forged", "hosts": [list(each) for each in forged.items()]})
@@ -86,22 +104,51 @@ class Relayed:
 
 def hosts(places: Iterable[int]) -> str:
     """Return the message that names all hosts whose agents probe and answer, by their places among the fabric's hosts."""
-    return json.dumps({"type": "hosts", "hosts": sorted(places)})
+    return json.dumps({"type": "hosts", "hosts": sorted(places), "traces": True})
 
 
-def read_hosts(text: str, count: int) -> list[int]:
-    """Return the places of the hosts that a relay names; ``count`` is how many the fabric has. Raises `RelayedError`.
+def traced(answers: Iterable[tuple[int, str]]) -> str:
+    """Return the message that hands on what agents answer to traces, each with the place of its host."""
+    return json.dumps({"type": "traced", "hosts": [list(each) for each in answers]})
+
+
+class Named(NamedTuple):
+    """The hosts that a relay has, by their places, and whether it hands on traces."""
+
+    places: list[int]
+    traces: bool
+
+
+class Traced(NamedTuple):
+    """What agents answer to traces, each with the place of its host."""
+
+    answers: list[tuple[int, str]]
+
+
+def read_up(text: str, count: int) -> Named | Traced:
+    """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `RelayedError`.
 
     Examples
     --------
-    >>> read_hosts(hosts({3, 1}), 16)
-    [1, 3]
+    >>> read_up(hosts({3, 1}), 16)
+    Named(places=[1, 3], traces=True)
+    >>> read_up(traced([(3, "{}")]), 16)
+    Traced(answers=[(3, '{}')])
     """
-    message = _object(text, "hosts")
-    places = message.get("hosts")
+    message = _object(text)
+    kind, places = message.get("type"), message.get("hosts")
+    if kind == "traced":
+        if not isinstance(places, list):
+            raise RelayedError("its hosts are no list")
+        for row in places:
+            if not isinstance(row, list) or tuple(map(type, row)) != (int, str) or not 0 <= row[0] < count:
+                raise RelayedError(f"{row!r:.60} is no answer to a trace")
+        return Traced([(place, answer) for place, answer in places])
+    if kind != "hosts":
+        raise RelayedError(f"its type is {kind!r:.40}, neither hosts nor traced")
     if not isinstance(places, list) or not all(type(place) is int and 0 <= place < count for place in places):
         raise RelayedError(f"its hosts are no numbers below {count}")
-    return places
+    return Named(places, message.get("traces") is True)
 
 
 def reports(data: bytes, allowed: Collection[int]) -> tuple[bytes, int]:
@@ -134,27 +181,34 @@ def count(reports: bytes) -> int:
 # -- the leader's messages ----------------------------------------------------------------------------------------------
 
 
-def read_down(text: str | bytes, count: int) -> Iterator[Given | Forged]:
+def read_down(text: str | bytes, count: int) -> Iterator[Given | Forged | Asked]:
     """Yield what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `RelayedError`."""
-    message = _object(text, None)
-    kind = message.get("type")
-    rows = message.get({"lists": "lists", "forged": "hosts"}.get(str(kind), ""))
+    message = _object(text)
+    kind = str(message.get("type"))
+    if kind not in _DOWN:
+        raise RelayedError(f"its type is {kind!r:.40}, none of {', '.join(_DOWN)}")
+    field, shape, made = _DOWN[kind]
+    rows = message.get(field)
     if not isinstance(rows, list):
-        raise RelayedError(f"its type is {kind!r:.40}, neither lists nor forged")
-    shape: tuple[type, ...] = (int, int, str) if kind == "lists" else (int, int)
+        raise RelayedError(f"its {field} are no list")
     for row in rows:
         if not isinstance(row, list) or tuple(map(type, row)) != shape or not 0 <= row[0] < count:
             raise RelayedError(f"{row!r:.60} is no entry of {kind}")
-        yield Given(*row) if kind == "lists" else Forged(*row)
+        yield made(*row)
 
 
-def _object(text: str | bytes, kind: str | None) -> dict[str, Any]:
+_DOWN: dict[str, tuple[str, tuple[type, ...], Callable[..., Given | Forged | Asked]]] = {
+    "lists": ("lists", (int, int, str), Given),
+    "forged": ("hosts", (int, int), Forged),
+    "asked": ("hosts", (int, str), Asked),
+}
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
     try:
         message = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise RelayedError(f"it is no JSON: {error!s:.60}") from error
     if not isinstance(message, dict):
         raise RelayedError("it is no JSON object")
-    if kind is not None and message.get("type") != kind:
-        raise RelayedError(f"its type is {message.get('type')!r:.40}, not {kind}")
     return message

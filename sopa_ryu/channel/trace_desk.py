@@ -17,6 +17,7 @@ from flowrules.label import hop_bytes
 from sopa_ryu.channel import traces
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.traces import BACK, Answer, Cancel, FlowLabels, FlowOf, Request
 from topologies import Host
 
@@ -142,19 +143,19 @@ class TraceDesk:
 
     def begin(
         self,
-        session: AgentSession | None,
+        tracer: AgentSession | Relayed | None,
         ends: tuple[Host, Host],
         address: IPv4Address,
         asked: Asked,
         version: int,
         now: float,
     ) -> Trace:
-        """Begin a trace by a host's agent; its session's writer then has something to send.
+        """Begin a trace by a host's agent, for which something is `due` then.
 
         Parameters
         ----------
-        session : AgentSession or None
-            The source's; None if it has none.
+        tracer : AgentSession, Relayed or None
+            The source's session, or the relay that has it; None if it has none.
         ends : (Host, Host)
             Source and destination.
         address : IPv4Address
@@ -170,10 +171,12 @@ class TraceDesk:
             If it cannot be.
         """
         src, dst = ends
-        if session is None:
+        if tracer is None:
             raise UnableError("no agent of the source is connected: sopa agents --missing lists such hosts")
-        if not session.probes:
-            raise UnableError("the source's agent sends no probes: it is of an older version, or was told not to")
+        if not tracer.traces:
+            raise UnableError(
+                "the source's agent sends no probes: it or its relay is of an older version, or it was told not to"
+            )
         if src in self._running:
             raise UnableError(f"trace {self._running[src].number} of that host is running: a host has one at a time")
         if len(self._running) >= MAX_RUNNING:
@@ -214,18 +217,18 @@ class TraceDesk:
 
     # -- agents -------------------------------------------------------------------------------------------------------
 
-    def due(self, session: AgentSession) -> str | None:
-        """Return the next message to an agent."""
-        waiting = self._due.get(session.host)
+    def due(self, host: Host) -> str | None:
+        """Return the next message to a host's agent."""
+        waiting = self._due.get(host)
         if not waiting:
             return None
         request = waiting.pop(0)
         if not waiting:
-            del self._due[session.host]
+            del self._due[host]
         return traces.request_text(request)
 
-    def answered(self, session: AgentSession, answer: Answer, now: float) -> None:
-        """Take what an agent answers.
+    def answered(self, host: Host, answer: Answer, now: float) -> None:
+        """Take what a host's agent answers.
 
         Raises
         ------
@@ -233,7 +236,7 @@ class TraceDesk:
             If it has not been asked that: nothing has changed.
         """
         trace = self._by_number.get(answer.number)
-        if trace is None or trace.src != session.host:
+        if trace is None or trace.src != host:
             raise ValueError(f"it answers trace {answer.number}, which it was not asked for")
         if trace.state is not State.RUNNING:
             return  # it was sent before the agent heard of the end
@@ -256,10 +259,10 @@ class TraceDesk:
         elif answer.done:
             self._end(trace, State.DONE, "", now)
 
-    def left(self, session: AgentSession, now: float) -> None:
-        """Note that a session has ended."""
-        self._due.pop(session.host, None)
-        trace = self._running.get(session.host)
+    def left(self, host: Host, now: float) -> None:
+        """Note that the session of a host's agent has ended."""
+        self._due.pop(host, None)
+        trace = self._running.get(host)
         if trace is not None:
             self._end(trace, State.FAILED, "its agent has left, or its channel is lost", now)
 

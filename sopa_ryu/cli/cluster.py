@@ -41,9 +41,10 @@ def cluster(context: click.Context, controller: Controller, as_json: bool) -> No
 
 
 def _cluster(body: Body) -> None:
-    leader = f"led by {body['leader']}" if body["leader"] is not None else "without a leader"
-    click.echo(f"cluster       {body['name']}, {leader}, term {body['term']}")
     its = body["engine"]
+    leader = f"led by {body['leader']}" if body["leader"] is not None else "without a leader"
+    since = "" if its["reachable"] else ", as of when etcd answered last"
+    click.echo(f"cluster       {body['name']}, {leader}, term {body['term']}{since}")
     click.echo(f"etcd          {'answers' if its['reachable'] else its['problem'] or 'does not answer'}")
     table = new_table("member", "role", "behind by", "switches", "version", "at", right=("behind by", "switches"))
     for member in body["members"]:

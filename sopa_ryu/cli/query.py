@@ -34,13 +34,14 @@ def status(controller: Controller, as_json: bool) -> None:
 
     \b
     Exit status:
-      0   every switch is connected and set up right, and nothing has failed or is drained
+      0   every switch is connected and set up right, nothing has failed or is drained, and a cluster has a leader
       1   no answer
       2   wrong usage
       3   otherwise
     """
     body = controller.get("/fabric")
-    wrong = body["failures"] or body["missing"] or body["rejected"] or body["setup"]["problems"]
+    is_led = body.get("cluster", {}).get("leader", "") is not None
+    wrong = body["failures"] or body["missing"] or body["rejected"] or body["setup"]["problems"] or not is_led
     present(body, as_json, wrong, partial(_fabric, None if as_json else _health(controller)))
 
 
@@ -57,6 +58,9 @@ def _fabric(health: Body | None, body: Body) -> None:
     what = f"fat-tree      k={body['k']}" if body["k"] is not None else f"fabric        {fabric_of(body).title}"
     click.echo(f"{what}, {total} switches, {body['hosts']} hosts, carrier {body['carrier']}")
     click.echo(f"connected     {body['connected']} of {total} switches")
+    if (its := body.get("cluster")) is not None:
+        who = f"{its['leader']} leads" if its["leader"] is not None else "no member leads: nothing new is decided"
+        click.echo(f"cluster       {who}; a {its['role']} answers, term {its['term']}: sopa cluster")
     waits = "" if body["settled"] else " (waiting for switches before it reports failures)"
     click.echo(f"version       {body['version']}{waits}")
     named = [f"{failure['kind']} {failure['name']} {failure['reason']}" for failure in body["failures"]]
@@ -93,6 +97,7 @@ def _arbiter(its: Body) -> str:
     if "participants" in reports:
         text += (
             f"; {reports['participants']} hosts take part, slots of {reports.get('slot_ms', 0):g} ms, "
+            f"leases of {reports.get('lease_ms', 0)} ms, load {reports.get('load', 0):.0%}, "
             f"{reports.get('granted_cells', 0)} granted, {reports.get('late_batches', 0)} batches late, "
             f"{reports.get('rejected_datagrams', 0)} datagrams rejected"
         )

@@ -18,7 +18,7 @@ from sopa_ryu.cluster import records
 from sopa_ryu.cluster.candidacy import Candidacy
 from sopa_ryu.cluster.commits import Commits, DeposedError
 from sopa_ryu.cluster.engine import Engine, EngineError, Kind
-from sopa_ryu.cluster.enlistment import Enlistment
+from sopa_ryu.cluster.enlistment import LEADER, STANDBY, Enlistment
 from sopa_ryu.cluster.gateway import Condition, Kept
 from sopa_ryu.cluster.identity import Identity, difference
 from sopa_ryu.cluster.mirror import Mirror
@@ -136,9 +136,18 @@ class Member:
         return self.candidacy.may_command(self._clock())
 
     def leader_url(self) -> str | None:
-        """Return the URL of the leader's REST API; None while there is no leader."""
+        """Return the URL of the leader's REST API; None while there is no leader.
+
+        A member that the engine still names, but that has stepped down by its clock, knows that there is none.
+        """
         leader = self.mirror.leader
-        return leader.url if leader is not None else None
+        return leader.url if leader is not None and not self._was_leader else None
+
+    @property
+    def _was_leader(self) -> bool:
+        """Whether this member leads no longer, or not yet, although the engine names it, as far as is known."""
+        leader = self.mirror.leader
+        return leader is not None and leader.name == self.identity.name and not self.is_leader
 
     def whereabouts(self) -> str:
         """Return where agents and operators find the leader, in words."""
@@ -157,7 +166,13 @@ class Member:
     def report(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/cluster``."""
         engine = {"reachable": self.problem is None, "problem": self.problem}
-        return {**self.roll.report(time.monotonic()), "engine": engine}
+        its = self.roll.report(time.monotonic())
+        if self._was_leader:
+            its["leader"] = None
+            for member in its["members"]:
+                if member["name"] == self.identity.name and member["role"] == LEADER:
+                    member["role"] = STANDBY
+        return {**its, "engine": engine}
 
     def on_commit(self, seconds: Callable[[float], None]) -> None:
         """Have a function called with the seconds that each version has waited for the engine."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -384,11 +384,15 @@ class FabricState:
         """What agents are sent."""
         return View(self.epoch, self.version, self.failures, self.commitment.cluster if self.commitment else "")
 
+    @property
+    def reached(self) -> Collection[Switch]:
+        """The switches that are connected, for readers: a standby installs nothing, so that none confirms anything to it."""
+        stands_by = self.commitment is not None and not self.commitment.leads
+        return self.evidence.heard if stands_by else self.connected
+
     def fabric(self) -> dict[str, Any]:
         """Return the body of ``GET /sopa/v1/fabric``."""
-        # a standby installs nothing, so that no switch confirms anything to it
-        stands_by = self.commitment is not None and not self.commitment.leads
-        connected = self.evidence.heard if stands_by else self.connected
+        connected = self.reached
         missing = (switch for switch in self.tree.switches() if switch not in connected)
         return {
             "k": self.tree.k,

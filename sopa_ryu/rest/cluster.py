@@ -46,6 +46,13 @@ def in_short(cluster: ClusterControl) -> dict[str, Any]:
     }
 
 
+def for_page(cluster: ClusterControl) -> dict[str, Any]:
+    """Return what the page says of a cluster: `in_short`, the members that are away, and whether etcd answers."""
+    report = cluster.report()
+    away = [member["name"] for member in report["members"] if member["role"] == "away"]
+    return {**in_short(cluster), "away": away, "engine": report["engine"]["reachable"]}
+
+
 def check_leads(cluster: ClusterControl | None, request_path: str) -> None:
     """Raise `Problem` if another member has to answer a request that changes something: 307 to the leader, or 503 without one.
 

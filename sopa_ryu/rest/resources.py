@@ -60,7 +60,7 @@ class Resources:
                 "name": name,
                 "level": switch.level.name.lower(),
                 "dpid": f"{self.tree.dpid(switch):016x}",
-                "connected": switch in self.state.connected,
+                "connected": switch in self.state.reached,
                 "rules_version": version,
                 "failure": self.state.failures.get(name),
                 "address": address,

@@ -32,9 +32,8 @@ class TraceResources:
         return self._tell(self._begin(ends, asked))
 
     def _begin(self, ends: tuple[Any, Any], asked: Asked) -> Trace:
-        session = self._fabric.notifier.sessions.get(ends[0])
         flow = asked.flow
-        if flow is not None and is_hashed(ends[0], self._fabric.no_label, session is not None):
+        if flow is not None and is_hashed(ends[0], self._fabric.no_label, self._fabric.notifier.has_agent(ends[0])):
             return self._desk.answered_here(ends, flow, self._fabric.state.version, clock.now())
         try:
             return self._fabric.begin_trace(ends, asked)

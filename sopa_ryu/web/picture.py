@@ -10,7 +10,7 @@ from typing import Any
 from ryu.lib import hub
 
 from sopa_ryu.fabric.wiring import MISSING
-from sopa_ryu.rest.cluster import in_short
+from sopa_ryu.rest.cluster import for_page
 from sopa_ryu.rest.reader import FabricReader
 from sopa_ryu.runtime import clock
 from topologies import Host, Level, Link, Reason, Switch
@@ -59,15 +59,16 @@ class Picture:
             Up to k=16, ``links`` has ``[bits/s up, bits/s down, capacity or null]`` or null for each link, in the order of
             `Clos.links`, or is null if no link's traffic is known; ``agents.hosts`` has a digit for each host, 1 with an agent.
             Above, ``pods`` has a summary of each pod, and ``switch_summaries`` one of each switch if there are few pods.
-            ``cluster`` says who leads, in a cluster.
+            ``cluster`` says who leads, in a cluster, who is away and whether etcd answers; ``agents.relayed`` are those at relays.
+            ``arbiter`` is that of ``GET /sopa/v1/fabric``, if there has been one.
             ``fabric`` has the numbers of the fabric and what its fabric file says of single links and hosts.
         """
-        state, tree = self._state, self._tree
+        state, tree, arbiter = self._state, self._tree, self._fabric.arbiter.report()
         # first what takes long and yields to other green threads: the rest of the message is then of one moment
         traffic: dict[str, Any] = {"links": self._links()} if self.drawn else self._summaries()
         now = clock.now()
         failures = state.failure_list(now)
-        missing = [tree.name(switch) for switch in tree.switches() if switch not in state.connected]
+        missing = [tree.name(switch) for switch in tree.switches() if switch not in state.reached]
         no_channel = [tree.name(switch) for switch in state.no_channel]
         drains = sorted(state.drained)
         # everything drawn must be in the message: up to k=16 the failures are a bounded list
@@ -83,7 +84,7 @@ class Picture:
             "bfd": state.bfd,
             "setup": state.setup,
             "switches": tree.switch_count,
-            "connected": len(state.connected),
+            "connected": len(state.reached),
             "missing": missing[:most_switches],
             "missing_total": len(missing),
             "no_channel": no_channel[:most_switches],
@@ -98,7 +99,8 @@ class Picture:
             "rejected_total": len(state.rejected),
             "wiring": self._wiring_report(now),
             "agents": self._agents(now),
-            **({} if self._fabric.cluster is None else {"cluster": in_short(self._fabric.cluster)}),
+            **({} if self._fabric.cluster is None else {"cluster": for_page(self._fabric.cluster)}),
+            **({} if arbiter is None else {"arbiter": arbiter}),
             "health": self._health(),
             **traffic,
         }
@@ -152,7 +154,7 @@ class Picture:
         """Return whether a link carries nothing, or a switch at one of its ends is not connected."""
         if self._state.failures.get(name) in (Reason.DOWN, Reason.SILENT):
             return True
-        return any(end not in self._state.connected for end in self._tree.link_by_name(name))
+        return any(end not in self._state.reached for end in self._tree.link_by_name(name))
 
     def _health(self) -> dict[str, Any]:
         """Return suspect links in words, and in a fabric that is drawn loss upwards, loss downwards and delay of each link."""
@@ -176,8 +178,10 @@ class Picture:
             "lagging": [its.tell(session, version, now) for session in late[:MAX_LISTED]],
             "lagging_total": len(late),
         }
+        if self._fabric.cluster is not None:
+            agents["relayed"] = sum(relay["agents"] for relay in self._fabric.cluster.report()["relays"])
         if self.drawn:
-            agents["hosts"] = "".join("1" if host in its.sessions else "0" for host in self._tree.hosts())
+            agents["hosts"] = "".join("1" if its.has_agent(host) else "0" for host in self._tree.hosts())
         return agents
 
     # -- traffic ------------------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Programs:
             self._object.program_fd(name) for name in ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep")
         )
         self._connections, self._scales = (self._object.map_fd(name) for name in ("mcs_connections", "mcs_scales"))
-        self._counters = self._object.map_fd("counters")
+        self._counters, self.busy = self._object.map_fd("counters"), self._object.map_fd("busy")
         self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
         self._closing.callback(self._tables.close)
         self.set()

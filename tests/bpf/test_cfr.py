@@ -21,6 +21,7 @@ from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Reason
 from sopa_ryu.agent.kernel.netns import inside
+from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.channel.slots import Granted
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, UDP, echo, ip, table, word_of
@@ -38,8 +39,8 @@ LABEL = (7, 9)
 """No path of the path table."""
 
 
-def segment(payload: int = 1460, flags: int = ACK | PSH, **fields: Any) -> bytes:
-    header = struct.pack("!HHIIBBHHH", 40000, 5001, 1, 1, 5 << 4, flags, 1000, 0, 0)
+def segment(payload: int = 1460, flags: int = ACK | PSH, seq: int = 1, **fields: Any) -> bytes:
+    header = struct.pack("!HHIIBBHHH", 40000, 5001, seq, 1, 5 << 4, flags, 1000, 0, 0)
     return ip(header + bytes(payload), **fields)
 
 
@@ -63,6 +64,8 @@ class Host:
         self.programs = CfrPrograms(its, self._netns, every_socket=self._every_socket)
         self._closing.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
+        self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
+        self._closing.callback(self.own.close)
         self._label = its.program_fd("sopa_cfr")
         self.set()
         return self
@@ -302,6 +305,24 @@ def test_data_in_its_slot_takes_the_granted_path_and_all_else_takes_turns(host: 
     assert {host.label(segment()) for _ in range(8)} == set(INTER_POD)
     assert host.label(segment(dst=HERE)) is not None
     assert host.label(segment(dst="192.0.2.1")) is None
+
+
+def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_not(host: Host) -> None:
+    host.programs.grant([granted(NOW)])
+    assert host.own.busy() == []
+    assert host.label(segment(seq=1000)) == LABEL
+    assert host.own.busy() == [(2, 1)]
+    host.set(slot=NOW + 1, into=0.02)  # no slot of its own
+    other = host.label(segment(seq=2460))
+    assert other in INTER_POD
+    assert host.own.sent_again() == []
+    host.set()
+    host.label(segment(seq=1000))
+    host.label(segment(seq=2460))
+    assert host.own.sent_again() == [SentAgain((2, 1), LABEL), SentAgain((2, 1), other)]
+    host.own.busy()
+    host.label(segment(dst=SAME_RACK))  # no choice of a path: there is none to leave
+    assert host.own.busy() == []
 
 
 # -- sockets ---------------------------------------------------------------------------------------------------------------------

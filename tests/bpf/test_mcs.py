@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from tests.bpf.mcs_both import (
     BLOCKS,
     CAPACITY,
@@ -28,7 +29,7 @@ from tests.bpf.mcs_both import (
 from tests.bpf.mcs_frames import ACK, CE, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option, summed
 from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import FRESH, MAX_CHANNELS, Connection, Mco, Scale, Verdict, plus
-from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, word_of
+from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
 
 # -- which packets ------------------------------------------------------------------------------------------------------
 
@@ -156,6 +157,19 @@ def test_a_channel_is_the_next_candidate_path_from_the_flows_own_on(both: Both, 
     assert [option_of(out).channel for out in outs] == 2 * list(range(channels))
     taken = [INTER_POD.index(word_of(out) or (9, 9)) for out in outs]
     assert taken[:channels] == [(taken[0] + channel) % len(INTER_POD) for channel in range(channels)]
+
+
+def test_channels_of_a_path_that_the_host_leaves_take_another_at_once_and_say_which_rack_is_used(both: Both) -> None:
+    own = OwnTraffic(None, both.programs.busy)
+    assert {word_of(both.sent(sent())) for _ in range(8)} == set(INTER_POD)
+    assert own.busy() == [(2, 1)]
+    left = INTER_POD[1:]
+    both.swap(sets=(*table().sets[:2], left))
+    outs = [both.sent(sent()) for _ in range(8)]
+    assert [option_of(out).channel for out in outs] == list(range(8))  # with the weights and numbers that they had
+    assert {word_of(out) for out in outs} == set(left)
+    assert own.sent_again() == []
+    own.close()
 
 
 def test_without_a_path_to_the_host_the_mco_goes_and_the_switches_hash(both: Both) -> None:

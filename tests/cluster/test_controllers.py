@@ -18,9 +18,10 @@ from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel.probes import Report, report_text
+from sopa_ryu.channel.traces import BACK, Answer, Outcome, Request, answer_text, read_request
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
-from tests.helpers.relay import agent
+from tests.helpers.relay import Agent, agent
 from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
 from topologies import FatTree
@@ -167,7 +168,10 @@ def test_without_the_engine_nothing_is_decided_and_forwarding_goes_on(cluster: C
     try:
         eventually(lambda: "leads no longer" in log.read_text()[said:])
         refused = cluster.members[leader].change("PUT", "/drains/c0_0")
-        assert refused.status_code in (307, 503)
+        assert refused.status_code == 503
+        assert "no member leads" in refused.text
+        assert cluster.fabric(leader)["cluster"]["leader"] is None
+        assert sopa(cluster, leader, "status").exit_code == 3
         assert rules(cluster) == before
         assert cluster.members[leader].get("/paths", src="10.0.0.2", dst="10.2.0.2").json()["total"] == 4
     finally:
@@ -322,9 +326,26 @@ def test_agents_on_a_relay_probe_by_the_leaders_lists_and_their_reports_reach_it
             assert {stream[0] for stream in streams["streams"]} == {"10.2.1.3"}
             one.channel.send(report_text(Report(streams["number"], ())))
             eventually(lambda member=member: taken(member) > 0)
+            traced_by_relay(member, one)
             member.stop()
             next_leader(cluster, leader)
             member.start()
+
+
+def traced_by_relay(member: ControllerProcess, at_relay: Agent) -> None:
+    """Check that the leader traces the paths of an agent that is connected to a relay."""
+    wanted = {"src": "10.0.0.2", "dst": "10.2.1.3", "count": 2}
+    begun = httpx.post(
+        f"{member.url}/sopa/v1/traces", json=wanted, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20.0
+    )
+    assert begun.status_code == 202, begun.text
+    asked = read_request(at_relay.expect("trace"))
+    assert isinstance(asked, Request)
+    fates = [Outcome(place, BACK, 80_000) for place in range(len(asked.streams)) for _ in range(asked.probes)]
+    at_relay.channel.send(answer_text(Answer(asked.number, tuple(fates), done=True)))
+    found = eventually(lambda: member.get(f"/traces/{asked.number}").json(), lambda its: its["state"] != "running")
+    assert found["state"] == "done"
+    assert {path["sent"] for path in found["paths"]} == {2}
 
 
 def taken(member: ControllerProcess) -> float:

@@ -207,7 +207,7 @@ def test_a_full_database_refuses_writes_only(tmp_path: Path, connect: Connect) -
 
 
 def test_a_value_that_is_too_large_is_refused_with_the_option_to_change(etcd: PrivateEtcd, connect: Connect) -> None:
-    error = _failure(lambda: connect(etcd).write({"view": "x" * 3_000_000}))
+    error = _failure(lambda: connect(etcd).write({"view": "x" * 3_000_000}, seconds=PATIENCE_SECONDS))
     assert error is not None
     assert not error.unknown
     assert "--max-request-bytes" in str(error)

@@ -6,7 +6,9 @@ import re
 import socket
 import time
 
-from experiments.bench.measure_reaction import DST, SRC, Fault, stopped
+import pytest
+
+from experiments.bench.measure_reaction import DST, OPTIONS, SRC, TCP_PORT, Fault, TcpFlow, scattered, stopped
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
@@ -51,3 +53,38 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
         assert re.search(rf"{SRC}: takes (path \(0, 1\) to rack e2_1|the paths over link \S+) again: \d+ probes", log)
 
     in_lab(body, probes=True, bfd_ms=SLOW_BFD_MS)
+
+
+@pytest.mark.parametrize("policy", ["cfr"])  # mcs: make bench ARGS=reaction
+def test_a_host_that_sends_by_another_policy_leaves_the_paths_too_and_its_flow_goes_on(policy: str) -> None:
+    def body(lab: SopaLab) -> None:
+        src, dst = lab.tree.host(SRC), lab.tree.host(DST)
+        eventually(lambda: len(re.findall(r"assignment \d+ in force", agents_log(lab))) >= lab.tree.host_count)
+        fault = Fault(lab, (0, 1), 2)
+        scattered(lab, policy)
+        with LabelWire(lab.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(lab, src, dst) as flow:
+            eventually(lambda: wire.next({(0, 1)}, 0.0))
+            time.sleep(WARM_SECONDS)
+            with stopped(lab):
+                granted = cells(lab)
+                fault.set(True)
+                eventually(
+                    lambda: bool(wire.seen) and wire.seen[-1][0] - (wire.last({(0, 1)}, 0.0) or 0.0) > AWAY_SECONDS
+                )
+                received, now = flow.received, time.time()
+                eventually(lambda: flow.received > received + 50_000)
+                assert wire.last({(0, 1)}, now) is None
+                assert {label for at, label in wire.seen if at > now} - {None} >= {(0, 0), (1, 0), (1, 1)}
+                assert cells(lab) > granted or lab.arbiter is None  # it goes on to grant the path, too
+                fault.set(False)
+                eventually(lambda: wire.next({(0, 1)}, now), seconds=90.0)
+        log = agents_log(lab)
+        assert re.search(rf"{SRC}: leaves (path \(0, 1\) to rack e2_1|the paths over link \S+):", log)
+        assert re.search(rf"{SRC}: takes (path \(0, 1\) to rack e2_1|the paths over link \S+) again:", log)
+
+    in_lab(body, probes=True, bfd_ms=SLOW_BFD_MS, **OPTIONS[policy])
+
+
+def cells(lab: SopaLab) -> float:
+    """The cells that the arbiter has granted, if there is one."""
+    return 0.0 if lab.arbiter is None else lab.arbiter.metrics()["sopa_arbiter_granted_cells_total"]

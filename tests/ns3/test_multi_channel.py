@@ -92,6 +92,21 @@ def test_what_overtakes_is_no_loss_for_tcp(scheme: str) -> None:
     assert [(flow.fast_retransmits, flow.retransmits) for flow in flows] == [(0, 0)] * 4
 
 
+def test_with_weights_alone_windows_and_acknowledgements_are_left() -> None:
+    """Marks do not hold senders back, so a queue gets longer, and TCP sees what overtakes."""
+    tree = FatTree(4)
+    plan = Plan(tuple(Transfer(Host(pod, 0, 2), Host(0, 0, 2), 2 * MEGABYTE) for pod in (1, 2, 3)), 1.0)
+    scale, longest = Scale(1000.0, 1.0), {}
+    for name in ("mcs+channels=16", "sopa-feedback"):
+        run, flows = simulate(Run(tree, plan, "test", named(name), 1, scale, 250, {}))
+        assert all(flow.completed for flow in flows)
+        longest[name] = run.counters["longest_queue"]
+    assert longest["sopa-feedback"] > 2 * longest["mcs+channels=16"]
+    _, spread = simulated(two_racks(4, e0_0__a0_0=5_000), "sopa-feedback")
+    assert all(flow.completed for flow in spread)
+    assert sum(flow.retransmits for flow in spread) > 0  # with mcs there is none
+
+
 def test_a_loss_is_found_without_waiting_for_the_timer() -> None:
     """What three senders begin with is more than a queue holds; then gaps in channels let duplicate acknowledgements pass."""
     tree = FatTree(4)
@@ -213,7 +228,7 @@ def test_a_series_has_every_packet(scheme: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("scheme mcs\n", "channels must be from 1 to 16 with mcs"),
+        ("scheme mcs\n", "channels must be from 1 to 16 with MCS"),
         ("scheme mcs-ports\nchannels 17\n", "channels must be from 1 to 16"),
         ("scheme ecmp\nchannels 8\n", "0 with other schemes, not 8"),
         ("scheme mcs\nchannels 8\nsack 0\n", "channels require sack"),

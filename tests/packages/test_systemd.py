@@ -36,6 +36,14 @@ def guest(directory: Path, bare: Path) -> list[Path]:
     return [GUEST, bare, CHROOT]
 
 
+def machine() -> list[str]:
+    """The processors, as in scripts/test_kernel.sh."""
+    accelerator = os.environ.get("SOPA_VM_ACCEL", "tcg,thread=multi")
+    if accelerator == "icount":
+        return ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off", "-smp", "1"]
+    return ["-accel", accelerator, "-smp", "2"]
+
+
 @pytest.mark.timeout(6000)
 def test_systemd_runs_restarts_and_stops_the_units(
     directory: Path, bare: Path, debs: dict[str, Path], tmp_path: Path
@@ -58,11 +66,11 @@ def test_systemd_runs_restarts_and_stops_the_units(
     subprocess.run(["mke2fs", "-q", "-F", "-t", "ext4", "-d", root.path, "-m", "0", disk, "4G"], check=True)
 
     log = WORK / "console.log"
-    command = ["qemu-system-x86_64", "-accel", os.environ.get("SOPA_VM_ACCEL", "tcg,thread=multi"), "-cpu", "max", "-m", "2048",
-               "-smp", "2", "-kernel", made / "vmlinuz", "-initrd", made / "initrd.img", "-append",
-               "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off", "-drive",
-               f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on", "-nic", "none", "-no-reboot", "-display", "none",
-               "-serial", f"file:{log}", "-monitor", "none"]  # fmt: skip
+    command = ["qemu-system-x86_64", *machine(), "-cpu", "max", "-m", "2048"]
+    command += ["-kernel", f"{made}/vmlinuz", "-initrd", f"{made}/initrd.img"]
+    command += ["-append", "root=/dev/vda rw console=ttyS0 panic=-1 quiet mitigations=off"]
+    command += ["-drive", f"file={disk},if=virtio,format=raw,cache=unsafe,snapshot=on", "-nic", "none"]
+    command += ["-no-reboot", "-display", "none", "-serial", f"file:{log}", "-monitor", "none"]
     subprocess.run(command, timeout=BOOT_SECONDS, check=True, stdin=subprocess.DEVNULL)
     said = log.read_text(errors="replace").replace("\r", "")
     print(said[-6000:])

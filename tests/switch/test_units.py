@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -13,12 +16,15 @@ import httpx
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.arbiter.build import build
 from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
 from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
+from tests.helpers.channel_server import channel_server
 from tests.helpers.relay import Leader, agent, state_dir
-from tests.helpers.veth import veth_pair
+from tests.helpers.slot_arbiter import SlotArbiter
+from tests.helpers.veth import PEER_ADDRESS, veth_pair
 from tests.helpers.waiting import eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
@@ -151,12 +157,38 @@ def test_the_parser_is_attached_and_detached() -> None:
         assert said == ["peer0: attached, native mode"] * 2 + ["peer0: detached", "peer0: there was none"]
 
 
-def test_a_thread_that_stays_in_its_network_namespace_asks_for_no_right_to_enter_one() -> None:
-    # as the one does that begins an agent's slots
-    program = "from sopa_ryu.agent.kernel.netns import Traveller; its = Traveller(); its.enter({}); its.close()"
-    command = [*under("sopa-agent@.service"), sys.executable, "-c"]
-    subprocess.run([*command, program.format(None)], check=True)
-    done = subprocess.run(
-        [*command, program.format("'/proc/self/ns/net'")], capture_output=True, text=True, check=False
-    )
-    assert "cannot enter network namespace" in done.stderr
+@pytest.mark.switch
+def test_an_agent_begins_granted_slots(tmp_path: Path) -> None:
+    [metrics] = free_ports(1)
+    with veth_pair() as pair, ExitStack() as opened:
+        with inside(pair.peer):
+            server = opened.enter_context(socket.create_server((PEER_ADDRESS, 0)))
+        with inside(pair.host):
+            # long slots, for which a busy machine does not come too late
+            arbiter = opened.enter_context(SlotArbiter(slot_ns=50_000_000, budget=100_000, lease_ms=20_000))
+            client = socket.create_connection(server.getsockname())
+            its = opened.enter_context(channel_server())
+        far, _ = server.accept()
+        for end in (client, far):
+            opened.callback(end.close)
+            end.setblocking(False)
+        options = [f"--state-dir={tmp_path / 'agent'}", f"--metrics-port={metrics}", "--policy=cfr"]
+        log = tmp_path / "agent.log"
+        agent = AgentProcess(["host0"], its.url, log, [*options, f"--arbiter=127.0.0.1:{arbiter.port}"])
+        # in the network namespace in which it starts, as under systemd
+        agent.command[:0] = ["nsenter", f"--net={pair.host}", *under("sopa-agent@.service")]
+
+        def used() -> float:
+            with suppress(BlockingIOError):
+                client.send(bytes(100_000))
+            with suppress(BlockingIOError):
+                far.recv(1 << 20)
+            with inside(pair.host), suppress(httpx.TransportError):
+                text = httpx.get(f"http://127.0.0.1:{metrics}/metrics", trust_env=False).text
+                return sum(map(float, re.findall(r'^sopa_agent_cfr_slots_total{.*"used"} (\S+)$', text, re.MULTILINE)))
+            return 0
+
+        with agent:
+            eventually(used)
+            assert agent.stop(signal.SIGTERM) == 143  # SuccessExitStatus
+        assert "cannot be begun" not in log.read_text()

@@ -11,10 +11,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from selenium.webdriver.common.keys import Keys
 
+from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
 from tests.helpers.browser import Page, chromium
@@ -98,11 +100,34 @@ def uneven(lab: SopaLab, page: Page) -> None:
     eventually(lambda: page.text("#fact-agents"), f"{agents} of {lab.tree.host_count}", seconds=PATIENCE)
 
 
+def points(lab: SopaLab, name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = lab.controller.get(f"/health/{name}").json()["points"]
+    return [point for point in found if point["sent"]]
+
+
+def lossy(lab: SopaLab, page: Page) -> None:
+    link = "a2_0-c0_1"
+    page.size(WIDTH, 1230)  # with both plots
+    page.open()
+    eventually(lambda: len(points(lab, link)), lambda count: count > 5, seconds=PATIENCE)
+    with BadLinks(lab.lab) as bad:
+        for share, more in ((0.02, 4), (0.005, 4), (0.15, 5)):
+            bad.set_loss(link, "a2_0", share, seed=7)
+            bad.set_rate("e1_0-a1_1", "a1_1", 0.25)
+            wanted = len(points(lab, link)) + more
+            eventually(lambda wanted=wanted: len(points(lab, link)) >= wanted, True, seconds=PATIENCE)
+        page.one("#colouring input[value=loss]").click()
+        page.one("#name").send_keys(link, Keys.ENTER)
+        eventually(lambda: page.text(".history .hint"), Containing("99th percentile"))
+        eventually(lambda: page.names('.links [data-loss="2"]', "link"), [link], seconds=PATIENCE)
+
+
 PICTURES: dict[str, tuple[Clos, Callable[[SopaLab, Page], None]]] = {
     "healthy": (FatTree(8), healthy),
     "failed": (FatTree(4), failed),
     "drained": (FatTree(4), drained),
     "uneven": (SLOW_SPINE, uneven),
+    "lossy": (FatTree(4), lossy),
 }
 
 

@@ -302,7 +302,7 @@ return [ground, found];
 def test_light_and_dark_are_readable(page: Page, scheme: str) -> None:
     page.scheme(scheme)
     texts = ["--ink", "--soft", "--accent", "--failed", "--drained", "--miswired", "--missing", "--fine", "--gateway"]
-    lines = [f"--step-{step}" for step in ("unknown", 0, 1, 2, 3, 4)]
+    lines = [f"--step-{step}" for step in ("unknown", 0, 1, 2, 3, 4)] + [f"--loss-{step}" for step in range(3)]
     ground, found = page.run(CONTRASTS, texts + lines)
     assert (ground < 0.1) is (scheme == "dark")
     assert {name: ratio for name, ratio in found.items() if ratio < (4.5 if name in texts else 2.4)} == {}

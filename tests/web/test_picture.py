@@ -7,6 +7,8 @@ from array import array
 from types import SimpleNamespace
 from typing import Any
 
+from sopa_ryu.channel.relayed import Relayed
+from sopa_ryu.fabric.commitment import Commitment
 from sopa_ryu.fabric.management import GRACE_SECONDS
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.health import wire
@@ -38,7 +40,38 @@ def test_a_message_says_who_leads_the_cluster() -> None:
     fabric = LoadedFabric(4)
     assert "cluster" not in Picture(fabric).message()
     fabric.cluster = StubCluster("c2")
-    assert Picture(fabric).message()["cluster"] == {"role": "standby", "term": 1_790_000_000_000, "leader": "c2"}
+    assert Picture(fabric).message()["cluster"] == {
+        "role": "standby",
+        "term": 1_790_000_000_000,
+        "leader": "c2",
+        "away": [],
+        "engine": True,
+    }
+    assert Picture(fabric).message()["agents"]["relayed"] == 16
+
+
+def test_a_standbys_message_has_the_switches_that_it_hears_and_agents_of_relays_are_drawn() -> None:
+    fabric = LoadedFabric(4)
+    fabric.cluster = StubCluster("c2")
+    fabric.state.connected.clear()  # as at a standby, to which no switch confirms rules
+    assert Picture(fabric).message()["connected"] == 0
+    fabric.state.commitment = Commitment("sopa")
+    told = Picture(fabric).message()
+    assert (told["connected"], told["missing"]) == (20, [])
+    relay, host = Relayed("r1", "192.0.2.31", object()), next(iter(fabric.state.tree.hosts()))
+    fabric.notifier.probe_lists.relays(relay, {host})
+    assert Picture(fabric).message()["agents"]["hosts"] == "1" + "0" * 15
+
+
+def test_a_message_says_who_grants_slots() -> None:
+    fabric = LoadedFabric(4)
+    assert "arbiter" not in Picture(fabric).message()
+    session, _ = fabric.arbiter.enter("192.0.2.5", object(), 1)
+    report = {"type": "ack", "epoch": 1, "version": 1, "report": {"participants": 3, "load": 0.25}}
+    fabric.arbiter.received(session, json.dumps(report), 1)
+    told = Picture(fabric).message()["arbiter"]
+    assert (told["connected"], told["peer"]) == (True, "192.0.2.5")
+    assert told["reports"] == {"participants": 3, "load": 0.25}
 
 
 def test_a_message_has_the_whole_state() -> None:

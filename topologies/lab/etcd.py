@@ -129,6 +129,7 @@ class PrivateEtcd(Startable):
         """Start all nodes with empty databases (done on entering)."""
         require("etcd", "etcdctl")
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._added.clear()
         for node in self.members:
             shutil.rmtree(self.data(node), ignore_errors=True)
             self._spawn(node)
@@ -136,6 +137,7 @@ class PrivateEtcd(Startable):
 
     def restore(self, snapshot: Path) -> None:
         """Start all nodes, which were stopped, with the contents of a snapshot."""
+        self._added.clear()
         for node in self.members:
             shutil.rmtree(self.data(node), ignore_errors=True)
             said = [word for word in self.command(node) if word.startswith(("--name", "--data-dir", "--initial-"))]

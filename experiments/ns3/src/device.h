@@ -44,7 +44,7 @@ class Device : public ns3::SimpleNetDevice, public Receiver
     }
 
     // Put the shim of MCS between TCP and the fabric.
-    void SetShim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience) { m_shim = std::make_unique<Shim>(channels, mss, patience); }
+    void SetShim(std::unique_ptr<Shim> shim) { m_shim = std::move(shim); }
 
     // Let the sending host change paths by what comes back.
     void SetPlb(std::uint64_t seed) { m_plb = std::make_unique<Plb>(seed); }

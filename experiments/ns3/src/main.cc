@@ -228,7 +228,8 @@ Run()
         }
         if (settings.channels)
         {
-            devices.back()->SetShim(settings.channels, segment, settings.least_timeout / PATIENCE);
+            devices.back()->SetShim(std::make_unique<Shim>(
+                settings.channels, segment, settings.least_timeout / PATIENCE, settings.scheme == "sopa-feedback"));
         }
         if (settings.probes && devices.back()->CanProbe())
         {

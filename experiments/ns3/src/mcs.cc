@@ -170,10 +170,11 @@ class Shim::McoHeader : public ns3::Header
     std::uint32_t m_size = McoBytes(1);
 };
 
-Shim::Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience)
+Shim::Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience, bool weights_only)
     : m_channels(channels),
       m_mss(mss),
-      m_patience(patience)
+      m_patience(patience),
+      m_weights_only(weights_only)
 {
 }
 
@@ -268,7 +269,8 @@ Shim::Send(Flow& flow, const Segments& segments)
         {
             WatchGap(its, tcp, sack, advanced);
         }
-        if (sack && !advanced && an == its.lan && !its.loss)
+        const bool filter = sack && !m_weights_only;
+        if (filter && !advanced && an == its.lan && !its.loss)
         {
             return false;
         }
@@ -278,7 +280,7 @@ Shim::Send(Flow& flow, const Segments& segments)
             its.lan_known = true;
             its.loss = its.loss && !Before(its.rsn, an);
         }
-        if (sack && !its.loss) // or TCP at the other end would take what is late for lost
+        if (filter && !its.loss) // or TCP at the other end would take what is late for lost
         {
             std::fill_n(tcp.bytes + sack, tcp.bytes[sack + 1], NOP);
             segments.front()->RemoveAtStart(tcp.header);
@@ -327,7 +329,7 @@ Shim::Receive(const Flow& back, ns3::Packet& packet, bool marked)
         its.scale = option ? tcp.bytes[option + 2] : 0;
         its.scale_known = true;
     }
-    else if (!its.slow_start && its.scale_known)
+    else if (!m_weights_only && !its.slow_start && its.scale_known)
     {
         const auto limit = static_cast<std::uint32_t>(std::max<std::uint64_t>(1, its.window >> its.scale));
         if (limit < tcp.window())
@@ -481,7 +483,7 @@ std::uint32_t
 Shim::Limit(const Flow& flow) const
 {
     const auto found = m_connections.find(&flow);
-    return found == m_connections.end() || found->second.slow_start ? UINT32_MAX : found->second.window;
+    return m_weights_only || found == m_connections.end() || found->second.slow_start ? UINT32_MAX : found->second.window;
 }
 
 } // namespace sopa

@@ -32,7 +32,8 @@ class Shim
     using Segments = std::vector<ns3::Ptr<ns3::Packet>>;
 
     // `mss` are the bytes of payload of a full segment. What is missing for `patience` ns while later packets arrive is lost.
-    Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience);
+    // With `weights_only` acknowledgements and windows are left as they are.
+    Shim(std::uint32_t channels, std::uint32_t mss, std::int64_t patience, bool weights_only);
 
     std::uint32_t bytes() const { return McoBytes(m_channels); } // in each packet
 
@@ -94,6 +95,7 @@ class Shim
 
     const std::uint32_t m_channels, m_mss;
     const std::int64_t m_patience;
+    const bool m_weights_only;
     std::unordered_map<const Flow*, Connection> m_connections; // by the flow that this host sends
 };
 

@@ -294,6 +294,7 @@ const std::map<std::string, std::function<std::unique_ptr<PathSelector>(const Se
     {"ecmp-vcc", Make<ChannelHash>},
     {"mcs-ports", Make<ChannelHash>},
     {"mcs", Make<ChannelPath>},
+    {"sopa-feedback", Make<ChannelPath>},
     {"mptcp", Make<Hash>},
     {"per-packet", Make<PerPacket>},
     {"plb", Make<ChannelHash>},

@@ -241,10 +241,11 @@ Read(std::istream& lines)
     {
         throw std::invalid_argument("segments must be 1 or more, and 1 with other schemes than sopa, mcs and mcs-ports");
     }
-    const bool has_shim = its.scheme == "mcs" || its.scheme == "mcs-ports" || its.scheme == "ecmp-vcc";
+    const bool has_shim = its.scheme == "mcs" || its.scheme == "mcs-ports" || its.scheme == "ecmp-vcc" ||
+                          its.scheme == "sopa-feedback";
     if (its.channels > 16 || (its.channels > 0) != has_shim)
     {
-        throw std::invalid_argument("channels must be from 1 to 16 with mcs, mcs-ports and ecmp-vcc, and 0 with other schemes, not " +
+        throw std::invalid_argument("channels must be from 1 to 16 with MCS and ecmp-vcc, and 0 with other schemes, not " +
                                     std::to_string(its.channels));
     }
     if (its.channels && !its.sack)

@@ -8,6 +8,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "choose.h"
+#include "busy.h"
 #include "label.h"
 #include "maps.h"
 #include "mcs.h"
@@ -74,6 +75,8 @@ static __always_inline void label_channel(struct __sk_buff *skb, const struct co
 	}
 	count(LABELLED);
 	count_path(path->up1, path->up2);
+	if (choice.count > 1)
+		note_busy(key->remote);
 	if (skb->gso_segs > 1)
 		count(GSO);
 }

@@ -1,6 +1,6 @@
 /*
  * What a host's own packets tell about paths: which label carried which bytes of a TCP connection, so that a retransmission counts
- * against the path that lost them, and which racks packets go to now. docs/probes.md; the readers are in kernel/own_traffic.py.
+ * against the path that lost them. docs/probes.md; the reader is in kernel/own_traffic.py.
  */
 #ifndef SOPA_SENT_H
 #define SOPA_SENT_H
@@ -13,6 +13,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "busy.h"
 #include "choose.h"
 #include "maps.h"
 #include "packet.h"
@@ -51,27 +52,6 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 16384);
 } again SEC(".maps");
-
-/* Racks that packets go to: time in jiffies << 16 | pod << 8 | edge, at most once a jiffy. Racks of the same slot show by turns. */
-#define BUSY_SLOTS 512
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, BUSY_SLOTS);
-	__type(key, __u32);
-	__type(value, __u64);
-} busy SEC(".maps");
-
-static __always_inline void note_busy(__u32 daddr)
-{
-	__u32 rack = daddr >> 8 & 0xffff;
-	__u64 now = bpf_jiffies64() << 16 | rack;
-	volatile __u64 *slot = word(&busy, rack * MIX_0 >> 55); /* 9 bits */
-
-	if (slot && *slot != now)
-		*slot = now;
-}
 
 /* Counts a retransmission of the byte with this sequence number against the label that carried it last. */
 static __always_inline void count_again(const struct sent_ring *ring, __u32 seq, __u32 daddr)

@@ -20,6 +20,7 @@
 #include "maps.h"
 #include "packet.h"
 #include "probe.h"
+#include "sent.h"
 
 #define PASS 1
 #define DROP_UNSEEN 0 /* and no word of congestion: BPF_CGROUP_INET_EGRESS gives TCP -EPERM instead of NET_XMIT_DROP */
@@ -220,6 +221,18 @@ static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const st
 	return entry && entry->destination == key->daddr ? entry : (void *)0;
 }
 
+/* Notes a packet on a granted path as `note_sent` does one on a path of the table. */
+static __always_inline void note_granted(struct __sk_buff *skb, __u32 l3, const struct flow_key *key, const struct cfr_slot *grant)
+{
+	struct path_word path = { .up1 = grant->up1, .up2 = grant->up2 };
+	__u32 *in_force = word(&turn, 0);
+	struct choice choice;
+
+	choice.table = in_force ? word(&path_tables, *in_force & 1) : (void *)0;
+	if (choice.table && find_candidates(key, &choice) == LABELLED)
+		note_sent(skb, l3, key, &choice, &path);
+}
+
 static __always_inline enum reason label(struct __sk_buff *skb)
 {
 	__u8 source[ETH_ALEN] = { CARRIER_PREFIX_0, CARRIER_PREFIX_1, OPTION_TYPE, OPTION_LENGTH };
@@ -236,6 +249,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 		return reason;
 	grant = forwarded ? (void *)0 : grant_of(skb, &key, at.l3);
 	if (grant) {
+		note_granted(skb, at.l3, &key, grant);
 		source[4] = grant->up1;
 		source[5] = grant->up2;
 	} else {
@@ -245,6 +259,7 @@ static __always_inline enum reason label(struct __sk_buff *skb)
 		path = next_path(&choice, skb->len);
 		if (!path)
 			return NO_PATH;
+		note_sent(skb, at.l3, &key, &choice, path);
 		source[4] = path->up1;
 		source[5] = path->up2;
 		if (leaves(path) && bpf_skb_store_bytes(skb, 0, path->gateway, sizeof(path->gateway), 0))

@@ -1,4 +1,4 @@
-"""What the labelling program has seen of a host's own packets: retransmissions, and the racks that packets go to (bpf/sent.h)."""
+"""What the labelling program has seen of a host's own packets: retransmissions and used racks (bpf/sent.h, bpf/busy.h)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class OwnTraffic:
     Parameters
     ----------
     again, busy : int
-        Descriptors of the program's maps of these names, which stay the caller's.
+        Descriptors of the program's maps of these names, which stay the caller's; ``again`` is None for a program that does not
+        remember packets.
 
     Raises
     ------
@@ -35,24 +36,26 @@ class OwnTraffic:
         If the kernel refuses.
     """
 
-    def __init__(self, again: int, busy: int) -> None:
-        self._ring = RingBuffer(again)
+    def __init__(self, again: int | None, busy: int) -> None:
+        self._ring = RingBuffer(again) if again is not None else None
         try:
             self._page = mmap.mmap(busy, 8 * _SLOTS, mmap.MAP_SHARED, mmap.PROT_READ)
         except OSError as error:
-            self._ring.close()
+            if self._ring is not None:
+                self._ring.close()
             raise BpfMapError(f"cannot map the racks that packets go to: {error.strerror}") from error
         self._seen = bytes(8 * _SLOTS)
 
     def close(self) -> None:
         """Close it. May be repeated."""
-        self._ring.close()
+        if self._ring is not None:
+            self._ring.close()
         self._page.close()
 
     def sent_again(self) -> list[SentAgain]:
         """Return the retransmissions since the last call, as far as the ring had room for them."""
         found = []
-        for record in self._ring.take():
+        for record in self._ring.take() if self._ring is not None else ():
             address, up1, up2 = _AGAIN.unpack(record)
             found.append(SentAgain((address >> 16 & 0xFF, address >> 8 & 0xFF), (up1, up2)))
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from ipaddress import IPv4Address
 
 from flowrules import label
 from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
@@ -74,6 +75,7 @@ class PathSets:
         self._choices: dict[Switch, Choices] = {}
         self._weights: dict[Switch, Weights] = {}
         self._avoided = NOTHING
+        self._left: dict[Switch, tuple[Label, ...]] = {}
         self.avoided_paths = 0
         self._leads_out = host in tree.gateways
         self._gateways: tuple[Host, ...] = ()
@@ -106,6 +108,7 @@ class PathSets:
         weights = weigh(failures, edge, choices) if self.weighted else {}
         same = weights == self._weights and all(self._choices.get(rack) == its for rack, its in fresh.items())
         self._failures, self._choices, self._weights = failures, choices, weights
+        self._left.clear()
         gateways = () if self._leads_out else gateways_from(failures, edge)
         same, self._gateways = same and gateways == self._gateways, gateways
         same, self._avoided = same and avoided == self._avoided, avoided
@@ -114,6 +117,27 @@ class PathSets:
     def candidates(self, pod: int, edge: int) -> Choices:
         """Return the uplink indices of all candidate paths to a rack that the controller does not exclude, avoided or not."""
         return self._choices.get(Switch(Level.EDGE, pod, edge), ())
+
+    def instead(self, destination: IPv4Address, chosen: Label, turn: int) -> Label:
+        """Return the label to use for one that another has chosen: one of those that are left if the host avoids its path.
+
+        Parameters
+        ----------
+        destination : IPv4Address
+            In the fabric.
+        chosen : (int, int)
+        turn : int
+            Which of those that are left is taken.
+        """
+        if not self._avoided:
+            return chosen
+        _, pod, edge, _ = destination.packed
+        rack = Switch(Level.EDGE, pod, edge)
+        choices = self._choices.get(rack, ())
+        if rack not in self._left:
+            self._left[rack] = _labels(self._avoided.kept(rack, choices))
+        left = self._left[rack]
+        return chosen if chosen in left or chosen not in _labels(choices) else left[turn % len(left)]
 
     def _table(self) -> PathTable:
         sets: dict[Choices, int] = {}

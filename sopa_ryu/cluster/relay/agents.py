@@ -78,7 +78,7 @@ class AgentsChannel:
     """
 
     def __init__(self, tree: Clos, carrier: str, view: Callable[[], View | None], changed: Callable[[], None]) -> None:
-        self.notifier = Notifier(tree, view, carrier)
+        self.notifier = Notifier(tree, view, carrier, relays=True)
         self.pushed: Callable[[float], None] | None = None
         self._view = view
         self._changed = changed

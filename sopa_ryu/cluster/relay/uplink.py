@@ -1,4 +1,4 @@
-"""A relay's channel to the leader: which of its agents probe, their reports, and the streams that they are given.
+"""A relay's channel to the leader: which of its agents probe, their reports, the streams that they are given, and traces.
 
 Without it agents go on with the streams that they have, and what they report is dropped.
 """
@@ -16,7 +16,8 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 
 from sopa_ryu.channel import client, relayed
 from sopa_ryu.channel.notifier import Effect, Notifier
-from sopa_ryu.channel.relayed import Given, RelayedError
+from sopa_ryu.channel.protocol import ProtocolError
+from sopa_ryu.channel.relayed import Asked, Given, RelayedError
 from topologies import Host
 
 LOG = logging.getLogger("sopa.relay")
@@ -112,6 +113,7 @@ class Uplink:
             for session in self._notifier.sessions.values():
                 session.list_sent = session.list_reported = 0  # another leader counts its lists anew
             self._notifier.probe_lists.take_waiting()
+            self._notifier.handed()
             LOG.info("the leader at %s takes what agents report of their probes", leader)
             reading = asyncio.create_task(self._read(channel))
             try:
@@ -130,6 +132,8 @@ class Uplink:
                 await channel.send(relayed.hosts(self._places[host] for host in lists.hosts()))
             if waiting := lists.take_waiting():
                 await channel.send(waiting)
+            if answers := self._notifier.handed():
+                await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
             reading.result()
@@ -140,7 +144,15 @@ class Uplink:
                 host: Host = self._hosts[entry.place]
                 if isinstance(entry, Given):
                     self._carry_out(self._notifier.assign(host, entry.number, entry.text))
+                elif isinstance(entry, Asked):
+                    self._ask(host, entry.text)
                 else:
                     self._carry_out(self._notifier.forged(host, entry.records))
                 if turn % relayed.LISTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
+
+    def _ask(self, host: Host, text: str) -> None:
+        try:
+            self._carry_out(self._notifier.ask(host, text))
+        except ProtocolError as error:
+            raise RelayedError(f"what it asks {host} is no trace: {error}") from error

@@ -4,7 +4,7 @@ import { clock, html, say, setAttribute, setText, svg } from "./elements.js";
 import { detail } from "./operator.js";
 import { lossInWords } from "./state.js";
 
-const HOUR = 3600; // seconds
+const SPANS = [8, 20, 40, 60]; // minutes: of a link that is known for a short time the plot has no more
 const REFRESH = 10000; // milliseconds: a point is ten seconds
 const [WIDTH, HEIGHT, LEFT, TOP, BOTTOM] = [320, 92, 46, 6, 16];
 const LEAST_LOSS = 0.001; // a scale that ends lower would show single lost probes as mountains
@@ -76,12 +76,14 @@ export class LinkHistory {
 
   draw(points) {
     const end = Math.max(Date.now() / 1000, points.length ? points.at(-1).at + 10 : 0);
+    const known = points.length ? (end - points[0].at) / 60 : 60;
+    const span = SPANS.find((minutes) => minutes >= known) ?? SPANS.at(-1);
     const series = (value) => points.map((point) => [end - point.at - 5, value(point)]);
     const [up, down] = [series((point) => point.loss.up), series((point) => point.loss.down)];
     const most = (lists, least) => Math.max(least, ...lists.flat().map(([, value]) => value ?? 0));
-    fill(this.loss, [["up", up], ["down", down]], most([up, down], LEAST_LOSS), lossInWords, `Lost probes of ${this.name}`);
+    fill(this.loss, [["up", up], ["down", down]], most([up, down], LEAST_LOSS), lossInWords, `Lost probes of ${this.name}`, span);
     const delay = series((point) => point.delay_us);
-    fill(this.delay, [["delay", delay]], most([delay], 1), micros, `Delay of ${this.name}`);
+    fill(this.delay, [["delay", delay]], most([delay], 1), micros, `Delay of ${this.name}`, span);
   }
 }
 
@@ -94,10 +96,10 @@ function plot(kind) {
     svg("g", { class: "axes" }), svg("g", { class: "curves" }));
 }
 
-/** Draw curves of [seconds ago, value] into a plot; a value of null is a gap. */
-function fill(plot, curves, highest, words, label) {
+/** Draw curves of [seconds ago, value] of so many minutes into a plot; a value of null is a gap. */
+function fill(plot, curves, highest, words, label, span) {
   const most = ceiling(highest);
-  const x = (ago) => WIDTH - 4 - (WIDTH - LEFT - 4) * Math.min(1, ago / HOUR);
+  const x = (ago) => WIDTH - 4 - (WIDTH - LEFT - 4) * Math.min(1, ago / 60 / span);
   const y = (value) => HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * Math.min(1, value / most);
   const [axes, lines] = plot.children;
   axes.replaceChildren(
@@ -105,7 +107,7 @@ function fill(plot, curves, highest, words, label) {
       svg("path", { d: `M${LEFT} ${y(value)}H${WIDTH - 4}` }),
       svg("text", { x: LEFT - 4, y: y(value) + 3, "text-anchor": "end" }, words(value)),
     ]),
-    ...[60, 45, 30, 15, 0].map((minutes) =>
+    ...[1, 0.75, 0.5, 0.25, 0].map((part) => part * span).map((minutes) =>
       svg("text", { x: x(60 * minutes), y: HEIGHT - 3, "text-anchor": minutes ? "middle" : "end" }, minutes ? `−${minutes} min` : "now")));
   lines.replaceChildren(...curves.map(([kind, points]) => svg("path", { class: `curve ${kind}`, d: outline(points, x, y) })));
   const values = curves.flatMap(([, points]) => points.map(([, value]) => value)).filter((value) => value !== null);

@@ -1,5 +1,6 @@
 // The live page: passes each message of the feed to the parts of the page, and a selection in one part to the others.
 
+import { showArbiter } from "./arbiter.js";
 import { Clos, HOST } from "./clos.js";
 import { Details } from "./details.js";
 import { Drawing } from "./drawing.js";
@@ -77,6 +78,7 @@ function received(message) {
   details.update(tree, state, drawing.numbers);
   const wrong = problems.update(state);
   facts(message, wrong);
+  showArbiter(message.arbiter, tree.hostCount);
   paths.update(tree, state, drawing.numbers, `${message.epoch} ${message.version}`);
   lastHeard = new Date();
   say(byId("banner"), "");
@@ -89,7 +91,8 @@ function received(message) {
 
 function facts(message, wrong) {
   setText(byId("fact-switches"), `${message.connected} of ${message.switches}`);
-  setText(byId("fact-agents"), `${message.agents.connected} of ${tree.hostCount}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
+  const relayed = message.agents.relayed ?? 0;
+  setText(byId("fact-agents"), `${message.agents.connected + relayed} of ${tree.hostCount}${relayed ? `, ${relayed} at relays` : ""}${message.agents.behind ? `, ${message.agents.behind} behind` : ""}`);
   setText(byId("fact-version"), String(message.version));
   setText(byId("fact-carrier"), message.carrier);
   byId("in-cluster").hidden = !message.cluster;
@@ -102,9 +105,11 @@ function facts(message, wrong) {
   setText(byId("fact-health"), (wrong ? count(wrong, "problem") : message.settled ? "no problems" : "not known yet") + management + drained + silent + setup);
 }
 
-function leadership({ role, term, leader }) {
-  if (leader === null) return "no member leads: nothing new is decided";
-  return `${role === "leader" ? `${leader} leads, and answers here` : `${leader} leads, this one stands by`}; term ${term}`;
+function leadership({ role, term, leader, away = [], engine = true }) {
+  const wrong = (engine ? "" : "; etcd does not answer") + (away.length ? `; away: ${away.join(", ")}` : "");
+  if (leader === null) return `no member leads: nothing new is decided${wrong}`;
+  const led = engine ? "leads" : "led when etcd answered last";
+  return `${leader} ${led}, ${role === "leader" ? "and answers here" : "this one stands by"}; term ${term}${wrong}`;
 }
 
 function lost(reason) {

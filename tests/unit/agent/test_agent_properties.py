@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from sopa_ryu.agent import host_agent
+from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
@@ -79,7 +79,7 @@ class AgentMachine(RuleBasedStateMachine):
         self.interface = MemoryInterface()
         self.controller = MemoryController(ADDRESS, self.check_ack)
         self.acknowledged: View | None = None
-        self.patched = patch.object(host_agent, "connect", self.controller.connect)
+        self.patched = patch.object(channels, "connect", self.controller.connect)
         self.patched.start()
         self.start()
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sopa_ryu.agent import host_agent
+from sopa_ryu.agent import channels
 from sopa_ryu.agent.agent_options import Options
 from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, Follower
 from sopa_ryu.agent.host_agent import HostAgent
@@ -76,7 +76,7 @@ class Agents:
 @pytest.fixture
 def agents() -> Iterator[Agents]:
     its = Agents()
-    with patch.object(host_agent, "connect", its.controller.connect):
+    with patch.object(channels, "connect", its.controller.connect):
         yield its
         its.end()
     its.loop.close()

@@ -7,6 +7,8 @@ from ipaddress import IPv4Address
 import pytest
 
 from flowrules import label
+from flowrules.label import UNUSED
+from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_sets import PathSets, path_table
 from sopa_ryu.agent.paths.path_table import PARAMETERS, Policy
 from tests.helpers.path_tables import decode
@@ -117,6 +119,27 @@ def test_only_what_a_change_touches_is_computed_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(Failures, "choices_from", noted)
     sets.follow(Failures(tree, {"e5_1-a5_0": "down"}))
     assert asked == [frozenset({5})]
+
+
+def test_of_paths_that_another_has_chosen_only_those_that_the_host_avoids_are_replaced_by_turns() -> None:
+    tree = FatTree(4)
+    sets = PathSets(tree, tree.host("h0_0_2"), seed=7, policy=Policy.ROUND_ROBIN)
+    far, near, own = (tree.ip(tree.host(name)) for name in ("h2_1_3", "h0_1_2", "h0_0_3"))
+    failures = Failures(tree, {"c1_1": "down"})
+    sets.follow(failures)
+    assert sets.instead(far, (0, 1), 5) == (0, 1)
+    sets.follow(failures, Avoided(frozenset({Section(0, 1)})))
+    assert [sets.instead(far, (0, 1), turn) for turn in range(4)] == [(0, 0), (1, 0), (0, 0), (1, 0)]
+    # what the host does not avoid stays, also what its version excludes and that of the arbiter does not, or the other way round
+    for destination, chosen in ((far, (0, 0)), (far, (1, 1)), (near, (0, UNUSED)), (own, (UNUSED, UNUSED))):
+        assert sets.instead(destination, chosen, 3) == chosen
+    sets.follow(failures, Avoided(frozenset({Section(0)})))
+    assert {sets.instead(far, (0, up2), turn) for up2 in (0, 1) for turn in range(4)} == {(1, 0)}
+    assert {sets.instead(near, (0, UNUSED), turn) for turn in range(4)} == {(1, UNUSED)}
+    sets.follow(failures, Avoided(frozenset({Section(0), Section(1)})))  # all look dead: none is avoided
+    assert sets.instead(far, (0, 1), 2) == (0, 1)
+    sets.follow(failures)
+    assert sets.instead(far, (0, 1), 2) == (0, 1)
 
 
 @pytest.mark.parametrize("policy", Policy)

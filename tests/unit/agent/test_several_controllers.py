@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from sopa_ryu.agent.follower import Answer, Follower, Leave, Load
-from sopa_ryu.channel import protocol
+from sopa_ryu.channel import addresses, protocol
 from sopa_ryu.channel.addresses import MIN_RETRY_SECONDS
 from sopa_ryu.fabric.view import View
 from tests.helpers.agent_controller import agent_controller
@@ -72,6 +72,50 @@ def test_an_agent_leaves_a_controller_that_dies_or_stops_and_keeps_its_paths(
         said = "no answer" if kind is signal.SIGKILL else "it has not answered a ping for 1.5 s"
         assert f"asking {other.url} next" in caplog.text
         assert kind is signal.SIGKILL or said in caplog.text
+
+
+def test_an_agent_goes_back_once_a_channel_is_open_there(
+    agent: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(addresses, "BACK_SECONDS", 0.2)
+    caplog.set_level(logging.INFO, "sopa.agent")
+    with channel_server(cluster="sopa") as one, channel_server(cluster="sopa") as two:
+        its = agent(one.url, two.url)
+        first = at_work([one, two], its)
+        other = two if first is one else one
+        first.signal(signal.SIGKILL)
+        eventually(lambda: its.at, other.url)
+        eventually(other.acknowledged, 1)
+        warned = caplog.text.count("no controller at")
+        with channel_server(port=int(first.url.rpartition(":")[2]), cluster="sopa") as again:
+            eventually(lambda: its.at, first.url)
+            eventually(again.acknowledged, 1)
+            eventually(lambda: len(other.agents()), 0)
+            assert its.follower.swaps == 1
+            assert f"back at controller {first.url}" in caplog.text
+            assert caplog.text.count("no controller at") == warned  # it was never without one
+            again.signal(signal.SIGKILL)
+            eventually(lambda: its.at, other.url)
+
+
+def test_an_agent_does_not_go_back_to_one_that_is_behind(agent: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(addresses, "BACK_SECONDS", 0.2)
+    with agent_controller() as one, agent_controller() as two:
+        one.view = two.view = view(7, 4)
+        its = agent(one.url, two.url)
+        eventually(lambda: its.version, (7, 4))
+        eventually(lambda: its.at is not None)
+        home, other = (one, two) if its.at == one.url else (two, one)
+        home.refuses = True
+        home.cut()
+        eventually(lambda: its.at, other.url)
+        home.view, home.refuses = view(7, 3), False
+        before = len(home.closed)
+        eventually(lambda: len(home.closed), lambda count: count >= before + 2, seconds=30.0)  # it came, and left again
+        assert its.at == other.url
+        home.view = view(7, 4)
+        eventually(lambda: its.at, home.url, seconds=30.0)
+        assert its.follower.swaps == 1
 
 
 def test_a_lower_term_is_refused_with_its_close_code_and_the_next_one_is_followed(agent: Start) -> None:

@@ -70,6 +70,18 @@ def test_a_demand_is_granted_in_whole_cells_two_batches_ahead() -> None:
     assert granted(turns(its, 6, START + 2 * BATCH_NS)) == {}
 
 
+def test_the_load_is_what_is_granted_of_all_hosts_slots_in_the_last_seconds() -> None:
+    its = schedule()
+    for turn in range(2000):
+        its.receive(
+            demand(0, {5: (turn * SLOTS * CELL + 10**9, turn * SLOTS * CELL)}, turn + 1), None, START + turn * BATCH_NS
+        )
+        its.turn(START + turn * BATCH_NS)
+    assert round(its.granted_share, 2) == round(1 / len(HOSTS), 2)
+    turns(its, 2500, START + 2000 * BATCH_NS)
+    assert its.granted_share < 0.001
+
+
 def test_what_was_granted_for_later_slots_is_not_granted_again() -> None:
     its = schedule()
     its.receive(demand(0, {5: (3 * CELL, 0)}), None, START)

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sopa_ryu.channel import relayed
+from sopa_ryu.channel import relayed, trace_desk, traces
 from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.handed_traces import HandedTraces
+from sopa_ryu.channel.notifier import Effect, Hand, Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
+from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Forged, Given, RelayedError
+from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
+from sopa_ryu.channel.trace_desk import State, UnableError
 from topologies import FatTree
 
 TREE = FatTree(4)
@@ -170,3 +174,55 @@ def test_many_lists_are_several_messages() -> None:
     found = json.loads(relay.due() or "")["lists"]
     assert len(found) == 16
     assert {number for _, number, _ in found} == {2}, "only the latest list of a host is due"
+
+
+def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:
+    leader = Notifier(TREE, lambda: None)
+    its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.traced(host, text, 1.0))
+    relay, _ = its.entered("r1", "192.0.2.1", object())
+    below = HandedTraces()
+
+    def handed(effects: list[Effect]) -> list[Asked]:
+        for effect in effects:
+            assert isinstance(effect, Hand)
+            its.ask(effect.relay, effect.host, effect.text)
+        asked = [each for each in relayed.read_down(relay.due() or "", len(HOSTS)) if isinstance(each, Asked)]
+        for each in asked:
+            below.ask(HOSTS[each.place], each.text)
+        return asked
+
+    wanted = trace_desk.Asked(((0, 0), (1, 0)), 3, 10.0)
+    with pytest.raises(UnableError, match="no agent"):
+        leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
+    its.received(relay, json.dumps({"type": "hosts", "hosts": [0]}))  # a relay of an earlier release
+    with pytest.raises(UnableError, match="older version"):
+        leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
+    its.received(relay, relayed.hosts({0}))
+    trace, effects = leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 0.0)
+    assert [each.place for each in handed(effects)] == [0]
+    request = trace_asked(below.due(HOSTS[0]) or "")
+    assert isinstance(request, traces.Request)
+    assert below.due(HOSTS[0]) is None
+
+    answer = traces.Answer(request.number, (traces.Outcome(0, traces.BACK, 500), traces.Outcome(1, traces.LOST)))
+    with pytest.raises(ValueError, match="not asked"):
+        below.answered(HOSTS[1], answer, 0.0)
+    below.answered(HOSTS[0], answer, 0.0)
+    assert not its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
+    assert [found.sent for found in trace.found] == [1, 1]
+
+    its.received(relay, relayed.traced([(5, traces.answer_text(answer))]))
+    assert its.counts["foreign"] == 1
+    assert its.received(relay, relayed.traced([(0, "{}")])), "its relay has to count this"
+    assert list(relayed.read_down(relay.due() or "", len(HOSTS))) == [Forged(0, 1)]
+
+    assert len(handed(leader.cancel_trace(trace, 2.0))) == 1
+    assert isinstance(trace_asked(below.due(HOSTS[0]) or ""), traces.Cancel)
+    second, effects = leader.begin_trace((HOSTS[0], HOSTS[-1]), wanted, 1, 3.0)
+    handed(effects)
+    below.left(HOSTS[0], 3.0)
+    its.received(relay, relayed.traced((HOSTS.index(host), text) for host, text in below.take()))
+    assert (second.state, second.problem) == (
+        State.FAILED,
+        "its agent: the agent has left its relay, or its channel is lost",
+    )

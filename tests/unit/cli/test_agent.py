@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from click.testing import CliRunner
 
@@ -43,7 +45,7 @@ def test_cfr_limits_bursts_itself(option: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["mcs", "round-robin"])
-@pytest.mark.parametrize("option", ["--arbiter=127.0.0.1:9160", "--slot-overrun=100"])
+@pytest.mark.parametrize("option", ["--arbiter=127.0.0.1:9160", "--slot-overrun=100", "--hints=off"])
 def test_slots_are_those_of_cfr(policy: str, option: str) -> None:
     done = CliRunner().invoke(main, [*AGENT, f"--policy={policy}", option])
     assert done.exit_code == 2
@@ -64,3 +66,21 @@ def test_channels_are_not_those_of_cfr() -> None:
     done = CliRunner().invoke(main, [*AGENT, "--policy=cfr", "--arbiter=127.0.0.1", "--channels=4"])
     assert done.exit_code == 2
     assert "--channels needs --policy mcs" in done.output
+
+
+def test_each_interface_has_a_socket_of_hints_of_its_own() -> None:
+    cfr = ["--policy=cfr", "--arbiter=127.0.0.1:9160", "--iface=nowhere1"]
+    done = CliRunner().invoke(main, [*AGENT, *cfr, "--hints=/run/sopa/hints"])
+    assert done.exit_code == 2
+    assert "--hints names one socket, but each of the 2 interfaces has its own" in done.output
+    assert "--hints" not in CliRunner().invoke(main, [*AGENT, *cfr, "--hints=off"]).output
+
+
+def test_a_hint_names_a_connection_and_says_when_no_agent_takes_it(tmp_path: Path) -> None:
+    for wrong in ("10.1.0.2", "host:5001", "10.1.0.2:0", "10.1.0.2:65536", "10.1.0.2:x"):
+        assert CliRunner().invoke(main, ["hint", wrong, "--bytes=1"]).exit_code == 2
+    assert CliRunner().invoke(main, ["hint", "10.1.0.2:5001", "--bytes=0"]).exit_code == 2
+    path = tmp_path / "hints"
+    done = CliRunner().invoke(main, ["hint", "10.1.0.2:5001", "--bytes=1", f"--socket={path}"])
+    assert done.exit_code == 1
+    assert f"no agent with --policy cfr answers at {path}: No such file or directory" in done.output

@@ -214,3 +214,18 @@ def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.Monk
     assert its.sopa("cluster").exit_code == 0
     monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} nonsense")
     assert its.sopa("cluster").exit_code == 2
+
+
+def test_sopa_status_says_who_leads_and_that_nobody_does(its: Cluster) -> None:
+    done = its.sopa("status", "--controller", its.standby.url)
+    assert "cluster       c2 leads; a standby answers, term 1790000000000: sopa cluster" in done.output
+    its.standby.cluster.leader = None
+    done = its.sopa("status", "--controller", its.standby.url)
+    assert done.exit_code == 3
+    assert "cluster       no member leads: nothing new is decided" in done.output
+
+
+def test_without_etcd_what_is_shown_is_old(its: Cluster) -> None:
+    its.leader.cluster.engine = {"reachable": False, "problem": "engine: unreachable"}
+    done = its.sopa("cluster", "--controller", its.leader.url)
+    assert "led by c1, term 1790000000000, as of when etcd answered last" in done.output

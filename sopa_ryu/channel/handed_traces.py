@@ -1,0 +1,73 @@
+"""Traces at a relay: what the leader asks its agents, and what they answer, which is handed on to the leader. Pure."""
+
+from __future__ import annotations
+
+from sopa_ryu.channel import traces
+from sopa_ryu.channel.protocol import trace_asked
+from sopa_ryu.channel.trace_desk import Trace, TraceDesk
+from sopa_ryu.channel.traces import Answer, Cancel
+from topologies import Host
+
+MAX_WAITING = 1024
+"""Answers that wait for the leader; those of an agent that answers more than it was asked for are dropped there, too."""
+
+
+class HandedTraces(TraceDesk):
+    """In the place of a controller's desk: traces that another process has begun."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._texts: dict[Host, list[str]] = {}
+        self._asked: dict[Host, int] = {}
+        self._answers: list[tuple[Host, str]] = []
+
+    # -- the leader -----------------------------------------------------------------------------------------------------
+
+    def ask(self, host: Host, text: str) -> None:
+        """Have a host's agent be sent what the leader asks; raises `ProtocolError` if it is no request."""
+        request = trace_asked(text)
+        if request is None:
+            return
+        if isinstance(request, Cancel):
+            self._asked.pop(host, None)
+        else:
+            self._asked[host] = request.number
+        self._texts.setdefault(host, []).append(text)
+
+    def take(self) -> list[tuple[Host, str]]:
+        """Return the answers since the last call."""
+        answers, self._answers = self._answers, []
+        return answers
+
+    # -- sopa_ryu.channel.trace_desk.TraceDesk --------------------------------------------------------------------------
+
+    def due(self, host: Host) -> str | None:
+        """Return the next message to a host's agent."""
+        waiting = self._texts.pop(host, [])
+        if waiting[1:]:
+            self._texts[host] = waiting[1:]
+        return waiting[0] if waiting else None
+
+    def answered(self, host: Host, answer: Answer, now: float) -> None:
+        """Take what a host's agent answers; `ValueError` if it was not asked."""
+        if self._asked.get(host) != answer.number:
+            raise ValueError(f"it answers trace {answer.number}, which it was not asked for, or not any more")
+        if answer.done:
+            del self._asked[host]
+        self._hand(host, answer)
+
+    def left(self, host: Host, now: float) -> None:
+        """Note that the session of a host's agent has ended: the leader is told."""
+        self._texts.pop(host, None)
+        number = self._asked.pop(host, None)
+        if number is not None:
+            problem = "the agent has left its relay, or its channel is lost"
+            self._hand(host, Answer(number, done=True, problem=problem))
+
+    def tick(self, now: float) -> list[Trace]:
+        """Return nothing: the leader ends traces."""
+        return []
+
+    def _hand(self, host: Host, answer: Answer) -> None:
+        if len(self._answers) < MAX_WAITING:
+            self._answers.append((host, traces.answer_text(answer)))
