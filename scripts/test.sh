@@ -4,6 +4,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pytest=.venv/bin/pytest
+# Compiled modules are kept: pytest rewrites each test module's assertions, most of the time that it collects, and tests start hundreds
+# of Python processes.
+unset PYTHONDONTWRITEBYTECODE
 
 # What the tests compare with. Without it tests are skipped, which fails the run unless that is accepted.
 for part in install_peers install_ns3; do

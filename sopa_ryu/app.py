@@ -33,12 +33,12 @@ from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.drains import Drains
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown
-from sopa_ryu.fabric.messages import Heard, InstalledState, SendFrame
+from sopa_ryu.fabric.messages import Heard, InstalledState
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.suspects import Caretaker, Policy
 from sopa_ryu.fabric.switch_errors import LostError
 from sopa_ryu.fabric.switch_session import SwitchSession
-from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4, Unreachable
+from sopa_ryu.fabric.unreachable import ETHERTYPE_IPV4
 from sopa_ryu.fabric.view import View
 from sopa_ryu.health.monitor import Monitor
 from sopa_ryu.rest import controller_metrics, http_server
@@ -49,12 +49,14 @@ from sopa_ryu.rest.tls import tls_context
 from sopa_ryu.runtime import clock, collector, turns
 from sopa_ryu.runtime.clients import bracketed
 from sopa_ryu.runtime.moment import Moment
+from sopa_ryu.runtime.workers import Workers
 from sopa_ryu.southbound import lldp, openflow, rule_audit
 from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection, Connections, Writer, connection_of
 from sopa_ryu.southbound.port_stats import PortStatsPoller
 from sopa_ryu.southbound.rule_checker import RuleChecker
 from sopa_ryu.southbound.setup_checker import SetupChecker, tls_problems
+from sopa_ryu.southbound.undeliverable import UndeliverableAnswers
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from topologies import Host, Link, Reason, Switch
@@ -65,9 +67,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("sopa")
 
-RESTART_SECONDS = 1.0
-MAX_ANSWERING = 16
-"""Answers to undeliverable packets that wait for a switch to take them; more are dropped."""
 TICK_SECONDS = 0.5
 """How often the clock is looked at, at least, to notice that this process has stood still."""
 
@@ -122,7 +121,7 @@ class SopaController(app_manager.RyuApp):
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
-        self.unreachable = Unreachable(self.tree)
+        self.undeliverable = UndeliverableAnswers(self.tree)
         caretaker = Caretaker(self.tree, Policy(settings.suspect), settings.suspect_most)
         probe_bytes = PROBE_BYTES + settings.carrier.overhead
         least_loss, lists = settings.suspect_loss / 100, self.notifier.probe_lists
@@ -140,14 +139,13 @@ class SopaController(app_manager.RyuApp):
             self.notifier,
             self.port_stats,
             settings.carrier,
-            self.unreachable,
+            self.undeliverable.decided,
             self.arbiter,
             self.health,
             self.cluster,
         )
         if self.cluster is not None and self.metrics.committed is not None:
             self.cluster.on_commit(self.metrics.committed.observe)
-        self._answering = 0
         self._acknowledged_here = 0
         self.no_label = settings.no_label
         self.live = live_feed.Live(Picture(self))
@@ -159,7 +157,7 @@ class SopaController(app_manager.RyuApp):
         self.rest = RestApplication(self, tokens, self.channel.serve, served, sockets, origins, arbiter, relays)
         self._clients = settings.client_connections, settings.proxy
         self._tls = settings.tls and tls_context(*settings.tls)
-        self._workers: list[Any] = []
+        self._workers = Workers()
         self._channels: dict[Any, Connection] = {}
         self._writer = Writer(self._send_due)
         self._moment = Moment(self._observed)
@@ -184,26 +182,26 @@ class SopaController(app_manager.RyuApp):
         """Start the REST server and the other workers beside Ryu's own event loop."""
         host, port = cfg.CONF.wsapi_host, cfg.CONF.wsapi_port
         listener = http_server.listen(host, port, self._tls, *self._clients)
-        work: list[tuple[Callable[..., None], tuple[Any, ...]]] = [
-            (self._serve, (listener,)),
-            (self._clock, ()),
-            (self.channel.watch, ()),
-            (self.arbiter_channel.watch, ()),
-            (self.health.run, ()),
-            (collector.keep_short, ()),
-            (self.live.rounds, ()),
+        work: list[Callable[[], None]] = [
+            self._clock,
+            self.channel.watch,
+            self.arbiter_channel.watch,
+            self.health.run,
+            collector.keep_short,
+            self.live.rounds,
         ]
         if self.cluster is not None:
             its = self.cluster
-            work += [(each, ()) for each in (its.keep_lease, its.keep_record, its.watch, its.act)]
+            work += [its.keep_lease, its.keep_record, its.watch, its.act]
         if self.port_stats.interval:
-            work.append((self.port_stats.rounds, ()))
+            work.append(self.port_stats.rounds)
         if self.rule_checker.interval:
-            work.append((self.rule_checker.rounds, ()))
+            work.append(self.rule_checker.rounds)
         if self.bfd.addresses:
-            work.append((self.bfd.watch, ()))
-            work.append((self.setup.watch, ()))
-        self._workers = [hub.spawn(self._keep, worker, *args) for worker, args in work]
+            work += [self.bfd.watch, self.setup.watch]
+        self._workers.start(self._serve, listener)
+        for each in work:
+            self._workers.start(each)
         LOG.info(
             "SOPA controller for a %s (%d switches, %d hosts); REST on %s://%s:%d/sopa/v1/fabric",
             self.tree.title,
@@ -217,23 +215,11 @@ class SopaController(app_manager.RyuApp):
 
     def stop(self) -> None:
         """Stop serving; switches and agents keep what they have."""
-        for worker in self._workers:
-            hub.kill(worker)
+        self._workers.stop()
         if self.cluster is not None:
             self.cluster.leave()
         self._state_dir.close()
         super().stop()
-
-    def _keep(self, work: Callable[..., None], *args: Any) -> None:
-        """Run a worker until the application stops; restart it if a programming error ends it."""
-        while True:
-            try:
-                work(*args)
-            except Exception:
-                LOG.critical(
-                    "worker %s crashed, restarting: report the traceback", work.__name__.strip("_"), exc_info=True
-                )
-            hub.sleep(RESTART_SECONDS)
 
     def _serve(self, listener: Any) -> None:
         http_server.serve(listener, self.rest)
@@ -324,8 +310,9 @@ class SopaController(app_manager.RyuApp):
             return
         port = message.match["in_port"]
         if message.data[12:14] == ETHERTYPE_IPV4:
-            if self.switches.leads and self._may_command():
-                self._answer_undeliverable(connection, port, message.data)
+            session = self.switches.session(connection)
+            if session is not None and self.switches.leads and self._may_command():
+                self.undeliverable.packet_in(connection, session.switch, port, message.data)
             return
         try:
             probe = Heard(*lldp.parse(message.data))
@@ -337,20 +324,6 @@ class SopaController(app_manager.RyuApp):
                 )
             return
         self._carry_out(self.core.probe_heard(connection, port, probe, self._now()))
-
-    def _answer_undeliverable(self, connection: Connection, port: int, frame: bytes) -> None:
-        session = self.switches.session(connection)
-        answer = session and self.unreachable.answer(session.switch, port, frame, clock.now())
-        # as from another switch, so that the switch uses the address that it knows of the host; never waiting for the switch
-        if answer and self._answering < MAX_ANSWERING:
-            self._answering += 1
-            hub.spawn(self._send_answer, connection, answer)
-
-    def _send_answer(self, connection: Connection, answer: bytes) -> None:
-        try:
-            connection.send(SendFrame(answer))
-        finally:
-            self._answering -= 1
 
     # -- effects ------------------------------------------------------------------------------------------------------
 
