@@ -198,7 +198,7 @@ Repeat(std::int64_t delay, std::int64_t period, const std::function<bool()>& act
 }
 
 int
-Run()
+Simulate()
 {
     const Settings settings = Read(std::cin);
     ns3::ObjectFactory scheduler(settings.scheduler == "heap" ? "ns3::HeapScheduler" : "sopa::WheelScheduler");
@@ -398,7 +398,7 @@ main(int count, char** words)
     int status = 2;
     try
     {
-        status = count == 2 && std::string(words[1]) == "dump" ? sopa::Dump() : sopa::Run();
+        status = count == 2 && std::string(words[1]) == "dump" ? sopa::Dump() : sopa::Simulate();
     }
     catch (const std::invalid_argument& error)
     {
