@@ -16,11 +16,11 @@ export class LinkHistory {
     this.timer = null;
     this.loss = plot("loss");
     this.delay = plot("delay");
-    this.problem = html("p", { class: "error", role: "alert", hidden: true });
-    this.words = html("p", { class: "hint" });
+    this.problem = html("div", { class: "error", role: "alert", hidden: true });
+    this.words = html("div", { class: "hint" });
     this.element = html("div", { class: "history", hidden: true },
       html("h4", {}, "Lost probes, last hour"), this.loss,
-      html("p", { class: "keys", "aria-hidden": "true" }, key("up"), "upwards", key("down"), "downwards"),
+      html("div", { class: "keys", "aria-hidden": "true" }, key("up"), "upwards", key("down"), "downwards"),
       html("h4", {}, "Delay there and back, last hour"), this.delay, this.words, this.problem);
     document.addEventListener("visibilitychange", () => {
       if (!document.hidden && this.name) this.ask();
