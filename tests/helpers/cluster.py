@@ -114,9 +114,14 @@ class Cluster:
             [count] * len(self.members),
             seconds=60.0,
         )
-        leader = eventually(self.leader, seconds=60.0)
-        roles = {name: {"master"} if name == leader else {"slave"} for name in self.members}
-        eventually(lambda: {name: self.roles(name) for name in self.members}, roles, seconds=60.0)
+        eventually(self._roles_are_right, seconds=60.0)
+
+    def _roles_are_right(self) -> bool:
+        # the leader is read each time: after a loss of etcd it may change once more meanwhile
+        leader = self.leader()
+        return leader is not None and all(
+            self.roles(name) == ({"master"} if name == leader else {"slave"}) for name in self.members
+        )
 
 
 @contextmanager
