@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from experiments.bench.measuring import peak_mib, processor_seconds
+from experiments.bench.measuring import link_seconds, peak_mib, processor_seconds
 from experiments.emulation.processes import ControllerProcess, free_ports
 from topologies import FatTree
 
@@ -28,7 +26,6 @@ QUIET_SECONDS = 5.0
 """After the last switch, for what follows from it."""
 IDLE_SECONDS = 10.0
 LINK = "a0_0-c0_1"
-FAILURES = 3
 LIMITS = {
     "seconds": 60.0,
     "mib": 600.0,
@@ -89,7 +86,11 @@ def _measure(k: int, directory: Path) -> dict[str, Any]:
             before = processor_seconds(controller.pid)
             time.sleep(IDLE_SECONDS)
             found["idle_cores"] = round((processor_seconds(controller.pid) - before) / IDLE_SECONDS, 3)
-            found["failure_seconds"] = round(_failure(controller, switches), 3)
+
+            def set_link(up: bool) -> None:
+                _ordered(switches, f"{'up' if up else 'down'} {LINK}")
+
+            found["failure_seconds"] = round(link_seconds(controller, set_link), 3)
             found["mib"] = peak_mib(controller.pid)
         finally:
             switches.kill()
@@ -102,29 +103,6 @@ def _connected(controller: ControllerProcess) -> int:
         return int(controller.fabric()["connected"])
     except (httpx.TransportError, httpx.HTTPStatusError):  # it is too busy to answer
         return 0
-
-
-def _failure(controller: ControllerProcess, switches: subprocess.Popen[str]) -> float:
-    """Return the median of the seconds until all switches have a failed or healed link's rules, by ``GET /changes``."""
-    took: list[float] = []
-    for what in ("down", "up") * FAILURES:
-        version = controller.fabric()["version"]
-        _ordered(switches, f"{what} {LINK}")
-        controller.wait_until(partial(_is_installed, controller, version), "a link's rules were installed", 60)
-        took += _installed(controller, version)[:1]
-    return statistics.median(took)
-
-
-def _is_installed(controller: ControllerProcess, since: int) -> bool:
-    return bool(_installed(controller, since))
-
-
-def _installed(controller: ControllerProcess, since: int) -> list[float]:
-    """Return the seconds that each version after one took to be installed everywhere, as far as it is."""
-    changes = controller.get("/changes").json()["changes"]
-    return [
-        each["installed_ms"] / 1000 for each in changes if each["version"] > since and each["installed_ms"] is not None
-    ]
 
 
 def _ordered(switches: subprocess.Popen[str], order: str) -> dict[str, Any]:

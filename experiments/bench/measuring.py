@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from experiments.emulation.processes import ControllerProcess
 from topologies.lab.isolation import isolated
 
 REFERENCE_EMPTY_NS = 39
@@ -44,6 +46,34 @@ def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             raise RuntimeError(f"the measurement in the lab failed with status {status}")
         found: dict[str, Any] = json.loads(answer.read_text())
     return found
+
+
+def link_seconds(controller: ControllerProcess, set_link: Callable[[bool], object], times: int = 3) -> float:
+    """Fail and heal a link that many times; return the median of the seconds until all switches have its rules.
+
+    Parameters
+    ----------
+    controller : ControllerProcess
+        Its ``GET /changes`` says how long each version took.
+    set_link : callable
+        Called with False to fail the link, with True to heal it.
+    times : int
+    """
+    took: list[float] = []
+    for up in (False, True) * times:
+        since = controller.fabric()["version"]
+        set_link(up)
+        found: list[float] = []
+
+        def is_installed(since: int = since, found: list[float] = found) -> bool:
+            changes = controller.get("/changes").json()["changes"]
+            its = (each["installed_ms"] for each in changes if each["version"] > since)
+            found += [milliseconds / 1000 for milliseconds in its if milliseconds is not None]
+            return bool(found)
+
+        controller.wait_until(is_installed, "a link's rules were installed", 60)
+        took.append(found[0])
+    return statistics.median(took)
 
 
 def processor_seconds(process: int) -> float:
