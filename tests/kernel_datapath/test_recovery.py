@@ -1,4 +1,4 @@
-"""Recovery of TCP in the lab on the kernels of Debian: what is sent again needlessly, with TCP's five minutes and the agent's one second.
+"""Recovery of TCP in the lab on Debian's kernels: what is sent again needlessly, with five minutes of memory and with one second.
 
 The figures are printed (``-s``); docs/hosts.md has them. What a guest measures of throughput says nothing: it is emulated.
 """
