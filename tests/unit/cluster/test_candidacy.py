@@ -47,6 +47,15 @@ def test_a_lease_that_is_gone_ends_the_leadership_even_if_another_is_granted_at_
     assert its.may_campaign(100.3)
 
 
+def test_a_member_whose_lease_is_nearly_over_waits_for_its_renewal() -> None:
+    its = Candidacy("m1")
+    its.granted(11, 2.0, 100.0)
+    assert its.may_campaign(101.29)
+    assert not its.may_campaign(101.31), "it would command until 101.8"
+    its.renewed(101.35)
+    assert its.may_campaign(101.4)
+
+
 def test_a_member_that_was_asked_to_step_down_rests() -> None:
     its = leading()
     its.stand_by()
