@@ -144,7 +144,7 @@ class ControllerLink:
             return str(error) or type(error).__name__
 
     def _open(self) -> None:
-        LOG.info("connected to controller %s", self.address.url)
+        LOG.info("connected to controller %s: slots are granted once it has a version of the fabric", self.address.url)
         self.connected = True
         self._opened_at = asyncio.get_running_loop().time()
         self.view = None  # a snapshot comes first, with the term

@@ -106,6 +106,10 @@ eventually restarted sopa-controller "$before"
 eventually known
 
 step "the arbiter starts as user sopa, with the fabric's secret"
+# without a switch that has ever been connected, no version of the fabric is made, and nothing granted
+sed -i 's,^#no_switches = .*,no_switches = True,' /etc/sopa/sopa.conf
+systemctl restart sopa-controller || exit 1
+eventually known
 sed -i -e 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' -e 's,^SOPA_ARBITER_LISTEN=.*,SOPA_ARBITER_LISTEN=127.0.0.1:9160,' \
     -e 's,^SOPA_ARBITER_OPTIONS=.*,SOPA_ARBITER_OPTIONS=--slot 50 --rate 100 --lease 20000,' /etc/sopa/arbiter.env
 systemctl enable --now sopa-arbiter || exit 1
