@@ -311,13 +311,15 @@ class CfrAgent:
         gate = self.grants.gate
         if gate is None:
             return 0
-        current = gate.slot_at(now)
+        current, through = gate.slot_at(now), gate.slot_at(now)
         while self._pending and self._pending[0].slot < current:
             self.slots_used += self.programs.used(self._pending.popleft().slot) > 0
-        ahead = self._pending[0] if self._pending else None
-        if ahead is None or ahead.slot > current:
-            return max(0, current)
-        return max(0, current if 2 * self.programs.used(current) > ahead.budget else current - 1)
+        begun = gate.slot_at(now + gate.ahead_ns)
+        for its in itertools.takewhile(lambda its: its.slot <= begun, self._pending):
+            if 2 * self.programs.used(its.slot) <= its.budget:
+                return max(0, its.slot - 1)
+            through = its.slot
+        return max(0, through)
 
     def _tell(self, through: int) -> None:
         for entries in self._demands.datagrams():
