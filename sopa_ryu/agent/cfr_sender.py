@@ -1,8 +1,8 @@
 """The thread that has TCP send at the begin of each granted slot, one for all interfaces of a process.
 
-It sleeps until the slot begins, or with departure times until data may go to the qdisc for it, and runs the iterator over the sockets of the interface's network namespace. What can be done
-before that is: entering the namespace, and opening the iterator. It asks for a real-time priority, and runs all iterators
-that are due without giving up the interpreter's lock in between.
+It sleeps until the slot begins, or with departure times until data may go to the qdisc for it, and runs the iterator over the
+sockets of the interface's network namespace. What can be done before that is: entering the namespace, and opening the iterator.
+It asks for a real-time priority, and runs all iterators that are due without giving up the interpreter's lock in between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether an interface's qdisc keeps a packet until its departure time (`skb->tstamp`): fq does, wherever packets reach nothing else."""
+"""Whether an interface's qdisc keeps packets until their departure times (``skb->tstamp``): fq does, if all packets go to it."""
 
 from __future__ import annotations
 

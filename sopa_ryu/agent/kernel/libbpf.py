@@ -137,7 +137,7 @@ def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
 
 
 class Outcome(NamedTuple):
-    """The result of a program for a frame: its return value, the frame and its departure time afterwards, and nanoseconds per repetition."""
+    """The result of a program for a frame: its return value, the frame afterwards, nanoseconds per repetition, and its departure time."""
 
     retval: int
     data: bytes
