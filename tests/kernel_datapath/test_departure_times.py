@@ -201,8 +201,8 @@ def described(kept: Kept) -> str:
     its = kept.late_ns
     at = {name: its[min(len(its) - 1, int(len(its) * share))] / 1e3 for name, share in (("median", 0.5), ("p99", 0.99))}
     return (
-        f"{len(its)} packets in {kept.slots} of {ROUNDS} slots; after the begin of their slot by {its[0] / 1e3:.0f} us at least, "
-        f"median {at['median']:.0f}, p99 {at['p99']:.0f}, at most {its[-1] / 1e3:.0f}; {kept.early} early, {kept.elsewhere} elsewhere"
+        f"{len(its)} packets in {kept.slots} of {ROUNDS} slots; after its begin by {its[0] / 1e3:.0f} us at least, "
+        f"median {at['median']:.0f}, p99 {at['p99']:.0f}, most {its[-1] / 1e3:.0f}; {kept.early} early, {kept.elsewhere} elsewhere"
     )
 
 

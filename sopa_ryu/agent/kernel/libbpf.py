@@ -137,7 +137,7 @@ def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
 
 
 class Outcome(NamedTuple):
-    """The result of a program for a frame: its return value, the frame afterwards, nanoseconds per repetition, and its departure time."""
+    """The result of a program for a frame: its return value, the frame, nanoseconds per repetition, and the departure time."""
 
     retval: int
     data: bytes
