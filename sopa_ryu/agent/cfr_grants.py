@@ -22,8 +22,8 @@ MAX_LEASE_MS = 120_000
 DEFAULT_LATE_NS = 600_000
 """A packet may end so long after its slot: what a host's timers and scheduling need."""
 MAX_AHEAD_NS, AHEAD_PARTS = 1_000_000, 4
-"""With departure times data goes to fq so long before its slot, or one part in so many of a slot if that is less: longer than a thread is
-late, and as short as acknowledgements and what is sent again may wait behind it."""
+"""With departure times data goes to fq so long before its slot, or one part in so many of a slot if that is less: longer than a
+thread is late, and as short as acknowledgements and what is sent again may wait behind it."""
 _WINDOW = 64
 """Sequence numbers so far below the highest are accepted, once each: datagrams overtake one another (RFC 4303, section 3.4.3)."""
 
