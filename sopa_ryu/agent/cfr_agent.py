@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.bursts import segments_in
 from sopa_ryu.agent.cfr_demand import Demands, Unsent
-from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection
+from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
 from sopa_ryu.agent.cfr_hints import Answer, Hints
 from sopa_ryu.agent.cfr_sender import Programs, SlotSender
 from sopa_ryu.agent.hint_protocol import Hint, HintError, Refusal
@@ -311,15 +311,10 @@ class CfrAgent:
         gate = self.grants.gate
         if gate is None:
             return 0
-        current, through = gate.slot_at(now), gate.slot_at(now)
+        current = gate.slot_at(now)
         while self._pending and self._pending[0].slot < current:
             self.slots_used += self.programs.used(self._pending.popleft().slot) > 0
-        begun = gate.slot_at(now + gate.ahead_ns)
-        for its in itertools.takewhile(lambda its: its.slot <= begun, self._pending):
-            if 2 * self.programs.used(its.slot) <= its.budget:
-                return max(0, its.slot - 1)
-            through = its.slot
-        return max(0, through)
+        return used_through(gate, now, self._pending, self.programs.used)
 
     def _tell(self, through: int) -> None:
         for entries in self._demands.datagrams():

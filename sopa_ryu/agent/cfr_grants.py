@@ -7,7 +7,7 @@ and with the next grant it closes from that grant's first slot on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import NamedTuple
@@ -106,6 +106,29 @@ def ahead_of(slot_ns: int) -> int:
     [25000, 800000, 1000000]
     """
     return min(MAX_AHEAD_NS, slot_ns // AHEAD_PARTS)
+
+
+def used_through(gate: Gate, now: int, pending: Iterable[Granted], used: Callable[[int], int]) -> int:
+    """Return the last slot whose grants are used or over: of one that has begun, or whose data goes to the qdisc, if half is used.
+
+    Parameters
+    ----------
+    gate : Gate
+    now : int
+        The host's clock.
+    pending : iterable of Granted
+        The granted slots that are not over, in order.
+    used : callable
+        Returns the bytes that were sent in a slot.
+    """
+    last, begun = gate.slot_at(now), gate.slot_at(now + gate.ahead_ns)
+    for its in pending:
+        if its.slot > begun:
+            break
+        if 2 * used(its.slot) <= its.budget:
+            return max(0, its.slot - 1)
+        last = its.slot
+    return max(0, last)
 
 
 class Orders(NamedTuple):

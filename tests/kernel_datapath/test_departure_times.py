@@ -203,8 +203,8 @@ def described(kept: Kept) -> str:
     at = {name: its[min(len(its) - 1, int(len(its) * share))] / 1e3 for name, share in (("median", 0.5), ("p99", 0.99))}
     return (
         f"{len(its)} packets in {kept.slots} of {ROUNDS} slots; after its begin by {its[0] / 1e3:.0f} us at least, "
-        f"median {at['median']:.0f}, p99 {at['p99']:.0f}, most {its[-1] / 1e3:.0f}; {kept.early} early, {kept.elsewhere} elsewhere; "
-        f"clocks known to {kept.clock_error_ns / 1e3:.0f} us"
+        f"median {at['median']:.0f}, p99 {at['p99']:.0f}, most {its[-1] / 1e3:.0f}; {kept.early} early, {kept.elsewhere} elsewhere"
+        f"; clocks known to {kept.clock_error_ns / 1e3:.0f} us"
     )
 
 

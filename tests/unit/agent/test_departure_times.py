@@ -10,7 +10,7 @@ from ipaddress import IPv4Address
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of
+from sopa_ryu.agent.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of, used_through
 from sopa_ryu.agent.cfr_sender import SlotSender
 from sopa_ryu.agent.departure_times import DepartureTimes, instead_of_fq
 from sopa_ryu.agent.kernel.qdiscs import INGRESS, ROOT, Qdisc
@@ -100,6 +100,31 @@ def test_a_namespace_that_is_gone_has_no_fq() -> None:
     grants.departure_times = True
     DepartureTimes(HOST, "eth1", 7, "/run/netns/sopatest-nowhere", grants).look()
     assert not grants.departure_times
+
+
+@pytest.mark.parametrize(
+    ("ahead_ns", "into_ns", "granted", "used", "through"),
+    [
+        (0, 1, [], {}, 1000),
+        (0, 1, [1000], {}, 999),
+        (0, 1, [1000], {1000: 757}, 999),
+        (0, 1, [1000], {1000: 758}, 1000),
+        (0, SLOT_NS - 1, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+        (800_000, SLOT_NS - 800_001, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+        (800_000, SLOT_NS - 800_000, [1000, 1001], {1000: 1514, 1001: 1514}, 1001),
+        (800_000, SLOT_NS - 1, [1000, 1001], {1000: 1514}, 1000),
+        (800_000, SLOT_NS - 1, [1000, 1001], {1001: 1514}, 999),
+        (800_000, SLOT_NS - 1, [1001], {1001: 1514}, 1001),
+        (800_000, SLOT_NS - 1, [1001], {}, 1000),
+        (800_000, SLOT_NS - 1, [1002], {}, 1000),
+    ],
+)
+def test_what_has_gone_ahead_of_its_slot_counts_as_used(
+    ahead_ns: int, into_ns: int, granted: list[int], used: dict[int, int], through: int
+) -> None:
+    gate = Gate(SLOT_NS, 0, 1 << 62, 0, 0, ahead_ns)
+    pending = [Granted(slot, 0, 1, PEER, 1514) for slot in granted]
+    assert used_through(gate, 1000 * SLOT_NS + into_ns, pending, lambda slot: used.get(slot, 0)) == through
 
 
 # -- when slots are begun --------------------------------------------------------------------------------------------------------
