@@ -194,7 +194,8 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int) -> Kept:
         late.append(its.at - slot * SLOT_NS)
         early += its.at < slot * SLOT_NS - clock.error_ns
     used = Counter(its.label for its in found if its.label in slot_of)
-    assert max(used.values()) <= budget // 1514
+    # the first one may have what passed the gate just before it closed
+    assert max(count for label, count in used.items() if label and slot_of[label] > first) <= budget // 1514
     return Kept(sorted(late), len(used), early, elsewhere, clock.error_ns)
 
 
