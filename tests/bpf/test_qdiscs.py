@@ -41,7 +41,7 @@ def test_a_tree_is_read_with_its_hidden_leaves(pair: Pair) -> None:
         (["add dev host0 clsact", "add dev host0 root handle 1: tbf rate 4mbit burst 4kb latency 50ms",
           "add dev host0 parent 1:1 pfifo"], "pfifo"),
         (["add dev host0 root handle 1: htb"], "htb"),
-        (["add dev two root handle 1: mq", "add dev two parent 1:1 pfifo", "add dev two parent 1:2 bfifo"], "pfifo"),
+        (["add dev two root handle 1: mq", "add dev two parent 1:1 pfifo", "add dev two parent 1:2 pfifo"], "pfifo"),
     ],
 )  # fmt: skip
 def test_without_fq_there_are_no_departure_times(pair: Pair, commands: list[str], other: str) -> None:
