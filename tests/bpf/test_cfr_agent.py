@@ -187,12 +187,12 @@ class Kept(NamedTuple):
     elsewhere: int
 
 
-def judge(wire: Wire, arbiter: SlotArbiter) -> Kept:
+def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
     late = []
     for its in wire.arrivals:
-        slot, into = divmod(its.at + arbiter.skew_ns + CLOCK_NS, arbiter.slot_ns)
+        slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
         if arbiter.granted.get((slot, its.source)) == Slot(its.source, IPv4Address(RECEIVER), its.label):
-            late.append(into - CLOCK_NS)
+            late.append(into - clock_ns)
     return Kept(sorted(late), len(wire.arrivals) - len(late))
 
 
