@@ -261,9 +261,10 @@ def test_an_agent_uses_fq_where_it_is_and_while_it_is(rack: Rack, tmp_path: Path
                 flows(streams, 200_000)
                 wire.close()
                 late, elsewhere = judge(wire, arbiter, round(SLOWER * CLOCK_NS))
+                known_ns = max(fabric.metrics("round_trip_seconds{.*}")) / 2 * 1e9
                 print(
                     f"agent, departure times {used:.0f}: {len(late)} packets, late by {late[len(late) // 2] / 1e3:.0f}, p99 "
-                    f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, which is known to {max(fabric.metrics('round_trip_seconds{.*}')) / 2 * 1e6:.0f} us; "
+                    f"{late[len(late) * 99 // 100] / 1e3:.0f} us by the arbiter's clock, known to {known_ns / 1e3:.0f} us; "
                     f"{elsewhere} elsewhere",
                     flush=True,
                 )
