@@ -38,8 +38,11 @@ SLOT_NS = 20_000_000  # an emulated machine runs through its sockets in several 
 EVERY = 3
 """Each third slot is the peer's, another one is granted for another host."""
 ROUNDS = 200
+LATE_NS = 600_000
 BUDGET, LARGE = 2 * 1514, 20 * 1514
-SO_TIMESTAMPNS = 35
+SO_TIMESTAMPNS, SO_MAX_PACING_RATE = 35, 47
+UNPACED, PACED = 0xFFFFFFFF, 20_000
+"""Bytes a second: a packet in 76 ms, longer than from one slot to the next."""
 PEER = IPv4Address(PEER_ADDRESS)
 
 
@@ -81,7 +84,7 @@ class Clock(NamedTuple):
 class Peer:
     """Takes what a connection brings, and notes when it arrives."""
 
-    def __init__(self, pair: Pair, clock: Clock) -> None:
+    def __init__(self, pair: Pair, clock: Clock, pacing: int) -> None:
         self.arrivals: list[Arrival] = []
         self._clock = clock
         self._wire = raw_socket(pair.peer, "peer0", ALL)
@@ -92,6 +95,7 @@ class Peer:
                 self.client = socket.create_connection(server.getsockname(), 60)
             self._end = server.accept()[0]
         self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        self.client.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, struct.pack("=I", pacing))
         self.client.settimeout(0.2)
         self._done = threading.Event()
         self._threads = [threading.Thread(target=each) for each in (self._listen, self._send, self._receive)]
@@ -138,15 +142,16 @@ class Kept(NamedTuple):
     slots: int
     early: int
     elsewhere: int
+    over: int
     clock_error_ns: int
 
 
-def follow_schedule(pair: Pair, departure_times: bool, budget: int) -> Kept:
+def follow_schedule(pair: Pair, departure_times: bool, budget: int, pacing: int = UNPACED) -> Kept:
     """Send through a granted schedule; each slot has a label of its own, by which its packets are known."""
     clock = Clock.read()
     slot_of: dict[tuple[int, int], int] = {}
     late: list[int] = []
-    elsewhere = early = 0
+    elsewhere = early = over = 0
     with ExitStack() as closing:
         labeller = closing.enter_context(Labeller("host0", netns=pair.host, cfr=True))
         programs = labeller.cfr
@@ -155,7 +160,7 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int) -> Kept:
         labeller.attach()
         sender = SlotSender()
         closing.callback(sender.close)
-        peer = Peer(pair, clock)
+        peer = Peer(pair, clock, pacing)
         closing.callback(peer.close)
         closing.callback(labeller.detach)  # what the socket holds may leave then
 
@@ -165,7 +170,7 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int) -> Kept:
                 0,
                 time.monotonic_ns() + 60 * 10**9,
                 first,
-                600_000,
+                LATE_NS,
                 ahead_of(SLOT_NS) if departure_times else 0,
             )
             programs.set_gate(IPv4Address(HERE), gate)
@@ -193,10 +198,11 @@ def follow_schedule(pair: Pair, departure_times: bool, budget: int) -> Kept:
             continue
         late.append(its.at - slot * SLOT_NS)
         early += its.at < slot * SLOT_NS - clock.error_ns
+        over += its.at > (slot + 1) * SLOT_NS + LATE_NS
     used = Counter(its.label for its in found if its.label in slot_of)
     # the first one may have what passed the gate just before it closed
     assert max(count for label, count in used.items() if label and slot_of[label] > first) <= budget // 1514
-    return Kept(sorted(late), len(used), early, elsewhere, clock.error_ns)
+    return Kept(sorted(late), len(used), early, elsewhere, over, clock.error_ns)
 
 
 def described(kept: Kept) -> str:
@@ -205,7 +211,7 @@ def described(kept: Kept) -> str:
     return (
         f"{len(its)} packets in {kept.slots} of {ROUNDS} slots; after its begin by {its[0] / 1e3:.0f} us at least, "
         f"median {at['median']:.0f}, p99 {at['p99']:.0f}, most {its[-1] / 1e3:.0f}; {kept.early} early, {kept.elsewhere} elsewhere"
-        f"; clocks known to {kept.clock_error_ns / 1e3:.0f} us"
+        f", {kept.over} after the slot; clocks known to {kept.clock_error_ns / 1e3:.0f} us"
     )
 
 
@@ -230,6 +236,16 @@ def test_fq_keeps_data_until_its_slot_begins(pair: Pair) -> None:
         assert kept.slots > ROUNDS // 2
         assert kept.early == 0
         assert kept.elsewhere <= 1  # the connection's first packet
+
+
+def test_what_tcp_paces_leaves_in_the_slot_of_its_departure(pair: Pair) -> None:
+    pair.on_host("tc qdisc replace dev host0 root fq")
+    kept = follow_schedule(pair, True, BUDGET, PACED)
+    print(f"paced to {PACED} bytes a second: {described(kept)}", flush=True)
+    assert kept.slots > ROUNDS // 4
+    assert kept.early == kept.elsewhere == 0
+    # after a pause TCP lets half of a packet's time go; and 10 packets pass before it paces
+    assert len(kept.late_ns) <= 10 + 2 * PACED * ROUNDS * EVERY * SLOT_NS / 10**9 / 1448
 
 
 @pytest.fixture
