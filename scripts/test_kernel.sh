@@ -16,7 +16,7 @@ set -euo pipefail
 PACKAGES=(qemu-system-x86 debootstrap e2fsprogs)
 GUEST=linux-image-amd64,systemd-sysv,openvswitch-switch,mininet,iperf3,python3-venv,clang,llvm,libbpf-dev,linux-libc-dev
 GUEST+=,ca-certificates,iproute2,tcpdump,iputils-ping,procps,net-tools,kmod,ethtool,xz-utils
-MODULES='veth macvlan tun sch_ingress cls_bpf act_bpf sch_tbf tcp_bbr bridge vxlan openvswitch'
+MODULES='veth macvlan tun sch_ingress cls_bpf act_bpf sch_tbf sch_fq tcp_bbr bridge vxlan openvswitch'
 SUITE=bookworm
 MIRROR=http://deb.debian.org/debian
 BOOT_SECONDS=5400

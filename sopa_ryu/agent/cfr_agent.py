@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 from sopa_ryu.agent.agent_options import AgentError
 from sopa_ryu.agent.bursts import segments_in
 from sopa_ryu.agent.cfr_demand import Demands, Unsent
-from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection
+from sopa_ryu.agent.cfr_grants import KEPT, Gate, Grants, Orders, Rejected, Rejection, used_through
 from sopa_ryu.agent.cfr_hints import Answer, Hints
 from sopa_ryu.agent.cfr_sender import Programs, SlotSender
 from sopa_ryu.agent.hint_protocol import Hint, HintError, Refusal
@@ -314,10 +314,7 @@ class CfrAgent:
         current = gate.slot_at(now)
         while self._pending and self._pending[0].slot < current:
             self.slots_used += self.programs.used(self._pending.popleft().slot) > 0
-        ahead = self._pending[0] if self._pending else None
-        if ahead is None or ahead.slot > current:
-            return max(0, current)
-        return max(0, current if 2 * self.programs.used(current) > ahead.budget else current - 1)
+        return used_through(gate, now, self._pending, self.programs.used)
 
     def _tell(self, through: int) -> None:
         for entries in self._demands.datagrams():

@@ -7,7 +7,7 @@ and with the next grant it closes from that grant's first slot on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Address
 from typing import NamedTuple
@@ -21,6 +21,9 @@ MIN_SLOT_NS, MAX_SLOT_NS = 100_000, 60_000_000_000
 MAX_LEASE_MS = 120_000
 DEFAULT_LATE_NS = 600_000
 """A packet may end so long after its slot: what a host's timers and scheduling need."""
+MAX_AHEAD_NS, AHEAD_PARTS = 1_000_000, 4
+"""With departure times data goes to fq so long before its slot, or one part in so many of a slot if that is less: longer than a
+thread is late, and as short as acknowledgements and what is sent again may wait behind it."""
 _WINDOW = 64
 """Sequence numbers so far below the highest are accepted, once each: datagrams overtake one another (RFC 4303, section 3.4.3)."""
 
@@ -70,6 +73,8 @@ class Gate(NamedTuple):
         Before it nothing is held.
     late_ns : int
         A packet may end so long after its slot.
+    ahead_ns : int
+        So long before its slot data goes to the qdisc, which keeps it until then; 0 without departure times.
     """
 
     slot_ns: int
@@ -77,6 +82,7 @@ class Gate(NamedTuple):
     open_after: int
     first_slot: int
     late_ns: int
+    ahead_ns: int = 0
 
     def slot_at(self, now: int) -> int:
         """Return the slot that it is at a time of the host's clock."""
@@ -85,6 +91,44 @@ class Gate(NamedTuple):
     def begin_of(self, slot: int) -> int:
         """Return the time of the host's clock at which a slot begins."""
         return slot * self.slot_ns - self.offset_ns
+
+    def due(self, slot: int) -> int:
+        """Return the time of the host's clock from which on data of a slot may go to the qdisc."""
+        return self.begin_of(slot) - self.ahead_ns
+
+
+def ahead_of(slot_ns: int) -> int:
+    """Return `Gate.ahead_ns` with departure times, for slots of that length.
+
+    Examples
+    --------
+    >>> [ahead_of(slot_ns) for slot_ns in (100_000, 3_200_000, 60_000_000_000)]
+    [25000, 800000, 1000000]
+    """
+    return min(MAX_AHEAD_NS, slot_ns // AHEAD_PARTS)
+
+
+def used_through(gate: Gate, now: int, pending: Iterable[Granted], used: Callable[[int], int]) -> int:
+    """Return the last slot whose grants are used or over: of one that has begun, or whose data goes to the qdisc, if half is used.
+
+    Parameters
+    ----------
+    gate : Gate
+    now : int
+        The host's clock.
+    pending : iterable of Granted
+        The granted slots that are not over, in order.
+    used : callable
+        Returns the bytes that were sent in a slot.
+    """
+    last, begun = gate.slot_at(now), gate.slot_at(now + gate.ahead_ns)
+    for its in pending:
+        if its.slot > begun:
+            break
+        if 2 * used(its.slot) <= its.budget:
+            return max(0, its.slot - 1)
+        last = its.slot
+    return max(0, last)
 
 
 class Orders(NamedTuple):
@@ -119,6 +163,8 @@ class Grants:
 
     Attributes
     ----------
+    departure_times : bool
+        Whether the interface's qdisc keeps packets until their departure times; to be set, and False at first.
     clock : Clock
         The arbiter's.
     term : int
@@ -137,6 +183,7 @@ class Grants:
 
     def __init__(self, host: IPv4Address, late_ns: int = DEFAULT_LATE_NS) -> None:
         self.host, self.late_ns = host, late_ns
+        self.departure_times = False
         self.clock = Clock()
         self.term = 0
         self.gate: Gate | None = None
@@ -200,7 +247,8 @@ class Grants:
         self.batch_ns = grant.slots * grant.slot_ns
         self._of_term = grant.term
         first = grant.first_slot if closes or before is None else before.first_slot
-        self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, self.late_ns)
+        ahead = ahead_of(grant.slot_ns) if self.departure_times else 0
+        self.gate = Gate(grant.slot_ns, offset, now + self.lease_ns, first, self.late_ns, ahead)
         slots = [its for its in grant.entries if its.slot > current]
         self.granted += len(grant.entries)
         self.late += len(grant.entries) - len(slots)

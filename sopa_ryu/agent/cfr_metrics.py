@@ -47,12 +47,16 @@ class CfrMetrics:
                                "up, expired, and with their connections gone.", "outcome")  # fmt: skip
         self._refused = _counter("refused_hints", with_cfr + "hints that were refused, by reason.", "reason")
         self._hinted = _gauge("hinted_bytes", with_cfr + "data that applications have told of, and not written yet.")
+        self._departure = _gauge(
+            "departure_times",
+            with_cfr + "1 while the interface's qdisc (fq) keeps data until its slot begins, otherwise 0.",
+        )
 
     @property
     def families(self) -> list[Metric]:
         """All of them."""
         return [self._packets, self._slots, self._rejected, self._jumps, self._term, self._closed, self._lease, self._offset,
-                self._round_trip, self._pass, self._hints, self._refused, self._hinted]  # fmt: skip
+                self._round_trip, self._pass, self._hints, self._refused, self._hinted, self._departure]  # fmt: skip
 
     def add(self, labels: Sequence[str], its: CfrAgent, packets: Mapping[Reason, int]) -> None:
         """Add an interface's."""
@@ -79,6 +83,7 @@ class CfrMetrics:
         for refusal in Refusal:
             self._refused.add_metric([*labels, str(refusal)], hints.refused[refusal])
         self._hinted.add_metric(labels, hints.left)
+        self._departure.add_metric(labels, grants.departure_times)
 
 
 def _counter(name: str, text: str, *labels: str) -> CounterMetricFamily:

@@ -24,11 +24,14 @@ class CfrOptions(NamedTuple):
         The nanoseconds by which a packet may end after its slot.
     hints : str
         Where the socket of hints is; by default in the state directory. `NO_HINTS` for none.
+    departure_times : bool
+        Whether data goes to the interface's qdisc ahead of its slot where that keeps departure times.
     """
 
     arbiter: tuple[str, int]
     late_ns: int = DEFAULT_LATE_NS
     hints: str = ""
+    departure_times: bool = True
 
     def hints_at(self, state_dir: Path, namespace: int) -> Path | None:
         """Return where the socket of hints of a network namespace is; None if there is to be none."""

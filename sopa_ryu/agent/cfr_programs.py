@@ -17,7 +17,7 @@ from sopa_ryu.channel.slots import Granted
 SLOTS = 1024
 """As SLOTS of bpf/cfr.h: grants of so many slots are kept."""
 _ONLY = struct.pack("=I", 0)
-_SETTINGS = struct.Struct("=QqQQQQII")  # struct cfr_settings
+_SETTINGS = struct.Struct("=QqQQQQQII")  # struct cfr_settings
 _SLOT = struct.Struct("=QIIIBBH")  # struct cfr_slot
 _KEY, _BYTES, _PRESENT = struct.Struct("=I"), struct.Struct("=Q"), b"\1"
 _UNSENT = struct.Struct("=IIIIIHHHH")  # struct cfr_unsent
@@ -74,10 +74,7 @@ class CfrPrograms:
         BpfMapError
             If the kernel refuses.
         """
-        its = _SETTINGS.pack(
-            gate.slot_ns, gate.offset_ns, gate.open_after, gate.first_slot, gate.late_ns, self._cookie, int(host), 0
-        )
-        libbpf.update(self._settings, _ONLY, its)
+        libbpf.update(self._settings, _ONLY, _SETTINGS.pack(*gate, self._cookie, int(host), 0))
 
     def grant(self, slots: Iterable[Granted]) -> None:
         """Write granted slots, none of which has begun."""

@@ -1,8 +1,8 @@
 """The thread that has TCP send at the begin of each granted slot, one for all interfaces of a process.
 
-It sleeps until the slot begins, and runs the iterator over the sockets of the interface's network namespace. What can be done
-before that is: entering the namespace, and opening the iterator. It asks for a real-time priority, and runs all iterators
-that are due without giving up the interpreter's lock in between.
+It sleeps until the slot begins, or with departure times until data may go to the qdisc for it, and runs the iterator over the
+sockets of the interface's network namespace. What can be done before that is: entering the namespace, and opening the iterator.
+It asks for a real-time priority, and runs all iterators that are due without giving up the interpreter's lock in between.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Host:
         self.problem = ""
 
     def due(self) -> int | None:
-        return self.gate.begin_of(self.slots[0]) if self.gate is not None and self.slots else None
+        return self.gate.due(self.slots[0]) if self.gate is not None and self.slots else None
 
 
 class _Timespec(Structure):
@@ -79,7 +79,7 @@ class SlotSender:
     begun : int
         Slots that were begun.
     late_ns : int
-        By how much the last one was begun late, when the thread woke for it.
+        By how much the last one was begun after its time, when the thread woke for it.
     """
 
     def __init__(self) -> None:
@@ -94,10 +94,10 @@ class SlotSender:
     def follow(self, programs: Programs, gate: Gate, slots: Iterable[int], *, forget: bool = False) -> None:
         """Begin further slots of an interface, by the clock of `gate`, and those known before unless they are to be forgotten."""
         with self._lock:
+            if forget:
+                self._hosts.pop(programs, None)
             its = self._hosts.setdefault(programs, _Host())
             its.gate = gate
-            if forget:
-                its.slots.clear()
             its.slots = deque(sorted({*its.slots, *slots}))
             if self._thread is None and its.slots and not self._ended:
                 self._thread = threading.Thread(target=self._run, name="slots", daemon=True)
@@ -140,37 +140,41 @@ class SlotSender:
             _sleep_until(due)
             with self._lock:
                 self.late_ns = time.monotonic_ns() - due
-                for programs, its, iterator in prepared:
-                    self._begin(programs, its, iterator)
+                for each in prepared:
+                    self._begin(*each)
 
     def _wait(self) -> int | None:
-        """Wait, with the lock, until shortly before the next slot; return its begin, or None at the end."""
+        """Wait, with the lock, until shortly before the next slot; return when it is due, or None at the end."""
         while not self._ended:
-            begins = [begin for its in self._hosts.values() if (begin := its.due()) is not None]
-            self._waits_for = min(begins, default=None)
-            if not begins:
+            times = [due for its in self._hosts.values() if (due := its.due()) is not None]
+            self._waits_for = min(times, default=None)
+            if not times:
                 self._lock.wait()
                 continue
-            ahead = min(begins) - time.monotonic_ns() - PREPARE_NS - PREPARE_EACH_NS * len(begins)
-            if ahead <= 0:
-                return min(begins)
-            self._lock.wait(ahead / _SECOND)
+            left = min(times) - time.monotonic_ns() - PREPARE_NS - PREPARE_EACH_NS * len(times)
+            if left <= 0:
+                return min(times)
+            self._lock.wait(left / _SECOND)
         return None
 
-    def _prepare(self, traveller: Traveller, until: int) -> Iterator[tuple[Programs, _Host, int]]:
+    def _prepare(self, traveller: Traveller, until: int) -> Iterator[tuple[Programs, _Host, int, int]]:
         for programs, its in self._hosts.items():
             due = its.due()
             if due is None or due > until:
                 continue
-            its.slots.popleft()
+            slot = its.slots.popleft()
             try:
                 traveller.enter(programs.netns)
-                yield programs, its, programs.sender.prepare()
+                yield programs, its, slot, programs.sender.prepare()
             except (BpfError, NetnsError, OSError) as error:
                 _report(its, error)
 
-    def _begin(self, programs: Programs, its: _Host, iterator: int) -> None:
-        if self._hosts.get(programs) is not its:  # it has left meanwhile
+    def _begin(self, programs: Programs, its: _Host, slot: int, iterator: int) -> None:
+        is_known = self._hosts.get(programs) is its
+        is_early = its.gate is not None and its.gate.due(slot) > time.monotonic_ns() + TOGETHER_NS
+        if not is_known or is_early:  # it has left meanwhile, or has no departure times any more
+            if is_known:
+                its.slots.appendleft(slot)
             with contextlib.suppress(OSError):
                 os.close(iterator)
             return

@@ -122,6 +122,8 @@ class Keeper:
         Set while a version cannot be in force.
     found : asyncio.Event
         Set while it can.
+    looks : list of callable
+        Called, in a thread, whenever the settings are read.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Keeper:
         self.wrong: dict[Part, str] = {}
         self.lost, self.found = asyncio.Event(), asyncio.Event()
         self.found.set()
+        self.looks: list[Callable[[], None]] = []
         self._programs, self._settings, self._changes = programs, settings, changes
         self._paces = {part: Pace() for part in Part}
         self._unread = Change.NOTHING
@@ -241,6 +244,8 @@ class Keeper:
         async with self._looking:
             self._settings_read = asyncio.get_running_loop().time()
             self._settings_due = self._settings_read + SETTINGS_SECONDS
+            for look in self.looks:
+                await in_thread(look)
             try:
                 changed = await in_thread(self._settings.changed)
             except (NetnsError, SettingsError) as error:

@@ -15,6 +15,7 @@ from sopa_ryu.agent.agent_options import AgentError, Options
 from sopa_ryu.agent.bursts import AUTO, segments_for
 from sopa_ryu.agent.cfr_agent import CfrAgent
 from sopa_ryu.agent.cfr_sender import SlotSender
+from sopa_ryu.agent.departure_times import DepartureTimes
 from sopa_ryu.agent.follower import Follower
 from sopa_ryu.agent.host_agent import HostAgent
 from sopa_ryu.agent.host_settings import HostSettings, SettingsError
@@ -220,7 +221,7 @@ class Supervisor:
             return None
         with inside(place.namespace.path):
             namespace = cookie()
-        return CfrAgent(
+        timed = CfrAgent(
             place.address,
             its.cfr.arbiter,
             lambda: its.token(place.address),
@@ -231,6 +232,13 @@ class Supervisor:
             hints_at=its.cfr.hints_at(its.state_dir, namespace),
             instead=follower.instead,
         )
+        if its.cfr.departure_times:
+            departure = DepartureTimes(
+                place.address, self.interface.name, place.ifindex, place.namespace.path, timed.grants
+            )
+            departure.look()
+            keeper.looks.append(departure.look)
+        return timed
 
     def _ends(self, place: Place, namespace: Namespace) -> Ends:
         """Return what all probes of the interface have in common."""

@@ -31,7 +31,7 @@ NOT_WITH = {
 }
 ONLY_WITH = {
     POLICY: ("channels", "channel_kind", "mcs_patience", "mcs_without"),
-    slots.POLICY: ("arbiter", "slot_overrun", "hints"),
+    slots.POLICY: ("arbiter", "slot_overrun", "hints", "departure_times"),
 }
 WHY_NOT = {
     POLICY: "which changes neither TCP's settings nor its bursts",
@@ -77,6 +77,9 @@ WHY_NOT = {
 @click.option("--hints", default="", metavar="PATH|off",
               help="With --policy cfr: the Unix socket by which applications tell what they are going to write (sopa hint). "
               "Default: netns-N-hints.sock in --state-dir, where N is the number of the network namespace.")  # fmt: skip
+@click.option("--departure-times", type=click.Choice(["auto", "off"]), default="auto", show_default=True,
+              help="With --policy cfr: where the interface has the qdisc fq, data goes to it up to 1 ms ahead of its slot, and fq "
+              "keeps it until the slot begins. The agent sets no qdisc: tc qdisc replace dev IF root fq.")  # fmt: skip
 @seed_option
 @click.option("--flows", type=click.IntRange(1, 1 << 24), default=65536, show_default=True,
               help="Flows per interface whose position is kept; beyond that the least recently used start anew.")  # fmt: skip
@@ -131,6 +134,7 @@ def agent(
     arbiter: str | None,
     slot_overrun: int,
     hints: str,
+    departure_times: str,
     seed: int,
     flows: int,
     state_dir: Path,
@@ -224,7 +228,9 @@ def agent(
             min_rtt_window,
             weights,
             McsOptions(channels, ChannelKind(channel_kind), left_out, round(1000 * mcs_patience)) if scatters else None,
-            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun, hints) if arbiter else None,
+            CfrOptions(parse_arbiter(arbiter), 1000 * slot_overrun, hints, departure_times != "off")
+            if arbiter
+            else None,
             probes,
             keep_paths,
         )

@@ -82,19 +82,25 @@ class Host:
         lease: float = 1e6,
         late: float = 0.01,
         slot_ns: int = SLOT_NS,
+        ahead: float = 0,
     ) -> None:
-        """Make it that slot, of which the share `into` has passed; the lease lasts for so many seconds."""
+        """Make it that slot, of which the share `into` has passed; the lease lasts for so many seconds, data goes so far ahead."""
         now = time.monotonic_ns()
         offset = slot * slot_ns + int(into * slot_ns) - now
-        gate = Gate(slot_ns, offset, now + int(lease * 1e9), first, int(late * slot_ns))
-        self.programs.set_gate(IPv4Address(HERE), gate)
+        self.gate = Gate(slot_ns, offset, now + int(lease * 1e9), first, int(late * slot_ns), int(ahead * slot_ns))
+        self.programs.set_gate(IPv4Address(HERE), self.gate)
 
     def passes(self, frame: bytes, repeat: int = 1, gso_segments: int = 0) -> bool:
         done = libbpf.run_program(self.programs.gate_fd, frame, repeat=repeat, gso_segments=gso_segments)
         return {0: False, 1: True}[done.retval]
 
-    def label(self, frame: bytes) -> tuple[int, int] | None:
-        done = libbpf.run_program(self._label, frame)
+    def departs(self, frame: bytes, tstamp: int = 0, gso_segments: int = 0) -> int | None:
+        """Return the departure time of a frame that passes, None if it is held."""
+        done = libbpf.run_program(self.programs.gate_fd, frame, gso_segments=gso_segments, tstamp=tstamp)
+        return done.tstamp if done.retval else None
+
+    def label(self, frame: bytes, tstamp: int | None = None) -> tuple[int, int] | None:
+        done = libbpf.run_program(self._label, frame, tstamp=tstamp)
         assert done.retval == 0xFFFFFFFF
         return word_of(done.data)
 
@@ -287,6 +293,165 @@ def test_a_model_of_the_rules_agrees(host: Host) -> None:
         assert host.passes(segment(size, dst=destination)) is expected, step
         used[slot] = used.get(slot, 0) + bytes_ * expected
         assert host.programs.used(slot) == (used[slot] if entry_now else 0)
+
+
+# -- departure times -------------------------------------------------------------------------------------------------------------
+
+AHEAD = 0.05
+"""Of a slot, in these tests."""
+
+
+def test_data_passes_shortly_before_its_slot_and_departs_at_its_begin(host: Host) -> None:
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.94, ahead=AHEAD)
+    assert host.departs(segment()) is None
+    host.set(into=0.96, ahead=AHEAD)
+    begin = host.gate.begin_of(NOW + 1)
+    assert [host.departs(segment()) for _ in range(3)] == [begin, begin, None]
+    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (0, 3028)
+    assert host.counts() == {"held": 2, "granted": 2}
+    assert host.programs.sent([IPv4Address(FAR)]) == {IPv4Address(FAR): 3028}
+    host.set(slot=NOW + 1, into=0.0, ahead=AHEAD)
+    assert host.departs(segment()) is None  # its budget is the same one
+
+
+def test_without_departure_times_nothing_passes_ahead_and_none_is_written_or_read(host: Host) -> None:
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.9999)
+    assert host.departs(segment()) is None
+    assert host.departs(segment(), host.gate.begin_of(NOW + 1)) is None
+    host.programs.grant([granted(NOW)])
+    host.set(into=0.1)
+    assert host.departs(segment()) == 0
+    later = host.gate.begin_of(NOW + 5)
+    assert host.departs(segment(), later) == later
+    assert host.programs.used(NOW) == 3028
+
+
+@pytest.mark.parametrize(
+    "entry", [granted(NOW + 1, NEAR), granted(NOW + 2), granted(NOW + 1, budget=1513), granted(NOW + 1 - SLOTS)]
+)
+def test_ahead_of_a_slot_its_grant_decides(host: Host, entry: Granted) -> None:
+    host.programs.grant([entry])
+    host.set(into=0.99, ahead=AHEAD)
+    assert host.departs(segment()) is None
+    assert host.programs.used(entry.slot) == 0
+
+
+def test_what_fits_into_its_slot_does_not_wait_for_the_next_one(host: Host) -> None:
+    host.programs.grant([granted(NOW, budget=30_280), granted(NOW + 1)])
+    host.set(into=0.96, ahead=AHEAD)
+    assert host.departs(segment(400)) == 0
+    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 0)
+    begin = host.gate.begin_of(NOW + 1)
+    assert host.departs(segment()) == begin  # too long for what is left of this one
+    assert host.departs(segment(400)) == begin  # what follows does not overtake it
+    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 1514 + 454)
+
+
+def test_a_burst_goes_ahead_as_one(host: Host) -> None:
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.96, ahead=AHEAD)
+    assert host.departs(segment(2 * 1460), gso_segments=2) == host.gate.begin_of(NOW + 1)
+    assert host.programs.used(NOW + 1) == 3028
+
+
+def test_a_packet_that_tcp_has_paced_belongs_to_the_slot_in_which_it_departs(host: Host) -> None:
+    host.programs.grant([granted(NOW), granted(NOW + 3)])
+    host.set(into=0.1, ahead=AHEAD)
+    begin = host.gate.begin_of(NOW + 3)
+    for tstamp, departs in (
+        (host.gate.begin_of(NOW) - 1, host.gate.begin_of(NOW) - 1),  # it is late: it leaves now
+        (begin + SLOT_NS // 2, begin + SLOT_NS // 2),
+        (begin - SLOT_NS // 50, begin),
+        (begin - SLOT_NS // 10, None),
+        (begin - 2 * SLOT_NS, None),
+        (begin + SLOT_NS, None),
+    ):
+        assert host.departs(segment(), tstamp) == departs
+    assert (host.programs.used(NOW), host.programs.used(NOW + 3)) == (1514, 3028)
+
+
+def test_leases_are_of_now_and_the_first_slot_is_that_of_the_departure(host: Host) -> None:
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.99, ahead=AHEAD, lease=-1e-9)
+    assert host.departs(segment()) == 0
+    host.set(into=0.99, ahead=AHEAD, first=NOW + 1)
+    assert host.departs(segment()) == 0
+    assert host.departs(segment(dst=NEAR), host.gate.begin_of(NOW + 1)) is None
+    assert host.counts() == {"gate_open": 2, "held": 1}
+    assert host.programs.used(NOW + 1) == 0
+
+
+@pytest.mark.parametrize(
+    "frame", [segment(0, SYN), segment(0, ACK), segment(0, FIN | ACK), segment(dst="192.0.2.1"), echo(1)]
+)
+def test_what_does_not_wait_keeps_its_departure_time(host: Host, frame: bytes) -> None:
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.99, ahead=AHEAD)
+    assert host.departs(frame) == 0
+    assert host.departs(frame, 12345) == 12345
+
+
+def test_a_model_of_departures_agrees(host: Host) -> None:
+    its = random.Random(61)
+    ring: dict[int, Granted] = {}
+    used: dict[int, int] = {}
+
+    def fits(slot: int, into: float, destination: str, size: int) -> bool:
+        entry = ring.get(slot)
+        if entry is None or entry.destination != IPv4Address(destination) or used[slot] + size > entry.budget:
+            return False
+        return into + size / entry.budget <= 1.01
+
+    for step in range(500):
+        slot, into, ahead = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.93, 0.97]) + 1e-6, its.choice([0.0, 0.05])
+        if its.random() < 0.4:
+            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), its.choice([0, 1514, 4000, 300_000]))
+            host.programs.grant([entry])
+            ring[entry.slot], used[entry.slot] = entry, 0
+        host.set(slot=slot, into=into, ahead=ahead)
+        wait = its.choice([0.0, 0.0, 0.02, 1.4])
+        size, destination = its.choice([1, 400, 1460]), its.choice([FAR, NEAR])
+        tstamp = host.gate.begin_of(slot) + int((into + wait) * SLOT_NS) if wait else 0
+        bytes_ = ETHERNET + HEADERS + size
+        departs_in, at = divmod(into + wait if ahead else into, 1)
+        own, following = slot + int(departs_in), slot + int(departs_in) + 1
+        is_near = 1 - at <= ahead
+        entry_next = ring.get(following)
+        is_begun = is_near and entry_next is not None and entry_next.destination == IPv4Address(destination)
+        if not (is_begun and used[following]) and fits(own, at, destination, bytes_):
+            expected, taken = tstamp, own
+        elif is_near and fits(following, 0, destination, bytes_):
+            expected, taken = host.gate.begin_of(following), following
+        else:
+            expected, taken = None, None
+        found = host.departs(segment(size, dst=destination), tstamp)
+        # a packet that leaves now has taken some time until it is judged: the begin is exact to what the program computes
+        assert found == expected, step
+        if taken is not None:
+            used[taken] += bytes_
+            assert host.programs.used(taken) == used[taken], step
+
+
+def test_data_takes_the_path_of_the_slot_in_which_it_departs(host: Host) -> None:
+    other = (5, 6)
+    host.programs.grant([granted(NOW), Granted(NOW + 1, *other, IPv4Address(FAR), 3028), granted(NOW + 2, NEAR)])
+    host.set(ahead=AHEAD)
+    begin = host.gate.begin_of
+    assert host.label(segment(), 0) == LABEL
+    assert host.label(segment(), begin(NOW + 1)) == other
+    assert host.label(segment(), begin(NOW + 1) - 1000) == LABEL
+    assert host.label(segment(), begin(NOW + 2)) == other  # it has passed the gate at the end of that slot
+    assert (
+        host.label(segment(dst=NEAR), begin(NOW + 2) - SLOT_NS // 50) == LABEL
+    )  # the clock has been corrected meanwhile
+    assert host.label(segment(), begin(NOW + 2) + SLOT_NS // 2) in INTER_POD
+    assert {host.label(segment(0), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
+    host.set()
+    assert host.label(segment(), begin(NOW + 1)) == LABEL
+    host.set(ahead=AHEAD, lease=-1)
+    assert {host.label(segment(), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
 
 
 # -- labels ----------------------------------------------------------------------------------------------------------------------

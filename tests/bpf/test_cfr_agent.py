@@ -187,12 +187,12 @@ class Kept(NamedTuple):
     elsewhere: int
 
 
-def judge(wire: Wire, arbiter: SlotArbiter) -> Kept:
+def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
     late = []
     for its in wire.arrivals:
-        slot, into = divmod(its.at + arbiter.skew_ns + CLOCK_NS, arbiter.slot_ns)
+        slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
         if arbiter.granted.get((slot, its.source)) == Slot(its.source, IPv4Address(RECEIVER), its.label):
-            late.append(into - CLOCK_NS)
+            late.append(into - clock_ns)
     return Kept(sorted(late), len(wire.arrivals) - len(late))
 
 
@@ -227,6 +227,8 @@ def test_data_leaves_in_granted_slots_on_their_paths(fabric: Fabric) -> None:
         for end in ("offset", "round_trip"):
             assert fabric.metrics(f"(?:clock_)?{end}_seconds{{.*}}")
         assert [round(its, 3) for its in fabric.metrics("clock_offset_seconds{.*}")] == [123.457] * 2
+        assert fabric.metrics("departure_times{.*}") == [0.0, 0.0]
+        assert "eth0 does not have the qdisc fq (bfifo)" in fabric.log()
 
 
 def test_a_silent_arbiter_opens_the_gate_and_closes_it_when_it_is_back(fabric: Fabric) -> None:

@@ -14,6 +14,7 @@ struct cfr_settings {
 	__u64 open_after; /* CLOCK_MONOTONIC of this host: the end of the lease */
 	__u64 first_slot; /* before it nothing is held */
 	__u64 late_ns; /* a packet may end so long after its slot */
+	__u64 ahead_ns; /* so long before its slot data goes to fq, which keeps it until then; 0: there is no fq */
 	__u64 netns_cookie; /* whose sockets are gated; 0: all, for tests */
 	__u32 host; /* address of this host, host order */
 	__u32 unused;

@@ -4,6 +4,9 @@
  * The gate is an egress program of cgroup v2: of all places that may refuse a packet it is the one that TCP does not take for congestion.
  * A drop at tc egress halves the window (tcp_enter_cwr); this one leaves the data in the socket as if it had not been tried. So a packet
  * that is held is not lost, and the iterator at the begin of the socket's slot has TCP send it.
+ *
+ * Where the interface has the qdisc fq (ahead_ns), a packet passes a little before its slot, with the slot's begin as its departure time.
+ * TCP's own departure times, by which fq paces, are kept: a packet belongs to the slot in which fq lets it go.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -52,24 +55,33 @@ static __always_inline void count_anywhere(__u32 reason)
 
 /* -- slots ---------------------------------------------------------------------------------------------------------------------- */
 
-/* Returns the slot that it is now, if data is held at all; the time since its begin in `into`. */
-static __always_inline int slot_now(const struct cfr_settings *its, __u64 *slot, __u64 *into)
+/* Returns the slot of what leaves at that time, if data is held now at all; the time since the slot's begin in `into`. */
+static __always_inline int slot_of(const struct cfr_settings *its, __u64 now, __u64 departs, __u64 *slot, __u64 *into)
 {
-	__u64 now = bpf_ktime_get_ns(), at;
+	__u64 at;
 
 	if (!its->slot_ns || (__s64)(now - its->open_after) >= 0)
 		return 0;
-	at = now + its->offset_ns;
+	at = departs + its->offset_ns;
 	*slot = at / its->slot_ns;
 	*into = at - *slot * its->slot_ns;
 	return *slot >= its->first_slot;
 }
 
-static __always_inline struct cfr_slot *granted(__u64 slot)
+/* Returns when a packet leaves that goes to the qdisc now. */
+static __always_inline __u64 departure(const struct __sk_buff *skb, const struct cfr_settings *its, __u64 now)
+{
+	__u64 its_time = skb->tstamp;
+
+	return its->ahead_ns && (__s64)(its_time - now) > 0 ? its_time : now;
+}
+
+/* Returns the entry of a slot if it is granted for this destination. */
+static __always_inline struct cfr_slot *granted(__u64 slot, __u32 destination)
 {
 	struct cfr_slot *entry = word(&cfr_slots, slot % SLOTS);
 
-	return entry && entry->slot == slot && entry->budget ? entry : (void *)0;
+	return entry && entry->slot == slot && entry->budget && entry->destination == destination ? entry : (void *)0;
 }
 
 /* -- the gate ------------------------------------------------------------------------------------------------------------------- */
@@ -134,13 +146,13 @@ static __always_inline int passes_in_guard(const struct tcp_sock *tcp, const str
 	return data->packets == 1 && tcp->snd_una == tcp->snd_nxt && tcp->bytes_acked <= 1;
 }
 
-/* Takes the packet's bytes out of the budget of this slot; returns 0 if it is not its destination's, used up, or nearly over. */
+/* Takes the packet's bytes out of the budget of a slot; returns 0 if it is not its destination's, used up, or nearly over. */
 static __always_inline int take(const struct cfr_settings *its, const struct data *data, __u64 slot, __u64 into)
 {
-	struct cfr_slot *entry = granted(slot);
+	struct cfr_slot *entry = granted(slot, data->destination);
 	__u32 budget;
 
-	if (!entry || entry->destination != data->destination)
+	if (!entry)
 		return 0;
 	budget = entry->budget;
 	if (into + data->bytes * its->slot_ns / budget > its->slot_ns + its->late_ns)
@@ -151,17 +163,41 @@ static __always_inline int take(const struct cfr_settings *its, const struct dat
 	return 0;
 }
 
+/* Returns nonzero if packets to this destination have been let pass ahead of a slot: others that follow them must not leave before. */
+static __always_inline int is_begun(__u64 slot, __u32 destination)
+{
+	struct cfr_slot *entry = granted(slot, destination);
+
+	return entry && entry->used;
+}
+
+/* Takes the packet's bytes out of the budget of the slot in which it leaves, or else of the next one, for whose begin fq then keeps it. */
+static __always_inline int take_ahead(struct __sk_buff *skb, const struct cfr_settings *its, const struct data *data, __u64 departs,
+				      __u64 slot, __u64 into)
+{
+	__u64 left = its->slot_ns - into;
+
+	if (left > its->ahead_ns)
+		return take(its, data, slot, into);
+	if (!is_begun(slot + 1, data->destination) && take(its, data, slot, into))
+		return 1;
+	if (!take(its, data, slot + 1, 0))
+		return 0;
+	skb->tstamp = departs + left;
+	return 1;
+}
+
 static __always_inline enum reason judge(struct __sk_buff *skb, const struct cfr_settings *its, const struct data *data)
 {
+	__u64 now = bpf_ktime_get_ns(), departs = departure(skb, its, now), slot, into;
 	struct bpf_sock *sk = skb->sk;
 	struct tcp_sock *tcp = sk ? bpf_skc_to_tcp_sock(sk) : (void *)0;
-	__u64 slot, into;
 
 	if (its->netns_cookie && (!tcp || ((struct sock_common *)tcp)->skc_net.net->net_cookie != its->netns_cookie))
 		return REASONS;
-	if (!slot_now(its, &slot, &into))
+	if (!slot_of(its, now, departs, &slot, &into))
 		return GATE_OPEN;
-	if (take(its, data, slot, into))
+	if (take_ahead(skb, its, data, departs, slot, into))
 		return GRANTED;
 	return tcp && passes_in_guard(tcp, data) ? PASSED_IN_GUARD : HELD;
 }
@@ -204,21 +240,25 @@ static __always_inline int has_data(struct __sk_buff *skb, __u32 l3)
 
 /*
  * Returns the slot's entry that has let a packet to this destination pass, whose path it is to take; null if there is none. The slot may
- * have ended since.
+ * have ended since. With a departure time it is the slot of that time; it may have got a little before the slot since the agent has
+ * corrected its clock.
  */
 static __always_inline struct cfr_slot *grant_of(struct __sk_buff *skb, const struct flow_key *key, __u32 l3)
 {
 	struct cfr_settings *its = settings();
+	__u64 now = bpf_ktime_get_ns(), slot, into;
 	struct cfr_slot *entry;
-	__u64 slot, into;
 
-	if (key->proto != IPPROTO_TCP || !its || key->saddr != its->host || !slot_now(its, &slot, &into) || !has_data(skb, l3))
+	if (key->proto != IPPROTO_TCP || !its || key->saddr != its->host || !has_data(skb, l3))
 		return (void *)0;
-	entry = granted(slot);
-	if (entry && entry->destination == key->daddr)
-		return entry;
-	entry = into <= its->late_ns && slot > its->first_slot ? granted(slot - 1) : (void *)0;
-	return entry && entry->destination == key->daddr ? entry : (void *)0;
+	if (!slot_of(its, now, departure(skb, its, now), &slot, &into))
+		return (void *)0;
+	entry = granted(slot, key->daddr);
+	if (!entry && into <= its->late_ns && slot > its->first_slot)
+		entry = granted(slot - 1, key->daddr);
+	if (!entry && its->slot_ns - into <= its->ahead_ns)
+		entry = granted(slot + 1, key->daddr);
+	return entry;
 }
 
 /* Notes a packet on a granted path as `note_sent` does one on a path of the table. */
@@ -325,9 +365,9 @@ int sopa_cfr_unsent(struct bpf_iter__tcp *each)
 }
 
 /*
- * Has the sockets that send to the destination of this slot do so: TCP sends what it may when Nagle's algorithm is switched off. It is
- * switched on again where it was on. For a socket that listens it writes something, so that its reader can stop there: the kernel shows
- * all of them before the others, and most of the time goes into looking for them.
+ * Has the sockets that send to the destination of this slot, or of the one for which data goes to fq now, do so: TCP sends what it may
+ * when Nagle's algorithm is switched off. It is switched on again where it was on. For a socket that listens it writes something, so that
+ * its reader can stop there: the kernel shows all of them before the others, and most of the time goes into looking for them.
  */
 SEC("iter/tcp")
 int sopa_cfr_send(struct bpf_iter__tcp *each)
@@ -336,18 +376,17 @@ int sopa_cfr_send(struct bpf_iter__tcp *each)
 	struct cfr_settings *its = settings();
 	struct cfr_listens listens = {};
 	int on = 1, off = 0, was = 0;
-	struct cfr_slot *entry;
 	struct tcp_sock *tcp;
-	__u64 slot, into;
+	__u64 now, slot, into;
 
 	if (sk && sk->skc_state == LISTENS) {
 		bpf_seq_write(each->meta->seq, &listens, sizeof(listens));
 		return 0;
 	}
-	if (!sk || !its || !slot_now(its, &slot, &into))
+	if (!sk || !its)
 		return 0;
-	entry = granted(slot);
-	if (!entry || entry->destination != bpf_ntohl(sk->skc_daddr))
+	now = bpf_ktime_get_ns();
+	if (!slot_of(its, now, now + its->ahead_ns, &slot, &into) || !granted(slot, bpf_ntohl(sk->skc_daddr)))
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
 	if (!tcp || !unsent(tcp))

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 ANY, NOEXIST, EXIST = 0, 1, 2
 _ARRAY, _F_INNER_MAP = 2, 1 << 12
-_SKB_BYTES, _SKB_GSO_SEGS, _SKB_GSO_SIZE = 192, 164, 176  # struct __sk_buff
+_SKB_BYTES, _SKB_TSTAMP, _SKB_GSO_SEGS, _SKB_GSO_SIZE = 192, 152, 164, 176  # struct __sk_buff
 _LOG_LINES = 20
 _MAX_MAPS = 16
 
@@ -137,11 +137,12 @@ def check(result: int, doing: str, kind: type[BpfError] = BpfMapError) -> int:
 
 
 class Outcome(NamedTuple):
-    """The result of a program for a frame: its return value, the frame afterwards, and nanoseconds per repetition."""
+    """The result of a program for a frame: its return value, the frame, nanoseconds per repetition, and the departure time."""
 
     retval: int
     data: bytes
     nanoseconds: int
+    tstamp: int = 0
 
 
 class Object:
@@ -230,21 +231,26 @@ class Object:
         return found
 
 
-def run_program(program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0, gso_size: int = 0) -> Outcome:
+def run_program(
+    program: int, frame: bytes, *, repeat: int = 1, gso_segments: int = 0, gso_size: int = 0, tstamp: int | None = None
+) -> Outcome:
     """Run a program on a frame (at least 14 bytes), ``repeat`` times over, without sending anything.
 
-    With a number of segments, or a size of each, the frame is a super-packet.
+    With a number of segments, or a size of each, the frame is a super-packet; it may have a departure time (``skb->tstamp``).
     """
     out = ctypes.create_string_buffer(len(frame) + 256)
     opts = _TestRunOpts(sz=sizeof(_TestRunOpts), data_in=frame, data_size_in=len(frame), repeat=repeat,
                         data_out=ctypes.addressof(out), data_size_out=len(out))  # fmt: skip
-    if gso_segments or gso_size:
-        context = ctypes.create_string_buffer(_SKB_BYTES)
+    context = ctypes.create_string_buffer(_SKB_BYTES)
+    if gso_segments or gso_size or tstamp is not None:
         struct.pack_into("=I", context, _SKB_GSO_SEGS, gso_segments)
         struct.pack_into("=I", context, _SKB_GSO_SIZE, gso_size)
-        opts.ctx_in, opts.ctx_size_in = ctypes.addressof(context), len(context)
+        struct.pack_into("=Q", context, _SKB_TSTAMP, tstamp or 0)
+        opts.ctx_in = opts.ctx_out = ctypes.addressof(context)
+        opts.ctx_size_in = opts.ctx_size_out = len(context)
     check(call("bpf_prog_test_run_opts", program, byref(opts)), "cannot run the program on a frame", BpfError)
-    return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration)
+    left = int(struct.unpack_from("=Q", context, _SKB_TSTAMP)[0])
+    return Outcome(opts.retval, out.raw[: opts.data_size_out], opts.duration, left)
 
 
 @contextmanager

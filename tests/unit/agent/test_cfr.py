@@ -101,7 +101,7 @@ def test_the_first_grant_closes_the_gate_from_its_first_slot_on_for_a_lease() ->
     its = grant()
     orders = grants.receive(its, BEGIN)
     assert orders == Orders(orders.gate, list(its.entries), forget=True, closes=True)
-    assert orders.gate == (SLOT_NS, OFFSET, BEGIN + 100_000_000, its.first_slot, 5)
+    assert orders.gate == (SLOT_NS, OFFSET, BEGIN + 100_000_000, its.first_slot, 5, 0)
     assert orders.gate.slot_at(orders.gate.begin_of(its.first_slot)) == its.first_slot
     assert [grants.is_closed(BEGIN + lease) for lease in (99_999_999, 100_000_000)] == [True, False]
     following = grants.receive(grant(2, now=BEGIN + 4_000_000), BEGIN + 4_000_000)

@@ -53,6 +53,16 @@ def test_a_setting_without_a_notification_is_found_within_the_interval(kept: Kep
     assert kept.mended == {part: 1}
 
 
+def test_what_wants_to_look_does_so_with_the_settings(kept: Kept) -> None:
+    looked: list[float] = []
+    kept.keeper.looks.append(lambda: looked.append(kept.loop.time()))
+    kept.loop.advance(2 * SETTINGS_SECONDS + 1.0)
+    assert len(looked) == kept.settings.reads == 2
+    kept.interface.notify(Change.TRAFFIC_CONTROL)
+    kept.loop.advance(1.0)
+    assert len(looked) == 3
+
+
 def test_a_namespace_that_is_removed_without_a_notification_is_found(kept: Kept) -> None:
     kept.loop.advance(1.0)
     kept.interface.away = "/run/netns/blue is gone, or another namespace"

@@ -45,7 +45,9 @@ def test_cfr_limits_bursts_itself(option: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["mcs", "round-robin"])
-@pytest.mark.parametrize("option", ["--arbiter=127.0.0.1:9160", "--slot-overrun=100", "--hints=off"])
+@pytest.mark.parametrize(
+    "option", ["--arbiter=127.0.0.1:9160", "--slot-overrun=100", "--hints=off", "--departure-times=off"]
+)
 def test_slots_are_those_of_cfr(policy: str, option: str) -> None:
     done = CliRunner().invoke(main, [*AGENT, f"--policy={policy}", option])
     assert done.exit_code == 2

@@ -1,0 +1,192 @@
+"""Departure times in CFR, without a kernel: which qdiscs keep them, when slots are due, and a qdisc that comes and goes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from ipaddress import IPv4Address
+
+import pytest
+
+from sopa_ryu.agent.cfr_grants import MAX_AHEAD_NS, Gate, Grants, ahead_of, used_through
+from sopa_ryu.agent.cfr_sender import SlotSender
+from sopa_ryu.agent.departure_times import DepartureTimes, instead_of_fq
+from sopa_ryu.agent.kernel.qdiscs import INGRESS, ROOT, Qdisc
+from sopa_ryu.channel.slots import Grant, Granted
+from tests.helpers.waiting import eventually
+
+HOST, PEER = IPv4Address("10.0.0.2"), IPv4Address("10.1.0.2")
+SLOT_NS = 3_200_000
+
+
+def qdisc(kind: str, handle: str = "0:", parent: str = "", default: str = "") -> Qdisc:
+    """Return a qdisc with its numbers as tc writes them; without a parent it is the root."""
+    numbers = [int(major or "0", 16) << 16 | int(minor or "0", 16) for major, _, minor in
+               (text.partition(":") for text in (handle, parent, default))]  # fmt: skip
+    return Qdisc(kind, numbers[0], numbers[1] if parent else ROOT, numbers[2])
+
+
+CLSACT = Qdisc("clsact", 0xFFFF0000, INGRESS)
+
+
+@pytest.mark.parametrize(
+    ("tree", "other"),
+    [
+        ([qdisc("fq", "8001:"), CLSACT], ""),
+        ([CLSACT, qdisc("fq")], ""),
+        ([CLSACT], "no qdisc"),
+        ([], "no qdisc"),
+        ([qdisc("noqueue"), CLSACT], "noqueue"),
+        ([qdisc("fq_codel")], "fq_codel"),
+        ([qdisc("mq"), qdisc("fq", parent=":1"), qdisc("fq", parent=":2"), CLSACT], ""),
+        ([qdisc("mq"), qdisc("fq", parent=":1"), qdisc("pfifo_fast", parent=":2")], "pfifo_fast"),
+        ([qdisc("mq", "1:"), qdisc("fq", "8002:", "1:1"), qdisc("fq", "8003:", "1:2")], ""),
+        (
+            [qdisc("mq", "1:"), qdisc("fq", "8002:", "1:1"), qdisc("tbf", "8003:", "1:2"), qdisc("fq", "4:", "8003:1")],
+            "",
+        ),
+        (
+            [qdisc("mq", "1:"), qdisc("fq", "2:", "1:1"), qdisc("tbf", "3:", "1:2"), qdisc("bfifo", parent="3:1")],
+            "bfifo",
+        ),
+        ([qdisc("mq", "1:")], "mq"),
+        ([qdisc("tbf", "1:"), qdisc("fq", "2:", "1:1")], ""),
+        ([qdisc("netem", "1:"), qdisc("fq", "2:", "1:1")], "netem"),
+        ([qdisc("htb", "1:", default="1:10"), qdisc("fq", "2:", "1:10"), qdisc("fq", "3:", "1:20")], ""),
+        ([qdisc("htb", "1:", default="1:10"), qdisc("fq", "2:", "1:10"), qdisc("pfifo", parent="1:20")], "pfifo"),
+        ([qdisc("htb", "1:", default="1:30"), qdisc("fq", "2:", "1:10")], "htb without a default class"),
+        ([qdisc("htb", "1:"), qdisc("fq", "2:", "1:10")], "htb without a default class"),
+    ],
+)
+def test_all_packets_have_to_leave_by_fq(tree: list[Qdisc], other: str) -> None:
+    assert instead_of_fq(tree) == other
+    assert instead_of_fq(tree[::-1]) == other
+
+
+def grant(sequence: int, now: int) -> Grant:
+    first = now // SLOT_NS + 4
+    return Grant(HOST, sequence, 1, SLOT_NS, 1000, first, 1, now, now, now, (Granted(first, 0, 1, PEER, 1514),))
+
+
+def test_a_qdisc_that_comes_and_goes_is_followed_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    grants, found = Grants(HOST), [qdisc("pfifo_fast")]
+    asked: list[int] = []
+
+    def read(ifindex: int) -> list[Qdisc]:
+        asked.append(ifindex)
+        if not found:
+            raise OSError(100, "qdiscs cannot be read: Network is down")
+        return found
+
+    its = DepartureTimes(HOST, "eth1", 7, None, grants, read)
+    said, ahead = [], []
+    for step, kind in enumerate(["pfifo_fast", "pfifo_fast", "fq", "fq", "fq_codel", "fq", "", "fq"]):
+        found[:] = [qdisc(kind)] if kind else []
+        its.look()
+        said.append([record.levelname for record in caplog.records])
+        caplog.clear()
+        ahead.append(grants.receive(grant(step + 1, 10**9), 10**9).gate.ahead_ns)
+    with_fq = ahead_of(SLOT_NS)
+    assert ahead == [0, 0, with_fq, with_fq, 0, with_fq, 0, with_fq]
+    assert said == [["INFO"], [], ["INFO"], [], ["WARNING"], ["INFO"], ["WARNING"], ["INFO"]]
+    assert set(asked) == {7}
+
+
+def test_a_namespace_that_is_gone_has_no_fq() -> None:
+    grants = Grants(HOST)
+    grants.departure_times = True
+    DepartureTimes(HOST, "eth1", 7, "/run/netns/sopatest-nowhere", grants).look()
+    assert not grants.departure_times
+
+
+@pytest.mark.parametrize(
+    ("ahead_ns", "into_ns", "granted", "used", "through"),
+    [
+        (0, 1, [], {}, 1000),
+        (0, 1, [1000], {}, 999),
+        (0, 1, [1000], {1000: 757}, 999),
+        (0, 1, [1000], {1000: 758}, 1000),
+        (0, SLOT_NS - 1, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+        (800_000, SLOT_NS - 800_001, [1000, 1001], {1000: 1514, 1001: 1514}, 1000),
+        (800_000, SLOT_NS - 800_000, [1000, 1001], {1000: 1514, 1001: 1514}, 1001),
+        (800_000, SLOT_NS - 1, [1000, 1001], {1000: 1514}, 1000),
+        (800_000, SLOT_NS - 1, [1000, 1001], {1001: 1514}, 999),
+        (800_000, SLOT_NS - 1, [1001], {1001: 1514}, 1001),
+        (800_000, SLOT_NS - 1, [1001], {}, 1000),
+        (800_000, SLOT_NS - 1, [1002], {}, 1000),
+    ],
+)
+def test_what_has_gone_ahead_of_its_slot_counts_as_used(
+    ahead_ns: int, into_ns: int, granted: list[int], used: dict[int, int], through: int
+) -> None:
+    gate = Gate(SLOT_NS, 0, 1 << 62, 0, 0, ahead_ns)
+    pending = [Granted(slot, 0, 1, PEER, 1514) for slot in granted]
+    assert used_through(gate, 1000 * SLOT_NS + into_ns, pending, lambda slot: used.get(slot, 0)) == through
+
+
+# -- when slots are begun --------------------------------------------------------------------------------------------------------
+
+
+class Iterators:
+    """The iterator of one interface, which notes when it runs."""
+
+    netns = None
+
+    def __init__(self) -> None:
+        self.ran: list[int] = []
+        self.opened = 0
+        self.meanwhile: Callable[[], None] | None = None
+
+    @property
+    def sender(self) -> Iterators:
+        return self
+
+    def prepare(self) -> int:
+        self.opened += 1
+        if self.meanwhile is not None:
+            self.meanwhile()
+        return os.open(os.devnull, os.O_RDONLY)
+
+    def run(self, prepared: int) -> bytes:
+        self.ran.append(time.monotonic_ns())
+        os.close(prepared)
+        return b""
+
+
+def gate_at(slot: int, due_in: float, ahead_ns: int) -> Gate:
+    """Return a gate by which data of a slot may go to the qdisc in so many seconds."""
+    offset = slot * SLOT_NS - ahead_ns - time.monotonic_ns() - int(due_in * 1e9)
+    return Gate(SLOT_NS, offset, 1 << 62, 0, 0, ahead_ns)
+
+
+@pytest.mark.parametrize("ahead_ns", [0, MAX_AHEAD_NS])
+def test_slots_are_begun_so_long_ahead_and_each_once(ahead_ns: int) -> None:
+    sender, host = SlotSender(), Iterators()
+    gate = gate_at(1000, 0.05, ahead_ns)
+    try:
+        sender.follow(host, gate, [1000, 1001, 1004])
+        sender.follow(host, gate, [1004, 1005])
+        eventually(lambda: sender.begun, 4)
+        for slot, ran in zip((1000, 1001, 1004, 1005), host.ran, strict=True):
+            assert ran >= gate.begin_of(slot) - ahead_ns
+        sender.follow(host, gate._replace(ahead_ns=0), [])
+        time.sleep(2 * SLOT_NS / 1e9)
+        assert sender.begun == 4
+    finally:
+        sender.close()
+
+
+def test_a_slot_that_was_due_with_departure_times_waits_for_its_begin_without() -> None:
+    sender, host = SlotSender(), Iterators()
+    later = gate_at(1000, 0.1, 0)
+    host.meanwhile = lambda: sender.follow(host, later, [])  # fq is removed when the iterator is open
+    try:
+        sender.follow(host, later._replace(ahead_ns=100_000_000), [1000])
+        eventually(lambda: sender.begun, 1)
+        assert [ran >= later.begin_of(1000) for ran in host.ran] == [True]
+        assert host.opened == 2
+    finally:
+        sender.close()
