@@ -1,11 +1,11 @@
 """A relay's lists of the hosts that run MCS: the leader's, with what the relay's own hosts have begun and ended since. Pure.
 
-The leader's list has the hosts of all relays, this one's included, and is right where the two differ: a host may have gone to another
-relay and ended there. What the leader has not heard yet, of this relay's own hosts, comes on top of it.
+The leader's list has the hosts of all relays, this one's included, and is right where the two differ: a host may have gone to
+another relay and ended there. What the leader has not heard yet, of this relay's own hosts, comes on top of it.
 
-Without a leader the last list stays, and own hosts still come and go. What another leader says in its first seconds takes nothing away, as
-most relays have not come back to it yet. Where the leader is of a release that does not speak of MCS, agents are told of the hosts of this
-relay only.
+Without a leader the last list stays, and own hosts still come and go. What another leader says in its first seconds takes nothing
+away, as most relays have not come back to it yet. Where the leader is of a release that does not speak of MCS, agents are told of the
+hosts of this relay only.
 """
 
 from __future__ import annotations

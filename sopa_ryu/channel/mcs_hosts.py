@@ -5,8 +5,8 @@ off; one whose channel is lost stays for a while, since the programs of a killed
 the kind ``ports`` it does not: it would not hear of hosts that begin to scatter, and could not translate what they send.
 Agents hear of changes at most once a second, in one message of their own: nothing of it touches the versions of the fabric.
 
-The leader of a cluster lists the hosts of its relays, too: `RelayDesk` says which relay holds which. A relay's own lists are those of
-`HandedMcsHosts`.
+The leader of a cluster lists the hosts of its relays, too: `RelayDesk` says which relay holds which. A relay's own lists are
+those of `HandedMcsHosts`.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 The relay says which of its hosts probe and answer probes, and hands on their reports, many in one message. The leader says which
 streams each of them has to probe. So the leader has one channel for each relay, and the estimator the reports of all hosts. What
-the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are. Which hosts
-run MCS is in `relayed_mcs`.
+the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are. Which
+hosts run MCS is in `relayed_mcs`.
 """
 
 from __future__ import annotations

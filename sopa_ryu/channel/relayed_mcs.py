@@ -1,8 +1,8 @@
 """What a relay and the leader of a cluster say to each other about the hosts that run MCS, by paths (docs/cluster.md). Pure.
 
 A relay that has said that it speaks of them (`relayed.hosts`) is sent the leader's lists, of all hosts of the fabric, and says from
-then on which of its own begin and end to run MCS. It numbers what it says; the leader's messages name the number up to which its lists
-contain that. Hosts are named by their places among the fabric's hosts, variants by the version of the option.
+then on which of its own begin and end to run MCS. It numbers what it says; the leader's messages name the number up to which its
+lists contain that. Hosts are named by their places among the fabric's hosts, variants by the version of the option.
 """
 
 from __future__ import annotations
