@@ -159,7 +159,12 @@ class ClusterParts(Startable, ControllerRest):
     @property
     def agent_urls(self) -> list[str]:
         """The URLs of the relays and then of the controllers, for agents."""
-        return [self.url_of(name) for name in (*self.names(Kind.RELAY), *self._controllers)]
+        return [*(self.url_of(name) for name in self.names(Kind.RELAY)), *self.controller_urls]
+
+    @property
+    def controller_urls(self) -> list[str]:
+        """The URLs of the controllers, for the arbiter."""
+        return [self.url_of(name) for name in self._controllers]
 
     # -- who is there -------------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ The leader's list has the hosts of all relays, this one's included, and is right
 another relay and ended there. What the leader has not heard yet, of this relay's own hosts, comes on top of it.
 
 Without a leader the last list stays, and own hosts still come and go. What another leader says in its first seconds takes nothing
-away, as most relays have not come back to it yet. Where the leader is of a release that does not speak of MCS, agents are told of the
-hosts of this relay only.
+away, as most relays have not come back to it yet. Where the leader is of a release that does not speak of MCS, agents are told of
+the hosts of this relay only.
 """
 
 from __future__ import annotations

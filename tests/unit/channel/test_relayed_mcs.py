@@ -335,7 +335,9 @@ def test_after_any_events_all_that_run_it_scatter_to_each_other_and_to_nobody_el
     agents = [scattering(host) for host in HOSTS[:8]]
     for _ in range(150):
         agent = draw.choice(agents)
-        match draw.choice(("connect", "connect", "connect", "end", "lose", "time", "time", "relay", "channel", "leader")):
+        match draw.choice(
+            ("connect", "connect", "connect", "end", "lose", "time", "time", "relay", "channel", "leader")
+        ):
             case "connect" if cluster.at(agent) is None:
                 cluster.connect(agent, draw.choice(list(cluster.relays)))
             case "end" if cluster.at(agent) is not None:
