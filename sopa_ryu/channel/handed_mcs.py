@@ -96,9 +96,11 @@ class HandedMcsHosts(McsHosts):
             del self._events[host]
         for version in news.added:
             variant = Variant(version, ChannelKind.PATHS)
-            its = self._lists.setdefault(variant, set())
-            its.difference_update(self._named(news.removed[version]))
+            its, removed = self._lists.setdefault(variant, set()), self._named(news.removed[version])
+            its.difference_update(removed)
             its.update(self._named(news.added[version]))
+            if variant in self._kept:
+                self._kept[variant].difference_update(removed)
         if news.complete:
             self._kept.clear()
             self._known_complete = True

@@ -222,6 +222,22 @@ def test_with_ports_whoever_is_scattered_to_knows_the_sender(seed: int) -> None:
         assert targets(agent) == set(HOSTS) - {agent.host}
 
 
+def test_a_member_that_becomes_leader_takes_no_host_away(channel: PushChannel) -> None:
+    agents = [scattering(host) for host in HOSTS[:3]]
+    connected(channel, *agents)
+    pass_seconds(channel, 2, *agents)
+    channel.carry_out(channel.notifier.depose(True, "another leads"))
+    channel.advance(LOST_SECONDS / 2)
+    channel.carry_out(channel.notifier.depose(False))
+    for agent in agents:
+        connected(channel, agent)
+        for each in agents:
+            assert targets(each) == set(HOSTS[:3]) - {each.host}
+    pass_seconds(channel, int(SETTLE_SECONDS) + 2, *agents)
+    for agent in agents:
+        assert targets(agent) == set(HOSTS[:3]) - {agent.host}
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 ONE, TWO = (IPv4Address(f"10.0.0.{number}") for number in (2, 3))
