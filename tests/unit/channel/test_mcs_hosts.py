@@ -226,16 +226,24 @@ def test_a_member_that_becomes_leader_takes_no_host_away(channel: PushChannel) -
     agents = [scattering(host) for host in HOSTS[:3]]
     connected(channel, *agents)
     pass_seconds(channel, 2, *agents)
+    standby = PushChannel()
+    standby.carry_out(standby.notifier.depose(True, "another leads"))
+    standby.advance(LOST_SECONDS)
+    standby.settle()
     channel.carry_out(channel.notifier.depose(True, "another leads"))
-    channel.advance(LOST_SECONDS / 2)
-    channel.carry_out(channel.notifier.depose(False))
+    standby.carry_out(standby.notifier.depose(False))
     for agent in agents:
-        connected(channel, agent)
-        for each in agents:
-            assert targets(each) == set(HOSTS[:3]) - {each.host}
-    pass_seconds(channel, int(SETTLE_SECONDS) + 2, *agents)
+        connected(standby, agent)
+        pass_seconds(standby, 1, agent)
+        assert targets(agent) == set(HOSTS[:3]) - {agent.host}
+    pass_seconds(standby, int(SETTLE_SECONDS) + 2, *agents)
     for agent in agents:
         assert targets(agent) == set(HOSTS[:3]) - {agent.host}
+    standby.carry_out(standby.notifier.depose(True, "another leads"))
+    channel.carry_out(channel.notifier.depose(False))
+    connected(channel, *agents[:2])
+    pass_seconds(channel, int(SETTLE_SECONDS) + 2, *agents[:2])
+    assert targets(agents[0]) == {HOSTS[1]}, "what it knew when it led before counts no longer"
 
 
 # -- messages ---------------------------------------------------------------------------------------------------------

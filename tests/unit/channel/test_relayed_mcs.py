@@ -219,6 +219,35 @@ def test_one_that_ends_elsewhere_is_taken_off_where_its_old_channel_was_never_cl
     assert moving.host not in targets(one) | targets(other)
 
 
+@pytest.mark.parametrize("says_so", [True, False])
+def test_what_its_former_relay_says_later_of_one_that_has_moved_changes_nothing(says_so: bool) -> None:
+    cluster = Cluster()
+    one, other, moving, _ = four(cluster)
+    former = cluster.relays["r0"].channel
+    session = former.session(moving)
+    assert session is not None
+    moving.connection = None
+    cluster.connect(moving, "r1")
+    cluster.pass_seconds()
+    former.carry_out(former.notifier.closed(session, left=says_so))
+    for _ in range(int(LOST_SECONDS) + 2 * SECONDS_TO_ALL):
+        cluster.pass_seconds(1)
+        assert moving.host in targets(other)
+    assert moving.host in targets(one)
+
+
+def test_one_that_ends_in_the_first_seconds_of_a_leader_is_taken_off_at_once() -> None:
+    cluster = Cluster()
+    one, other, leaving, _ = four(cluster)
+    cluster.lead()
+    cluster.pass_seconds(3)
+    cluster.leave(leaving)
+    cluster.pass_seconds()
+    assert leaving.host not in targets(one) | targets(other)
+    assert cluster.leader is not None
+    assert not cluster.leader.notifier.mcs_hosts.is_complete
+
+
 def test_a_host_that_runs_another_policy_by_now_is_taken_off_wherever_it_was() -> None:
     cluster = Cluster()
     one, other, changing, _ = four(cluster)
