@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address
+from itertools import islice
 
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.mcs import ChannelKind, Variant
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS, McsHosts
-from sopa_ryu.channel.relayed_mcs import News, Told, may_be_handed
+from sopa_ryu.channel.relayed_mcs import MAX_HOSTS, News, Told, may_be_handed
 from topologies import Clos, Host
 
 
@@ -107,14 +108,14 @@ class HandedMcsHosts(McsHosts):
         self._look_again()
 
     def take(self) -> Told | None:
-        """Return what the leader has not been told yet; None if there is nothing, or it does not speak of MCS."""
-        new = {host: its for host, its in self._events.items() if not its.number} if self._greeted else {}
-        if not new:
+        """Return what the leader is told next; None if there is nothing, or it does not speak of MCS."""
+        new = list(islice(((host, its) for host, its in self._events.items() if not its.number), MAX_HOSTS))
+        if not self._greeted or not new:
             return None
         self._number += 1
         here: dict[int, list[int]] = {}
         rest: dict[What, list[int]] = {What.LOST: [], What.LEFT: [], What.NONE: []}
-        for host, its in new.items():
+        for host, its in new:
             its.number = self._number
             if its.variant is not None and its.what is What.HERE:
                 here.setdefault(its.variant.version, []).append(self._places[host])

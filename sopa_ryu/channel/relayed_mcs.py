@@ -8,14 +8,17 @@ lists contain that. Hosts are named by their places among the fabric's hosts, va
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import IPv4Address
+from itertools import islice
 from typing import Any, NamedTuple
 
 from sopa_ryu.channel.mcs import ChannelKind, HostList, Variant
 
 MAX_VERSION = 255
 """The option's version has 4 bits; one byte has room for others."""
+MAX_HOSTS = 4096
+"""Of one message: more are several, between which everything else has its turn."""
 
 
 class Told(NamedTuple):
@@ -43,14 +46,14 @@ class Told(NamedTuple):
 
 
 class News(NamedTuple):
-    """What leads from the leader's lists before to the present ones, on one channel; the first is one from empty lists.
+    """What leads from the leader's lists before to the present ones, or a part of it, on one channel; it begins with empty lists.
 
     Attributes
     ----------
     heard : int
-        The lists contain what the relay has said up to its message of this number.
+        The lists contain what the relay has said up to its message of this number; in a part that is not the last, that of before.
     complete : bool
-        Whether a host that is missing does not run MCS, rather than has not come back to this leader yet.
+        Whether a host that is missing does not run MCS, rather than has not come back to this leader yet; likewise.
     added, removed : dict of int to list of int
         By version.
     """
@@ -132,9 +135,12 @@ class Feed:
         self._sent: dict[Variant, HostList] = {}
         self._sent_state: tuple[int, bool] | None = None
         self._due: tuple[dict[Variant, HostList], tuple[int, bool]] | None = None
+        self._rest: Iterator[tuple[int, bool, IPv4Address]] | None = None
 
     def bring(self, lists: Mapping[Variant, HostList], complete: bool) -> bool:
         """Have the relay brought to lists that contain all it has said; return whether something is due."""
+        if self._rest is not None:
+            return True  # the lists before are still on their way
         state = self.heard, complete
         numbers = {variant: its.number for variant, its in lists.items()}
         if state == self._sent_state and numbers == {variant: its.number for variant, its in self._sent.items()}:
@@ -144,21 +150,27 @@ class Feed:
         return self._due is not None
 
     def due(self, places: Mapping[IPv4Address, int]) -> str | None:
-        """Return the message that is due, and note that it is sent; ``places`` has those of the fabric's hosts."""
+        """Return the next message that is due, and note that it is sent; ``places`` has those of the fabric's hosts."""
         if self._due is None:
             return None
-        (lists, self._sent_state), self._due = self._due, None
-        added: dict[int, list[int]] = {}
-        removed: dict[int, list[int]] = {}
+        lists, state = self._due
+        if self._rest is None:
+            self._rest = self._changes(lists)
+        part = list(islice(self._rest, MAX_HOSTS))
+        if len(part) < MAX_HOSTS:
+            self._sent, self._sent_state, self._due, self._rest = lists, state, None, None
+        added: dict[int, list[int]] = {version: [] for version, _, _ in part}
+        removed: dict[int, list[int]] = {version: [] for version in added}
+        for version, is_new, host in part:
+            (added if is_new else removed)[version].append(places[host])
+        return news_text(News(*(self._sent_state or (0, False)), added, removed))
+
+    def _changes(self, lists: Mapping[Variant, HostList]) -> Iterator[tuple[int, bool, IPv4Address]]:
         for variant in lists.keys() | self._sent.keys():
-            if not may_be_handed(variant):
-                continue
             before, after = (_hosts(its.get(variant)) for its in (self._sent, lists))
-            if before is not after:
-                added[variant.version] = sorted(places[host] for host in after - before)
-                removed[variant.version] = sorted(places[host] for host in before - after)
-        self._sent = lists
-        return news_text(News(*self._sent_state, added, removed))
+            if before is not after and may_be_handed(variant):
+                yield from ((variant.version, True, host) for host in after - before)
+                yield from ((variant.version, False, host) for host in before - after)
 
 
 def _hosts(its: HostList | None) -> frozenset[IPv4Address]:

@@ -139,9 +139,11 @@ class Uplink:
                 await channel.send(waiting)
             if answers := self._notifier.handed():
                 await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
-            if loop.time() >= next_mcs and (told := self._mcs.take()) is not None:
+            if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS
-                await channel.send(relayed_mcs.told_text(told))
+                while (told := self._mcs.take()) is not None:
+                    await channel.send(relayed_mcs.told_text(told))
+                    await asyncio.sleep(0)
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
             reading.result()

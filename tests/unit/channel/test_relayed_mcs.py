@@ -128,8 +128,7 @@ class Cluster:
             if self.old & {name, "leader"}:
                 del hosts["mcs"]
             self.desk.received(relay.uplink, json.dumps(hosts))
-        told = relay.mcs.take()
-        if told is not None:
+        while (told := relay.mcs.take()) is not None:
             self.desk.received(relay.uplink, relayed_mcs.told_text(told))
         self.desk.bring()
         while (text := self.desk.due(relay.uplink)) is not None:
@@ -421,6 +420,34 @@ def test_a_long_list_is_a_message_of_its_own_with_one_text_for_all(monkeypatch: 
     cluster.connect(moving, "r1")
     moving.read()
     assert targets(moving) == set(HOSTS[1:6]), "what it knows stays until the message behind the snapshot"
+
+
+def test_many_hosts_are_several_messages_of_which_the_last_makes_the_list_complete(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in ("relayed_mcs", "handed_mcs"):
+        monkeypatch.setattr(f"sopa_ryu.channel.{module}.MAX_HOSTS", 2)
+    cluster = Cluster()
+    agents = [scattering(host) for host in HOSTS[:6]]
+    for place, agent in enumerate(agents):
+        cluster.connect(agent, f"r{place % 2}")
+    cluster.pass_seconds(int(SETTLE_SECONDS) + SECONDS_TO_ALL)
+    for agent in agents:
+        assert targets(agent) == set(HOSTS[:6]) - {agent.host}
+    cluster.lead()
+    for _ in range(int(SETTLE_SECONDS) + SECONDS_TO_ALL):
+        cluster.pass_seconds(1)
+        for agent in agents:
+            assert targets(agent) == set(HOSTS[:6]) - {agent.host}
+    cluster.lose("r1")
+    uplink, _ = cluster.desk.entered("r1", "192.0.2.1", object())
+    cluster.desk.received(uplink, relayed.hosts([]))
+    assert uplink in cluster.desk.bring()
+    parts = []
+    while (text := cluster.desk.due(uplink)) is not None:
+        parts += [news for news in relayed.read_down(text, len(HOSTS)) if isinstance(news, News)]
+    assert [news.complete for news in parts] == [False, False, False, True]
+    assert sorted(place for news in parts for places in news.added.values() for place in places) == list(range(6))
 
 
 _TOLD = json.loads(relayed_mcs.told_text(Told(1, {1: [0]}, [], [], [])))
