@@ -63,7 +63,7 @@ def cluster(one_etcd: PrivateEtcd, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def leader(cluster: str) -> Iterator[Leader]:
-    engine = Engine(parse(cluster))
+    engine = Engine(parse(cluster), timeout=PATIENCE_SECONDS)  # the disk may be busy
     yield Leader(engine)
     engine.close()
 
@@ -153,7 +153,7 @@ def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_take
 def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
-        engine = Engine(parse(etcd.address()))
+        engine = Engine(parse(etcd.address()), timeout=PATIENCE_SECONDS)
         leader = Leader(engine)
         leader.commit(7, 1)
         with RelayProcess(etcd.address(), tmp_path / "r1.log", port, state_dir(tmp_path / "state")) as relay:
