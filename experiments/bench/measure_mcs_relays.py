@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def measure(k: int = K) -> dict[str, Any]:
             for number, port in enumerate(ports)
         ]
         for relay in relays:
-            relay.wait_until(lambda its=relay: its.get("/sopa/v1/failures?limit=1").status_code == 200, "it had a view")
+            relay.wait_until(partial(_has_view, relay), "it had a view")
         token = controller.agent_token_file.read_text().strip()
         share = -(-len(addresses) // CROWDS)
         began = time.monotonic()
@@ -117,10 +118,14 @@ def _commit(engine: Engine) -> None:
     raise RuntimeError(f"after {PATIENCE_SECONDS:g} s there is no leader")
 
 
+def _has_view(relay: RelayProcess) -> bool:
+    return relay.get("/sopa/v1/failures?limit=1").status_code == 200
+
+
 def _connected(relays: Sequence[RelayProcess], agents: int) -> float:
     """Wait until relays have so many agents; return when that was (monotonic seconds)."""
     deadline = time.monotonic() + PATIENCE_SECONDS
-    found = 0
+    found = 0.0
     while time.monotonic() < deadline:
         texts = [relay.get("/metrics").text for relay in relays]
         found = sum(float(its[1]) for its in map(_AGENTS.search, texts) if its is not None)
