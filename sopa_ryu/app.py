@@ -173,7 +173,9 @@ class SopaController(app_manager.RyuApp):
         )
         hands = controller_side.ControllerSide(self.core, self.arbiter, self._carry_out, self._now, self._relays)
         self.cluster = controller_side.join(cluster, directory, url, self.core, hands, self.carrier)
-        self.relays = RelayChannel(RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced))
+        self.relays = RelayChannel(
+            RelayDesk(self.tree, self.notifier.probe_lists, self.channel.traced, self.notifier.mcs_hosts)
+        )
         self.channel.hand = self.relays.ask
         self.drains = controller_side.ClusterDrains(self.cluster, self.core)
         self.state.drain((), clock.now())
@@ -193,6 +195,8 @@ class SopaController(app_manager.RyuApp):
         if self.cluster is not None:
             its = self.cluster
             work += [its.keep_lease, its.keep_record, its.watch, its.act]
+        if self.relays is not None:
+            work.append(self.relays.watch)
         if self.port_stats.interval:
             work.append(self.port_stats.rounds)
         if self.rule_checker.interval:

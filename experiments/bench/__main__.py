@@ -34,6 +34,7 @@ MEASUREMENTS = {
     "weights": "permutations on two uneven fabrics in the lab with and without weights, by the best possible rates; figure 7",
     "push": "a version sent to 3,456 simulated agents (k=24), with a bare WebSocket server as baseline",
     "relays": "27,648 agents on 4 relays and 3 nodes of etcd: a failure until the last acknowledgement, memory, a relay killed",
+    "mcs_relays": "27,648 agents with MCS on 4 relays: until all know all, until one that ends is known, a leader killed",
     "pings": "what the pings of 3,456 agents with several URLs cost a controller (k=24)",
     "rest": "requests for candidate paths at k=24, and handling of failures with stuck and bad clients",
     "trace": "the controller's time for the longest trace at k=48, and lossy links named by differences between paths",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+_LISTED = re.compile(rb'"mcs": \[|^\{"type": "mcs"')
 _HELD = re.compile(rb'"epoch": (\d+),.*?"version": (\d+)')
 
 
@@ -28,3 +30,20 @@ def acknowledged(message: bytes) -> tuple[bytes, int]:
     epoch, version = found.groups() if found is not None else (b"0", b"0")
     text = b'{"type": "ack", "epoch": %s, "version": %s, "refused": 0}' % (epoch, version)
     return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text, int(version)
+
+
+def listed(message: bytes) -> tuple[bool, int] | None:
+    """Return by how many a message changes the hosts that run MCS, as an agent knows them, behind whether it is the whole number.
+
+    None if it says nothing of them, or only that others are still to come.
+
+    >>> listed(b'{"type": "mcs", "number": 2, "added": ["10.0.0.2"], "removed": [], "known": 1, "complete": true}')
+    (False, 1)
+    >>> listed(b'{"type": "ping"}')
+    """
+    if _LISTED.search(message) is None:
+        return None
+    its = json.loads(message)
+    if its["type"] == "mcs":
+        return False, len(its["added"]) - len(its["removed"])
+    return (True, len(its["mcs"])) if its["mcs_complete"] or its["mcs"] else None

@@ -77,7 +77,7 @@ def measure(k: int = K, rounds: int = ROUNDS) -> dict[str, Any]:
         share = -(-len(addresses) // CROWDS)
         began = time.monotonic()
         crowds = [
-            stack.enter_context(_Crowd(ports, addresses[at : at + share], at, token))
+            stack.enter_context(CrowdProcess(ports, addresses[at : at + share], at, token))
             for at in range(0, len(addresses), share)
         ]
         reports.wait(_all_at(leader.version, len(addresses)), "all agents had connected")
@@ -170,13 +170,16 @@ class _Reports:
                 self._changed.notify_all()
 
 
-class _Crowd:
+class CrowdProcess:
     """A process of light agents."""
 
-    def __init__(self, ports: Sequence[int], addresses: Sequence[str], offset: int, token: str) -> None:
+    def __init__(
+        self, ports: Sequence[int], addresses: Sequence[str], offset: int, token: str, query: str = ""
+    ) -> None:
         self._asked = {"relays": list(ports), "addresses": list(addresses), "offset": offset, "token": token}
+        self._asked["query"] = query
 
-    def __enter__(self) -> _Crowd:
+    def __enter__(self) -> CrowdProcess:
         command = [sys.executable, "-m", "experiments.bench.relay_crowd"]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._say(json.dumps(self._asked))
@@ -194,9 +197,9 @@ class _Crowd:
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
 
-    def report(self) -> dict[str, Any]:
-        """Return what its agents have."""
-        self._say("report")
+    def report(self, first: str = "report") -> dict[str, Any]:
+        """Return what its agents have; with ``"leave"`` after one of them has ended."""
+        self._say(first)
         assert self._process.stdout is not None
         answer: dict[str, Any] = json.loads(self._process.stdout.readline())
         return answer
@@ -212,7 +215,7 @@ def _all_at(version: int, agents: int) -> Callable[[dict[str, records.RelayRecor
     return wanted
 
 
-def _failure(leader: _Leader, reports: _Reports, crowds: Sequence[_Crowd], agents: int) -> tuple[float, float]:
+def _failure(leader: _Leader, reports: _Reports, crowds: Sequence[CrowdProcess], agents: int) -> tuple[float, float]:
     """Commit a version; return the seconds until all relays had reported, and until all agents had acknowledged."""
     time.sleep(PAUSE_SECONDS)
     began = leader.change()
@@ -223,7 +226,7 @@ def _failure(leader: _Leader, reports: _Reports, crowds: Sequence[_Crowd], agent
     return ended - began, max(its["last"] for its in found) - began
 
 
-def _kill(relay: ChildProcess, crowds: Sequence[_Crowd], agents: int) -> float:
+def _kill(relay: ChildProcess, crowds: Sequence[CrowdProcess], agents: int) -> float:
     """Kill a relay; return the seconds until all agents had acknowledged the view elsewhere."""
     time.sleep(PAUSE_SECONDS)
     began = time.monotonic()

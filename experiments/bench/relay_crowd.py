@@ -5,7 +5,8 @@ order of the real agent (`sopa_ryu.channel.addresses`), and 0.5 s later if all h
 leave the processor to what is measured, messages are not parsed as JSON. Each has an address of its own in 127.0.0.0/8, as hosts
 have.
 
-The process answers each line of its standard input with a line of JSON: what its agents have.
+The process answers each line of its standard input with a line of JSON: what its agents have. The line ``leave`` has its first
+agent end before.
 """
 
 from __future__ import annotations
@@ -19,18 +20,31 @@ import sys
 import time
 from collections import Counter
 
-from experiments.bench.light_agent import acknowledged, frame_bounds
+from experiments.bench.light_agent import acknowledged, frame_bounds, listed
 from sopa_ryu.channel.addresses import ordered
 from sopa_ryu.runtime.limits import allow_files
 
 RETRY_SECONDS = 0.5
 _IP_BIND_ADDRESS_NO_PORT = 24
+_CLOSE = bytes([0x88, 0x82, 0, 0, 0, 0]) + (1000).to_bytes(2, "big")
 
 
 class Agent:
     """One agent, and its present connection."""
 
-    __slots__ = ("acknowledged", "address", "at", "buffer", "failed", "number", "open", "ports", "socket", "source")
+    __slots__ = (
+        "acknowledged",
+        "address",
+        "at",
+        "buffer",
+        "failed",
+        "listed",
+        "number",
+        "open",
+        "ports",
+        "socket",
+        "source",
+    )
 
     def __init__(self, number: int, address: str, source: str, ports: list[int]) -> None:
         self.number = number
@@ -42,6 +56,7 @@ class Agent:
         self.open = False
         self.buffer = b""
         self.acknowledged = 0
+        self.listed = 0
         self.socket: socket.socket | None = None
 
 
@@ -57,10 +72,12 @@ class Crowd:
     offset : int
         Number of the first host, from which source addresses follow.
     token : str
+    query : str
+        Of the agents' requests.
     """
 
-    def __init__(self, relays: list[int], addresses: list[str], offset: int, token: str) -> None:
-        self._token = token
+    def __init__(self, relays: list[int], addresses: list[str], offset: int, token: str, query: str = "") -> None:
+        self._token, self._query = token, query
         self._poll = select.epoll()
         by_url = {f"http://127.0.0.1:{port}": port for port in relays}
         self._agents = [
@@ -71,7 +88,9 @@ class Crowd:
         self._later: list[tuple[float, int]] = []
         self._latest = 0
         self._last = 0.0
-        self._acks: dict[bytes, tuple[bytes, int]] = {}
+        self._acks: dict[bytes, tuple[bytes, int, tuple[bool, int] | None]] = {}
+        self._fewest = 0
+        self._heard = 0.0
         self.moves = 0
 
     def run(self) -> None:
@@ -87,8 +106,11 @@ class Crowd:
     def _turn(self, seconds: float) -> bool:
         for file, event in self._poll.poll(seconds):
             if file == sys.stdin.fileno():
-                if not sys.stdin.readline():
+                line = sys.stdin.readline()
+                if not line:
                     return False
+                if line.startswith("leave"):
+                    self._leave()
                 self._report()
                 continue
             agent = self._by_file.get(file)
@@ -106,8 +128,20 @@ class Crowd:
             "reached": sum(agent.acknowledged == self._latest and agent.open for agent in self._agents),
             "last": self._last,
             "moves": self.moves,
+            "listed": Counter(agent.listed for agent in self._agents if agent.open),
+            "fewest": self._fewest,
+            "heard": self._heard,
         }
+        self._fewest = min((agent.listed for agent in self._agents if agent.open), default=0)
         print(json.dumps(answer), flush=True)
+
+    def _leave(self) -> None:
+        agent = next(agent for agent in self._agents if agent.open)
+        assert agent.socket is not None
+        agent.socket.send(_CLOSE)
+        del self._by_file[agent.socket.fileno()]
+        agent.socket.close()
+        agent.open = False
 
     # -- one agent ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +166,7 @@ class Crowd:
                 if problem:
                     raise OSError(problem, "connect")
                 its.send(
-                    f"GET /sopa/v1/agents/{agent.address} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
+                    f"GET /sopa/v1/agents/{agent.address}?{self._query} HTTP/1.1\r\nHost: 127.0.0.1\r\nUpgrade: websocket\r\n"
                     f"Connection: Upgrade\r\nAuthorization: Bearer {self._token}\r\n"
                     "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
                 )
@@ -184,9 +218,13 @@ class Crowd:
         if message not in self._acks:
             if len(self._acks) > 64:
                 self._acks.clear()
-            self._acks[message] = acknowledged(message)
-        ack, version = self._acks[message]
+            self._acks[message] = *acknowledged(message), listed(message)
+        ack, version, change = self._acks[message]
         its.send(ack)
+        if change is not None:
+            agent.listed = change[1] + (0 if change[0] else agent.listed)
+            self._fewest = min(self._fewest, agent.listed)
+            self._heard = time.monotonic()
         if version:
             agent.acknowledged = version
             if version >= self._latest:
@@ -201,7 +239,7 @@ def main() -> None:
     """Read the crowd from the first line of standard input, as JSON, and run it."""
     asked = json.loads(sys.stdin.readline())
     allow_files()
-    Crowd(asked["relays"], asked["addresses"], asked["offset"], asked["token"]).run()
+    Crowd(**asked).run()
 
 
 if __name__ == "__main__":

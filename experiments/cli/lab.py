@@ -119,10 +119,6 @@ def lab(
         options.append(f"--fr-threshold={fr_threshold}")
     if policy in (MCS, CFR) and Carrier(carrier) is not Carrier.MAC:
         raise click.UsageError(f"--policy {policy} has labels in the Ethernet address only: leave out --carrier")
-    if policy in (MCS, CFR) and controllers > 1:
-        raise click.UsageError(
-            f"--policy {policy} needs the controller's own channel to every agent: leave out --controllers"
-        )
     if policy == CFR and (no_limit or no_agents):
         raise click.UsageError("--policy cfr needs links with a rate, and agents: leave out --no-limit and --no-agents")
 
@@ -135,6 +131,8 @@ def lab(
         [port] = free_ports(1)
         if policy == MCS:
             options.append(f"--metrics-port={port}")
+            if controllers > 1:
+                options.append("--metrics-host=0.0.0.0")
         if policy == MCS and mbit is not None:
             options.append(f"--mcs-patience={patience_ms(mbit, ecn or QUEUE_PACKETS):g}")
         its = SopaLab(
@@ -163,7 +161,7 @@ def lab(
                 console.print(
                     "waiting until the hosts scatter to one another: connections that begin before are not scattered"
                 )
-                scattering = partial(McsMetrics(port).all_scatter, len(its.labelling))
+                scattering = partial(McsMetrics(port, its.agents_address).all_scatter, len(its.labelling))
                 its.agent.wait_until(scattering, "all agents scattered to one another")
             console.print(
                 f"{tree.title if fabric else f'k={k}'}: {tree.switch_count} switches and {tree.host_count} hosts at "

@@ -109,6 +109,8 @@ class ClusterParts(Startable, ControllerRest):
         self.parts |= {name: self._relay(name) for name in senders}
         self._paused: set[str] = set()
         self._engine = Engine(self.address, timeout=_SECONDS)
+        # what the lab's own client meets is what is done to the engine here
+        logging.getLogger("sopa.cluster").setLevel(logging.CRITICAL)
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
@@ -128,8 +130,6 @@ class ClusterParts(Startable, ControllerRest):
     def start_engine(self) -> None:
         """Make all machines, start etcd's nodes, and wait until they answer."""
         require("etcd")
-        # what the lab's own client meets is what is done to the engine here
-        logging.getLogger("sopa.cluster").setLevel(logging.CRITICAL)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.network.start()
         for name in self.names(Kind.ETCD):
@@ -159,7 +159,12 @@ class ClusterParts(Startable, ControllerRest):
     @property
     def agent_urls(self) -> list[str]:
         """The URLs of the relays and then of the controllers, for agents."""
-        return [self.url_of(name) for name in (*self.names(Kind.RELAY), *self._controllers)]
+        return [*(self.url_of(name) for name in self.names(Kind.RELAY)), *self.controller_urls]
+
+    @property
+    def controller_urls(self) -> list[str]:
+        """The URLs of the controllers, for the arbiter."""
+        return [self.url_of(name) for name in self._controllers]
 
     # -- who is there -------------------------------------------------------------------------------------------------
 

@@ -335,7 +335,9 @@ class EmulatedFabric:
         self._run.callback(controller.wait_until, lambda: controller.agents_know(0), "its agents had disconnected")
         tokens = controller.agent_token_file
         if its.slots is not None:
-            self.arbiter = ArbiterProcess(self.tree, controller, its.slots, self.rate_mbit, RUN, seed)
+            self.arbiter = ArbiterProcess(
+                self.tree, [controller.url], controller.state_dir, its.slots, self.rate_mbit, RUN, seed
+            )
             self._run.enter_context(self.arbiter)
             options.append(f"--arbiter={self.arbiter_at}")
             tokens = self.arbiter.token_file

@@ -130,10 +130,12 @@ class McsMetrics:
     ----------
     port : int
         Port of ``--metrics-port`` of their process.
+    host : str
+        Its ``--metrics-host``.
     """
 
-    def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/metrics"
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+        self._url = f"http://{host}:{port}/metrics"
 
     def all_scatter(self, count: int) -> bool:
         """Return True if each of ``count`` agents scatters to all others."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from experiments.emulation.processes import ChildProcess, ControllerProcess, free_ports
+from experiments.emulation.processes import ChildProcess, free_ports
 from experiments.schemes.slots import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
 from sopa_ryu.channel.host_tokens import token_line
@@ -45,14 +46,20 @@ class ArbiterProcess(ChildProcess):
     Parameters
     ----------
     tree : Clos
-    controller : ControllerProcess
-        It runs when this is started.
+    controllers : sequence of str
+        The controllers' URLs. They run when this is started.
+    state_dir : Path
+        Of a controller, with the fabric's secret.
     slots : Slots
     rate_mbit : float
         Rate of hosts' links in Mbit/s.
     directory : Path
         Directory of its log and of the tokens.
     seed : int
+    enter : sequence of str
+        As of `ControllerProcess`.
+    host : str
+        Address on which it serves metrics, and other namespaces reach it.
 
     Attributes
     ----------
@@ -61,23 +68,27 @@ class ArbiterProcess(ChildProcess):
     """
 
     def __init__(
-        self, tree: Clos, controller: ControllerProcess, slots: Slots, rate_mbit: float, directory: Path, seed: int = 1
+        self,
+        tree: Clos,
+        controllers: Sequence[str],
+        state_dir: Path,
+        slots: Slots,
+        rate_mbit: float,
+        directory: Path,
+        seed: int = 1,
+        enter: Sequence[str] = (),
+        host: str = "127.0.0.1",
     ) -> None:
-        secret_file = controller.state_dir / SECRET
+        secret_file = state_dir / SECRET
         self.token_file = directory / "host-tokens"
         self._tree, self._secret_file = tree, secret_file
         [port] = free_ports(1)
-        self._metrics = f"http://127.0.0.1:{port}/metrics"
-        command = [
-            sys.executable,
-            "-m",
-            "sopa_ryu.cli",
-            "arbiter",
-            f"--controller={controller.url}",
-            f"--listen={ADDRESS}",
-        ]
+        self._metrics = f"http://{host}:{port}/metrics"
+        command = [*enter, sys.executable, "-m", "sopa_ryu.cli", "arbiter", f"--listen={ADDRESS}"]
+        command += [f"--controller={url}" for url in controllers]
         command += [f"--slot={slot_ms(slots, rate_mbit):g}", f"--order={slots.order}", f"--paths={slots.paths}"]
         command += [f"--rate={rate_mbit:g}", f"--secret-file={secret_file}", f"--metrics-port={port}", f"--seed={seed}"]
+        command.append(f"--metrics-host={host}")
         super().__init__(command, directory / "arbiter.log")
 
     def start(self) -> None:

@@ -19,8 +19,8 @@ from sopa_ryu.agent.kernel.netns import Interface
 from topologies import Clos, Host
 from topologies.lab.datapath import Datapath
 from topologies.lab.links import at_rate
-from topologies.lab.management import AGENTS_MACHINE
-from topologies.lab.network import MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
+from topologies.lab.management import AGENTS_MACHINE, ROOT
+from topologies.lab.network import MANAGEMENT_NETWORK, MANAGEMENT_ROOT, OVS_DIRECTORY, Lab
 
 if TYPE_CHECKING:
     from experiments.emulation.cluster_parts import ClusterParts
@@ -91,8 +91,6 @@ class SopaLab:
         controllers: int = 1,
         relays: int | None = None,
     ) -> None:
-        if controllers > 1 and slots is not None:
-            raise ValueError("an arbiter follows one controller: slots and several controllers exclude each other")
         self.tree = tree
         self.labelling = [host for host in tree.hosts() if host not in tree.no_label]
         self._say = say
@@ -115,6 +113,7 @@ class SopaLab:
         if controllers > 1:
             self.rest = self.cluster = _cluster(rated, directory, controllers, options, relays)
             self.lab = Lab(tree, rate_mbit, queue_packets, None, say, bfd, datapath, self.cluster.openflow)
+            self.lab.beyond = ROOT.network
         else:
             self.rest = self._controller = ControllerProcess(
                 rated, directory / "controller.log", OPENFLOW_PORT, REST_PORT, rest_host="0.0.0.0", options=options
@@ -124,7 +123,7 @@ class SopaLab:
         self.arbiter: ArbiterProcess | None = None
         self._token_file = self.rest.agent_token_file
         if slots is not None and rate_mbit is not None:
-            self.arbiter = ArbiterProcess(tree, self.controller, slots, rate_mbit, directory)
+            self.arbiter = self._arbiter(slots, rate_mbit)
             self._agent_options.append(f"--arbiter={ADDRESS}")
             self._token_file = self.arbiter.token_file
         self._stack = ExitStack()
@@ -138,7 +137,7 @@ class SopaLab:
 
     @property
     def url(self) -> str:
-        """URL of the controller for hosts of the lab; of a cluster, what answers readers now, for the lab's root namespace only."""
+        """URL of the controller for hosts of the lab; of a cluster, that of a part that answers readers now."""
         if self.cluster is not None:
             return self.cluster.reader_url()
         return f"http://{MANAGEMENT_ROOT}:{REST_PORT}"
@@ -152,6 +151,7 @@ class SopaLab:
             self._say("waiting until every switch has its rules")
             self.rest.wait_connected(self.tree.switch_count)
             if self.cluster is not None:
+                self.cluster.network.lead_to(MANAGEMENT_NETWORK)
                 self._say("starting the relays")
                 self.cluster.start_relays()
             if self.carrier is Carrier.OPTION:
@@ -175,6 +175,21 @@ class SopaLab:
 
     def __exit__(self, *_exception: object) -> None:
         self._stack.close()
+
+    @property
+    def agents_address(self) -> str:
+        """Address of the namespace in which the agents' process and the arbiter run, for readers of their metrics."""
+        return "127.0.0.1" if self.cluster is None else str(self.cluster.network.address(AGENTS_MACHINE))
+
+    def _arbiter(self, slots: Slots, rate_mbit: float) -> ArbiterProcess:
+        if self.cluster is None:
+            urls, state_dir, enter = [self.controller.url], self.controller.state_dir, list[str]()
+        else:
+            urls, state_dir = self.cluster.controller_urls, self.cluster.state_dir
+            enter = self.cluster.network.enter(AGENTS_MACHINE)
+        return ArbiterProcess(
+            self.tree, urls, state_dir, slots, rate_mbit, self.directory, enter=enter, host=self.agents_address
+        )
 
     def host_ports(self) -> Iterator[Interface]:
         """Yield the interfaces of edge switches to hosts, in the order of the hosts."""

@@ -181,7 +181,7 @@ def read(message: Mapping[str, Any]) -> HostChange | None:
 
 
 def _texts(hosts: frozenset[IPv4Address]) -> list[str]:
-    return [str(host) for host in sorted(hosts)]
+    return [str(host) for host in sorted(hosts, key=int)]
 
 
 def _addresses(message: Mapping[str, Any], name: str) -> frozenset[IPv4Address]:

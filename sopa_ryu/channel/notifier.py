@@ -16,6 +16,7 @@ from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
+from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
 from sopa_ryu.channel.mcs import Variant
@@ -92,7 +93,7 @@ class Notifier:
     carrier : str
         The carrier of the fabric; an agent that writes the label elsewhere is a warning in the log.
     relays : bool
-        Whether this is a relay's: the leader then has the traces.
+        Whether this is a relay's: the leader then has the traces, and the hosts of other relays that run MCS.
 
     Attributes
     ----------
@@ -108,6 +109,8 @@ class Notifier:
         The error that claimants get meanwhile.
     probe_lists : ProbeLists
         Who probes what, and what is reported.
+    mcs_hosts : McsHosts
+        Who runs MCS.
     """
 
     texts = Texts()
@@ -125,7 +128,7 @@ class Notifier:
         self._deltas: dict[tuple[int, int, int], str] = {}
         self._claims = Claims()
         self._keepalive = Keepalive()
-        self._mcs_hosts = McsHosts()
+        self.mcs_hosts: McsHosts = HandedMcsHosts(tree) if relays else McsHosts()
         self.traces: TraceDesk = HandedTraces() if relays else TraceDesk()
         self.probe_lists = ProbeLists()
         self._places: dict[Host, int] = {}
@@ -169,7 +172,7 @@ class Notifier:
             if not 0 < view.version - before.version < MAX_DELTA_VERSIONS:
                 return self._snapshot(session, view, now)
             return self._delta(before, view)
-        change = self._mcs_hosts.due(session, now)
+        change = self.mcs_hosts.due(session, now)
         if change is not None:
             return change
         if (asked := self.traces.due(session.host)) is not None:
@@ -184,7 +187,7 @@ class Notifier:
         return None
 
     def _snapshot(self, session: AgentSession, view: View, now: float) -> str:
-        return protocol.snapshot(view, self.tree.ip(session.host), self._mcs_hosts.list_for(session, now))
+        return protocol.snapshot(view, self.tree.ip(session.host), self.mcs_hosts.list_for(session, now))
 
     def _delta(self, before: View, after: View) -> str:
         """Return a delta's text; agents that are at the same version share it."""
@@ -252,7 +255,7 @@ class Notifier:
         session = AgentSession(host, self._name(host), peer, carrier, connection, now, now)
         session.policy, session.variant, session.probes = policy, variant, probes
         self.sessions[host] = session
-        self._mcs_hosts.connected(session)
+        self.mcs_hosts.connected(session)
         self.probe_lists.connected(session)
         LOG.info(self.texts.connected, session.name, peer, len(self.sessions))
         if carrier not in (None, self.carrier):
@@ -323,7 +326,7 @@ class Notifier:
             version = min(ack.version, view.version)  # another relay of the cluster may have sent it a later one
             session.note_acknowledged(version, now)
             if session.variant is not None:
-                self._mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
+                self.mcs_hosts.acknowledged(session, self.tree.ip(session.host), ack.mcs)
             self._tracker.reached(session, version)
             if session.probes:
                 self.probe_lists.acknowledged(session)
@@ -381,6 +384,7 @@ class Notifier:
                 self._close(session)
         else:
             LOG.info(self.texts.accepted_again)
+        self.mcs_hosts.begin()
         return self._take_effects()
 
     # -- time ---------------------------------------------------------------------------------------------------------
@@ -391,7 +395,7 @@ class Notifier:
             if holder.phase is not Phase.CLOSED:
                 LOG.warning(self.texts.unanswering, holder.name, holder.peer)
                 self._close(holder)
-        for session in self._mcs_hosts.tick(now, self.sessions.values()):
+        for session in self.mcs_hosts.tick(now, self.sessions.values()):
             self._wake(session)
         self._wake_for(self.traces.tick(now))
         silent = self._keepalive.look(self.sessions.values(), now)
@@ -447,7 +451,7 @@ class Notifier:
     def _close(self, session: AgentSession, *, left: bool = False) -> None:
         """End a session; the claims that waited for its answer are accepted."""
         session.phase = Phase.CLOSED
-        self._mcs_hosts.closed(session, left)
+        self.mcs_hosts.closed(session, left)
         self.traces.left(session.host, session.heard)
         self.probe_lists.closed(session, left)
         self._effects.append(Cut(session))

@@ -18,6 +18,8 @@ LOG = logging.getLogger("sopa.notify")
 
 PACE = Pace(burst=256, rate=64.0)
 """A relay hands on reports four times a second, and says which hosts it has once a second at most."""
+LOOK_SECONDS = 0.5
+"""How often relays are told what has changed about the hosts that run MCS, at most."""
 
 
 class RelayChannel:
@@ -42,6 +44,13 @@ class RelayChannel:
     def ask(self, relay: Relayed, host: Host, text: str) -> None:
         """Have a relay ask the agent of a host for a trace, or end one."""
         self._wake(self.desk.ask(relay, host, text))
+
+    def watch(self) -> None:
+        """Tell relays of the hosts that run MCS as that changes, until killed."""
+        while True:
+            for relay in self.desk.bring():
+                self._wake(relay)
+            eventlet.sleep(LOOK_SECONDS)
 
     def send_away(self) -> None:
         """Cut all channels: this controller leads no longer."""
@@ -81,7 +90,7 @@ class RelayChannel:
 
     def _write(self, relay: Relayed) -> None:
         try:
-            while (text := relay.due()) is not None:
+            while (text := self.desk.due(relay)) is not None:
                 relay.connection.send(text)
         except OSError:
             pass  # reading finds that the relay has gone

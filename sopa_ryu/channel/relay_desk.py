@@ -5,11 +5,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from functools import cached_property
+from ipaddress import IPv4Address
 
 from sopa_ryu.channel import relayed
+from sopa_ryu.channel.mcs import ChannelKind, Variant
+from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.channel.protocol import ProtocolError
 from sopa_ryu.channel.relayed import Asked, Given, Relayed
+from sopa_ryu.channel.relayed_mcs import Feed, Told
 from topologies import Clos, Host
 
 LOG = logging.getLogger("sopa.notify")
@@ -25,6 +30,8 @@ class RelayDesk:
         Of all agents, whose reports those of relays are added to.
     traced : callable, optional
         Takes what a host's agent answers to a trace; raises `ProtocolError`.
+    mcs : McsHosts, optional
+        The lists of all hosts that run MCS, to which those of relays are added.
 
     Attributes
     ----------
@@ -34,11 +41,16 @@ class RelayDesk:
     """
 
     def __init__(
-        self, tree: Clos, lists: ProbeLists, traced: Callable[[Host, str], None] = lambda host, text: None
+        self,
+        tree: Clos,
+        lists: ProbeLists,
+        traced: Callable[[Host, str], None] = lambda host, text: None,
+        mcs: McsHosts | None = None,
     ) -> None:
         self.relays: dict[str, Relayed] = {}
         self.counts: Counter[str] = Counter(foreign=0)
-        self._lists, self._traced = lists, traced
+        self._tree, self._lists, self._traced = tree, lists, traced
+        self._mcs = mcs or McsHosts()
         self._hosts = list(tree.hosts())
         self._places = {host: place for place, host in enumerate(self._hosts)}
 
@@ -54,6 +66,7 @@ class RelayDesk:
     def left(self, relay: Relayed) -> None:
         """End a relay's channel: its agents' programs go on answering probes."""
         self._lists.relays(relay, set())
+        self._mcs.lose_all(relay)
         if self.relays.get(relay.name) is relay:
             del self.relays[relay.name]
             LOG.info("relay %s disconnected: its agents go on with the streams that they have", relay.name)
@@ -71,6 +84,11 @@ class RelayDesk:
             for place in wrong:
                 relay.forged(place, 1)
             return bool(wrong)
+        if isinstance(said, Told):
+            self._take_mcs(relay, said)
+            return False
+        if said.mcs and relay.mcs is None:
+            relay.mcs = Feed()
         relay.places, relay.traces = frozenset(said.places), said.traces
         again = self._lists.relays(relay, {self._hosts[place] for place in said.places})
         for host in again:
@@ -88,6 +106,23 @@ class RelayDesk:
             LOG.debug("relay %s: %s: %s", relay.name, self._hosts[place], error)
             return False
         return True
+
+    def _take_mcs(self, relay: Relayed, told: Told) -> None:
+        """Take which of a relay's hosts have begun and ended to run MCS."""
+        for version, places in told.here.items():
+            variant = Variant(version, ChannelKind.PATHS)
+            for place in places:
+                host = self._hosts[place]
+                self._mcs.remove(host, unless=variant)
+                self._mcs.hold(relay, variant, host, self._tree.ip(host))
+        for place in told.lost:
+            self._mcs.lose(relay, self._hosts[place])
+        for place in told.left:
+            self._mcs.leave(relay, self._hosts[place])
+        for place in told.none:
+            self._mcs.remove(self._hosts[place])
+        relay.mcs = relay.mcs or Feed()
+        relay.mcs.heard = told.number
 
     # -- to the relays --------------------------------------------------------------------------------------------------
 
@@ -112,3 +147,19 @@ class RelayDesk:
             return None
         relay.forged(self._places[host], count)
         return relay
+
+    def bring(self) -> list[Relayed]:
+        """Bring relays to the present lists of the hosts that run MCS; return those to which something is due."""
+        lists = self._mcs.lists(ChannelKind.PATHS)
+        if lists is None:
+            return []  # what relays have said is not in the lists yet
+        complete = self._mcs.is_complete
+        return [relay for relay in self.relays.values() if relay.mcs is not None and relay.mcs.bring(lists, complete)]
+
+    def due(self, relay: Relayed) -> str | None:
+        """Return the next message for a relay; None if nothing is due."""
+        return relay.due(self._places_of)
+
+    @cached_property
+    def _places_of(self) -> dict[IPv4Address, int]:
+        return {self._tree.ip(host): place for host, place in self._places.items()}

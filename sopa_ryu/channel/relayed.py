@@ -1,17 +1,21 @@
-"""What a relay and the leader of a cluster say to each other about the relay's agents: probes and traces (docs/cluster.md). Pure.
+"""What a relay and the leader of a cluster say to each other about the relay's agents (docs/cluster.md). Pure.
 
 The relay says which of its hosts probe and answer probes, and hands on their reports, many in one message. The leader says which
 streams each of them has to probe. So the leader has one channel for each relay, and the estimator the reports of all hosts. What
-the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are.
+the leader asks an agent to trace, and what that answers, are the messages of the agents' channel, handed on as they are. Which
+hosts run MCS is in `relayed_mcs`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from ipaddress import IPv4Address
 from typing import Any, NamedTuple
 
+from sopa_ryu.channel import relayed_mcs
 from sopa_ryu.channel.probe_lists import HEADER
+from sopa_ryu.channel.relayed_mcs import Feed, News, Told
 
 MAX_UP_BYTES, MAX_DOWN_BYTES = 32 << 20, 4 << 20
 LISTS_AT_ONCE = 64
@@ -61,6 +65,8 @@ class Relayed:
         Its hosts that probe and answer.
     traces : bool
         Whether it hands on what its agents are asked to trace: one of an earlier release does not.
+    mcs : Feed or None
+        What it is sent of the hosts that run MCS; None for one of an earlier release.
     is_writing : bool
         Whether the edge writes what is due.
     """
@@ -69,6 +75,7 @@ class Relayed:
         self.name, self.peer, self.connection = name, peer, connection
         self.places: frozenset[int] = frozenset()
         self.is_writing = self.traces = False
+        self.mcs: Feed | None = None
         self._asked: list[Asked] = []
         self._due: dict[int, Given] = {}
         self._forged: dict[int, int] = {}
@@ -85,26 +92,31 @@ class Relayed:
         """Have a host's agent be asked for a trace."""
         self._asked.append(asked)
 
-    def due(self) -> str | None:
-        """Return the next message for the relay; None if nothing is due."""
+    def due(self, places: Mapping[IPv4Address, int] | None = None) -> str | None:
+        """Return the next message for the relay; None if nothing is due. ``places`` are those of the fabric's hosts."""
         if self._asked:
             asked, self._asked = self._asked, []
             return json.dumps({"type": "asked", "hosts": [list(each) for each in asked]})
         if self._forged:
             forged, self._forged = self._forged, {}
             return json.dumps({"type": "forged", "hosts": [list(each) for each in forged.items()]})
+        if self.mcs is not None and (text := self.mcs.due(places or {})) is not None:
+            return text
         if not self._due:
             return None
-        places = list(self._due)[:LISTS_AT_ONCE]
-        return json.dumps({"type": "lists", "lists": [list(self._due.pop(place)) for place in places]})
+        first = list(self._due)[:LISTS_AT_ONCE]
+        return json.dumps({"type": "lists", "lists": [list(self._due.pop(place)) for place in first]})
 
 
 # -- the relay's messages -----------------------------------------------------------------------------------------------
 
 
 def hosts(places: Iterable[int]) -> str:
-    """Return the message that names all hosts whose agents probe and answer, by their places among the fabric's hosts."""
-    return json.dumps({"type": "hosts", "hosts": sorted(places), "traces": True})
+    """Return the message that names all hosts whose agents probe and answer, by their places among the fabric's hosts.
+
+    It says, too, that this relay hands on traces, and which of its hosts run MCS once the leader has answered with its lists.
+    """
+    return json.dumps({"type": "hosts", "hosts": sorted(places), "traces": True, "mcs": True})
 
 
 def traced(answers: Iterable[tuple[int, str]]) -> str:
@@ -113,10 +125,11 @@ def traced(answers: Iterable[tuple[int, str]]) -> str:
 
 
 class Named(NamedTuple):
-    """The hosts that a relay has, by their places, and whether it hands on traces."""
+    """The hosts that a relay has, by their places, whether it hands on traces, and whether it speaks of MCS."""
 
     places: list[int]
     traces: bool
+    mcs: bool
 
 
 class Traced(NamedTuple):
@@ -125,13 +138,13 @@ class Traced(NamedTuple):
     answers: list[tuple[int, str]]
 
 
-def read_up(text: str, count: int) -> Named | Traced:
+def read_up(text: str, count: int) -> Named | Traced | Told:
     """Return what a relay says in text; ``count`` is how many hosts the fabric has. Raises `RelayedError`.
 
     Examples
     --------
     >>> read_up(hosts({3, 1}), 16)
-    Named(places=[1, 3], traces=True)
+    Named(places=[1, 3], traces=True, mcs=True)
     >>> read_up(traced([(3, "{}")]), 16)
     Traced(answers=[(3, '{}')])
     """
@@ -144,11 +157,16 @@ def read_up(text: str, count: int) -> Named | Traced:
             if not isinstance(row, list) or tuple(map(type, row)) != (int, str) or not 0 <= row[0] < count:
                 raise RelayedError(f"{row!r:.60} is no answer to a trace")
         return Traced([(place, answer) for place, answer in places])
+    if kind == "mcs":
+        try:
+            return relayed_mcs.read_told(message, count)
+        except ValueError as error:
+            raise RelayedError(str(error)) from error
     if kind != "hosts":
-        raise RelayedError(f"its type is {kind!r:.40}, neither hosts nor traced")
+        raise RelayedError(f"its type is {kind!r:.40}, none of hosts, traced and mcs")
     if not isinstance(places, list) or not all(type(place) is int and 0 <= place < count for place in places):
         raise RelayedError(f"its hosts are no numbers below {count}")
-    return Named(places, message.get("traces") is True)
+    return Named(places, message.get("traces") is True, message.get("mcs") is True)
 
 
 def reports(data: bytes, allowed: Collection[int]) -> tuple[bytes, int]:
@@ -181,12 +199,18 @@ def count(reports: bytes) -> int:
 # -- the leader's messages ----------------------------------------------------------------------------------------------
 
 
-def read_down(text: str | bytes, count: int) -> Iterator[Given | Forged | Asked]:
+def read_down(text: str | bytes, count: int) -> Iterator[Given | Forged | Asked | News]:
     """Yield what the leader says of a relay's hosts; ``count`` is how many hosts the fabric has. Raises `RelayedError`."""
     message = _object(text)
     kind = str(message.get("type"))
+    if kind == "mcs":
+        try:
+            yield relayed_mcs.read_news(message, count)
+        except ValueError as error:
+            raise RelayedError(str(error)) from error
+        return
     if kind not in _DOWN:
-        raise RelayedError(f"its type is {kind!r:.40}, none of {', '.join(_DOWN)}")
+        raise RelayedError(f"its type is {kind!r:.40}, none of {', '.join([*_DOWN, 'mcs'])}")
     field, shape, made = _DOWN[kind]
     rows = message.get(field)
     if not isinstance(rows, list):

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
 from itertools import islice
 from pathlib import Path
 
@@ -17,13 +18,14 @@ import pytest
 from click.testing import CliRunner, Result
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.probes import Report, report_text
 from sopa_ryu.channel.traces import BACK, Answer, Outcome, Request, answer_text, read_request
 from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
 from tests.helpers.running_agent import RunningAgent
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies import FatTree
 
 pytestmark = pytest.mark.switch
@@ -330,6 +332,60 @@ def test_agents_on_a_relay_probe_by_the_leaders_lists_and_their_reports_reach_it
             member.stop()
             next_leader(cluster, leader)
             member.start()
+
+
+class Scattering:
+    """An agent that runs MCS, and which hosts it has been told of."""
+
+    def __init__(self, its: Agent) -> None:
+        self.its = its
+        self.hosts: set[str] = set()
+        self.removed: list[str] = []
+
+    def until(self, host: str, listed: bool = True) -> None:
+        """Follow what comes until a host is listed, or not any more."""
+        while (host in self.hosts) is not listed:
+            text = self.its.channel.recv(PATIENCE_SECONDS)
+            message = json.loads(text)
+            if message["type"] == "snapshot":
+                self.hosts = set(message["mcs"])
+            elif message["type"] == "mcs":
+                self.hosts |= set(message["added"])
+                self.hosts -= set(message["removed"])
+                self.removed += message["removed"]
+            self.its.view = protocol.receive(text, self.its.view, IPv4Address(message.get("host", "10.0.0.2")))
+            self.its.acknowledge()
+
+
+def test_agents_on_two_relays_hear_which_hosts_of_the_other_run_mcs_whoever_leads(cluster: Cluster) -> None:
+    state = cluster.members["m0"].state_dir
+    query = mcs.request(mcs.POLICY, mcs.Variant(mcs.VERSION, mcs.ChannelKind.PATHS))
+    with ExitStack() as stack:
+        relays = [
+            stack.enter_context(RelayProcess(cluster.etcd.address(), cluster.directory / f"{name}.log", port, state))
+            for name, port in zip(("first", "second"), free_ports(2), strict=True)
+        ]
+
+        def scattering(relay: RelayProcess, address: str) -> Scattering:
+            eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
+            return Scattering(stack.enter_context(agent(relay.url, address, TOKEN, query=query)))
+
+        one, other = scattering(relays[0], "10.0.0.2"), scattering(relays[1], "10.2.1.3")
+        for its, host in ((other, "10.2.1.3"), (one, "10.2.1.3"), (other, "10.0.0.2")):
+            its.until(host)
+        leader = str(eventually(cluster.leader))
+        cluster.members[leader].stop()
+        next_leader(cluster, leader)
+        third = scattering(relays[1], "10.3.1.3")
+        third.until("10.0.0.2")
+        for its in (one, other):
+            its.until("10.3.1.3")
+            assert its.removed == [], "another member leads, and no host has stopped"
+        other.its.channel.close()
+        for its in (one, third):
+            its.until("10.2.1.3", listed=False)
+            assert its.removed == ["10.2.1.3"]
+        cluster.members[leader].start()
 
 
 def traced_by_relay(member: ControllerProcess, at_relay: Agent) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -62,7 +63,7 @@ def cluster(one_etcd: PrivateEtcd, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def leader(cluster: str) -> Iterator[Leader]:
-    engine = Engine(parse(cluster))
+    engine = Engine(parse(cluster), timeout=PATIENCE_SECONDS)  # the disk may be busy
     yield Leader(engine)
     engine.close()
 
@@ -152,7 +153,7 @@ def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_take
 def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
-        engine = Engine(parse(etcd.address()))
+        engine = Engine(parse(etcd.address()), timeout=PATIENCE_SECONDS)
         leader = Leader(engine)
         leader.commit(7, 1)
         with RelayProcess(etcd.address(), tmp_path / "r1.log", port, state_dir(tmp_path / "state")) as relay:
@@ -184,25 +185,32 @@ def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(le
     try:
         eventually(lambda: its.version, (7, 1))
         table = its.agent.labeller.tables
-        first, second = sorted(relays, key=lambda relay: relay.url != its.at)
-        eventually(lambda: leader.acknowledged(first.name), (1, 0, 7, 1))
+
+        def serving() -> list[RelayProcess]:
+            """The relay that has the agent, as both say: on a busy machine it may have left one that was slow."""
+            found = [each for each in relays if each.url == its.at]
+            return [each for each in found if leader.acknowledged(each.name) == (1, 0, 7, 1)]
+
+        [first] = eventually(serving)
+        [second] = [relay for relay in relays if relay is not first]
         with agent(first.url, "10.0.0.3") as other:
             other.follow()
             assert first.stop() == 128 + signal.SIGTERM
             with pytest.raises(ConnectionClosed) as closed:
-                other.channel.recv(5)
+                _read_on(other.channel)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1001
-        assert leader.relay(first.name) is None
+        eventually(lambda: leader.relay(first.name), None)  # at the end of its lease, if the engine was slow
         eventually(lambda: leader.acknowledged(second.name), (1, 0, 7, 1))
-        assert (its.at, its.agent.labeller.tables is table, its.follower.refused) == (second.url, True, 0)
+        eventually(lambda: its.at, second.url)
+        assert (its.agent.labeller.tables is table, its.follower.refused) == (True, 0)
         leader.commit(8, 2, {"a0_0-c0_1": "down"})
         eventually(lambda: its.version, (8, 2))
         with RelayProcess(second.command[4].partition("=")[2], first.log, _port(first), first.state_dir) as back:
             ready(back)
             second.stop(signal.SIGKILL)
             eventually(lambda: leader.acknowledged(back.name), (1, 0, 8, 2))
-            assert its.at == back.url
+            eventually(lambda: its.at, back.url)
     finally:
         its.end()
 
@@ -338,9 +346,9 @@ def test_one_feed_of_the_leader_reaches_all_pages(leader: Leader, start: Start, 
     eventually(lambda: controller.log.read_text().rpartition("page from")[2], Containing("(0 open)"))
 
 
-def _read_on(page: ClientConnection) -> None:
+def _read_on(channel: ClientConnection) -> None:
     while True:
-        page.recv(5)
+        channel.recv(PATIENCE_SECONDS)
 
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
@@ -386,7 +394,7 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
             assert channel.makefile("rb").readline().split()[1][:1] == b"4"
     with ExitStack() as stack:
         for _ in range(5):
-            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+            stack.enter_context(eventually(lambda: _held(port)))
         rejected = relay.get("/sopa/v1/failures")
         assert (rejected.status_code, rejected.headers["Content-Type"]) == (429, PROBLEM)
         assert "--client-connections" in rejected.json()["detail"]
@@ -411,6 +419,18 @@ def _raw_agent(port: int) -> socket.socket:
     while b'"failures": {}}' not in received:
         received += channel.recv(4096)
     return channel
+
+
+def _held(port: int) -> socket.socket | None:
+    """Return a connection that the relay has let in, and keeps; None if it still counts some that are closed."""
+    channel = socket.create_connection(("127.0.0.1", port))
+    channel.settimeout(PATIENCE_SECONDS)
+    with contextlib.suppress(ConnectionError):
+        channel.sendall(b"GET /sopa/v1/failures HTTP/1.1\r\nHost: x\r\n\r\n")
+        if channel.recv(12).endswith(b" 200"):
+            return channel
+    channel.close()
+    return None
 
 
 def _close_code(channel: socket.socket) -> int:

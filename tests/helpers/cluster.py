@@ -117,11 +117,11 @@ class Cluster:
         eventually(self._roles_are_right, seconds=60.0)
 
     def _roles_are_right(self) -> bool:
-        # the leader is read each time: after a loss of etcd it may change once more meanwhile
+        # the leader is read each time: after a loss of etcd it may change once more meanwhile, and the engine names one that has
+        # stepped down until its lease ends
         leader = self.leader()
-        return leader is not None and all(
-            self.roles(name) == ({"master"} if name == leader else {"slave"}) for name in self.members
-        )
+        leads = leader is not None and self.fabric(leader).get("cluster", {}).get("role") == "leader"
+        return leads and all(self.roles(name) == ({"master"} if name == leader else {"slave"}) for name in self.members)
 
 
 @contextmanager

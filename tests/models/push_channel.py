@@ -127,7 +127,12 @@ class Agent:
 
 
 class PushChannel:
-    """A controller with its notifier, and the connections of its agents.
+    """A controller or relay with its notifier, and the connections of its agents.
+
+    Parameters
+    ----------
+    relays : bool
+        Whether it is a relay.
 
     Attributes
     ----------
@@ -144,8 +149,9 @@ class PushChannel:
     completed : list of int
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, relays: bool = False) -> None:
         self.now = 1000.0
+        self._relays = relays
         self.history: dict[tuple[int, int], dict[str, str]] = {}
         self.view = View(0, 0, Failures(TREE))
         self.start()
@@ -155,7 +161,7 @@ class PushChannel:
         for agent in getattr(self, "sessions", {}).values():
             agent.connection = None
         self.settled = False
-        self.notifier = Notifier(TREE, lambda: self.view if self.settled else None)
+        self.notifier = Notifier(TREE, lambda: self.view if self.settled else None, relays=self._relays)
         self.sessions: dict[AgentSession, Agent] = {}
         self.awaited: dict[int, set[AgentSession]] = {}
         self.completed: list[int] = []

@@ -25,7 +25,7 @@ from tests.helpers.channel_server import channel_server
 from tests.helpers.relay import Leader, agent, state_dir
 from tests.helpers.slot_arbiter import SlotArbiter
 from tests.helpers.veth import PEER_ADDRESS, veth_pair
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies import FatTree
 from topologies.lab.etcd import PrivateEtcd
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
@@ -93,7 +93,7 @@ def test_the_arbiter_grants_slots(tmp_path: Path) -> None:
 def test_a_relay_serves_agents_and_readers(tmp_path: Path) -> None:
     [port] = free_ports(1)
     with PrivateEtcd(tmp_path / "etcd", 1) as etcd:
-        engine = Engine(parse(etcd.address()))
+        engine = Engine(parse(etcd.address()), timeout=PATIENCE_SECONDS)
         Leader(engine).commit(7, 1)
         engine.close()
         relay = RelayProcess(etcd.address(), tmp_path / "relay.log", port, state_dir(tmp_path / "state"))

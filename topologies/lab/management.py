@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
-from ipaddress import IPv4Address, IPv4Interface
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from pathlib import Path
 
 from topologies.lab.batch_net import LabError, run_batch
 from topologies.lab.cuts import Peer, Way, cut_bytecode
@@ -74,6 +75,12 @@ class ManagementNetwork(Startable):
             inside = [f"address add {address} dev {INTERFACE}", f"link set {INTERFACE} up", "link set lo up"]
             run_batch(["ip", "-n", name, "-batch", "-"], inside)
         run_batch(["tc", "-batch", "-"], [f"qdisc add dev {_port(name)} clsact" for name in self.names])
+
+    def lead_to(self, network: IPv4Network) -> None:
+        """Let the machines answer to another network that the lab's root namespace reaches."""
+        Path(f"/proc/sys/net/ipv4/conf/{_BRIDGE}/forwarding").write_text("1")
+        for name in self._made:
+            run_batch(["ip", "-n", name, "-batch", "-"], [f"route add {network} via {ROOT.ip}"])
 
     def stop(self) -> None:
         """Remove the machines and the bridge; their processes have to be ended before. It can be called again."""

@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from topologies.structure import BFD_MAC, Clos, Host, Level, Switch
 
 OVS_DIRECTORY = Path("/run/sopa/ovs")
 MANAGEMENT_ROOT = IPv4Address("192.168.0.1")
+MANAGEMENT_NETWORK = IPv4Network("192.168.0.0/16")
+"""Of the hosts' addresses on the management network."""
 FRAME_MEMORY_BYTES = 2500  # memory of a full Ethernet frame in the kernel's accounting
 ETHERTYPE_EXPERIMENTAL = 0x88B5  # IEEE 802, for local experiments: every host ignores it
 
@@ -71,6 +73,8 @@ class Lab(Startable):
     ----------
     bfd_ms : int
         BFD's interval in ms, of which three without a packet are a failure. May be set before the start.
+    beyond : IPv4Network or None
+        A network of the lab's root namespace that hosts reach, too. May be set before the start.
 
     Raises
     ------
@@ -104,6 +108,7 @@ class Lab(Startable):
         self.bfd = bfd
         self.datapath = datapath
         self.bfd_ms = bfd_interval_ms(tree)
+        self.beyond: IPv4Network | None = None
         self.ovs = PrivateOvs(OVS_DIRECTORY)
         self.net: Any = None
         self._shares: dict[str, float] = {}
@@ -316,6 +321,8 @@ class Lab(Startable):
         for host, address in self._management.items():
             lines.append(f"route add {address}/32 dev {self._management_interface(host)} src {MANAGEMENT_ROOT}")
         run_batch(["ip", "-batch", "-"], lines)
+        for host in self._management if self.beyond is not None else ():
+            Path(f"/proc/sys/net/ipv4/conf/{self._management_interface(host)}/forwarding").write_text("1")
 
     def _host_script(self, host: Host) -> str:
         name = self._management_interface(host)
@@ -324,6 +331,7 @@ class Lab(Startable):
             f"address add {self._management[host]}/32 dev {name}",
             f"link set {name} up",
             f"route add {MANAGEMENT_ROOT}/32 dev {name} src {self._management[host]}",
+            *([f"route add {self.beyond} via {MANAGEMENT_ROOT} dev {name}"] if self.beyond is not None else []),
             "END",
         ]
         if self.rate_mbit is not None:
@@ -332,4 +340,4 @@ class Lab(Startable):
         return "\n".join(lines)
 
 
-__all__ = ["MANAGEMENT_ROOT", "Lab", "LabError", "bfd_interval_ms", "default_rate", "tbf_burst"]
+__all__ = ["MANAGEMENT_NETWORK", "MANAGEMENT_ROOT", "Lab", "LabError", "bfd_interval_ms", "default_rate", "tbf_burst"]

@@ -1,6 +1,6 @@
-"""A relay's channel to the leader: which of its agents probe, their reports, the streams that they are given, and traces.
+"""A relay's channel to the leader: its agents' probes and reports, traces, and the hosts of all relays that run MCS.
 
-Without it agents go on with the streams that they have, and what they report is dropped.
+Without it agents go on with the streams and the lists that they have, and what they report is dropped.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from typing import NoReturn
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
-from sopa_ryu.channel import client, relayed
+from sopa_ryu.channel import client, relayed, relayed_mcs
+from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.notifier import Effect, Notifier
 from sopa_ryu.channel.protocol import ProtocolError
-from sopa_ryu.channel.relayed import Asked, Given, RelayedError
+from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
 from topologies import Host
 
 LOG = logging.getLogger("sopa.relay")
@@ -67,6 +68,8 @@ class Uplink:
         self.is_open = False
         self._name, self._notifier, self._leader = name, notifier, leader
         self._carry_out, self._address = carry_out, address
+        assert isinstance(notifier.mcs_hosts, HandedMcsHosts)
+        self._mcs = notifier.mcs_hosts
         self._hosts = list(notifier.tree.hosts())
         self._places = {host: place for place, host in enumerate(self._hosts)}
         self._problem: str | None = None
@@ -82,6 +85,7 @@ class Uplink:
                     self._say(leader, error)
                 finally:
                     self.is_open = False
+                    self._mcs.ended()
             else:
                 self._notifier.probe_lists.take_waiting()
             await asyncio.sleep(RETRY_SECONDS)
@@ -114,6 +118,7 @@ class Uplink:
                 session.list_sent = session.list_reported = 0  # another leader counts its lists anew
             self._notifier.probe_lists.take_waiting()
             self._notifier.handed()
+            self._mcs.opened()
             LOG.info("the leader at %s takes what agents report of their probes", leader)
             reading = asyncio.create_task(self._read(channel))
             try:
@@ -124,7 +129,7 @@ class Uplink:
                     await reading
 
     async def _feed(self, channel: ClientConnection, reading: asyncio.Task[None], leader: str) -> None:
-        lists, known, next_hosts = self._notifier.probe_lists, -1, 0.0
+        lists, known, next_hosts, next_mcs = self._notifier.probe_lists, -1, 0.0, 0.0
         loop = asyncio.get_running_loop()
         while not reading.done() and self._leader() == leader:
             if lists.changes != known and loop.time() >= next_hosts:
@@ -134,6 +139,11 @@ class Uplink:
                 await channel.send(waiting)
             if answers := self._notifier.handed():
                 await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
+            if loop.time() >= next_mcs:
+                next_mcs = loop.time() + HOSTS_SECONDS
+                while (told := self._mcs.take()) is not None:
+                    await channel.send(relayed_mcs.told_text(told))
+                    await asyncio.sleep(0)
             await asyncio.wait([reading], timeout=FEED_SECONDS)
         if reading.done():
             reading.result()
@@ -141,13 +151,15 @@ class Uplink:
     async def _read(self, channel: ClientConnection) -> None:
         async for message in channel:
             for turn, entry in enumerate(relayed.read_down(message, len(self._hosts)), 1):
-                host: Host = self._hosts[entry.place]
-                if isinstance(entry, Given):
-                    self._carry_out(self._notifier.assign(host, entry.number, entry.text))
-                elif isinstance(entry, Asked):
-                    self._ask(host, entry.text)
-                else:
-                    self._carry_out(self._notifier.forged(host, entry.records))
+                match entry:
+                    case Given(place, number, text):
+                        self._carry_out(self._notifier.assign(self._hosts[place], number, text))
+                    case Asked(place, text):
+                        self._ask(self._hosts[place], text)
+                    case Forged(place, records):
+                        self._carry_out(self._notifier.forged(self._hosts[place], records))
+                    case _:
+                        self._mcs.follow(entry)
                 if turn % relayed.LISTS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 

@@ -222,6 +222,30 @@ def test_with_ports_whoever_is_scattered_to_knows_the_sender(seed: int) -> None:
         assert targets(agent) == set(HOSTS) - {agent.host}
 
 
+def test_a_member_that_becomes_leader_takes_no_host_away(channel: PushChannel) -> None:
+    agents = [scattering(host) for host in HOSTS[:3]]
+    connected(channel, *agents)
+    pass_seconds(channel, 2, *agents)
+    standby = PushChannel()
+    standby.carry_out(standby.notifier.depose(True, "another leads"))
+    standby.advance(LOST_SECONDS)
+    standby.settle()
+    channel.carry_out(channel.notifier.depose(True, "another leads"))
+    standby.carry_out(standby.notifier.depose(False))
+    for agent in agents:
+        connected(standby, agent)
+        pass_seconds(standby, 1, agent)
+        assert targets(agent) == set(HOSTS[:3]) - {agent.host}
+    pass_seconds(standby, int(SETTLE_SECONDS) + 2, *agents)
+    for agent in agents:
+        assert targets(agent) == set(HOSTS[:3]) - {agent.host}
+    standby.carry_out(standby.notifier.depose(True, "another leads"))
+    channel.carry_out(channel.notifier.depose(False))
+    connected(channel, *agents[:2])
+    pass_seconds(channel, int(SETTLE_SECONDS) + 2, *agents[:2])
+    assert targets(agents[0]) == {HOSTS[1]}, "what it knew when it led before counts no longer"
+
+
 # -- messages ---------------------------------------------------------------------------------------------------------
 
 ONE, TWO = (IPv4Address(f"10.0.0.{number}") for number in (2, 3))
