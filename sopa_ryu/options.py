@@ -348,6 +348,10 @@ def settings(conf: cfg.ConfigOpts) -> Settings:
 def _cluster(group: cfg.ConfigOpts.GroupAttr) -> ClusterSettings | None:
     if group.cluster is None:
         return None
+    if group.no_switches:
+        raise OptionError(
+            "no-switches and cluster exclude each other: a version of a cluster's fabric follows from what its switches say"
+        )
     if (group.cluster_cert is None) != (group.cluster_key is None):
         raise OptionError("cluster-cert and cluster-key belong together: give both, or neither")
     if (group.cluster_user is None) != (group.cluster_password_file is None):

@@ -160,6 +160,11 @@ def test_hosts_without_a_right_to_a_label() -> None:
             options.settings(parsed(f"--sopa-no-label={wrong}"))
 
 
+def test_a_cluster_has_switches() -> None:
+    with pytest.raises(options.OptionError, match=r"^no-switches and cluster exclude each other: "):
+        options.settings(parsed("--sopa-no-switches", "--sopa-cluster=etcd://127.0.0.1:2379"))
+
+
 def test_config_file(tmp_path: Path) -> None:
     file = tmp_path / "sopa.conf"
     file.write_text("[sopa]\nk = 8\ncarrier = mac\n")
