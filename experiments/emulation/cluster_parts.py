@@ -27,6 +27,7 @@ from topologies.lab.isolation import require
 from topologies.lab.management import AGENTS_MACHINE, BOTH, ROOT, ManagementNetwork
 from topologies.lab.startable import Startable
 
+_LOG = logging.getLogger("sopa.cluster")
 OPENFLOW_PORT, REST_PORT = 6653, 8080
 RELAYS = 2
 ENGINES = 3
@@ -109,8 +110,7 @@ class ClusterParts(Startable, ControllerRest):
         self.parts |= {name: self._relay(name) for name in senders}
         self._paused: set[str] = set()
         self._engine = Engine(self.address, timeout=_SECONDS)
-        # what the lab's own client meets is what is done to the engine here
-        logging.getLogger("sopa.cluster").setLevel(logging.CRITICAL)
+        self._log_level = _LOG.level
 
     # -- the start ----------------------------------------------------------------------------------------------------
 
@@ -130,6 +130,9 @@ class ClusterParts(Startable, ControllerRest):
     def start_engine(self) -> None:
         """Make all machines, start etcd's nodes, and wait until they answer."""
         require("etcd")
+        # what the lab's own client meets is what is done to the engine here
+        self._log_level = _LOG.level
+        _LOG.setLevel(logging.CRITICAL)
         self.directory.mkdir(parents=True, exist_ok=True)
         self.network.start()
         for name in self.names(Kind.ETCD):
@@ -150,6 +153,7 @@ class ClusterParts(Startable, ControllerRest):
         self._paused.clear()
         self._engine.close()
         self.network.stop()
+        _LOG.setLevel(self._log_level)
 
     @property
     def openflow(self) -> list[tuple[str, int]]:

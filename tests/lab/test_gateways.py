@@ -25,6 +25,7 @@ pytestmark = pytest.mark.lab
 OUTSIDE = "198.51.100.7"
 UDP_PORT, TCP_PORT = 9800, 9801
 FLOWS = 20
+FLOOD = 3000
 MAX_LOST = 50
 """Of 1,000 datagrams a second, when a gateway dies."""
 LEAVES = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2, gateways=["h0_1_2", "h0_2_2"])
@@ -205,13 +206,13 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left() -> N
         with open_socket(lab, "h0_0_3", socket.SOCK_STREAM) as its:
             its.settimeout(5)
             assert its.connect_ex((OUTSIDE, TCP_PORT)) in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        # a flood reaches the controller as a few packets a second
+        # a flood reaches the controller as a few packets a second, besides those that come before the switch's cache has what it learned
         before, began = answers(lab), time.monotonic()
         with open_socket(lab, "h0_0_2", socket.SOCK_DGRAM) as its:
-            for number in range(3000):
+            for number in range(FLOOD):
                 with suppress(OSError):  # what an answer makes of the next call
                     its.sendto(b"", ("203.0.113.9", 1 + number))
-        assert answers(lab) - before <= 2 + (time.monotonic() - began)
+        assert answers(lab) - before <= FLOOD / 20 + (time.monotonic() - began)
 
     in_lab(body, fabric=LEAVES, controller_options=QUICK)
 

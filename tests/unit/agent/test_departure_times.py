@@ -71,7 +71,7 @@ def grant(sequence: int, now: int) -> Grant:
 
 
 def test_a_qdisc_that_comes_and_goes_is_followed_and_said(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "sopa.agent")
     grants, found = Grants(HOST), [qdisc("pfifo_fast")]
     asked: list[int] = []
 
