@@ -206,7 +206,7 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left() -> N
         with open_socket(lab, "h0_0_3", socket.SOCK_STREAM) as its:
             its.settimeout(5)
             assert its.connect_ex((OUTSIDE, TCP_PORT)) in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        # a flood reaches the controller as a few packets a second, besides those that come before the switch's cache has what it learned
+        # a flood reaches the controller as a few packets a second, once the switch's cache has what it learned
         before, began = answers(lab), time.monotonic()
         with open_socket(lab, "h0_0_2", socket.SOCK_DGRAM) as its:
             for number in range(FLOOD):
