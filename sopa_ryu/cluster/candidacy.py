@@ -73,12 +73,16 @@ class Candidacy:
 
     # -- the leadership -----------------------------------------------------------------------------------------------
 
-    def may_campaign(self, now: float) -> bool:
-        """Tell whether this member may become the leader if there is none.
+    def may_lead(self, now: float) -> bool:
+        """Tell whether this member may begin to lead if the engine names it.
 
         With less of its lease left than passes between two renewals it waits for the next: it would lose the leadership at once.
         """
-        return not self.term and self.has_lease(now + self.renewal_seconds) and now >= self._rests_until
+        return not self.term and self.has_lease(now + self.renewal_seconds)
+
+    def may_campaign(self, now: float) -> bool:
+        """Tell whether this member may become the leader if there is none."""
+        return self.may_lead(now) and now >= self._rests_until
 
     def lead(self, term: int, created: int) -> None:
         """Note that the engine names this member as the leader, under its present lease."""

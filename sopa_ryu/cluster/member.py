@@ -276,7 +276,7 @@ class Member:
             self._give_up()
         if not self.mirror.revision or not self._agrees():
             return
-        if is_mine and kept is not None and mine.has_lease(now):
+        if is_mine and kept is not None and mine.may_lead(now):
             self._lead(kept)
             return
         self._follow()

@@ -50,8 +50,10 @@ def test_a_lease_that_is_gone_ends_the_leadership_even_if_another_is_granted_at_
 def test_a_member_whose_lease_is_nearly_over_waits_for_its_renewal() -> None:
     its = Candidacy("m1")
     its.granted(11, 2.0, 100.0)
+    assert its.may_lead(101.29)
     assert its.may_campaign(101.29)
-    assert not its.may_campaign(101.31), "it would command until 101.8"
+    assert not its.may_lead(101.31), "it would command until 101.8"
+    assert not its.may_campaign(101.31)
     its.renewed(101.35)
     assert its.may_campaign(101.4)
 
