@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from experiments.bench.measure_reaction import DST, SRC, Fault, TcpFlow, settled, stopped
+from experiments.bench.measure_reaction import DST, SRC, Fault, TcpFlow, settled
 from experiments.bench.measuring import measured_in_lab
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.schemes import named
 from topologies import FatTree
 from topologies.lab.network import default_rate
+from topologies.lab.standstill import standing_still
 
 K = 4
 SEED = 1
@@ -103,7 +104,7 @@ def _scheme(scheme: str) -> dict[str, Any]:
         for way in tree.choices_between(src, dst):
             settled(its)
             fault = Fault(its, (way[0], way[1]), DOWN_FROM_CORE)
-            with TcpFlow(its, src, dst, pace=None) as flow, stopped(its):
+            with TcpFlow(its, src, dst, pace=None) as flow, standing_still(its.controller.pid):
                 samples = _watched(flow, WARM_SECONDS)
                 timeouts.append(flow.timeout_ms() / 1000)
                 began = time.monotonic()

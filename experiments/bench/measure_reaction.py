@@ -6,17 +6,14 @@ silenced: it is counted from the moment before the command that does it.
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import signal
 import socket
 import statistics
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -29,6 +26,7 @@ from experiments.schemes.slots import Slots
 from sopa_ryu.agent.kernel.netns import inside
 from topologies import FatTree
 from topologies.lab.faults import set_silent
+from topologies.lab.standstill import standing_still
 from topologies.structure import Host
 
 K = 4
@@ -79,16 +77,6 @@ def faults(its: SopaLab, count: int) -> Iterator[Fault]:
         yield Fault(its, *places[number % len(places)])
 
 
-@contextmanager
-def stopped(its: SopaLab) -> Iterator[None]:
-    """The controller stands still meanwhile."""
-    os.kill(its.controller.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(its.controller.pid, signal.SIGCONT)
-
-
 def left_after(its: SopaLab, fault: Fault, wire: LabelWire) -> tuple[float, float, float | None]:
     """Silence a link and heal it.
 
@@ -131,7 +119,7 @@ def _datagrams(trials: int, agent_options: tuple[str, ...], stop: bool) -> dict[
             for fault in faults(its, 2 * trials):
                 settled(its)
                 if stop:
-                    with stopped(its):
+                    with standing_still(its.controller.pid):
                         time.sleep(0.5)
                         began, seconds, back = left_after(its, fault, wire)
                 else:
@@ -255,7 +243,7 @@ def _tcp(trials: int, policy: str = "round-robin") -> dict[str, Any]:
         with LabelWire(its.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(its, src, dst) as flow:
             for fault in faults(its, trials):
                 settled(its)
-                with stopped(its):
+                with standing_still(its.controller.pid):
                     time.sleep(0.5)
                     timeouts.append(flow.timeout_ms())
                     times.append(1000 * left_after(its, fault, wire)[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import signal
 import time
@@ -21,6 +20,7 @@ from sopa_ryu.cluster.address import EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError
 from sopa_ryu.rest.access import AGENTS, OPERATORS, SECRET, Tokens
 from topologies import Clos
+from topologies.lab import standstill
 from topologies.lab.cuts import Peer, Way
 from topologies.lab.etcd import Place, PrivateEtcd
 from topologies.lab.isolation import require
@@ -274,12 +274,12 @@ class ClusterParts(Startable, ControllerRest):
 
     def pause(self, name: str) -> None:
         """Let a part stand still by SIGSTOP. Raises `PartError` if it does not run."""
-        self._signal(name, signal.SIGSTOP)
+        standstill.pause(self._running(name).pid)
         self._paused.add(name)
 
     def resume(self, name: str) -> None:
         """Let a part go on by SIGCONT. Raises `PartError` if it has ended."""
-        self._signal(name, signal.SIGCONT)
+        standstill.resume(self._running(name).pid)
         self._paused.discard(name)
 
     def restart(self, name: str) -> None:
@@ -317,11 +317,11 @@ class ClusterParts(Startable, ControllerRest):
         kinds = {Group.ETCD: Kind.ETCD, Group.CONTROLLERS: Kind.CONTROLLER, Group.RELAYS: Kind.RELAY}
         return [Peer(self.network.address(each)) for each in self.names(kinds[group]) if each != name]
 
-    def _signal(self, name: str, signum: int) -> None:
+    def _running(self, name: str) -> ChildProcess:
         part = self.parts[name]
         if not part.running:
             raise PartError(f"{name} has ended: start it again first")
-        os.kill(part.pid, signum)
+        return part
 
     # -- commands -----------------------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import socket
@@ -28,6 +27,7 @@ from tests.helpers.rack import RECEIVER, SENDERS, Rack
 from tests.helpers.slot_arbiter import SLOT_NS, Slot, SlotArbiter
 from tests.helpers.veth import ALL, raw_socket
 from tests.helpers.waiting import SLOWER, eventually
+from topologies.lab.standstill import standing_still
 
 LEASE_MS = 100
 SO_TIMESTAMPNS = 35
@@ -286,9 +286,8 @@ def test_an_agent_that_stops_or_is_killed_leaves_nothing_closed(fabric: Fabric) 
         with fabric.agent() as agent, fabric.streams() as streams:
             eventually(fabric.closed, [1.0, 1.0])
             assert limits() == [1, 1]
-            os.kill(agent.pid, signal.SIGSTOP)
-            flows(streams)  # the programs go by the lease, whatever the agent does
-            os.kill(agent.pid, signal.SIGCONT)
+            with standing_still(agent.pid):
+                flows(streams)  # the programs go by the lease, whatever the agent does
             eventually(fabric.closed, [1.0, 1.0])
             agent.stop(signal.SIGKILL)
             flows(streams)

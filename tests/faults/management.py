@@ -7,7 +7,6 @@ import json
 import os
 import re
 import resource
-import signal
 import socket
 import struct
 import subprocess
@@ -23,6 +22,7 @@ from tests.faults.parts import part_switches
 from tests.helpers.waiting import eventually
 from topologies import Host
 from topologies.lab.batch_net import run_batch
+from topologies.lab.standstill import standing_still
 
 NOWHERE = "tcp:127.0.0.1:9"
 OPENFLOW_PORT = 6653
@@ -125,11 +125,8 @@ def _set_targets(lab: SopaLab, names: Iterable[str], target: str) -> None:
 
 def pause_controller(lab: SopaLab, seconds: float) -> None:
     """Stop the controller's process for a time, as a suspended or swapping machine does."""
-    os.kill(lab.controller.pid, signal.SIGSTOP)
-    try:
+    with standing_still(lab.controller.pid):
         time.sleep(seconds)  # the length of the pause is the fault
-    finally:
-        os.kill(lab.controller.pid, signal.SIGCONT)
 
 
 def impersonate(dpid: int, ports: Collection[int]) -> None:

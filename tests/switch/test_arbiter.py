@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import statistics
 import subprocess
@@ -30,6 +29,7 @@ from tests.helpers.certificates import Authority
 from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import Containing, eventually
 from topologies import Failures, FatTree
+from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
 
@@ -195,12 +195,9 @@ def test_one_arbiter_at_a_time(controller: ControllerProcess, tmp_path: Path) ->
         converse([*hosts, *others], 0.3)
         assert hosts[0].grants
         assert not others[0].grants
-        os.kill(its.pid, signal.SIGSTOP)
-        try:
+        with standing_still(its.pid):
             with_term(other)
             until_sent(others)
-        finally:
-            os.kill(its.pid, signal.SIGCONT)
         assert others[0].grants[-1].term > hosts[0].grants[-1].term
         eventually(its.text, Containing("another arbiter has this one's place: no slot is granted any more"))
         count = len(hosts[0].grants)
@@ -332,9 +329,8 @@ def test_after_it_stood_still_it_leaves_out_what_would_be_too_late(
         for number, host in enumerate(hosts):
             host.want(HOSTS[(number + 5) % 16], 200 * CELL)
         converse(hosts, 0.1)
-        os.kill(its.pid, signal.SIGSTOP)
-        converse(hosts, 0.5)
-        os.kill(its.pid, signal.SIGCONT)
+        with standing_still(its.pid):
+            converse(hosts, 0.5)
         until_sent(hosts)
         eventually(its.text, Containing("batches left out, too late for their slots"))
         ahead = [grant.first_slot * grant.slot_ns - grant.sent_at for host in hosts for grant in host.grants]

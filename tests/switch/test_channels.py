@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from tests.helpers.openflow_client import OpenFlowClient
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree, Host
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
+from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.switch
 
@@ -92,11 +91,8 @@ def test_a_switch_is_down_when_its_neighbours_see_all_its_links_down(fabric: Fab
 
 def test_a_controller_that_was_stopped_and_continued_withdraws_nothing(fabric: Fabric) -> None:
     before = fabric.controller.fabric()["version"]
-    os.kill(fabric.controller.pid, signal.SIGSTOP)
-    try:
+    with standing_still(fabric.controller.pid):
         time.sleep(13)  # the pause itself
-    finally:
-        os.kill(fabric.controller.pid, signal.SIGCONT)
     eventually(lambda: log(fabric), Containing("this controller stood still for 1"))
     eventually(lambda: fabric.controller.fabric()["management"]["fault"], False)
     eventually(lambda: fabric.controller.fabric()["connected"], 20)
@@ -124,15 +120,11 @@ def test_a_second_switch_takes_over_from_one_that_hangs(fabric: Fabric, tmp_path
     eventually(lambda: fabric.controller.fabric()["missing"], ["c1_1"])
     with twin(fabric, "c1_1", tmp_path / "first") as first:
         eventually(lambda: fabric.controller.fabric()["connected"], 20)
-        os.kill(first.pid(), signal.SIGSTOP)
-        try:
-            with twin(fabric, "c1_1", tmp_path / "second"):
-                eventually(
-                    lambda: log(fabric), Containing("c1_1: its connection from 127.0.0.1 does not answer or is gone")
-                )
-                eventually(lambda: fabric.controller.fabric()["connected"], 20)
-        finally:
-            os.kill(first.pid(), signal.SIGCONT)
+        with standing_still(first.pid()), twin(fabric, "c1_1", tmp_path / "second"):
+            eventually(
+                lambda: log(fabric), Containing("c1_1: its connection from 127.0.0.1 does not answer or is gone")
+            )
+            eventually(lambda: fabric.controller.fabric()["connected"], 20)
 
 
 @pytest.mark.parametrize("restarted", [False, True])

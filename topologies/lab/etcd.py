@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -14,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from topologies.lab import standstill
 from topologies.lab.isolation import die_with_parent, require
 from topologies.lab.startable import Startable
 
@@ -187,11 +187,11 @@ class PrivateEtcd(Startable):
 
     def pause(self, node: int) -> None:
         """Stop a node's process: it keeps its connections and answers nothing."""
-        os.kill(self.pid(node), signal.SIGSTOP)
+        standstill.pause(self.pid(node))
 
     def resume(self, node: int) -> None:
         """Continue a stopped node."""
-        os.kill(self.pid(node), signal.SIGCONT)
+        standstill.resume(self.pid(node))
 
     def restart(self, node: int, wait: bool = True) -> None:
         """Start a killed node again with its database."""
