@@ -8,12 +8,13 @@ import time
 
 import pytest
 
-from experiments.bench.measure_reaction import DST, OPTIONS, SRC, TCP_PORT, Fault, TcpFlow, scattered, stopped
+from experiments.bench.measure_reaction import DST, OPTIONS, SRC, TCP_PORT, Fault, TcpFlow, scattered
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
 from tests.helpers.sopa_lab import in_lab
 from tests.helpers.waiting import eventually
+from topologies.lab.standstill import standing_still
 
 SLOW_BFD_MS = 5000  # it finds nothing as long as the test takes, and on a busy machine no link that is well
 WARM_SECONDS = 2.0
@@ -34,7 +35,7 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
         with UdpStream(lab.lab, src, dst) as stream, LabelWire(lab.lab, src, socket.IPPROTO_UDP, PORT) as wire:
             eventually(lambda: wire.next({(0, 1)}, 0.0))
             time.sleep(WARM_SECONDS)  # of probing the rack that the packets go to
-            with stopped(lab):
+            with standing_still(lab.controller.pid):
                 began = time.time()
                 fault.set(True)
                 eventually(
@@ -65,7 +66,7 @@ def test_a_host_that_sends_by_another_policy_leaves_the_paths_too_and_its_flow_g
         with LabelWire(lab.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(lab, src, dst) as flow:
             eventually(lambda: wire.next({(0, 1)}, 0.0))
             time.sleep(WARM_SECONDS)
-            with stopped(lab):
+            with standing_still(lab.controller.pid):
                 granted = cells(lab)
                 fault.set(True)
                 eventually(
