@@ -13,8 +13,9 @@ from sopa_ryu.channel import arbiter, mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.claims import CLAIM_SECONDS
+from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Hand, Reject, Wake
 from sopa_ryu.channel.frames import AGENT_PACE
-from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Hand, Notifier, Reject, Wake
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.websocket import Handshake, WebSocket, served
@@ -73,7 +74,7 @@ class AgentChannel:
 
     def traced(self, host: Host, text: str) -> None:
         """Take what an agent that a relay has answers to a trace; raises `ProtocolError`."""
-        self.notifier.traced(host, text, clock.now())
+        self.notifier.tracing.relayed(host, text, clock.now())
 
     def cancel_trace(self, trace: Trace) -> None:
         """End a trace, unless it has ended."""

@@ -8,7 +8,8 @@ from typing import Any
 
 from sopa_ryu.channel import arbiter, texts
 from sopa_ryu.channel.agent_session import AgentSession
-from sopa_ryu.channel.notifier import Effect, Notifier
+from sopa_ryu.channel.effects import Effect
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host
 

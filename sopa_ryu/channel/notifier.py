@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from flowrules.label import Carrier
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import ClaimError, Claims, DeposedClaimError, ForeignClaimError, TakenClaimError, foreign
+from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Effects, Reject
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
 from sopa_ryu.channel.handed_traces import HandedTraces
 from sopa_ryu.channel.keepalive import CUT_SECONDS, Keepalive
@@ -23,10 +24,9 @@ from sopa_ryu.channel.mcs import Variant
 from sopa_ryu.channel.mcs_hosts import McsHosts
 from sopa_ryu.channel.probe_lists import ProbeLists
 from sopa_ryu.channel.protocol import Ack, ProtocolError, Reported
-from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.channel.texts import Texts
 from sopa_ryu.channel.trace_desk import Asked, Trace, TraceDesk
-from sopa_ryu.channel.traces import Answer
+from sopa_ryu.channel.tracing import Tracing
 from sopa_ryu.fabric.version_tracker import VersionTracker
 from sopa_ryu.fabric.view import View
 from topologies import Clos, Host
@@ -38,48 +38,6 @@ MAX_REFUSED = 100
 MAX_DELTA_VERSIONS = 64
 """An agent that is farther behind gets a snapshot."""
 DEPOSED = "another controller is the switches' master: ask that one"
-
-
-class Wake(NamedTuple):
-    """Start the writer of a session."""
-
-    session: AgentSession
-
-
-class Cut(NamedTuple):
-    """Break the connection of a session, which is closed."""
-
-    session: AgentSession
-
-
-class Accept(NamedTuple):
-    """Open the connection of a claimant."""
-
-    claimant: Any
-
-
-class Reject(NamedTuple):
-    """Answer a claimant with an error."""
-
-    claimant: Any
-    error: ClaimError
-
-
-class Completed(NamedTuple):
-    """Every agent that was connected when a version was made has acknowledged it, or has left."""
-
-    version: int
-
-
-class Hand(NamedTuple):
-    """Have a relay hand a message to the agent of a host."""
-
-    relay: Relayed
-    host: Host
-    text: str
-
-
-Effect = Wake | Cut | Accept | Reject | Completed | Hand
 
 
 class Notifier:
@@ -103,6 +61,8 @@ class Notifier:
         ``claims`` and ``messages`` that were rejected.
     traces : TraceDesk
         What agents are asked to trace; at a relay, by the leader.
+    tracing : Tracing
+        The way between traces and agents.
     is_deposed : bool
         Whether another controller is the switches' master, or leads the cluster: agents are sent away to find it.
     deposed_text : str
@@ -132,8 +92,9 @@ class Notifier:
         self.traces: TraceDesk = HandedTraces() if relays else TraceDesk()
         self.probe_lists = ProbeLists()
         self._places: dict[Host, int] = {}
-        self._effects: list[Effect] = []
-        self._tracker = VersionTracker(lambda version: self._effects.append(Completed(version)))
+        self._effects = Effects()
+        self.tracing = Tracing(tree, self.traces, self.sessions, self.probe_lists, self._effects)
+        self._tracker = VersionTracker(lambda version: self._effects.add(Completed(version)))
 
     @property
     def next_tick(self) -> float:
@@ -156,8 +117,8 @@ class Notifier:
         self._deltas.clear()
         count = self._tracker.begin(view.version, self.sessions.values())
         for session in self.sessions.values():
-            self._wake(session)
-        return count, self._take_effects()
+            self._effects.wake(session)
+        return count, self._effects.take()
 
     def due(self, session: AgentSession, now: float) -> str | None:
         """Return the message that a session's writer has to write next, or None if the writer has to end."""
@@ -196,11 +157,6 @@ class Notifier:
             self._deltas[key] = protocol.delta(before, after)
         return self._deltas[key]
 
-    def _wake(self, session: AgentSession) -> None:
-        if session.phase is Phase.IDLE:
-            session.phase = Phase.WRITING
-            self._effects.append(Wake(session))
-
     # -- from the agents ----------------------------------------------------------------------------------------------
 
     def claim(self, host: Host, peer: str, claimant: Any, now: float) -> list[Effect]:
@@ -223,8 +179,8 @@ class Notifier:
             self._claims.add(holder, peer, claimant, now)
             self._ping(holder, now)
         else:
-            self._effects.append(Accept(claimant))
-        return self._take_effects()
+            self._effects.add(Accept(claimant))
+        return self._effects.take()
 
     def _foreign(self, host: Host, peer: str) -> str:
         return foreign(self.tree, host, peer)
@@ -264,8 +220,8 @@ class Notifier:
         if self.is_deposed:  # since its claim was accepted
             self._close(session)
         else:
-            self._wake(session)
-        return session, self._take_effects()
+            self._effects.wake(session)
+        return session, self._effects.take()
 
     def received(self, session: AgentSession, text: str | bytes, now: float) -> list[Effect]:
         """Follow what an agent sent: an acknowledgement, a report, or a request for a snapshot."""
@@ -277,38 +233,14 @@ class Notifier:
             try:
                 traced = protocol.traced(text)
                 if traced is not None:
-                    self._take_traced(session, traced, now)
+                    self.tracing.answered(session.host, traced, now)
                 else:
                     self._take(session, protocol.answer(text, view), view, now)
             except ProtocolError as error:
                 self._reject_message(session, error)
         for claim in self._claims.take(session):
             self._reject(session.host, claim.peer, claim.claimant, TakenClaimError(self._taken(session)))
-        return self._take_effects()
-
-    def _take_traced(self, session: AgentSession, traced: Answer, now: float) -> None:
-        try:
-            self.traces.answered(session.host, traced, now)
-        except ValueError as error:
-            raise ProtocolError(str(error)) from error
-
-    def traced(self, host: Host, text: str, now: float) -> None:
-        """Take what an agent that a relay has answers to a trace; raises `ProtocolError`."""
-        answer = protocol.traced(text)
-        if answer is None:
-            raise ProtocolError("it is no answer to a trace")
-        try:
-            self.traces.answered(host, answer, now)
-        except ValueError as error:
-            raise ProtocolError(str(error)) from error
-
-    def ask(self, host: Host, text: str) -> list[Effect]:
-        """Ask a host's agent for what the leader wants traced, at a relay; raises `ProtocolError`."""
-        if isinstance(self.traces, HandedTraces):
-            self.traces.ask(host, text)
-        if (session := self.sessions.get(host)) is not None:
-            self._wake(session)
-        return self._take_effects()
+        return self._effects.take()
 
     def _take(self, session: AgentSession, its: Ack | Reported | None, view: View, now: float) -> None:
         if isinstance(its, Reported):
@@ -319,7 +251,7 @@ class Notifier:
     def _follow(self, session: AgentSession, ack: Ack | None, view: View, now: float) -> None:
         if ack is None:
             session.sent = None
-            self._wake(session)
+            self._effects.wake(session)
             return
         session.refuses = ack.refused
         if ack.epoch == view.epoch:
@@ -330,7 +262,7 @@ class Notifier:
             self._tracker.reached(session, version)
             if session.probes:
                 self.probe_lists.acknowledged(session)
-                self._wake(session)
+                self._effects.wake(session)
 
     def _place(self, host: Host) -> int:
         if not self._places:
@@ -341,26 +273,22 @@ class Notifier:
         """Give a host's agent another list of streams to probe: the text of the message."""
         session = self.probe_lists.assign(host, number, text)
         if isinstance(session, AgentSession):
-            self._wake(session)
-        return self._take_effects()
+            self._effects.wake(session)
+        return self._effects.take()
 
     def forged(self, host: Host, count: int) -> list[Effect]:
         """Count what is wrong in the records of a host's reports, which are read elsewhere."""
         session = self.sessions.get(host)
         if session is not None:
             self._reject_message(session, ProtocolError(f"{count} records of probes that it cannot have sent"))
-        return self._take_effects()
-
-    def handed(self) -> list[tuple[Host, str]]:
-        """Return what agents have answered, at a relay, to what the leader asks."""
-        return self.traces.take() if isinstance(self.traces, HandedTraces) else []
+        return self._effects.take()
 
     def closed(self, session: AgentSession, *, left: bool = False) -> list[Effect]:
         """End the session of an agent whose connection is gone, unless it has ended already; ``left`` if the agent has said so."""
         if session.phase is not Phase.CLOSED:
             self._close(session, left=left)
             LOG.info(self.texts.disconnected, session.name, len(self.sessions))
-        return self._take_effects()
+        return self._effects.take()
 
     def depose(self, deposed: bool, leader: str | None = None) -> list[Effect]:
         """Send all agents away and accept no other while another controller is the switches' master; they keep their path sets.
@@ -385,7 +313,7 @@ class Notifier:
         else:
             LOG.info(self.texts.accepted_again)
         self.mcs_hosts.begin()
-        return self._take_effects()
+        return self._effects.take()
 
     # -- time ---------------------------------------------------------------------------------------------------------
 
@@ -396,15 +324,15 @@ class Notifier:
                 LOG.warning(self.texts.unanswering, holder.name, holder.peer)
                 self._close(holder)
         for session in self.mcs_hosts.tick(now, self.sessions.values()):
-            self._wake(session)
-        self._wake_for(self.traces.tick(now))
+            self._effects.wake(session)
+        self.tracing.tick(now)
         silent = self._keepalive.look(self.sessions.values(), now)
         for session in silent.dead:
             LOG.warning(self.texts.silent, session.name, CUT_SECONDS)
             self._close(session)
         for session in silent.pinged:
             self._ping(session, now)
-        return self._take_effects()
+        return self._effects.take()
 
     # -- traces -------------------------------------------------------------------------------------------------------
 
@@ -412,39 +340,26 @@ class Notifier:
         self, ends: tuple[Host, Host], asked: Asked, version: int, now: float
     ) -> tuple[Trace, list[Effect]]:
         """Have the agent of a host trace paths, or a flow, to another host; raises `TraceError` if it cannot."""
-        src, dst = ends
-        tracer = self.sessions.get(src) or self._relay_of(src)
-        trace = self.traces.begin(tracer, ends, self.tree.ip(dst), asked, version, now)
-        self._wake_for([trace])
-        return trace, self._take_effects()
+        trace = self.tracing.begin(ends, asked, version, now)
+        return trace, self._effects.take()
 
     def cancel_trace(self, trace: Trace, now: float) -> list[Effect]:
         """End a trace, unless it has ended."""
-        self.traces.cancel(trace, now)
-        self._wake_for([trace])
-        return self._take_effects()
+        self.tracing.cancel(trace, now)
+        return self._effects.take()
 
-    def _wake_for(self, traces: Iterable[Trace]) -> None:
-        for trace in traces:
-            relay = self._relay_of(trace.src)
-            if (session := self.sessions.get(trace.src)) is not None:
-                self._wake(session)
-            elif relay is not None:
-                while (text := self.traces.due(trace.src)) is not None:
-                    self._effects.append(Hand(relay, trace.src, text))
+    def ask(self, host: Host, text: str) -> list[Effect]:
+        """Ask a host's agent for what the leader wants traced, at a relay; raises `ProtocolError`."""
+        self.tracing.ask(host, text)
+        return self._effects.take()
 
     def has_agent(self, host: Host) -> bool:
         """Tell whether the agent of a host is connected here, or probes at a relay."""
-        return host in self.sessions or self._relay_of(host) is not None
-
-    def _relay_of(self, host: Host) -> Relayed | None:
-        """Return the relay that has the agent of a host; None if none has it, or it does not probe."""
-        holder = self.probe_lists.answering.get(host)
-        return holder if isinstance(holder, Relayed) else None
+        return host in self.sessions or self.tracing.relay_of(host) is not None
 
     def _ping(self, session: AgentSession, now: float) -> None:
         session.pinged, session.ping_due = now, True
-        self._wake(session)
+        self._effects.wake(session)
 
     # -- what follows -------------------------------------------------------------------------------------------------
 
@@ -454,10 +369,10 @@ class Notifier:
         self.mcs_hosts.closed(session, left)
         self.traces.left(session.host, session.heard)
         self.probe_lists.closed(session, left)
-        self._effects.append(Cut(session))
+        self._effects.add(Cut(session))
         del self.sessions[session.host]
         self._tracker.left(session)
-        self._effects += [Accept(claim.claimant) for claim in self._claims.take(session)]
+        self._effects.add(*(Accept(claim.claimant) for claim in self._claims.take(session)))
 
     def _reject_message(self, session: AgentSession, error: ProtocolError) -> None:
         session.refused += 1
@@ -471,11 +386,7 @@ class Notifier:
     def _reject(self, host: Host, peer: str, claimant: Any, error: ClaimError) -> None:
         self.refused["claims"] += 1
         LOG.warning(self.texts.rejected, peer, self._name(host), error)
-        self._effects.append(Reject(claimant, error))
-
-    def _take_effects(self) -> list[Effect]:
-        effects, self._effects = self._effects, []
-        return effects
+        self._effects.add(Reject(claimant, error))
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
@@ -485,18 +396,4 @@ class Notifier:
 
     def tell(self, session: AgentSession, version: int, now: float) -> dict[str, Any]:
         """Return what a connected agent has in force, and how far behind a version it is, as in ``GET /agents``."""
-        behind = session.behind_since()
-        return {
-            "host": session.name,
-            "address": str(self.tree.ip(session.host)),
-            "peer": session.peer,
-            "carrier": session.carrier,
-            "policy": session.policy,
-            "version": session.acknowledged,
-            "lag": version - session.acknowledged,
-            "lag_seconds": round(now - behind, 3) if behind is not None else 0.0,
-            "acknowledged_ms": session.acknowledged_ms,
-            "last_contact_seconds": round(now - session.heard, 3),
-            "refused": session.refused,
-            "refuses": session.refuses,
-        }
+        return session.row(self.tree.ip(session.host), version, now)

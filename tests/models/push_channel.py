@@ -16,7 +16,8 @@ from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
-from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Notifier, Reject, Wake
+from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Reject, Wake
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree, Host

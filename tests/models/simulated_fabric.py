@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 
 from sopa_ryu.channel import protocol
-from sopa_ryu.channel.notifier import Completed, Effect, Notifier, Wake
+from sopa_ryu.channel.effects import Completed, Effect, Wake
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.coordinator import Coordinator
 from sopa_ryu.fabric.effects import Effects
 from sopa_ryu.fabric.hold_down import HoldDown

@@ -12,8 +12,9 @@ from websockets.frames import CloseCode
 from sopa_ryu.channel import mcs, probes, protocol
 from sopa_ryu.channel.agent_session import AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ClaimError
+from sopa_ryu.channel.effects import Accept, Completed, Cut, Effect, Reject, Wake
 from sopa_ryu.channel.frames import AGENT_PACE, text_frame
-from sopa_ryu.channel.notifier import Accept, Completed, Cut, Effect, Notifier, Reject, Wake
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.cluster.relay.websocket import WebSocket
 from sopa_ryu.fabric.view import View
 from sopa_ryu.runtime import clock

@@ -15,8 +15,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import InvalidStatus, WebSocketException
 
 from sopa_ryu.channel import client, relayed, relayed_mcs
+from sopa_ryu.channel.effects import Effect
 from sopa_ryu.channel.handed_mcs import HandedMcsHosts
-from sopa_ryu.channel.notifier import Effect, Notifier
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.protocol import ProtocolError
 from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
 from topologies import Host
@@ -117,7 +118,7 @@ class Uplink:
             for session in self._notifier.sessions.values():
                 session.list_sent = session.list_reported = 0  # another leader counts its lists anew
             self._notifier.probe_lists.take_waiting()
-            self._notifier.handed()
+            self._notifier.tracing.handed()
             self._mcs.opened()
             LOG.info("the leader at %s takes what agents report of their probes", leader)
             reading = asyncio.create_task(self._read(channel))
@@ -137,7 +138,7 @@ class Uplink:
                 await channel.send(relayed.hosts(self._places[host] for host in lists.hosts()))
             if waiting := lists.take_waiting():
                 await channel.send(waiting)
-            if answers := self._notifier.handed():
+            if answers := self._notifier.tracing.handed():
                 await channel.send(relayed.traced((self._places[host], text) for host, text in answers))
             if loop.time() >= next_mcs:
                 next_mcs = loop.time() + HOSTS_SECONDS

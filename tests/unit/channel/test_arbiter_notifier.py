@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.arbiter_notifier import ARBITER, ArbiterNotifier
 from sopa_ryu.channel.claims import CLAIM_SECONDS, TakenClaimError
+from sopa_ryu.channel.effects import Accept, Cut, Reject, Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS
-from sopa_ryu.channel.notifier import Accept, Cut, Reject, Wake
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 

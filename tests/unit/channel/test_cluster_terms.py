@@ -16,7 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.claims import DeposedClaimError
-from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, Notifier, Reject
+from sopa_ryu.channel.effects import Reject
+from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, Notifier
 from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel

@@ -6,7 +6,8 @@ import pytest
 
 from sopa_ryu.channel.agent_session import Phase
 from sopa_ryu.channel.claims import DeposedClaimError
-from sopa_ryu.channel.notifier import Accept, Cut, Notifier, Reject
+from sopa_ryu.channel.effects import Accept, Cut, Reject
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.fabric.view import View
 from topologies import Failures, FatTree
 

@@ -12,8 +12,9 @@ import pytest
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.agent_session import MAX_UNACKNOWLEDGED, AgentSession, Phase
 from sopa_ryu.channel.claims import CLAIM_SECONDS, ForeignClaimError, TakenClaimError
+from sopa_ryu.channel.effects import Wake
 from sopa_ryu.channel.keepalive import CUT_SECONDS, PING_SECONDS, PINGS_A_SECOND, PINGS_AT_ONCE, ROUND_SECONDS
-from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED, Notifier, Wake
+from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS, MAX_REFUSED, Notifier
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from topologies import Failures, FatTree

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from sopa_ryu.channel import relayed, trace_desk, traces
 from sopa_ryu.channel.agent_session import AgentSession
+from sopa_ryu.channel.effects import Effect, Hand
 from sopa_ryu.channel.handed_traces import HandedTraces
-from sopa_ryu.channel.notifier import Effect, Hand, Notifier
+from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
@@ -178,7 +179,7 @@ def test_many_lists_are_several_messages() -> None:
 
 def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:
     leader = Notifier(TREE, lambda: None)
-    its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.traced(host, text, 1.0))
+    its = RelayDesk(TREE, leader.probe_lists, lambda host, text: leader.tracing.relayed(host, text, 1.0))
     relay, _ = its.entered("r1", "192.0.2.1", object())
     below = HandedTraces()
 
