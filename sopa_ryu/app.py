@@ -109,7 +109,13 @@ class SopaController(app_manager.RyuApp):
         self.arbiter_channel = ArbiterChannel(self.arbiter)
         tls = http_server.switch_tls_context(cfg.CONF.ca_certs, cfg.CONF.ctl_cert, cfg.CONF.ctl_privkey)
         self.bfd = BfdKeeper(
-            self.state, self.connections, settings.ovsdb, settings.bfd_interval, tls, self._gateway_answers
+            self.state,
+            self.connections,
+            settings.ovsdb,
+            settings.bfd_interval,
+            tls,
+            self._gateway_answers,
+            self._commands,
         )
         self.setup = SetupChecker(
             self.state,
@@ -118,6 +124,7 @@ class SopaController(app_manager.RyuApp):
             tls,
             tls_problems(cfg.CONF.ctl_cert, cfg.CONF.ca_certs),
             settings.cluster is not None,
+            self._commands,
         )
         self.port_stats = PortStatsPoller(self.state, self.connections, settings.stats_interval, settings.link_mbit)
         self.rule_checker = RuleChecker(self.switches.sessions, settings.rule_check_interval, self._installed)
@@ -346,9 +353,12 @@ class SopaController(app_manager.RyuApp):
             self.arbiter_channel.depose(self.core.is_deposed, leader)
             if self.relays is not None and self.core.is_deposed:
                 self.relays.send_away()
+            if not self.core.is_deposed:  # what another controller has begun there is gone on with
+                self.bfd.look()
+                self.setup.look()
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
-        if effects.admitted:
+        if effects.admitted or (effects.begun and not self.switches.leads):  # a standby gives them no rules
             self.bfd.look()
             self.setup.look()
         if effects.visible:
@@ -376,6 +386,10 @@ class SopaController(app_manager.RyuApp):
                 return
             self.core.was_sent(session, self._now())
             self._carry_out(Effects())
+
+    def _commands(self) -> bool:
+        """Tell whether this controller, and no other, commands the switches."""
+        return not self.core.is_deposed and (self.cluster is None or self.cluster.is_leader)
 
     def _may_command(self) -> bool:
         """Tell whether what is sent to switches is still the leader's; a standby only asks for its role."""

@@ -6,13 +6,13 @@ BFD already gets the address without an interruption: first both ends send to it
 
 Enabling BFD interrupts a link for about a second: its ports are not LIVE until both ends have exchanged
 packets, so that fast failover and hashing avoid it, while a plain output still sends. Hence `rollout`, which enables it on one
-uplink index after the other.
+uplink index after the other, and leaves the last live uplink of a switch for later.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +45,11 @@ class End(NamedTuple):
         """The uplink index of the link, which is the index of its upper end."""
         return max(self.switch, self.neighbour).index
 
+    @property
+    def lower(self) -> Switch:
+        """The switch of whose uplinks it is one."""
+        return min(self.switch, self.neighbour)
+
 
 @dataclass
 class Report:
@@ -62,6 +67,8 @@ class Report:
         The number of ends that had BFD already, and now require the fabric's address.
     single : list of End
         Ends without BFD because their other end was not found: a link with BFD at one end only is down.
+    postponed : list of End
+        Ends without BFD because the switch below has no other live uplink now.
     problems : dict of str to str
         From the address of a database that failed to its error. If it failed at the second request, links to its switches may
         have BFD at their other ends only: call again.
@@ -72,6 +79,7 @@ class Report:
     enabled: int = 0
     addressed: int = 0
     single: list[End] = field(default_factory=list)
+    postponed: list[End] = field(default_factory=list)
     problems: dict[str, str] = field(default_factory=dict)
 
 
@@ -83,6 +91,9 @@ def enable(
     uplink: int | None = None,
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
+    *,
+    change: bool = True,
+    is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
 ) -> Report:
     """Enable BFD at both ends of the links between a fat-tree's switches where it is not enabled, with the fabric's address.
 
@@ -103,6 +114,10 @@ def enable(
         Seconds for each request to a database.
     tls : SSLContext, optional
         For ``ssl:`` addresses, see `topologies.ovsdb.transact`.
+    change : bool
+        False to report what there is, and change nothing.
+    is_last : callable
+        Tell whether an uplink of a switch, by its index, is the last live one of several: it is left for later.
 
     Returns
     -------
@@ -124,7 +139,13 @@ def enable(
     there = {(end.switch, end.neighbour) for end in wanted}
     report.had = sum(end.enabled for end in wanted)
     report.single = [end for end in wanted if not end.enabled and (end.neighbour, end.switch) not in there]
-    paired = [end for end in wanted if (end.neighbour, end.switch) in there]
+    paired: list[End] = []
+    for end in wanted:
+        if (end.neighbour, end.switch) in there:
+            waits = not end.enabled and is_last(end.lower, end.uplink)
+            (report.postponed if waits else paired).append(end)
+    if not change:
+        return report
 
     def send(changes: list[tuple[End, dict[str, str]]]) -> list[End]:
         """Make changes, one transaction for each database; return the ends that have them now."""
@@ -162,14 +183,18 @@ def rollout(
     dpids: Collection[int] | None = None,
     timeout: float = 5.0,
     tls: ssl.SSLContext | None = None,
+    *,
+    may_change: Callable[[], bool] = lambda: True,
+    is_last: Callable[[Switch, int], bool] = lambda _switch, _uplink: False,
 ) -> Iterator[Report]:
     """Enable BFD on one uplink index after the other, so that every switch always has other live uplinks.
 
     Each step is one `enable`, made when the iterator is advanced. The caller waits between steps until every port that was LIVE
-    is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too.
+    is LIVE again, about a second; if ports stay down, it must not continue, or the next uplinks would go down too. ``may_change``
+    is asked before each step.
     """
     for uplink in range(max(tree.uplink_count(level) for level in Level)):
-        yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls)
+        yield enable(addresses, tree, interval_ms, dpids, uplink, timeout, tls, change=may_change(), is_last=is_last)
 
 
 def rows(address: str, timeout: float, tls: ssl.SSLContext | None) -> list[list[dict[str, Any]]]:

@@ -41,6 +41,9 @@ class BfdKeeper:
         For ``ssl:`` addresses; by default the system's authorities and no client certificate.
     answers : callable
         Receives each gateway whose BFD session is up, with True, or which has shut it down, with False.
+    may_change : callable
+        Tell whether this controller commands the switches. One that does not only reads: two that enabled BFD side by side could
+        interrupt the links of two uplink indices at once.
     """
 
     def __init__(
@@ -51,9 +54,12 @@ class BfdKeeper:
         interval_ms: int,
         tls: ssl.SSLContext | None = None,
         answers: Callable[[Host, bool], None] = lambda _gateway, _does: None,
+        may_change: Callable[[], bool] = lambda: True,
     ) -> None:
         self._tls = tls
         self._answers = answers
+        self._may_change = may_change
+        self._postponed = 0
         self._state = state
         self._connections = connections
         self.addresses = addresses
@@ -69,7 +75,7 @@ class BfdKeeper:
     def watch(self) -> None:
         """Run until killed: enable BFD wherever both ends of a link are found."""
         while True:
-            self._wake.wait(LOOK_SECONDS)
+            self._wake.wait(BACK_SECONDS if self._postponed else LOOK_SECONDS)
             hub.sleep(1)  # other switches may connect at the same time
             if self._state.settled:  # otherwise the check stays due
                 self._wake.clear()
@@ -77,19 +83,30 @@ class BfdKeeper:
 
     def _round(self) -> None:
         addresses = expanded(self.addresses, self._connections.values())
-        had = enabled = single = addressed = 0
+        had = enabled = single = addressed = postponed = 0
         problems: dict[str, str] = {}
-        for report in bfd.rollout(addresses, self._state.tree, self._interval_ms, tls=self._tls):
+        silent = self._silent()
+        for report in bfd.rollout(
+            addresses,
+            self._state.tree,
+            self._interval_ms,
+            tls=self._tls,
+            may_change=self._may_change,
+            is_last=self._is_last,
+        ):
             had += report.had
             enabled += report.enabled
             addressed += report.addressed
             single += len(report.single)
+            postponed += len(report.postponed)
             problems |= report.problems
-            if report.enabled and not self._links_come_back():
+            if report.enabled and not self._links_come_back(silent):
                 problems["links"] = (
                     f"links stayed down for {BACK_SECONDS:g} s after BFD was enabled; it is not enabled on further links"
                 )
                 break
+            silent = self._silent()
+        self._postponed = postponed
         tree = self._state.tree
         total = 2 * tree.switch_link_count
         if enabled:
@@ -103,6 +120,10 @@ class BfdKeeper:
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
             detail += f"; not on at {single} ends whose other ends were not found"
+        if not self._may_change() and had < total:
+            detail += "; this controller changes nothing while another one leads"
+        elif postponed:
+            detail += f"; not on yet at {postponed} ends: the switches below have no other live uplink"
         if tree.gateways:
             detail += self._gateways(addresses, problems)
         detail += "".join(f"; {problem}" for problem in problems.values())
@@ -111,25 +132,34 @@ class BfdKeeper:
     def _gateways(self, addresses: Sequence[str], problems: dict[str, str]) -> str:
         """Enable BFD at the ports to gateways, and tell who answers."""
         tree = self._state.tree
-        found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls)
+        found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=self._may_change())
         if found.enabled:
             LOG.info("BFD enabled at the ports to %d gateways, every %d ms", found.enabled, self._interval_ms)
             hub.sleep(ANSWER_SECONDS)  # those that speak it are up by then
-            found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls)
+            found = gateway_bfd.enable(addresses, tree, self._interval_ms, tls=self._tls, change=False)
         problems |= found.problems
         for gateway, does in found.answers.items():
             self._answers(gateway, does)
         up = sum(found.answers.values())
         return f"; on at {found.on} of {len(tree.gateways)} ports to gateways, of which {up} answer"
 
-    def _links_come_back(self) -> bool:
+    def _silent(self) -> set[str]:
+        return {name for name, reason in self._state.failures.items() if reason == Reason.SILENT}
+
+    def _links_come_back(self, before: set[str]) -> bool:
+        """Wait until no link is silent but those that were ``before``."""
         hub.sleep(1)
         deadline = time.monotonic() + BACK_SECONDS
-        while Reason.SILENT in self._state.failures.values():
+        while self._silent() - before:
             if time.monotonic() > deadline:
                 return False
             hub.sleep(0.1)
         return True
+
+    def _is_last(self, switch: Switch, uplink: int) -> bool:
+        """Tell whether an uplink of a switch is the only live one of several: BFD may have been enabled at the others just now."""
+        others = set(self._state.tree.uplinks(switch)) - {uplink}
+        return bool(others) and others <= self._state.failures.lost_uplinks(switch)
 
     def _say(self, enabled: bool, detail: str) -> None:
         self._state.bfd = {"enabled": enabled, "detail": detail}

@@ -43,7 +43,13 @@ class Found:
 
 
 def enable(
-    addresses: Iterable[str], tree: Clos, interval_ms: int, timeout: float = 5.0, tls: ssl.SSLContext | None = None
+    addresses: Iterable[str],
+    tree: Clos,
+    interval_ms: int,
+    timeout: float = 5.0,
+    tls: ssl.SSLContext | None = None,
+    *,
+    change: bool = True,
 ) -> Found:
     """Enable BFD at the edge switches' ports to gateways where it is not enabled, and read which gateways answer.
 
@@ -58,6 +64,8 @@ def enable(
         Seconds for each request to a database.
     tls : SSLContext, optional
         For ``ssl:`` addresses.
+    change : bool
+        False to read only.
     """
     found = Found()
     for address in dict.fromkeys(addresses):
@@ -70,6 +78,8 @@ def enable(
                     interface, wanted = ports[number], _settings(tree, neighbour, interval_ms)
                     settings, status = entries(interface["bfd"]), entries(interface["bfd_status"])
                     if settings.get("enable", "").lower() != "true":
+                        if not change:
+                            continue
                         changes.append(bfd.setting(interface["_uuid"][1], wanted))
                     found.on += 1
                     if status.get("remote_state") == ADMIN_DOWN:

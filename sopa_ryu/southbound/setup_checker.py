@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ryu.lib import hub
 
@@ -62,6 +62,8 @@ class SetupChecker:
         Problems of the controller's own configuration, which are reported together with the switches'.
     cluster : bool
         Several controllers share the fabric.
+    may_change : callable
+        Tell whether this controller commands the switches: what may be mended is another's otherwise.
     """
 
     def __init__(
@@ -72,9 +74,11 @@ class SetupChecker:
         tls: ssl.SSLContext | None = None,
         own: Sequence[Problem] = (),
         cluster: bool = False,
+        may_change: Callable[[], bool] = lambda: True,
     ) -> None:
         self.addresses = addresses
         self._cluster = cluster
+        self._may_change = may_change
         self._own = own
         self._state = state
         self._connections = connections
@@ -124,7 +128,7 @@ class SetupChecker:
                 continue
             wrong = list(problems(tree, setup, self._cluster))
             mendable = [problem for problem in wrong if problem.check in switch_database.MENDED]
-            if mendable:
+            if mendable and self._may_change():
                 switch_database.mend(address, setup, mendable, tls=self._tls)
                 for problem in mendable:
                     LOG.warning("switch %s: %s; put right: %s", problem.switch, problem.problem, problem.mend)

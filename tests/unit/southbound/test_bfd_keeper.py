@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import pytest
@@ -14,9 +14,9 @@ from sopa_ryu.southbound import bfd_keeper as keeper_module
 from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
 from sopa_ryu.southbound.bfd_keeper import OFF, BfdKeeper
 from sopa_ryu.southbound.connection import Connection
-from tests.models.memory_ovsdb import End, MemoryOvsdb
+from tests.models.memory_ovsdb import SESSION_SECONDS, End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
-from topologies import FatTree, Level, Reason, Switch
+from topologies import Clos, FatTree, Level, Reason, Switch
 from topologies.structure import BFD_MAC
 
 TREE = FatTree(4)
@@ -76,11 +76,14 @@ class Event:
 class Bench:
     """A settled fabric whose switches have a database each, and a keeper."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str] = OWN) -> None:
-        self.state = FabricState(TREE, epoch=1)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, addresses: Sequence[str] = OWN, tree: Clos = TREE) -> None:
+        self.tree = tree
+        self.commands = True
+        self.before_each_step: Callable[[], None] = lambda: None
+        self.state = FabricState(tree, epoch=1)
         self.connections: dict[Switch, Channel] = {}
-        self.ovsdb = MemoryOvsdb(TREE, lambda switch: f"tcp:{self.host(switch)}:6640")
-        for switch in TREE.switches():
+        self.ovsdb = MemoryOvsdb(tree, lambda switch: f"tcp:{self.host(switch)}:6640")
+        for switch in tree.switches():
             self.connect(switch)
         self.state.settle(0)
         self.clock = Clock(self.state, self.ovsdb)
@@ -89,14 +92,18 @@ class Bench:
         monkeypatch.setattr(keeper_module, "hub", self.clock)
         monkeypatch.setattr(keeper_module, "time", self.clock)
         monkeypatch.setattr(bfd_module, "transact", self.ovsdb.transact)
-        self.keeper = BfdKeeper(self.state, cast(Mapping[Switch, Connection], self.connections), addresses, 100)
+        connections = cast(Mapping[Switch, Connection], self.connections)
+        self.keeper = BfdKeeper(self.state, connections, addresses, 100, may_change=self._commands)
 
-    @staticmethod
-    def host(switch: Switch) -> str:
-        return f"192.0.2.{list(TREE.switches()).index(switch) + 1}"
+    def _commands(self) -> bool:
+        self.before_each_step()
+        return self.commands
+
+    def host(self, switch: Switch) -> str:
+        return f"192.0.2.{list(self.tree.switches()).index(switch) + 1}"
 
     def connect(self, switch: Switch) -> None:
-        self.connections[switch] = MemorySwitch(TREE.dpid(switch), {}).connect(self.host(switch))
+        self.connections[switch] = MemorySwitch(self.tree.dpid(switch), {}).connect(self.host(switch))
         self.state.switch_heard(switch, {}, 0)
         self.state.switch_ready(switch, 0)
 
@@ -151,8 +158,75 @@ def test_it_stops_after_links_that_do_not_come_back(bench: Bench, caplog: pytest
     assert "links stayed down for 10 s" in bench.state.bfd["detail"]
     assert bench.state.bfd["enabled"]
     assert "BFD enabled at 32 ends of links, every 100 ms" in caplog.messages
-    bench.run(63)  # a minute later it goes on, as nothing new is enabled at the first
+    bench.run(
+        63
+    )  # a minute later it goes on, as nothing new is enabled at the first, but for that switch's other uplink
+    assert bench.enabled() == 62
+    postponed = "; not on yet at 2 ends: the switches below have no other live uplink"
+    assert bench.state.bfd["detail"] == f"on at 62 of 64 ends of links between switches{postponed}"
+    assert TREE.uplink_port(Level.EDGE, 1) not in {port for switch, port in bench.ovsdb.enabled_at if switch == edge}
+    bench.ovsdb.broken.clear()
+    bench.run(13)
     assert bench.enabled() == 64
+    assert not bench.state.failures
+
+
+def test_the_only_uplink_that_a_switch_has_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = Clos(1, 2, 1, 0, 2)
+    bench = Bench(monkeypatch, tree=tree)
+    bench.keeper.look()
+    bench.run(5)
+    assert bench.enabled() == 4
+    assert bench.state.bfd["detail"] == "on at 4 of 4 ends of links between switches"
+
+
+def test_links_that_another_process_has_just_interrupted_are_waited_for(bench: Bench) -> None:
+    """As at a restart, or when another member takes the leader's place, in the middle of a roll-out."""
+
+    def begun() -> None:
+        if not bench.ovsdb.enabled_at:
+            bfd_module.enable([f"tcp:{bench.host(switch)}:6640" for switch in TREE.switches()], TREE, 100, uplink=0)
+            bench.clock.sleep(0.01)  # its switches say so
+
+    bench.before_each_step = begun
+    bench.keeper.look()
+    bench.run(2)
+    assert bench.enabled() == 32
+    assert "not on yet at 32 ends" in bench.state.bfd["detail"]
+    bench.run(12)
+    assert bench.enabled() == 64
+    first, second = sorted(set(bench.ovsdb.enabled_at.values()))
+    assert second - first >= SESSION_SECONDS
+    assert not bench.state.failures
+
+
+def test_one_that_does_not_command_the_switches_changes_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.commands = False
+    bench.keeper.look()
+    with caplog.at_level(logging.INFO, "sopa.bfd"):
+        bench.run(66)
+    assert bench.enabled() == 0
+    detail = "on at 0 of 64 ends of links between switches; this controller changes nothing while another one leads"
+    assert bench.state.bfd == {"enabled": False, "detail": detail}
+    assert caplog.messages == [f"BFD is off: {detail}"]
+    bench.commands = True
+    bench.keeper.look()
+    bench.run(5)
+    assert bench.enabled() == 64
+    bench.commands = False  # it says what it reads all the same
+    bench.keeper.look()
+    bench.run(5)
+    assert bench.state.bfd == {"enabled": True, "detail": "on at 64 of 64 ends of links between switches"}
+
+
+def test_one_that_is_deposed_in_the_middle_stops(bench: Bench) -> None:
+    def deposed() -> None:
+        bench.commands = not bench.ovsdb.enabled_at
+
+    bench.before_each_step = deposed
+    bench.keeper.look()
+    bench.run(5)
+    assert bench.enabled() == 32
 
 
 def test_it_looks_again_each_minute_and_keeps_what_is_set(bench: Bench) -> None:
@@ -219,10 +293,11 @@ def test_an_asterisk_stands_for_the_address_of_each_switch(
     monkeypatch: pytest.MonkeyPatch, host: str, address: str
 ) -> None:
     bench = Bench(monkeypatch, ["ssl:*:6641", "tcp:198.51.100.1"])
+    own = bench.host
     monkeypatch.setattr(bench, "host", lambda switch: host)
     for switch in TREE.switches(Level.CORE):
         bench.connect(switch)
-    others = {f"ssl:{Bench.host(switch)}:6641" for switch in TREE.switches() if switch.level is not Level.CORE}
+    others = {f"ssl:{own(switch)}:6641" for switch in TREE.switches() if switch.level is not Level.CORE}
     bench.keeper.look()
     bench.run(1.5)
     assert set(bench.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others

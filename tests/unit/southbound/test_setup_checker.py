@@ -54,9 +54,9 @@ def databases(monkeypatch: pytest.MonkeyPatch) -> Databases:
     return Databases(monkeypatch)
 
 
-def checker(*addresses: str) -> tuple[SetupChecker, FabricState]:
+def checker(*addresses: str, commands: bool = True) -> tuple[SetupChecker, FabricState]:
     state = FabricState(TREE, epoch=1)
-    return SetupChecker(state, {}, addresses), state
+    return SetupChecker(state, {}, addresses, may_change=lambda: commands), state
 
 
 def test_without_a_database_it_says_that_nothing_is_verified(databases: Databases) -> None:
@@ -91,6 +91,15 @@ def test_only_what_interrupts_nothing_is_mended_and_only_at_bridges_of_the_plan(
     its.check()
     assert databases.mended == [("br0", "in-band"), ("br0", "fail-mode")]
     assert [problem["check"] for problem in state.setup["problems"]] == ["controllers"]
+
+
+def test_what_may_be_mended_is_left_to_the_controller_that_commands_the_switches(
+    databases: Databases, caplog: pytest.LogCaptureFixture
+) -> None:
+    its, state = checker(HERE, commands=False)
+    databases.bridges[HERE] = [SwitchSetup(**{**vars(RIGHT), "other_config": {}, "fail_mode": ""})]
+    its.check()
+    assert (databases.mended, state.setup["problems"], caplog.messages) == ([], [], [])
 
 
 def test_a_database_that_cannot_be_read_does_not_hide_the_others(
