@@ -41,7 +41,7 @@ MEASUREMENTS = {
     "health_lab": "links of the k=4 lab that lose packets in one direction, named from the reports of real agents",
     "health": "who probes what, and links that lose packets named from counts drawn at random: k=4, 24 and 48; the time of it",
     "scale": "720 and 2,880 switches that connect within a second, and a link's failure there (false switches)",
-    "bridges": "720 bridges of one Open vSwitch (k=24, dummy datapath) that connect at once, and a link's failure there",
+    "bridges": "720 bridges of real Open vSwitch (k=24, dummy datapath) that connect at once, and a link's failure there",
     "cluster": "a leader killed, stopped and cut off in the k=4 lab with three controllers: time to the next, and what is lost",
     "lab": "the k=8 lab with 128 agents",
     "simulator": "the simulator, packet-hops per second, with the event list of ns-3 as baseline (make install-ns3)",

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.core.records import FlowRecord, RunRecord
 from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
@@ -50,6 +50,7 @@ def _inside() -> dict[str, Any]:
         with EmulatedFabric(tree, named(scheme), RATE_MBIT) as fabric:
             for workload in ("incast", "permutation"):
                 found[f"{workload}, {scheme}"] = _run(fabric, tree, scheme, workload)
+                say(f"{workload}, {scheme}: {found[f'{workload}, {scheme}']}")
     for workload in ("incast", "permutation"):
         its = found[f"{workload}, {WITH}"]["mbit"]
         found[f"{workload}, of TCP without slots"] = {

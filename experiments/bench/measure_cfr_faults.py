@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 
 from experiments.bench.measure_cfr import RATE_MBIT, SEED
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.core.records import RunRecord
 from experiments.core.run import Run
 from experiments.emulation.datagram_relay import DatagramRelay
@@ -47,6 +47,9 @@ def _inside() -> dict[str, Any]:
     found: dict[str, Any] = {"limits": LIMITS}
     with EmulatedFabric(TREE, named("sopa"), RATE_MBIT) as fabric:
         sopa, _ = perform(fabric, _run_of("sopa"))
+    say(
+        "sopa: done; now the arbiter is killed and started again, then a run without faults, then one without some grants"
+    )
     scheme = named("cfr")
     assert scheme.slots is not None
     lease = Timing.of(slot_ms(scheme.slots, RATE_MBIT)).lease_ms / 1000

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.emulation.agents_log import AgentsLog
 from experiments.emulation.cluster_parts import ClusterParts, Group, Kind
 from experiments.emulation.cluster_watch import in_force, links_of_one_pod, next_leader, streams, wait
@@ -93,7 +93,10 @@ def _inside() -> dict[str, Any]:
             "cut_off": (lambda name: cluster.partition(name, [Group.ETCD]), cluster.heal),
         }
         for kind, (end, undo) in ends.items():
-            rounds = [_round(lab, draw.randrange(1 << 16), end, undo) for _ in range(ROUNDS)]
+            rounds: list[Round] = []
+            for number in range(ROUNDS):
+                rounds.append(_round(lab, draw.randrange(1 << 16), end, undo))
+                say(f"{kind}, round {number + 1} of {ROUNDS}: another leads after {rounds[-1].leader_ms:.0f} ms")
             for name in ("leader_ms", "in_force_ms", "after_leader_ms"):
                 values = [getattr(one, name) for one in rounds]
                 results[f"{kind}_{name}_median"] = round(statistics.median(values))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from experiments import workloads
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.core.records import RunRecord
 from experiments.core.run import Run
 from experiments.emulation.emulated_fabric import EmulatedFabric
@@ -101,7 +100,7 @@ def _in_lab() -> dict[str, Any]:
                 return record
 
             found |= compared(name, execute, SEEDS)
-        print({key: value for key, value in found.items() if key.startswith(name)}, file=sys.stderr, flush=True)
+        say(str({key: value for key, value in found.items() if key.startswith(name)}))
     return found | _pairs(tree, rate, idle) | {"least_idle_percent": min(idle)}
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
+from experiments.bench.measuring import say
 from sopa_ryu.health.elements import Elements
 from sopa_ryu.health.observer import EVALUATION_SECONDS, Health, Observer, Told
 from sopa_ryu.health.plan import RATE, Lanes, demand, digests, lanes, summary
@@ -21,7 +23,7 @@ HEALTHY = 1e-7
 """The share that a healthy link loses, of which 10,000 are as many losses as one of 0.1%."""
 BASE_US, LINK_US = 20, 12
 TRIALS = int(os.environ.get("SOPA_HEALTH_TRIALS", "200"))
-"""Of each kind; the issue's shares are of these."""
+"""Of each kind."""
 
 
 class World:
@@ -170,16 +172,19 @@ def planned(k: int) -> dict[str, object]:
 
 
 def measure() -> Mapping[str, object]:
-    """Measure everything that the issue asks of naming links."""
-    found: dict[str, object] = {f"plan k={k}": planned(k) for k in (4, 24, 48)}
-    found["k=4, 1% in 30 s"] = grey(4, 1, 0.01, 30, TRIALS)
-    found["k=4, two of 1% in 30 s"] = grey(4, 2, 0.01, 30, TRIALS)
-    found["k=4, 0.1% in 300 s"] = grey(4, 1, 0.001, 300, max(10, TRIALS // 4))
-    for k, part in ((24, 1), (48, 10)):
-        found[f"k={k}, 0.5% in 30 s"] = grey(k, 1, 0.005, 30, max(10, TRIALS // part))
-        found[f"k={k}, two of 0.5% in 30 s"] = grey(k, 2, 0.005, 30, max(10, TRIALS // part // 4))
+    """Plan probes, name bad links and count false alarms, with counts drawn at random, by the size of the fat-tree."""
     day = 86_400 if TRIALS >= 200 else 40 * TRIALS
-    found["k=4, nothing bad"] = quiet(4, day)
-    found["k=24, nothing bad"] = quiet(24, day // 10)
-    found["k=48, nothing bad"] = quiet(48, day // 200)
+    parts: dict[str, Callable[[], object]] = {f"plan k={k}": partial(planned, k) for k in (4, 24, 48)}
+    parts["k=4, 1% in 30 s"] = partial(grey, 4, 1, 0.01, 30, TRIALS)
+    parts["k=4, two of 1% in 30 s"] = partial(grey, 4, 2, 0.01, 30, TRIALS)
+    parts["k=4, 0.1% in 300 s"] = partial(grey, 4, 1, 0.001, 300, max(10, TRIALS // 4))
+    for k, part in ((24, 1), (48, 10)):
+        parts[f"k={k}, 0.5% in 30 s"] = partial(grey, k, 1, 0.005, 30, max(10, TRIALS // part))
+        parts[f"k={k}, two of 0.5% in 30 s"] = partial(grey, k, 2, 0.005, 30, max(10, TRIALS // part // 4))
+    for k, share in ((4, 1), (24, 10), (48, 200)):
+        parts[f"k={k}, nothing bad"] = partial(quiet, k, day // share)
+    found: dict[str, object] = {}
+    for name, measured in parts.items():
+        found[name] = measured()
+        say(f"{name}: {found[name]}")
     return found

@@ -8,7 +8,7 @@ import statistics
 import time
 from typing import Any
 
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
 from topologies import FatTree
@@ -70,7 +70,10 @@ def trial(its: SopaLab, choose: random.Random, bad: int, share: float, seconds: 
 def trials(its: SopaLab, count: int, bad: int, share: float, seconds: float) -> dict[str, Any]:
     """Return how many of so many trials named what was bad, and nothing else."""
     choose = random.Random(f"{SEED} {bad} {share}")
-    done = [trial(its, choose, bad, share, seconds) for _ in range(count)]
+    done: list[dict[str, Any]] = []
+    for number in range(count):
+        done.append(trial(its, choose, bad, share, seconds))
+        say(f"{bad} of {100 * share:g}%, trial {number + 1} of {count}: {done[-1]}")
     times = sorted(one["named"] for one in done if one["named"] is not None)
     return {
         "right": f"{sum(one['named'] is not None and not one['wrong'] for one in done)} of {count}",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, tcp_figures
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.bench.switched import switched
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
@@ -77,7 +76,7 @@ def _measure() -> dict[str, Any]:
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in SETUPS}
     for number in range(ROUNDS):
         for name, setup in SETUPS.items():
-            print(f"round {number + 1} of {ROUNDS}: {name}", file=sys.stderr)
+            say(f"round {number + 1} of {ROUNDS}: {name}")
             with _set_up(setup):
                 rounds[name].append(_figures())
     found: dict[str, Any] = {name: _medians(its) for name, its in rounds.items()}

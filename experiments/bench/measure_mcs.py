@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import socket
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, SECONDS, TREE, iperf, join, run, tcp_figures
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY, build
 from sopa_ryu.agent.labeller import Labeller
@@ -58,7 +57,7 @@ def _measure() -> dict[str, Any]:
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in setups}
     for number in range(ROUNDS):
         for name, kind in setups.items():
-            print(f"round {number + 1} of {ROUNDS}: {name}", file=sys.stderr)
+            say(f"round {number + 1} of {ROUNDS}: {name}")
             with ExitStack() as stack:
                 if kind is not None:
                     stack.enter_context(scattering(kind))

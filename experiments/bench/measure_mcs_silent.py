@@ -7,14 +7,13 @@ nobody tells the hosts.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from experiments.bench.measure_reaction import DST, SRC, Fault, TcpFlow, settled
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.emulation.emulated_fabric import EmulatedFabric
 from experiments.schemes import named
 from topologies import FatTree
@@ -86,7 +85,7 @@ def measure() -> dict[str, Any]:
     found: dict[str, Any] = {"k": K, "limit_timeouts": LIMIT_TIMEOUTS, "silent_s": SILENT_SECONDS}
     for scheme in SCHEMES:
         found[scheme] = measured_in_lab(partial(_scheme, scheme))
-        print(f"{scheme}: {found[scheme]}", file=sys.stderr, flush=True)
+        say(f"{scheme}: {found[scheme]}")
     return found
 
 

@@ -26,7 +26,7 @@ from websockets.sync.server import ServerConnection, serve
 
 from experiments.bench.host_pair import HOST, PEER, PEER_NETNS, TREE, join, tcp_figures
 from experiments.bench.measure_bpf import tcp_frame
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.emulation.processes import AgentProcess
 from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf, tc, xdp
@@ -137,7 +137,7 @@ def _tcp() -> dict[str, Any]:
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in ("nothing", "tc", "xdp_native", "xdp_generic")}
     for number in range(TCP_ROUNDS):
         for name, its in rounds.items():
-            print(f"round {number + 1} of {TCP_ROUNDS}: {name}", file=sys.stderr)
+            say(f"round {number + 1} of {TCP_ROUNDS}: {name}")
             with ExitStack() as stack:
                 for ifname, netns, address in (("host0", None, HERE), ("peer0", PEER_NETNS, THERE)):
                     stack.enter_context(_at_ingress(name, ifname, netns, address))

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from experiments.bench.measuring import measured_in_lab
+from experiments.bench.measuring import measured_in_lab, say
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
@@ -132,6 +132,7 @@ def _datagrams(trials: int, agent_options: tuple[str, ...], stop: bool) -> dict[
                 times.append(1000 * seconds)
                 backs.append(back)
                 lost.append(missing)
+                say(f"trial {len(times)} of {trials}: left after {times[-1]:.0f} ms")
                 if len(times) == trials:
                     break
         return {
@@ -247,6 +248,7 @@ def _tcp(trials: int, policy: str = "round-robin") -> dict[str, Any]:
                     time.sleep(0.5)
                     timeouts.append(flow.timeout_ms())
                     times.append(1000 * left_after(its, fault, wire)[1])
+                say(f"trial {len(times)} of {trials}: left after {times[-1]:.0f} ms")
         within = sum(took <= 2 * timeout for took, timeout in zip(times, timeouts, strict=True))
         return {
             "left_ms": [round(ms) for ms in times],
@@ -278,5 +280,7 @@ def measure() -> dict[str, Any]:
     }
     found: dict[str, Any] = {"k": K, "trials": TRIALS, "limit_stopped_left_median_ms": LIMIT_MS}
     for name, part in parts.items():
-        found |= {f"{name}_{key}": value for key, value in measured_in_lab(part).items()}
+        its = measured_in_lab(part)
+        say(f"{name}: {its}")
+        found |= {f"{name}_{key}": value for key, value in its.items()}
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import statistics
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,11 @@ def allowed(ratio: float, empty_ns: float = 0) -> int:
     there by as much.
     """
     return round(ratio * max(empty_ns, REFERENCE_EMPTY_NS))
+
+
+def say(text: str) -> None:
+    """Say on standard error how far a measurement of minutes is, and what it has found so far: one may be ended half way."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
