@@ -95,6 +95,8 @@ class CfrAgent:
     programs : GatePrograms
     grants : Grants
     hints : Hints
+    pace_probes : callable
+        Called with the bytes a second that slots bear, when that changes. May be set at any time.
     slots_used : int
         Granted slots in which anything was sent.
     slots_rerouted : int
@@ -119,6 +121,8 @@ class CfrAgent:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host, late_ns)
         self.slots_used = self.slots_rerouted = self.pass_ns = 0
+        self.pace_probes: Callable[[float], None] = lambda _rate: None
+        self._slots_bear = 0.0
         self._token, self._key = token, ""
         self.programs, self._sender = programs, sender
         self._limit_bursts, self._instead = limit_bursts, instead
@@ -241,8 +245,10 @@ class CfrAgent:
         self._sender.follow(self.programs, orders.gate, [its.slot for its in orders.slots], forget=orders.forget)
         self._pending.extend(orders.slots)
         if orders.slots:
+            budget = max(its.budget for its in orders.slots)
             self._fit_bursts(orders.slots[0].budget)
-            self.hints.limit = max(its.budget for its in orders.slots) * DEMAND_NS // orders.gate.slot_ns
+            self.hints.limit = budget * DEMAND_NS // orders.gate.slot_ns
+            self._pace(1e9 * budget / orders.gate.slot_ns)
         if orders.closes:
             LOG.info(
                 "%s: arbiter %s grants slots of %g ms (term %d): data waits for them",
@@ -260,6 +266,11 @@ class CfrAgent:
         up1, up2 = self._instead(its.destination, label, its.slot + int(self.host))
         self.slots_rerouted += label != (up1, up2)
         return its._replace(up1=up1, up2=up2)
+
+    def _pace(self, rate: float) -> None:
+        if rate != self._slots_bear:
+            self._slots_bear = rate
+            self.pace_probes(rate)
 
     def _fit_bursts(self, budget: int) -> None:
         segments = segments_in(budget)

@@ -334,5 +334,7 @@ class Supervisor:
             agent.reaction = Reaction(follower, agent, prober, *its_own, keep=its.keep_paths)
             prober.judges.append(agent.reaction)
             prober.busy = agent.reaction.busy
+            if timed is not None:
+                timed.pace_probes = prober.pace
         agent.start()
         return agent, labeller

@@ -229,6 +229,13 @@ def test_data_leaves_in_granted_slots_on_their_paths(fabric: Fabric) -> None:
         assert [round(its, 3) for its in fabric.metrics("clock_offset_seconds{.*}")] == [123.457] * 2
         assert fabric.metrics("departure_times{.*}") == [0.0, 0.0]
         assert "eth0 does not have the qdisc fq (bfifo)" in fabric.log()
+        paced = re.findall(
+            r"slots bear (\S+) Mbit/s: paths in use are probed as long as all probes are at most (\S+)", fabric.log()
+        )
+        assert [2 < float(mbit) <= 4 and 10 < float(most) < 25 for mbit, most in paced] == [
+            True,
+            True,
+        ]  # 1% of 4 Mbit/s
 
 
 def test_a_silent_arbiter_opens_the_gate_and_closes_it_when_it_is_back(fabric: Fabric) -> None:

@@ -124,6 +124,12 @@ class Prober:
         )
         self._changed.set()
 
+    def pace(self, link_rate: float) -> None:
+        """Probe no more than links can spare whose slots bear so many bytes a second (`Schedule.pace`)."""
+        self._schedule.pace(link_rate)
+        text = "%s: slots bear %.3g Mbit/s: paths in use are probed as long as all probes are at most %.3g a second"
+        LOG.info(text, self.address, 8e-6 * link_rate, self._schedule.most)
+
     def answering(self, pod: int, edge: int) -> tuple[IPv4Address, ...]:
         """Return the hosts of a rack that answer probes: those of the assignment, and any that has answered lately."""
         known = self._assigned | self._answered_at.keys()

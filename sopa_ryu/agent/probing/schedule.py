@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sopa_ryu.channel.probes import Assignment, Stream
+from sopa_ryu.channel.probes import PROBE_BYTES, Assignment, Stream
 
 MAX_RATE = 200.0
 """Probes a second of a host, in all."""
 TIMES_ASSIGNED = 4.0
 """As many times the rate of the assignment: the controller knows what the links bear."""
+SLOTS_SHARE = 0.01
+"""Of a link all of whose data has slots, for the probes of all hosts: a slot's guard is for ACKs and for what is late, too."""
+HOSTS_ON_LINK = 2
+"""The hosts whose probes a link bears: a probe crosses eight directions of links, and a fat-tree has four for each host."""
 BATCH_SECONDS = 0.02
 """The shortest time between two wakes."""
 LATE_SECONDS = 0.1
@@ -24,6 +28,8 @@ class Schedule:
     ----------
     assignment : Assignment
         The one in force.
+    most : float
+        Probes a second in all; those of the assignment are sent in any case.
 
     Examples
     --------
@@ -37,6 +43,7 @@ class Schedule:
 
     def __init__(self) -> None:
         self.assignment = NOTHING
+        self.most = MAX_RATE
         self._assigned = _Turn()
         self._busy = _Turn()
 
@@ -45,13 +52,17 @@ class Schedule:
         self.assignment = assignment
         self._assigned.begin(now)
 
+    def pace(self, link_rate: float) -> None:
+        """Probe busy racks no more often than links can spare whose slots bear so many bytes a second."""
+        self.most = min(MAX_RATE, SLOTS_SHARE * link_rate / PROBE_BYTES / HOSTS_ON_LINK)
+
     @property
     def busy_interval(self) -> float:
         """Seconds between two probes of busy racks."""
         if not self.assignment.streams:
-            return 1.0 / MAX_RATE
+            return 1.0 / max(self.most, 1.0)
         assigned = min(1000.0 / self.assignment.interval_ms, MAX_RATE)
-        return 1.0 / max(min(MAX_RATE, TIMES_ASSIGNED * assigned) - assigned, 1.0)
+        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, 1.0)
 
     def due(self, now: float, busy: Sequence[Stream]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.

@@ -15,7 +15,7 @@ from sopa_ryu.agent.probing.frames import ProbeFrame, read
 from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, Schedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Refusal, Streams
-from sopa_ryu.channel.probes import MAX_STREAMS, Assignment, Stream
+from sopa_ryu.channel.probes import MAX_STREAMS, PROBE_BYTES, Assignment, Stream
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends, probe
 
 PATH = PATHS[1]
@@ -280,6 +280,22 @@ def test_busy_racks_get_what_is_left_of_the_rate(
             counted[stream in streams[:8]] += 1
     assert counted[True] == pytest.approx(10 * assigned_rate, rel=0.02, abs=2)
     assert counted[False] == pytest.approx(10 * busy_rate, rel=0.02, abs=4)
+
+
+@pytest.mark.parametrize(("mbit", "busy_rate"), [(4, 1), (8, 24), (1000, 75)])
+def test_busy_racks_get_no_more_than_links_full_of_slots_can_spare(mbit: int, busy_rate: int) -> None:
+    its, now = Schedule(), 100.0
+    streams = [Stream(THERE, n, n) for n in range(16)]
+    its.follow(Assignment(1, 40.0, tuple(streams[:8])), now)
+    its.pace(mbit * 1e6 / 8)
+    sent = [0, 0]
+    for _ in range(500):  # ten seconds
+        now += BATCH_SECONDS
+        for stream in its.due(now, streams[8:]):
+            sent[stream in streams[8:]] += 1
+    assert sent == [pytest.approx(250, abs=2), pytest.approx(10 * busy_rate, rel=0.03, abs=4)]
+    # two hosts' probes cross each link
+    assert 2 * sum(sent) / 10 * PROBE_BYTES <= max(0.011 * mbit * 1e6 / 8, 2 * 26 * PROBE_BYTES)
 
 
 def test_a_report_has_what_was_decided_since_the_last_and_no_more_than_fits() -> None:
