@@ -206,13 +206,13 @@ def test_connections_to_the_outside_and_an_answer_once_no_gateway_is_left() -> N
         with open_socket(lab, "h0_0_3", socket.SOCK_STREAM) as its:
             its.settimeout(5)
             assert its.connect_ex((OUTSIDE, TCP_PORT)) in (errno.ENETUNREACH, errno.EHOSTUNREACH)
-        # a flood reaches the controller as a few packets a second, once the switch's cache has what it learned
+        # of a flood the controller gets what comes before the switch's cache has what was learned, and then a few a second
         before, began = answers(lab), time.monotonic()
         with open_socket(lab, "h0_0_2", socket.SOCK_DGRAM) as its:
             for number in range(FLOOD):
                 with suppress(OSError):  # what an answer makes of the next call
                     its.sendto(b"", ("203.0.113.9", 1 + number))
-        assert answers(lab) - before <= FLOOD / 20 + (time.monotonic() - began)
+        assert answers(lab) - before <= FLOOD / 4 + 4 * (time.monotonic() - began)
 
     in_lab(body, fabric=LEAVES, controller_options=QUICK)
 

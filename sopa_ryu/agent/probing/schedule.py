@@ -14,6 +14,8 @@ SLOTS_SHARE = 0.01
 """Of a link all of whose data has slots, for the probes of all hosts: a slot's guard is for ACKs and for what is late, too."""
 HOSTS_ON_LINK = 2
 """The hosts whose probes a link bears: a probe crosses eight directions of links, and a fat-tree has four for each host."""
+LEAST_BUSY = 8.0
+"""Probes a second to busy racks that every link bears: what was left has to be found good again in some seconds."""
 BATCH_SECONDS = 0.02
 """The shortest time between two wakes."""
 LATE_SECONDS = 0.1
@@ -44,6 +46,7 @@ class Schedule:
     def __init__(self) -> None:
         self.assignment = NOTHING
         self.most = MAX_RATE
+        self._least_busy = 1.0
         self._assigned = _Turn()
         self._busy = _Turn()
 
@@ -55,6 +58,7 @@ class Schedule:
     def pace(self, link_rate: float) -> None:
         """Probe busy racks no more often than links can spare whose slots bear so many bytes a second."""
         self.most = min(MAX_RATE, SLOTS_SHARE * link_rate / PROBE_BYTES / HOSTS_ON_LINK)
+        self._least_busy = min(LEAST_BUSY, self.most)
 
     @property
     def busy_interval(self) -> float:
@@ -62,7 +66,7 @@ class Schedule:
         if not self.assignment.streams:
             return 1.0 / max(self.most, 1.0)
         assigned = min(1000.0 / self.assignment.interval_ms, MAX_RATE)
-        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, 1.0)
+        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, self._least_busy)
 
     def due(self, now: float, busy: Sequence[Stream]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.
