@@ -59,7 +59,7 @@ class BfdKeeper:
         self._tls = tls
         self._answers = answers
         self._may_change = may_change
-        self._postponed = 0
+        self._unfinished = False
         self._state = state
         self._connections = connections
         self.addresses = addresses
@@ -75,7 +75,7 @@ class BfdKeeper:
     def watch(self) -> None:
         """Run until killed: enable BFD wherever both ends of a link are found."""
         while True:
-            self._wake.wait(BACK_SECONDS if self._postponed else LOOK_SECONDS)
+            self._wake.wait(BACK_SECONDS if self._unfinished else LOOK_SECONDS)
             hub.sleep(1)  # other switches may connect at the same time
             if self._state.settled:  # otherwise the check stays due
                 self._wake.clear()
@@ -106,9 +106,10 @@ class BfdKeeper:
                 )
                 break
             silent = self._silent()
-        self._postponed = postponed
         tree = self._state.tree
         total = 2 * tree.switch_link_count
+        reads_only = not self._may_change() and had < total  # the one that commands the switches may be about to
+        self._unfinished = reads_only or postponed > 0
         if enabled:
             LOG.info("BFD enabled at %d ends of links, every %d ms", enabled, self._interval_ms)
         if addressed:
@@ -120,7 +121,7 @@ class BfdKeeper:
         detail = f"on at {had + enabled} of {total} ends of links between switches"
         if single:
             detail += f"; not on at {single} ends whose other ends were not found"
-        if not self._may_change() and had < total:
+        if reads_only:
             detail += "; this controller changes nothing while another one leads"
         elif postponed:
             detail += f"; not on yet at {postponed} ends: the switches below have no other live uplink"

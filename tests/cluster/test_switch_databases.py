@@ -29,7 +29,8 @@ def test_the_leader_sets_switches_up_and_its_successor_after_it(tmp_path: Path) 
         standbys = [name for name in cluster.members if name != first]
         for name in standbys:
             eventually(lambda name=name: "20 of 20 switches verified" in cluster.fabric(name)["setup"]["detail"])
-            eventually(lambda name=name: f"on at {FIRST_UPLINKS} of 64 ends" in cluster.fabric(name)["bfd"]["detail"])
+            found = f"on at {FIRST_UPLINKS} of 64 ends"
+            eventually(lambda name=name, found=found: found in cluster.fabric(name)["bfd"]["detail"], seconds=40)
 
         cluster.signal(first, signal.SIGKILL)
         second = next_leader(cluster, first)
