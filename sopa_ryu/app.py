@@ -347,18 +347,17 @@ class SopaController(app_manager.RyuApp):
         for connection in effects.close:
             assert isinstance(connection, Connection)
             connection.close()
+        look = bool(effects.admitted or (effects.begun and not self.switches.leads))  # a standby gives them no rules
         if self.core.is_deposed is not self.notifier.is_deposed:
+            look |= not self.core.is_deposed  # what another controller has begun there is completed
             leader = None if self.cluster is None else self.cluster.whereabouts()
             self.channel.depose(self.core.is_deposed, leader)
             self.arbiter_channel.depose(self.core.is_deposed, leader)
             if self.relays is not None and self.core.is_deposed:
                 self.relays.send_away()
-            if not self.core.is_deposed:  # what another controller has begun there is gone on with
-                self.bfd.look()
-                self.setup.look()
         for change in effects.in_force:
             self.metrics.installed.observe((change.installed_ms or 0.0) / 1000)
-        if effects.admitted or (effects.begun and not self.switches.leads):  # a standby gives them no rules
+        if look:
             self.bfd.look()
             self.setup.look()
         if effects.visible:

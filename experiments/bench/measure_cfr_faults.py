@@ -38,7 +38,7 @@ def measure() -> dict[str, Any]:
     Returns
     -------
     dict
-        Mbit/s of a flow in the parts of each run, connections that moved nothing in a part, and what the issue asks as ``limits``.
+        Mbit/s of a flow in the parts of each run, connections that moved nothing in a part, and their ``limits``.
     """
     return measured_in_lab(_inside)
 

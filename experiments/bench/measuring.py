@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import statistics
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     ------
     RuntimeError
         If the function fails. The traceback is on standard error.
+    KeyboardInterrupt
+        If it was interrupted.
     """
     with tempfile.TemporaryDirectory() as directory:
         answer = Path(directory) / "answer.json"
@@ -48,6 +51,8 @@ def measured_in_lab(measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
             return 0
 
         status = isolated(main)
+        if status == 128 + signal.SIGINT:
+            raise KeyboardInterrupt
         if status:
             raise RuntimeError(f"the measurement in the lab failed with status {status}")
         found: dict[str, Any] = json.loads(answer.read_text())

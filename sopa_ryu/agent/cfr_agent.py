@@ -96,7 +96,8 @@ class CfrAgent:
     grants : Grants
     hints : Hints
     pace_probes : callable
-        Called with the bytes a second that slots bear, when that changes. May be set at any time.
+        Called with the bytes a second that slots bear, on the fastest links, when that changes; with None once the lease has ended
+        and data waits for no slots. May be set at any time.
     slots_used : int
         Granted slots in which anything was sent.
     slots_rerouted : int
@@ -121,8 +122,8 @@ class CfrAgent:
         self.host, self.arbiter = host, arbiter
         self.grants = Grants(host, late_ns)
         self.slots_used = self.slots_rerouted = self.pass_ns = 0
-        self.pace_probes: Callable[[float], None] = lambda _rate: None
-        self._slots_bear = 0.0
+        self.pace_probes: Callable[[float | None], None] = lambda _rate: None
+        self._slots_bear: float | None = None
         self._token, self._key = token, ""
         self.programs, self._sender = programs, sender
         self._limit_bursts, self._instead = limit_bursts, instead
@@ -267,10 +268,11 @@ class CfrAgent:
         self.slots_rerouted += label != (up1, up2)
         return its._replace(up1=up1, up2=up2)
 
-    def _pace(self, rate: float) -> None:
-        if rate != self._slots_bear:
-            self._slots_bear = rate
-            self.pace_probes(rate)
+    def _pace(self, rate: float | None) -> None:
+        before = self._slots_bear
+        self._slots_bear = None if rate is None else max(rate, before or 0.0)
+        if self._slots_bear != before:
+            self.pace_probes(self._slots_bear)
 
     def _fit_bursts(self, budget: int) -> None:
         segments = segments_in(budget)
@@ -344,6 +346,7 @@ class CfrAgent:
         if not self._closed or self.grants.is_closed(now):
             return
         self._closed = False
+        self._pace(None)
         LOG.warning(
             "%s: no grants of arbiter %s for %g ms: the gate is open, and data is labelled round-robin until it answers; "
             "check the arbiter and the network to it",

@@ -250,6 +250,7 @@ def test_a_silent_arbiter_opens_the_gate_and_closes_it_when_it_is_back(fabric: F
         assert time.monotonic() - stopped < 2 * SLOWER
         flows(streams)
         assert "the gate is open, and data is labelled round-robin until it answers" in fabric.log()
+        assert "no slots: paths in use are probed at the full rate" in fabric.log()
         behind = -time.monotonic_ns() // 2
         with SlotArbiter(fabric.arbiter_port, term=2, lease_ms=LEASE_MS, skew_ns=behind, loses=5) as arbiter:
             eventually(lambda: fabric.metrics("term{.*}"), [2.0, 2.0])

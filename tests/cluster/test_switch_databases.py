@@ -1,4 +1,4 @@
-"""Who sets up the switches by their databases: the leader of a cluster, and nobody else, on real Open vSwitch."""
+"""Only the leader of a cluster writes to the switches' databases; standbys read them. With real Open vSwitch."""
 
 from __future__ import annotations
 

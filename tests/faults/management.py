@@ -202,7 +202,7 @@ def change_rules(lab: SopaLab, name: str) -> None:
     """Have a switch drop everything that goes down, by a command that keeps the entries' cookies; wait until it is mended."""
     before, said = _entries(lab, name), _times_mended(lab, name)
     lab.lab.ovs.ofctl("mod-flows", name, f"table={Table.DOWN:d},actions=drop")
-    # the entries do not show the change for certain: they may be right again before anybody can look
+    # the controller may restore the entries before they can be read, so its log is the evidence
     eventually(lambda: _times_mended(lab, name) > said)
     eventually(lambda: _entries(lab, name), before)
 

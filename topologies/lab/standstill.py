@@ -15,7 +15,7 @@ _STOPPED = frozenset("TtZX")
 
 
 class StandstillError(RuntimeError):
-    """A process was sent SIGSTOP and goes on; the text says which of its threads do."""
+    """A process was sent SIGSTOP and goes on, and was continued; the text says which of its threads went on."""
 
 
 def pause(pid: int) -> None:
@@ -35,6 +35,7 @@ def pause(pid: int) -> None:
     deadline = time.monotonic() + STOP_SECONDS
     while going := {thread: state for thread, state in _states(pid).items() if state not in _STOPPED}:
         if time.monotonic() > deadline:
+            resume(pid)
             raise StandstillError(f"process {pid} was stopped {STOP_SECONDS:g} s ago, and its threads {going} go on")
         time.sleep(_POLL_SECONDS)
 

@@ -124,9 +124,12 @@ class Prober:
         )
         self._changed.set()
 
-    def pace(self, link_rate: float) -> None:
-        """Probe no more than links can spare whose slots bear so many bytes a second (`Schedule.pace`)."""
+    def pace(self, link_rate: float | None) -> None:
+        """Probe no more than links can spare whose slots bear so many bytes a second; None without slots (`Schedule.pace`)."""
         self._schedule.pace(link_rate)
+        if link_rate is None:
+            LOG.info("%s: no slots: paths in use are probed at the full rate", self.address)
+            return
         text = "%s: slots bear %.3g Mbit/s: paths in use are probed as long as all probes are at most %.3g a second"
         LOG.info(text, self.address, 8e-6 * link_rate, self._schedule.most)
 

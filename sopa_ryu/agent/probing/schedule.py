@@ -46,7 +46,6 @@ class Schedule:
     def __init__(self) -> None:
         self.assignment = NOTHING
         self.most = MAX_RATE
-        self._least_busy = 1.0
         self._assigned = _Turn()
         self._busy = _Turn()
 
@@ -55,10 +54,10 @@ class Schedule:
         self.assignment = assignment
         self._assigned.begin(now)
 
-    def pace(self, link_rate: float) -> None:
-        """Probe busy racks no more often than links can spare whose slots bear so many bytes a second."""
-        self.most = min(MAX_RATE, SLOTS_SHARE * link_rate / PROBE_BYTES / HOSTS_ON_LINK)
-        self._least_busy = min(LEAST_BUSY, self.most)
+    def pace(self, link_rate: float | None) -> None:
+        """Probe busy racks no more often than links can spare whose slots bear so many bytes a second; None without slots."""
+        spare = MAX_RATE if link_rate is None else SLOTS_SHARE * link_rate / PROBE_BYTES / HOSTS_ON_LINK
+        self.most = min(MAX_RATE, spare)
 
     @property
     def busy_interval(self) -> float:
@@ -66,7 +65,8 @@ class Schedule:
         if not self.assignment.streams:
             return 1.0 / max(self.most, 1.0)
         assigned = min(1000.0 / self.assignment.interval_ms, MAX_RATE)
-        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, self._least_busy)
+        least = 1.0 if self.most == MAX_RATE else min(LEAST_BUSY, self.most)
+        return 1.0 / max(min(self.most, TIMES_ASSIGNED * assigned) - assigned, least)
 
     def due(self, now: float, busy: Sequence[Stream]) -> list[Stream]:
         """Return the streams of which a probe is to be sent now, each at most once.

@@ -294,6 +294,8 @@ def test_busy_racks_get_no_more_than_links_full_of_slots_can_spare(mbit: int, bu
         for stream in its.due(now, streams[8:]):
             sent[stream in streams[8:]] += 1
     assert sent == [pytest.approx(250, abs=2), pytest.approx(10 * busy_rate, rel=0.03, abs=4)]
+    its.pace(None)
+    assert its.busy_interval == pytest.approx(1 / 75)
     # two hosts' probes cross each link
     assert 2 * sum(sent) / 10 * PROBE_BYTES <= max(0.011 * mbit * 1e6 / 8, 2 * 34 * PROBE_BYTES)
 

@@ -158,9 +158,7 @@ def test_it_stops_after_links_that_do_not_come_back(bench: Bench, caplog: pytest
     assert "links stayed down for 10 s" in bench.state.bfd["detail"]
     assert bench.state.bfd["enabled"]
     assert "BFD enabled at 32 ends of links, every 100 ms" in caplog.messages
-    bench.run(
-        63
-    )  # a minute later it goes on, as nothing new is enabled at the first, but for that switch's other uplink
+    bench.run(63)  # it goes on a minute later, but for that switch's other uplink
     assert bench.enabled() == 62
     postponed = "; not on yet at 2 ends: the switches below have no other live uplink"
     assert bench.state.bfd["detail"] == f"on at 62 of 64 ends of links between switches{postponed}"
