@@ -108,7 +108,7 @@ class _LabRun:
         valid = percent >= MIN_IDLE_PERCENT
         flows = [self._flow(one, valid) for one in transfers.results if one.started is not None]
         entered = counters["TcpExtTCPSackRecovery"] + counters["TcpExtTCPRenoRecovery"]
-        # The kernel counts one in some thousands without calling the tracepoint.
+        # Not every kernel runs the program each time (docs/platform.md, chapter 4).
         counters["FastRetransmitsOfUnknownFlows"] = entered - sum(flow.fast_retransmits for flow in flows)
         subflows = sum(one.sender.subflows for one in transfers.results if one.sender)
         series = {str(one.number): [round(mbit, 3) for mbit in one.series] for one in transfers.results if one.series}
