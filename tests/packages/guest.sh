@@ -49,6 +49,10 @@ sys.exit(sum(found) <= 0)' "$@" 2>/dev/null
 scatters() { tc filter show dev host0 egress | grep -q sopa_mcs; }
 granting() { grep -q '^arbiter .*connected from' <<<"$(sopa status 2>&1)"; }
 priorities() { ps --no-headers -L --format rtprio --pid "$(pid sopa-agent@host0)" | tr --delete ' -' | sort --numeric-sort --unique | xargs; }
+of_cluster() { sopa cluster --json 2>/dev/null | python3 -c "import json, sys; print($1)" 2>/dev/null; } # EXPRESSION of json.load(sys.stdin)
+leads() { [[ $(of_cluster 'json.load(sys.stdin)["leader"]') == c1 ]]; }
+has_relay() { [[ $(of_cluster 'len(json.load(sys.stdin)["relays"])') == 1 ]]; }
+up_to_date() { sopa agents >/dev/null 2>&1; } # and known() that there is one
 agent_options() { # OPTION...: of the agents, which start again
     sed -i "s,^SOPA_AGENT_OPTIONS=.*,SOPA_AGENT_OPTIONS=$*," /etc/sopa/agent.env
     systemctl restart sopa-agent@host0 || exit 1
@@ -150,6 +154,43 @@ agent_options
 eventually attached
 systemctl disable --now sopa-arbiter || exit 1
 
+step "a controller of a cluster, on Debian's etcd, with one of its switches"
+modprobe openvswitch || exit 1
+systemctl start etcd openvswitch-switch || exit 1
+sed -i -e 's,^no_switches = .*,,' -e 's,^#cluster = .*,cluster = etcd://127.0.0.1:2379/sopa,' -e 's,^#cluster_member = .*,cluster_member = c1,' \
+    -e 's,^#cluster_lease = .*,cluster_lease = 20,' /etc/sopa/sopa.conf
+systemctl restart sopa-controller || exit 1
+eventually leads
+ovs-vsctl add-br br0 -- set bridge br0 protocols=OpenFlow13 fail_mode=secure other-config:datapath-id=0000000000010000 || exit 1
+for port in 1 2 3 4; do
+    ovs-vsctl add-port br0 "port$port" -- set interface "port$port" type=internal ofport_request="$port" || exit 1
+    ip link set "port$port" up
+done
+ovs-vsctl set-controller br0 tcp:127.0.0.1:6653
+
+step "a relay, as user sopa, lets an agent know of the fabric"
+sed -i -e 's,^SOPA_CLUSTER=.*,SOPA_CLUSTER=etcd://127.0.0.1:2379/sopa,' -e 's,^SOPA_RELAY_LISTEN=.*,SOPA_RELAY_LISTEN=127.0.0.1:8081,' /etc/sopa/relay.env
+systemctl enable --now sopa-relay || exit 1
+same sopa ps --no-headers --format user --pid "$(pid sopa-relay)"
+eventually has_relay
+sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8081,' /etc/sopa/agent.env
+export SOPA_CONTROLLER=http://127.0.0.1:8081
+systemctl restart sopa-agent@host0 || exit 1
+eventually known
+eventually up_to_date
+sopa cluster
+sopa agents
+echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-relay)") KB"
+
+step "a killed relay is started again, and its agent returns"
+before=$(pid sopa-relay)
+systemctl kill --signal=KILL sopa-relay
+eventually restarted sopa-relay "$before"
+eventually known
+eventually up_to_date
+complaints sopa-relay && exit 1
+complaints sopa-controller && exit 1
+
 step "a parser"
 systemctl enable --now sopa-parser@edge0 || exit 1
 ip link show edge0 | grep -q xdp || exit 1
@@ -168,15 +209,17 @@ systemctl start sopa-agent@host0
 eventually attached
 
 step "an upgrade restarts what runs"
-agent=$(pid sopa-agent@host0) controller=$(pid sopa-controller)
+agent=$(pid sopa-agent@host0) controller=$(pid sopa-controller) relay=$(pid sopa-relay)
 rm -f /usr/sbin/policy-rc.d
 dpkg --install /root/*+1_amd64.deb || exit 1
 eventually restarted sopa-agent@host0 "$agent"
 eventually restarted sopa-controller "$controller"
+eventually restarted sopa-relay "$relay"
 eventually known
 sopa --version | grep -q '+1$' || exit 1
 same enabled systemctl is-enabled sopa-agent@host0
 same enabled systemctl is-enabled sopa-controller
+same enabled systemctl is-enabled sopa-relay
 
 step "a purge stops, puts back and leaves nothing"
 dpkg --purge sopa-agent sopa-controller || exit 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -12,8 +13,9 @@ import pytest
 
 from tests.packages.roots import CHROOT, WORK, Root, higher
 
-GUEST = WORK / "guest"
-PACKAGES = ("systemd-sysv", "linux-image-amd64", "initramfs-tools", "iproute2", "kmod", "procps", "udev", "dbus")
+PACKAGES = ("systemd-sysv", "linux-image-amd64", "initramfs-tools", "iproute2", "kmod", "procps", "udev", "dbus",
+            "etcd-server", "openvswitch-switch")  # fmt: skip
+GUEST = WORK / f"guest-{sha256(' '.join(PACKAGES).encode()).hexdigest()[:8]}"
 BOOT_SECONDS = 5400  # an emulated processor on a busy machine
 JOB = """[Unit]
 Description=The test's job
@@ -27,7 +29,7 @@ WantedBy=multi-user.target
 
 
 def guest(directory: Path, bare: Path) -> list[Path]:
-    """Return the directories of a root with systemd and a kernel, made once. To be given as ``below``."""
+    """Return the directories of a root with systemd, a kernel, etcd and Open vSwitch, made once. To be given as ``below``."""
     if not GUEST.exists():
         root = Root(directory / "guest", [bare, CHROOT])
         root.apt("install", "python3", "libbpf1", "adduser", "libstdc++6", *PACKAGES)
