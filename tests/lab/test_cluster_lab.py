@@ -15,7 +15,9 @@ SCRIPT = """
 h0_0_2 ping -c 3 -i 0.2 h2_0_2
 h0_0_2 sopa cluster
 h0_0_2 tcpdump -c 5 -ni h0_0_2-eth0 'tcp[12] & 8 != 0 and src host 10.0.0.2' > SCATTERED 2>&1 &
+sh timeout 60 sh -c 'until grep -q listening SCATTERED; do sleep 0.1; done'
 h2_0_2 iperf3 -s -1 -D
+h2_0_2 timeout 60 sh -c 'until ss -ltn | grep -q :5201; do sleep 0.1; done'
 h0_0_2 iperf3 -c h2_0_2 -n 500K
 kill_controller leader
 kill_controller leader
@@ -33,7 +35,7 @@ start_etcd etcd1
 start_controller controller1
 start_controller controller2
 start_controller controller3
-sh for each in 1 2 3 4 5 6 7 8 9; do sopa drain c0_0 && break; sleep 1; done
+sh timeout 100 sh -c 'until sopa drain c0_0; do sleep 0.5; done'
 cluster
 """
 

@@ -123,7 +123,7 @@ def test_a_host_that_sends_from_anothers_address_is_dropped_and_counted() -> Non
     def body(lab: SopaLab) -> None:
         run(lab, "h0_0_2", "ip", "address", "add", "10.3.1.3/32", "dev", "h0_0_2-eth0")
         before = drops(lab, "e0_0", "priority=20,in_port=1")
-        assert lost(lab, "h0_0_2", "h2_0_2", 4, 0.05, "-I", "10.3.1.3") == 4
+        assert lost(lab, "h0_0_2", "h2_0_2", 4, source="10.3.1.3", late=1.0) == 4
         eventually(lambda: drops(lab, "e0_0", "priority=20,in_port=1") - before, 4)
         assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
 
@@ -151,6 +151,7 @@ def test_an_agent_puts_everything_back_when_it_ends_however_it_ends() -> None:
         assert before["tcp_reordering"] == "3"
 
         def start() -> object:
+            eventually(lambda: lab.controller.get("/agents").json()["agents"], [])
             agent = agent_of(lab, host)
             agent.start()
             lab.controller.wait_agents(1)
@@ -169,7 +170,6 @@ def test_an_agent_puts_everything_back_when_it_ends_however_it_ends() -> None:
         agent.stop(signal.SIGKILL)  # type: ignore[attr-defined]
         # the agents have ended, and still every packet carries its path
         assert None not in datagrams(lab, "h1_0_3", "h2_1_3", 8, 7001)
-        eventually(lambda: lab.controller.get("/agents").json()["agents"], [])
         agent = start()
         assert None not in datagrams(lab, "h1_0_3", "h2_1_3", 8, 7002)
         assert agent.stop(signal.SIGINT) == 0  # type: ignore[attr-defined]
