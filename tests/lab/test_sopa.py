@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.traffic.udp_stream import UdpStream
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
@@ -35,6 +36,7 @@ from tests.helpers.sopa_lab import (
 )
 from tests.helpers.waiting import eventually
 from topologies import Failures, Level
+from topologies.lab.standstill import standing_still
 
 pytestmark = pytest.mark.lab
 
@@ -254,6 +256,22 @@ def test_a_switchs_queue_holds_as_many_frames_as_it_is_told() -> None:
 
     # one socket's default buffer, which Open vSwitch has for all links, holds some 90
     in_lab(body, rate_mbit=2, queue_packets=400)
+
+
+def test_switches_that_stand_still_delay_packets_and_lose_none() -> None:
+    """What the labs of these tests rely on (`in_lab`): a busy machine may give Open vSwitch no processor for seconds."""
+
+    def body(lab: SopaLab) -> None:
+        assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+        with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2")) as stream:
+            eventually(lambda: len(stream.arrived), lambda count: count > 100)
+            with standing_still(lab.lab.ovs.pid()):
+                enough = len(stream.sent_at) + 1000
+                eventually(lambda: len(stream.sent_at), lambda count: count > enough)
+        assert stream.lost() == []
+        assert lab.controller.fabric()["failures"] == []
+
+    in_lab(body, bfd_ms=3000)
 
 
 def test_an_agent_in_a_mininet_host_uses_the_management_network() -> None:
