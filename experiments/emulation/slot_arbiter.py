@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from experiments.emulation.controller_rest import READY_SECONDS
 from experiments.emulation.processes import ChildProcess, free_ports
 from experiments.schemes.slots import Slots
 from sopa_ryu.arbiter.budgets import min_slot_ms
@@ -109,7 +110,7 @@ class ArbiterProcess(ChildProcess):
                 return False
             return read["sopa_arbiter_participants"] == hosts and read["sopa_arbiter_granting"] == 1
 
-        self.wait_until(granting, f"{hosts} hosts took part", 60.0)
+        self.wait_until(granting, f"{hosts} hosts took part", READY_SECONDS)
 
     def metrics(self) -> dict[str, float]:
         """Return its metrics without labels by name."""

@@ -244,7 +244,7 @@ def watched(its: Running) -> dict[str, Any]:
     assert watch.stdout
     lines = [watch.stdout.readline() for _ in range(3)]
     watch.send_signal(signal.SIGINT)
-    rest, _ = watch.communicate(timeout=10)
+    rest, _ = watch.communicate(timeout=60)
     return {"exit": watch.returncode, "stdout": masked([json.loads(line) for line in lines], its.version), "rest": rest}
 
 

@@ -55,7 +55,7 @@ class Running:
 
     def request(self, method: str, path: str, headers: Mapping[str, str] | None = None) -> Answer:
         """Send one request as it is written."""
-        connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=20)
+        connection = HTTPConnection(urlsplit(self.controller.url).netloc, timeout=60)
         try:
             connection.request(method, path, headers=dict(headers or {}))
             answered = connection.getresponse()
@@ -143,7 +143,7 @@ class Running:
 
     def close(self) -> None:
         """End what was started to ask."""
-        self._commands.communicate(timeout=20)
+        self._commands.communicate(timeout=60)
 
     def _output(self, text: str) -> Any:
         try:

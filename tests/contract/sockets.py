@@ -28,7 +28,7 @@ def channel(its: Running) -> list[dict[str, Any]]:
         return connect(where + host, additional_headers=its.agent, proxy=None, ping_interval=None)
 
     def heard(talk: ClientConnection, why: str) -> dict[str, Any]:
-        while (message := json.loads(talk.recv(timeout=10)))["type"] == "ping":
+        while (message := json.loads(talk.recv(timeout=30)))["type"] == "ping":
             pass
         log.append({"after": why, "controller sends": masked(message, its.version)})
         found: dict[str, Any] = message
@@ -69,9 +69,9 @@ def channel(its: Running) -> list[dict[str, Any]]:
         with ThreadPoolExecutor() as second:
             claim = second.submit(opened)
             # the controller asks the first agent whether it is still there
-            log.append({"after": "another claims its place", "controller sends": json.loads(talk.recv(timeout=10))})
+            log.append({"after": "another claims its place", "controller sends": json.loads(talk.recv(timeout=30))})
             said(talk, {**ack, "version": last["version"], "refused": 2})
-            refused = claim.exception(timeout=10)
+            refused = claim.exception(timeout=30)
         assert isinstance(refused, InvalidStatus)
         body = masked(json.loads(refused.response.body))
         log.append({"a second agent of one host": refused.response.status_code, "body": body})
@@ -94,7 +94,7 @@ def channel(its: Running) -> list[dict[str, Any]]:
             talk.send(text)
             said(talk, {"type": "resync"})
             try:
-                after = json.loads(talk.recv(timeout=10))["type"]
+                after = json.loads(talk.recv(timeout=30))["type"]
                 log.append({name: "goes on", "then": after, "refused": its.body("/agents")["refused"]})
             except ConnectionClosed as closed:
                 received = closed.rcvd
@@ -108,6 +108,6 @@ def live(its: Running) -> Any:
     its.failing()
     its.version = its.body("/fabric")["version"]
     with connect(f"{its.controller.url.replace('http', 'ws')}{ROOT}/live", proxy=None) as feed:
-        message = json.loads(feed.recv(timeout=10))
+        message = json.loads(feed.recv(timeout=30))
     message["links"] = [[rate if rate is None else NUMBER for rate in link] for link in message["links"]]
     return masked(message, its.version)

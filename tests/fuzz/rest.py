@@ -13,7 +13,7 @@ from tests.fuzz.target import Broken, Target
 
 METHODS = ("GET", "GET", "GET", "HEAD", "PUT", "DELETE", "POST", "PATCH", "OPTIONS", "TRACE", "get", "\x01")
 GOOD = {"src": "10.0.0.2", "dst": "10.2.0.2", "limit": "3", "offset": "1", "packets": "8", "name": "e0_0"}
-SECONDS = 10.0
+SECONDS = 30.0
 ALLOWED = {HTTPStatus.NOT_IMPLEMENTED, HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, HTTPStatus.SERVICE_UNAVAILABLE}
 
 

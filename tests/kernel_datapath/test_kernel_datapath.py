@@ -120,7 +120,7 @@ def test_labelled_packets_stay_in_the_kernel(carrier: Carrier) -> None:
 
 def pinged(lab: SopaLab, src: str, dst: str, count: int, interval: float) -> None:
     """Check that no ping is lost, however late its answer."""
-    assert lost(lab, src, dst, count, interval, "-W", "60") == 0
+    assert lost(lab, src, dst, count, interval, late=60.0) == 0
 
 
 def ends(lab: SopaLab) -> tuple[Any, Any]:

@@ -40,6 +40,11 @@ def machine_is_left_alone() -> Iterator[None]:
         points = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
         return interfaces, [point for point in points if point in ("/proc", "/sys", "/run", "/tmp", "/sys/fs/bpf")]
 
-    before = state()
+    interfaces, points = state()
     yield
-    eventually(state, before)
+
+    def left() -> tuple[set[str], list[str]]:
+        now = state()
+        return now[0] - interfaces, now[1]
+
+    eventually(left, (set(), points))

@@ -58,8 +58,8 @@ def test_a_host_that_does_not_take_part_has_its_traffic_kept_free() -> None:
                     return sum(len(grant.entries) for grant in asking.grants) / slots
 
                 # the whole link, and half of it once the controller has measured the other: it polls every 5 s, as the arbiter does
-                eventually(share, lambda found: found > 0.9, seconds=10)
-                eventually(share, lambda found: 0.4 < found < 0.6, seconds=40)
+                eventually(share, lambda found: found > 0.9, seconds=60)
+                eventually(share, lambda found: 0.4 < found < 0.6, seconds=120)
                 asking.close()
             finally:
                 traffic.kill()

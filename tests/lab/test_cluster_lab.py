@@ -12,10 +12,12 @@ from tests.lab.test_commands import sopa
 pytestmark = pytest.mark.lab
 
 SCRIPT = """
-h0_0_2 ping -c 3 -i 0.2 h2_0_2
+h0_0_2 timeout 60 sh -c 'until ping -c 1 -W 5 h2_0_2 ; do true ; done'
 h0_0_2 sopa cluster
 h0_0_2 tcpdump -c 5 -ni h0_0_2-eth0 'tcp[12] & 8 != 0 and src host 10.0.0.2' > SCATTERED 2>&1 &
+sh timeout 60 sh -c 'until grep -q listening SCATTERED; do sleep 0.1; done'
 h2_0_2 iperf3 -s -1 -D
+h2_0_2 timeout 60 sh -c 'until ss -ltn | grep -q :5201; do sleep 0.1; done'
 h0_0_2 iperf3 -c h2_0_2 -n 500K
 kill_controller leader
 kill_controller leader
@@ -33,7 +35,7 @@ start_etcd etcd1
 start_controller controller1
 start_controller controller2
 start_controller controller3
-sh for each in 1 2 3 4 5 6 7 8 9; do sopa drain c0_0 && break; sleep 1; done
+sh timeout 100 sh -c 'until sopa drain c0_0; do sleep 0.5; done'
 cluster
 """
 
@@ -46,9 +48,8 @@ def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_pat
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "5 packets captured" in scattered.read_text()
-    asked_by_host = said.partition("3 packets transmitted")[2].partition("Connecting to host")[0]
+    asked_by_host = said.partition("1 packets transmitted, 1 received")[2].partition("Connecting to host")[0]
     assert {"controller1", "controller2", "controller3", "relay1", "relay2"} <= set(asked_by_host.split()), said
-    assert "3 packets transmitted, 3 received" in said
     killed = re.findall(r"^(controller\d) ended$", said, re.MULTILINE)
     assert killed
     assert "etcd1 has nothing to do with switches: cut it off from etcd, controllers, relays" in said

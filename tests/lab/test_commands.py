@@ -24,10 +24,11 @@ def sopa(*words: str, seconds: float = 240) -> subprocess.CompletedProcess[str]:
 def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> None:
     script = tmp_path / "script"
     script.write_text(
-        "h0_0_2 ping -c 2 -i 0.1 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nh0_0_2 sopa status\nsh sopa restore c0_0\n"
+        "h0_0_2 ping -c 1 -W 20 h1_0_2\nsh sopa status\nsh sopa drain c0_0\nh0_0_2 sopa status\nsh sopa restore c0_0\n"
         "loss a0_0 c0_0 100\nh0_0_2 ping -c 1 -W 1 h1_0_2\nbad\nloss a0_0 c0_0 0\n"
         "loss a0_0 c0_1 1\nloss a0_0 c0_0\ncorrupt a0_0 c0_0 101\n"
-        "link a0_0 c0_0 down\nsh sleep 0.5; sopa status --json\n"
+        "link a0_0 c0_0 down\n"
+        "sh timeout 60 sh -c 'until sopa status --json | grep a0_0-c0_0; do sleep 0.1; done'\n"
     )
     command = [*SOPA, "lab", "--k", "2", "--script", str(script)]
     pipe, unlinked = subprocess.PIPE, {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -35,7 +36,7 @@ def test_two_labs_run_scripts_on_one_machine_independently(tmp_path: Path) -> No
     for one in both:
         out, errors = one.communicate(timeout=120)
         assert one.returncode == 0, errors
-        assert "2 packets transmitted, 2 received" in out + errors
+        assert "1 packets transmitted, 1 received" in out + errors
         assert "5 of 5 switches" in out
         assert "c0_0: drained\nversion " in out
         assert "c0_0: back in use" in out

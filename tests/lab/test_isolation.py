@@ -183,7 +183,7 @@ sys.exit(isolated(main))
 
 
 def test_the_loopback_is_up_and_the_network_is_empty(script: Start) -> None:
-    command = "ping -c1 -W2 127.0.0.1 > /dev/null && ! ip route | grep ."
+    command = "ping -c1 -W20 127.0.0.1 > /dev/null && ! ip route | grep ."
     body = f"def main():\n    return subprocess.run({command!r}, shell=True).returncode"
     assert script(f"{PRELUDE}\n{body}\nsys.exit(isolated(main))").end()[0] == 0
 

@@ -18,6 +18,7 @@ from experiments.workloads import Scale
 from experiments.workloads import named as workload
 from flowrules.label import Carrier
 from tests.helpers.sopa_lab import agent_of, datagrams, in_lab, lost
+from tests.helpers.waiting import eventually
 from topologies import Clos, Host
 from topologies.lab.faults import kill_switch, restore_switch
 from topologies.lab.isolation import isolated
@@ -59,10 +60,12 @@ def test_every_link_has_its_rate_in_the_kernel_and_at_the_controller(tree: Clos)
             assert limit == pytest.approx(right[lab.lab.interface(host, 0)])
         said = {link["name"]: link["capacity_bits_per_second"] for link in lab.controller.get("/links").json()["links"]}
         assert said == pytest.approx({tree.name(link): 1e6 * rated.capacity(link) for link in tree.links()})
+        controller = lab.controller
         kill_switch(lab.lab, "a0_1")
+        eventually(lambda: controller.fabric()["missing"], ["a0_1"])
         restore_switch(lab.lab, "a0_1")
         assert rates(lab) == pytest.approx(at_switches)
-        controller = lab.controller
+        controller.wait_connected(tree.switch_count)
         controller.wait_until(lambda: not controller.fabric()["failures_total"], "a0_1 had healed")
         controller.wait_agents(tree.host_count)
         hosts = [tree.name(host) for host in tree.hosts()]

@@ -26,12 +26,12 @@ while True:
     channel.sendall(b"here" + channel.recv(9))
     channel.close()
 """
-SECONDS = 1.0
+SECONDS = 5.0
 OPEN, OTHER = 7000, 7001
 
 
 def reaches(network: ManagementNetwork, sender: str, to: IPv4Address) -> bool:
-    command = [*network.enter(sender), "ping", "-c", "1", "-W", "1", str(to)]
+    command = [*network.enter(sender), "ping", "-c", "1", "-W", "5", str(to)]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

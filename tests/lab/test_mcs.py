@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 import time
@@ -82,12 +83,8 @@ def transfer(lab: SopaLab, src: str, dst: str, size: int = 60_000) -> list[bytes
     with wire:
         # the hosts' probes never end: what the connection has sent is there within a while
         end = time.monotonic() + 0.5
-        while (left := end - time.monotonic()) > 0:
-            wire.settimeout(left)
-            try:
-                frame, origin = wire.recvfrom(70000)
-            except TimeoutError:
-                break
+        while select.select([wire], [], [], max(0.0, end - time.monotonic()))[0]:
+            frame, origin = wire.recvfrom(70000)
             is_ours = frame[12:14] == b"\x08\x00" and frame[23] == 6 and frame[36:38] == port.to_bytes(2, "big")
             if origin[2] == socket.PACKET_OUTGOING and is_ours:
                 captured.append(frame)
@@ -96,7 +93,7 @@ def transfer(lab: SopaLab, src: str, dst: str, size: int = 60_000) -> list[bytes
 
 def outcomes(metrics: int, host: str) -> Counter[str]:
     """What an agent has counted of a host's packets with MCS."""
-    text = httpx.get(f"http://127.0.0.1:{metrics}/metrics").text
+    text = httpx.get(f"http://127.0.0.1:{metrics}/metrics", timeout=20).text
     counted: Counter[str] = Counter()
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

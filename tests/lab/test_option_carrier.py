@@ -15,8 +15,9 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, hits, host_settings, in_lab, lost, run
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 from topologies import Failures
+from topologies.lab.standstill import standing_still
 
 OPTION = Carrier.OPTION
 FORGED = bytes.fromhex("02000000000102539e0401010800")
@@ -45,7 +46,7 @@ def test_the_option_is_on_the_wire_and_the_receiving_socket_sees_none() -> None:
             receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with receiver:
             receiver.bind(("", UDP_PORT))
-            receiver.settimeout(5)
+            receiver.settimeout(20)
             receiver.setsockopt(socket.IPPROTO_IP, 6, 1)  # IP_RECVOPTS
             words = datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)
             arrived = set()
@@ -103,9 +104,12 @@ def test_a_label_that_a_host_forges_is_ignored_and_counted() -> None:
         before = hits(lab, "a0_1", "dl_src=02:53:9e:04:00:01")
         with raw:
             raw.bind(("h0_0_2-eth0", 0x88B5))
-            for port in range(8):  # the agent's program would write a right word: so it is taken off first
-                run(lab, "h0_0_2", "tc", "filter", "del", "dev", "h0_0_2-eth0", "egress", check=False)
-                raw.send(FORGED + header + (7000 + port).to_bytes(2, "big") + b"\x23\x28\x00\x08\x00\x00")
+            # the agent's program would write a right word: so it is taken off first, and the agent does not put it back
+            assert lab.agent is not None
+            with standing_still(lab.agent.pid):
+                run(lab, "h0_0_2", "tc", "filter", "del", "dev", "h0_0_2-eth0", "egress")
+                for port in range(8):
+                    raw.send(FORGED + header + (7000 + port).to_bytes(2, "big") + b"\x23\x28\x00\x08\x00\x00")
         eventually(lambda: seen_by(lab, "h0_0_2")["forged"], 8)
         assert hits(lab, "a0_1", "dl_src=02:53:9e:04:00:01") == before
 
@@ -152,7 +156,7 @@ def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected() -> Non
             lab.controller.wait_agents(1)
             [agent] = lab.controller.get("/agents").json()["agents"]
             assert agent["carrier"] == "mac"
-            assert "agent of h0_0_2 writes labels by carrier mac" in lab.controller.log.read_text()
+            eventually(lab.controller.log.read_text, Containing("agent of h0_0_2 writes labels by carrier mac"))
             assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0
             assert seen_by(lab, "h0_0_2")["forged"] == 4  # hashed, as any unlabelled packet
         assert host_settings(lab, host) == before

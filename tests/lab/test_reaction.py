@@ -27,10 +27,20 @@ def agents_log(lab: SopaLab) -> str:
     return lab.agent.log.read_text()
 
 
+def all_probe(lab: SopaLab) -> None:
+    """Wait until every host has been told what to probe."""
+    eventually(lambda: len(re.findall(r"assignment \d+ in force", agents_log(lab))) >= lab.tree.host_count, seconds=90)
+
+
+def has_left(wire: LabelWire) -> bool:
+    """Return True once packets have not carried the bad path's label for a while."""
+    return bool(wire.seen) and wire.seen[-1][0] - (wire.last({(0, 1)}, 0.0) or 0.0) > AWAY_SECONDS
+
+
 def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_again() -> None:
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host(SRC), lab.tree.host(DST)
-        eventually(lambda: len(re.findall(r"assignment \d+ in force", agents_log(lab))) >= lab.tree.host_count)
+        all_probe(lab)
         fault = Fault(lab, (0, 1), 2)  # down to the pod of the receiver: no switch before it can take another way
         assert (fault.link, fault.towards) == ("a2_0-c0_1", "a2_0")
         with UdpStream(lab.lab, src, dst) as stream, LabelWire(lab.lab, src, socket.IPPROTO_UDP, PORT) as wire:
@@ -39,9 +49,7 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
             with standing_still(lab.controller.pid):
                 began = time.time()
                 fault.set(True)
-                eventually(
-                    lambda: bool(wire.seen) and wire.seen[-1][0] - (wire.last({(0, 1)}, 0.0) or 0.0) > AWAY_SECONDS
-                )
+                eventually(lambda: has_left(wire), seconds=60)
                 left, now = wire.last({(0, 1)}, 0.0) or 0.0, time.time()
                 fault.set(False)
                 eventually(lambda: wire.next({(0, 1)}, now), seconds=90.0)
@@ -61,7 +69,7 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
 def test_a_host_that_sends_by_another_policy_leaves_the_paths_too_and_its_flow_goes_on(policy: str) -> None:
     def body(lab: SopaLab) -> None:
         src, dst = lab.tree.host(SRC), lab.tree.host(DST)
-        eventually(lambda: len(re.findall(r"assignment \d+ in force", agents_log(lab))) >= lab.tree.host_count)
+        all_probe(lab)
         fault = Fault(lab, (0, 1), 2)
         scattered(lab, policy)
         with LabelWire(lab.lab, src, socket.IPPROTO_TCP, TCP_PORT) as wire, TcpFlow(lab, src, dst) as flow:
@@ -70,10 +78,10 @@ def test_a_host_that_sends_by_another_policy_leaves_the_paths_too_and_its_flow_g
             with standing_still(lab.controller.pid):
                 granted = cells(lab)
                 fault.set(True)
-                eventually(lambda: LEAVES.search(agents_log(lab)))
-                time.sleep(AWAY_SECONDS)  # slots that were written before stay as they are
+                eventually(lambda: LEAVES.search(agents_log(lab)), seconds=60)
+                eventually(lambda: has_left(wire), seconds=60)  # slots that were written before stay as they are
                 received, now = flow.received, time.time()
-                eventually(lambda: flow.received > received + 50_000)
+                eventually(lambda: flow.received > received + 50_000, seconds=60)
                 assert wire.last({(0, 1)}, now) is None
                 assert {label for at, label in wire.seen if at > now} - {None} >= {(0, 0), (1, 0), (1, 1)}
                 assert cells(lab) > granted or lab.arbiter is None  # it goes on to grant the path, too

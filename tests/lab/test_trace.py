@@ -15,6 +15,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.cli.doctor_host import check_probes
 from tests.helpers.sopa_lab import UDP_PORT, datagrams, in_lab
+from tests.helpers.waiting import eventually
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.lab
@@ -42,10 +43,17 @@ def swallow(lab: SopaLab, everything: bool) -> None:
     subprocess.run(["tc", "filter", "replace", *words, code], check=True, timeout=30)
 
 
+def traced(lab: SopaLab, lost: list[int], *words: str) -> tuple[int, dict[str, Any], str]:
+    """Trace, until so many probes of some path each are lost: an answer that is late for want of a processor is a loss, too."""
+    return eventually(
+        lambda: trace(lab, *words), lambda found: sorted(path["lost"] for path in found[1]["paths"]) == lost, seconds=60
+    )
+
+
 def test_a_silent_link_is_named_and_a_flow_takes_the_way_that_is_told() -> None:
     def body(lab: SopaLab) -> None:
         swallow(lab, True)
-        status, answer, said = trace(lab, "--all", SRC, DST, "--count", "10")
+        status, answer, said = traced(lab, [0, 0, 0, 10], "--all", SRC, DST, "--count", "10")
         assert status == 1, said
         lost = {tuple(path["up"]): (path["sent"], path["lost"]) for path in answer["paths"]}
         assert lost == {(0, 0): (10, 0), (1, 0): (10, 0), (0, 1): (10, 10), (1, 1): (10, 0)}
@@ -59,12 +67,11 @@ def test_a_silent_link_is_named_and_a_flow_takes_the_way_that_is_told() -> None:
             assert counted is not None, found
             assert int(counted[1]) >= 30
         # the other direction, from another pod: the way back is lost
-        status, answer, said = trace(lab, "h1_0_2", SRC, "--up", "0,1", "--up", "0,0", "--count", "10")
+        status, answer, said = traced(lab, [0, 10], "h1_0_2", SRC, "--up", "0,1", "--up", "0,0", "--count", "10")
         assert [path["lost"] for path in answer["paths"]] == [0, 10]
         swallow(lab, False)
-        status, answer, said = trace(lab, SRC, DST)
+        status, answer, said = traced(lab, [0, 0, 0, 0], SRC, DST)
         assert (status, answer["state"], answer["decided"]) == (0, "done", 80), said
-        assert [path["lost"] for path in answer["paths"]] == [0, 0, 0, 0]
         assert all(path["min_us"] > 0 for path in answer["paths"])
 
         # a flow that the agent labels: what is told, and what its first packets carry

@@ -1,9 +1,11 @@
-"""The send buffer of a userspace switch: memory for frames that wait in its links' queues.
+"""The buffers of a userspace switch: memory for frames that wait in its links' queues, or for its processor.
 
 Open vSwitch's userspace datapath sends through one packet socket for all ports, and every frame in a link's queue counts
 against that socket's send buffer: some 90 frames by default, for the whole fabric. Beyond that it drops frames, which no
 queue's counter shows. The default (net.core.wmem_default) belongs to the whole machine, so the buffer is raised on the socket
 itself, through a copy of the daemon's descriptor (pidfd_getfd(2)).
+
+It reads each port by a socket of its own, which keeps some 250 small packets (net.core.rmem_default) until the daemon reads them.
 """
 
 from __future__ import annotations
@@ -11,10 +13,11 @@ from __future__ import annotations
 import ctypes
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 _SYS_PIDFD_GETFD = 438  # the same number on every architecture
-_SO_SNDBUFFORCE = 32
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _BYTES_MAX = 2**30 - 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -40,7 +43,28 @@ def raise_send_buffers(pid: int, size: int) -> int:
     OSError
         If the process has ended or the caller lacks CAP_SYS_PTRACE or CAP_NET_ADMIN.
     """
+    return _raise(pid, False, _SO_SNDBUFFORCE, size)
+
+
+def raise_receive_buffers(pid: int, size: int) -> int:
+    """Raise the receive buffer of every packet socket by which a process reads a port; as `raise_send_buffers`.
+
+    A switch that gets no processor for a while forwards then late what it would drop otherwise, and no queue's counter would show.
+    """
+    return _raise(pid, True, _SO_RCVBUFFORCE, size)
+
+
+def _raise(pid: int, receiving: bool, option: int, size: int) -> int:
     raised = 0
+    for copy in _packet_sockets(pid):
+        if (copy.getsockname()[1] != 0) == receiving:
+            copy.setsockopt(socket.SOL_SOCKET, option, min(size, _BYTES_MAX))
+            raised += 1
+    return raised
+
+
+def _packet_sockets(pid: int) -> Iterator[socket.socket]:
+    """Yield a copy of each packet socket of a process, which is closed afterwards."""
     process = os.pidfd_open(pid)
     try:
         for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -51,12 +75,10 @@ def raise_send_buffers(pid: int, size: int) -> int:
                 number = ctypes.get_errno()
                 raise OSError(number, f"process {pid}, descriptor {entry.name}: {os.strerror(number)}")
             with socket.socket(fileno=fd) as copy:
-                if copy.family == socket.AF_PACKET and copy.getsockname()[1] == 0:
-                    copy.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, min(size, _BYTES_MAX))
-                    raised += 1
+                if copy.family == socket.AF_PACKET:
+                    yield copy
     finally:
         os.close(process)
-    return raised
 
 
 def _is_socket(entry: Path) -> bool:
