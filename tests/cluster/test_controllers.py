@@ -65,7 +65,7 @@ def next_leader(cluster: Cluster, former: str) -> str:
         leader = cluster.leader()
         return leader if leader != former else None
 
-    return str(eventually(another, seconds=30.0))
+    return str(eventually(another, seconds=60.0))
 
 
 @contextmanager

@@ -95,7 +95,7 @@ def test_a_lease_ends_with_its_keys_and_the_term_stays(etcd: PrivateEtcd, connec
 
 def test_a_watch_shows_every_change_though_its_node_is_killed(etcd: PrivateEtcd, connect: Connect) -> None:
     watching, writing = connect(etcd, timeout=SOON), connect(etcd, first=1, timeout=SOON)
-    revision = writing.read().revision
+    revision = _patiently(writing.read).revision
     keys = [
         f"relays/{number}" for number in range(300)
     ]  # one for each change, so that several in one message are not one
