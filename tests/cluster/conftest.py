@@ -38,11 +38,16 @@ def lone_etcd(tmp_path: Path) -> Iterator[PrivateEtcd]:
 
 @pytest.fixture
 def connect() -> Iterator[Connect]:
-    """Return a function that makes a client of an etcd; ``first`` is the node that it begins with."""
+    """Return a function that makes a client of an etcd; ``first`` is the node that it begins with.
+
+    It waits long for an answer, as the disk and the processors may be busy: tests of nodes that do not answer say for how long.
+    """
     engines: list[Engine] = []
 
-    def made(etcd: PrivateEtcd, access: Access = NO_ACCESS, first: int = 0, name: str = "sopa") -> Engine:
-        engines.append(Engine(parse(etcd.address(name, first)), access))
+    def made(
+        etcd: PrivateEtcd, access: Access = NO_ACCESS, first: int = 0, name: str = "sopa", timeout: float = 20.0
+    ) -> Engine:
+        engines.append(Engine(parse(etcd.address(name, first)), access, timeout))
         return engines[-1]
 
     yield made

@@ -14,7 +14,6 @@ import threading
 import time
 from pathlib import Path
 
-from tests.helpers import cluster as clusters
 from tests.helpers.cluster import Cluster, running_cluster
 from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import eventually
@@ -28,8 +27,7 @@ LIMIT_SECONDS = 60.0
 
 def main(rounds: int) -> None:
     """Print the median and the longest time, in seconds from the signal, for both ways in which the leader is lost."""
-    clusters.LEASE_SECONDS = LEASE_SECONDS
-    with tempfile.TemporaryDirectory() as directory, running_cluster(Path(directory)) as cluster:
+    with tempfile.TemporaryDirectory() as directory, running_cluster(Path(directory), lease=LEASE_SECONDS) as cluster:
         urls = tuple(member.url for member in cluster.members.values())
         token = cluster.members["m0"].agent_token_file
         agents = [RunningAgent(urls, cluster.tree.ip(host), token) for host in cluster.tree.hosts()]

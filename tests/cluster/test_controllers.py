@@ -25,15 +25,19 @@ from sopa_ryu.cli import main
 from tests.helpers.cluster import TOKEN, Cluster, running_cluster
 from tests.helpers.relay import Agent, agent
 from tests.helpers.running_agent import RunningAgent
-from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies import FatTree
 
 pytestmark = pytest.mark.switch
 
 
+LEASE_SECONDS = 3
+"""For so long a member may be without a processor and still leads, which most tests rely on."""
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with running_cluster(tmp_path_factory.mktemp("cluster")) as its:
+    with running_cluster(tmp_path_factory.mktemp("cluster"), lease=LEASE_SECONDS) as its:
         yield its
 
 
@@ -61,7 +65,7 @@ def next_leader(cluster: Cluster, former: str) -> str:
         leader = cluster.leader()
         return leader if leader != former else None
 
-    return str(eventually(another, seconds=30.0))
+    return str(eventually(another, seconds=60.0))
 
 
 @contextmanager
@@ -227,7 +231,8 @@ def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_
     with ControllerProcess(cluster.tree, log, openflow, rest, environment={"SOPA_TEST": "1"}) as stranger:
         targets = [member.openflow for member in cluster.members.values()]
         cluster.ovs.vsctl("set-controller", "a0_0", *targets, stranger.openflow)
-        eventually(lambda: stranger.fabric()["connected"], 1)
+        # the members may take it back before anybody has looked
+        eventually(stranger.log.read_text, Containing("switch a0_0 admitted"))
         eventually(lambda: cluster.fabric(str(cluster.leader() or leader)).get("epoch", 0) > term, seconds=60.0)
         cluster.ovs.vsctl("set-controller", "a0_0", *targets)
 
@@ -271,7 +276,7 @@ def test_agents_leave_a_stopped_leader_for_the_next_and_never_go_back(cluster: C
     with agents(cluster, 8) as running:
         eventually(lambda: {its.at for its in running}, {cluster.members[former].url})
         term = cluster.fabric(former)["epoch"]
-        assert {its.version[0] for its in running} == {term}
+        eventually(lambda: {its.version[0] for its in running}, {term})
         cluster.signal(former, signal.SIGSTOP)
         try:
             cluster.set_link("a0_0-c0_0", up=False)
@@ -284,10 +289,10 @@ def test_agents_leave_a_stopped_leader_for_the_next_and_never_go_back(cluster: C
         finally:
             cluster.signal(former, signal.SIGCONT)
         cluster.wait_whole()
-        assert {its.at for its in running} == {cluster.members[leader].url}
+        # an agent that had no processor for long may have lost its channel meanwhile
+        eventually(lambda: {its.at for its in running}, {cluster.members[leader].url})
         assert {dict(its.follower.view.failures)["a0_0-c0_0"] for its in running if its.follower.view} == {"down"}
         assert sum(its.follower.refused for its in running) == 0
-        assert all(its.follower.connected for its in running)
     cluster.set_link("a0_0-c0_0", up=True)
 
 
@@ -324,9 +329,13 @@ def test_agents_on_a_relay_probe_by_the_leaders_lists_and_their_reports_reach_it
     options = ["--url", f"http://127.0.0.1:{port}"]
     with (
         RelayProcess(cluster.etcd.address(), cluster.directory / "relay.log", port, state, options=options) as relay,
-        agent(relay.url, "10.0.0.2", TOKEN, query="probes=1") as one,
-        agent(relay.url, "10.2.1.3", TOKEN, query="probes=1") as other,
+        ExitStack() as stack,
     ):
+        eventually(lambda: relay.get("/sopa/v1/failures").status_code, 200)
+        one, other = (
+            stack.enter_context(agent(relay.url, address, TOKEN, query="probes=1"))
+            for address in ("10.0.0.2", "10.2.1.3")
+        )
         for each in (one, other):
             each.follow()
         for _ in range(2):  # the leader is replaced, and the next one goes on

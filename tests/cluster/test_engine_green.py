@@ -13,10 +13,11 @@ from topologies.lab.etcd import PrivateEtcd, Tls
 SCRIPT = """
 import eventlet
 eventlet.monkey_patch()
-import json, os, signal, sys, time
+import json, sys
 from pathlib import Path
 from sopa_ryu.cluster.address import Access, parse
 from sopa_ryu.cluster.engine import Engine
+from topologies.lab.standstill import pause
 
 address, ca, pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
 access = Access(Path(ca))
@@ -41,7 +42,7 @@ def reached(condition):
 
 reached(lambda: len(seen) > 2)          # quiet for a while
 quiet = seen[2][0] - seen[0][0]
-os.kill(pid, signal.SIGSTOP)            # the node of both
+pause(pid)                              # the node of both
 before = ticks[0]
 lease = other.grant(60)
 stopped = ticks[0] - before

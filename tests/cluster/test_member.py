@@ -20,7 +20,9 @@ from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree
 from topologies.lab.etcd import PrivateEtcd
 
-LEASE_SECONDS = 1
+LEASE_SECONDS = 5
+"""A member that lost it would propose what it has proposed before anew."""
+PATIENCE_SECONDS = 20.0
 POLL_SECONDS = 0.05
 TREE = FatTree(4)
 
@@ -42,7 +44,7 @@ class Late(Engine):
     """Keeps its first write of a key back until `release`, as a node that has stopped does, whose client gives up meanwhile."""
 
     def __init__(self, address: EngineAddress, key: str) -> None:
-        super().__init__(address)
+        super().__init__(address, timeout=PATIENCE_SECONDS)
         self._key = key
         self.kept_back: tuple[Any, Any] | None = None
 
@@ -136,7 +138,7 @@ def value(reader: Engine, key: str) -> dict[str, Any]:
 
 def test_a_record_whose_first_answer_was_lost_is_kept_up_to_date(etcd: PrivateEtcd, reader: Engine) -> None:
     standing = Standing()
-    with taking_part(Forgetful(parse(etcd.address())), standing):
+    with taking_part(Forgetful(parse(etcd.address()), timeout=PATIENCE_SECONDS), standing):
         eventually(lambda: value(reader, "members/c1").get("version"), 1, sleep=hub.sleep)
         standing.version = 7
         eventually(lambda: value(reader, "members/c1").get("version"), 7, sleep=hub.sleep)
@@ -178,7 +180,7 @@ def test_drains_that_come_late_do_not_replace_the_present_ones(etcd: PrivateEtcd
 
 
 def test_a_version_written_by_hand_meanwhile_is_replaced(etcd: PrivateEtcd, reader: Engine) -> None:
-    standing, engine = Standing(), Engine(parse(etcd.address()))
+    standing, engine = Standing(), Engine(parse(etcd.address()), timeout=PATIENCE_SECONDS)
     with taking_part(engine, standing) as member:
         standing.wanted = 1
         eventually(lambda: standing.done, [1], sleep=hub.sleep)

@@ -132,9 +132,11 @@ def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_take
         assert its.follow() == (7, 5)
         leader.commit(9, 6)
         assert its.follow() == (9, 6)
-        for lower in ((8, 7), (9, 5), (9, 6)):
-            leader.commit(*lower, {"a0_0-c0_0": "down"})
-        eventually(lambda: log_of(relay), Containing("version 6 of term 9 is being sent: it is not taken"))
+        for term, version in ((8, 7), (9, 5), (9, 6)):
+            leader.commit(term, version, {"a0_0-c0_0": "down"})
+            # each by itself: a relay that is slow sees the last of several only
+            refused = f"version {version} of term {term}, but version 6 of term 9 is being sent: it is not taken"
+            eventually(lambda: log_of(relay), Containing(refused))
         leader.commit(9, 7, {"a0_0-c0_0": "down"})
         assert its.follow() == (9, 7)  # without one of the lower ones before
         leader.engine.write({records.VIEW: "{}"})
@@ -240,7 +242,7 @@ def test_tokens_are_checked_as_by_a_controller_and_a_host_has_one_agent(leader: 
 
 
 def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
-    with httpx.Client() as client:
+    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
         request = client.build_request(
             "GET",
             f"{relay.url}/sopa/v1/agents/{ADDRESS}",
@@ -254,7 +256,7 @@ def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
         )
 
         def answer_the_ping() -> None:
-            assert json.loads(holder.channel.recv(5))["type"] == "ping"
+            assert json.loads(holder.channel.recv(PATIENCE_SECONDS))["type"] == "ping"
             holder.acknowledge()
 
         answering = threading.Thread(target=answer_the_ping)
@@ -487,7 +489,7 @@ def test_a_lost_lease_and_a_killed_relay_are_registered_again_and_a_name_is_one_
     first.stop(signal.SIGKILL)
     with RelayProcess(cluster, first.log, _port(first), tmp_path / "state") as again:
         eventually(lambda: leader.lease("r1") not in (0, before))  # at once, though its lease had not ended
-        assert leader.relay("r1") == {**(leader.relay("r1") or {}), "url": again.url}
+        assert (leader.relay("r1") or {}).get("url") == again.url
         assert other.get("/sopa/v1/failures").status_code == 200
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from tests.cluster.test_controllers import next_leader
 from tests.helpers.cluster import running_cluster
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 
-pytestmark = [pytest.mark.switch, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.switch
 
 ENABLED = re.compile(r"BFD enabled at (\d+) ends")
 MENDED = re.compile(r"switch c0_0: .*; put right: ")
@@ -21,21 +21,26 @@ FIRST_UPLINKS = 32
 
 
 def test_the_leader_sets_switches_up_and_its_successor_after_it(tmp_path: Path) -> None:
-    with running_cluster(tmp_path, 3, 4, f"--sopa-ovsdb=unix:{tmp_path}/ovs/db.sock") as cluster:
+    # a lease for which a busy machine leaves a leader its place; with BFD, links without cables fail before somebody has looked
+    database = f"--sopa-ovsdb=unix:{tmp_path}/ovs/db.sock"
+    with running_cluster(tmp_path, 3, 4, database, lease=3, healthy=False) as cluster:
         logs = {name: member.log for name, member in cluster.members.items()}
         first = cluster.leader()
         assert first is not None
         eventually(lambda: ENABLED.findall(logs[first].read_text()), [str(FIRST_UPLINKS)])
         standbys = [name for name in cluster.members if name != first]
         for name in standbys:
-            eventually(lambda name=name: "20 of 20 switches verified" in cluster.fabric(name)["setup"]["detail"])
+            verified = "20 of 20 switches verified"
+            eventually(lambda name=name: cluster.fabric(name)["setup"]["detail"], Containing(verified), seconds=60)
             found = f"on at {FIRST_UPLINKS} of 64 ends"
-            eventually(lambda name=name, found=found: found in cluster.fabric(name)["bfd"]["detail"], seconds=40)
+            eventually(lambda name=name: cluster.fabric(name)["bfd"]["detail"], Containing(found), seconds=90)
 
         cluster.signal(first, signal.SIGKILL)
         second = next_leader(cluster, first)
         cluster.ovs.vsctl("set-fail-mode", "c0_0", "standalone")
         eventually(lambda: cluster.ovs.vsctl("get-fail-mode", "c0_0").strip(), "secure", seconds=60)
-        said = {name: len(MENDED.findall(logs[name].read_text())) for name in standbys}
-        assert said == {name: int(name == second) for name in standbys}
+        eventually(
+            lambda: {name: len(MENDED.findall(logs[name].read_text())) for name in standbys},
+            {name: int(name == second) for name in standbys},
+        )
         assert not any(ENABLED.search(logs[name].read_text()) for name in standbys)

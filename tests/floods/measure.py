@@ -70,7 +70,7 @@ def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX
         body = client.get("/fabric").json()
         assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
         assert client.get("/agents").json()["total"] == 1
-        its.ping().wait(10)
+        assert its.ping().wait(20)
     said = controller.log.read_text()[log_start:]
     assert re.findall(r"switch .* (?:disconnected|lost its OpenFlow channel)", said) == []
     assert "Traceback" not in said

@@ -128,10 +128,11 @@ class AskingHost:
 
 
 def converse(hosts: Iterable[AskingHost], seconds: float, interval: float = 0.012) -> None:
-    """Let hosts ask at an interval and read what they are granted, for some seconds."""
+    """Let hosts ask at an interval and read what they are granted, for some seconds, and at least once."""
     hosts = list(hosts)
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
+    until, over = time.monotonic() + seconds, False
+    while not over:
+        over = time.monotonic() > until
         for host in hosts:
             host.ask()
         time.sleep(interval)  # the agents' interval

@@ -1,7 +1,7 @@
 """A real controller and a real Open vSwitch with the dummy datapath: every switch of a fabric, no packets needed."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,6 +9,7 @@ from pathlib import Path
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
+from tests.helpers.waiting import eventually
 from topologies import Clos, FatTree, Host, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
@@ -46,6 +47,21 @@ class Fabric:
         """From the datapath's port number to (switch, OpenFlow port)."""
         shown = re.findall(r"port (\d+): (\S+)-eth(\d+)", self.ovs.appctl("dpctl/show"))
         return {number: (switch, int(port)) for number, switch, port in shown}
+
+    def lead(self, names: Iterable[str], target: str) -> None:
+        """Give switches another controller, all at one moment: channels that are lost one by one are no fault of the network."""
+        words = [word for name in names for word in ("--", "set-controller", name, target)]
+        self.ovs.vsctl(*words[1:])
+
+    def await_installed(self) -> None:
+        """Wait until every switch has confirmed the rules of the present version."""
+
+        def installed() -> bool:
+            version = self.controller.fabric()["version"]
+            latest = self.controller.get("/changes").json()["changes"][0]
+            return bool(latest["version"] >= version and latest["installed_ms"] is not None)
+
+        eventually(installed)
 
     def trace(self, switch: Switch, flow: str) -> Traced:
         """Ask Open vSwitch what it would do with a packet."""

@@ -39,6 +39,7 @@ class RunningAgent:
         keeper = Keeper(place, labeller, MemorySettings(interface), MemoryChanges(interface), Counter())
         self.agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
         self.loop = asyncio.new_event_loop()
+        self._started = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -46,6 +47,7 @@ class RunningAgent:
         async def run() -> None:
             self.agent.start()
             self.task = asyncio.current_task()
+            self._started.set()
             await self.agent.run()
 
         try:
@@ -68,6 +70,7 @@ class RunningAgent:
 
     def end(self) -> None:
         """End it, and wait until it has."""
+        assert self._started.wait(20)
         assert self.task is not None
         if self._thread.is_alive():
             self.loop.call_soon_threadsafe(self.task.cancel)

@@ -13,6 +13,7 @@ import pytest
 
 from sopa_ryu.southbound import bfd
 from tests.helpers.fabrics import set_live
+from tests.helpers.waiting import eventually
 from topologies import FatTree, Host, Level, Switch
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 from topologies.ovsdb import OvsdbError, entries, transact
@@ -166,4 +167,4 @@ def test_a_dummy_link_is_dead_and_alive(fabric: DummyFabric) -> None:
 
     for live in (False, True):
         set_live(fabric, switch, 3, live)
-        assert state() == ("LIVE" if live else "0")
+        eventually(state, "LIVE" if live else "0")

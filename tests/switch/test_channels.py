@@ -26,14 +26,12 @@ NOWHERE = "tcp:127.0.0.1:9"
 
 def lose(fabric: Fabric, *names: str) -> None:
     """Point switches to no controller; they keep their entries."""
-    for name in names:
-        fabric.ovs.vsctl("set-controller", name, NOWHERE)
+    fabric.lead(names, NOWHERE)
     eventually(lambda: set(fabric.controller.fabric()["missing"]), set(names))
 
 
 def restore(fabric: Fabric, *names: str) -> None:
-    for name in names:
-        fabric.ovs.vsctl("set-controller", name, fabric.controller.openflow)
+    fabric.lead(names, fabric.controller.openflow)
     eventually(lambda: fabric.controller.fabric()["missing"], [])
 
 

@@ -67,16 +67,14 @@ def test_status_says_which_switches_forward_without_a_channel(healthy: Fabric) -
     its = healthy.controller
     lost = ("c0_0", "c0_1", "c1_0", "c1_1", "a2_0")
     try:
-        for name in lost:
-            healthy.ovs.vsctl("set-controller", name, "tcp:127.0.0.1:9")
+        healthy.lead(lost, "tcp:127.0.0.1:9")
         eventually(lambda: set(its.fabric()["missing"]), set(lost))
         status = sopa(its, "status")
         assert status.returncode == 3
         assert "no channel    a2_0, c0_0, c0_1, c1_0, c1_1: forwarding by the rules they have" in status.stdout
         assert "management    many OpenFlow channels lost together" in status.stdout
     finally:
-        for name in lost:
-            healthy.ovs.vsctl("set-controller", name, its.openflow)
+        healthy.lead(lost, its.openflow)
         its.wait_connected(20)
     eventually(lambda: sopa(its, "status").returncode, 0)
 
@@ -251,8 +249,7 @@ def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabr
         eventually(lambda: len(events("unreachable")), 1)
         its.start()
         its.wait_connected(20)
-        eventually(lambda: events("fabric")[-1]["connected"], 20)
-        assert events("fabric")[-1]["epoch"] != before["epoch"]
+        eventually(lambda: events("fabric")[-1], lambda its: its["epoch"] != before["epoch"] and its["connected"] == 20)
         sopa(its, "drain", "e0_0-a0_1")
         eventually(lambda: events("change")[-1]["failed"], {"e0_0-a0_1": "drained"})
         assert len(events("unreachable")) == 1
@@ -295,16 +292,21 @@ def completed(words: str, **more: str) -> list[str]:
 def test_names_are_completed_from_the_controller_or_from_the_size(healthy: Fabric) -> None:
     there = {"SOPA_CONTROLLER": healthy.controller.url, "SOPA_K": "6"}
     nobody = {"SOPA_CONTROLLER": "http://127.0.0.1:9", "SOPA_K": "6"}
-    assert completed("sopa drain c0", **there) == ["c0_0", "c0_1"]
+
+    def offered(words: str) -> list[str]:
+        """Return what the controller's answer leads to: Tab waits half a second for it, which is little on a busy machine."""
+        return eventually(lambda: completed(words, **there), lambda names: "c0_2" not in names and len(names) < 3)
+
+    assert offered("sopa drain c0") == ["c0_0", "c0_1"]
     assert completed("sopa drain c0", **nobody) == ["c0_0", "c0_1", "c0_2"]
-    assert completed("sopa drain c0_0 c0", **there) == ["c0_1"]
-    assert completed("sopa drain a0_0-", **there) == ["a0_0-c0_0", "a0_0-c0_1"]
-    assert completed("sopa rules e3", **there) == ["e3_0", "e3_1"]
-    assert completed("sopa paths h0_0_2 10.3.1", **there) == ["10.3.1.2", "10.3.1.3"]
-    assert completed("sopa paths h3_1", **there) == ["h3_1_2", "h3_1_3"]
-    assert completed("sopa restore ", **there) == []
+    assert offered("sopa drain c0_0 c0") == ["c0_1"]
+    assert offered("sopa drain a0_0-") == ["a0_0-c0_0", "a0_0-c0_1"]
+    assert offered("sopa rules e3") == ["e3_0", "e3_1"]
+    assert offered("sopa paths h0_0_2 10.3.1") == ["10.3.1.2", "10.3.1.3"]
+    assert offered("sopa paths h3_1") == ["h3_1_2", "h3_1_3"]
+    assert offered("sopa restore ") == []
     sopa(healthy.controller, "drain", "c1_1")
-    assert completed("sopa restore ", **there) == ["c1_1"]
+    eventually(lambda: completed("sopa restore ", **there), ["c1_1"])
     sopa(healthy.controller, "restore", "c1_1")
 
 

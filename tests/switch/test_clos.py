@@ -71,7 +71,7 @@ def test_packets_keep_off_a_failed_link(clos: Fabric) -> None:
     name, port = tree.name(link), tree.port(link.upper, link.lower)
     clos.dummy.set_port(link.upper, port, up=False)
     eventually(lambda: [one["name"] for one in clos.controller.fabric()["failures"]] == [name])
-    eventually(lambda: clos.controller.get("/changes").json()["changes"][-1]["installed_ms"] is not None)
+    clos.await_installed()
     failures = Failures(tree, {name: "down"})
     edge = link.lower if link.lower.level is Level.EDGE else tree.switch(f"e{link.lower.pod}_0")
     src = next(tree.hosts_of(edge))

@@ -55,7 +55,7 @@ def test_without_files_connections_wait_and_nothing_ends(fabric: Fabric, side: s
                     lambda: controller.log.read_text()[start:], Containing("no file is left for new connections")
                 )
                 assert client.get("/fabric").json()["connected"] == 20
-                its.ping().wait(10)
+                assert its.ping().wait(20)
                 assert len(waiting) == 20
             eventually(lambda: controller.log.read_text()[start:], Containing("new connections are accepted"))
             said = controller.log.read_text()[start:]

@@ -54,16 +54,6 @@ def compare(fabric: Fabric, failures: Failures, seed: int) -> None:
     assert len(ways) > 2
 
 
-def installed(fabric: Fabric, version: int) -> None:
-    """Wait until every switch has confirmed the rules of a version."""
-
-    def done() -> bool:
-        changes = fabric.controller.get("/changes").json()["changes"]
-        return changes[0]["version"] >= version and changes[0]["installed_ms"] is not None
-
-    eventually(done, True)
-
-
 @pytest.mark.parametrize("size", [4, "irregular"])
 def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(
     size: int | str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -79,5 +69,5 @@ def test_a_computed_way_is_that_of_open_vswitch_with_and_without_failures(
             link = tree.element(name)
             fabric.dummy.set_port(link.upper, tree.port(link.upper, link.lower), up=False)  # type: ignore[union-attr]
         eventually(lambda: {each["name"] for each in fabric.controller.fabric()["failures"]}, set(failed))
-        installed(fabric, fabric.controller.fabric()["version"])
+        fabric.await_installed()
         compare(fabric, Failures(tree, dict.fromkeys(failed, "down")), seed=3)

@@ -164,11 +164,11 @@ def everyone_has_a_list(its: Hosts) -> bool:
 
 def test_a_link_that_loses_packets_is_named_and_no_other_also_by_the_next_estimator(fabric: Fabric) -> None:
     with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
-        eventually(lambda: health(fabric)["running"], True, seconds=30)
+        eventually(lambda: everyone_has_a_list(its), True)
+        eventually(lambda: health(fabric)["running"], True)
         assert suspects(fabric) == []
         its.losing = {"c0_1-a2_0": 0.05}
-        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=60)
+        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=120)
         link = health(fabric, suspects="1")["links"][0]
         assert link["confidence"] > 0.95
         assert link["hosts"] >= 3
@@ -180,11 +180,11 @@ def test_a_link_that_loses_packets_is_named_and_no_other_also_by_the_next_estima
         assert "downwards" in log
         assert "--sopa-suspect warn" in log
         os.kill(int(log.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
-        eventually(lambda: health(fabric)["running"], False, seconds=30)
+        eventually(lambda: fabric.controller.log.read_text().count("runs as process "), 2, seconds=120)
         fabric.controller.change("PUT", "/drains/c1_1").raise_for_status()
         eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
         its.losing = {"a1_1-c1_0": 0.1}
-        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=60)
+        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=120)
 
 
 def test_lists_follow_failures_and_forged_reports_are_refused_and_counted(fabric: Fabric) -> None:
@@ -196,15 +196,15 @@ def test_lists_follow_failures_and_forged_reports_are_refused_and_counted(fabric
         return next((int(each["refused"]) for each in agents if each["address"] == "10.0.0.2"), 0)
 
     with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True, seconds=30)
+        eventually(lambda: everyone_has_a_list(its), True)
         fabric.controller.change("PUT", "/drains/c0_1").raise_for_status()
-        eventually(lambda: (0, 1) in probed(), False, seconds=30)
+        eventually(lambda: (0, 1) in probed(), False)
         assert {(0, 0), (1, 0), (1, 1)} <= probed()
         fabric.controller.change("DELETE", "/drains/c0_1").raise_for_status()
-        eventually(lambda: (0, 1) in probed(), True, seconds=30)
+        eventually(lambda: (0, 1) in probed(), True)
         for forge in ("list", "rack", "flood"):
             before = refused()
             its.forge = forge
-            eventually(lambda before=before: refused() > before, True, seconds=30)
+            eventually(lambda before=before: refused() > before, True)
             its.forge = None
         assert suspects(fabric) == []

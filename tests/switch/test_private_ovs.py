@@ -46,11 +46,11 @@ def test_a_port_goes_down_and_up(fabric: DummyFabric) -> None:
         assert match
         return match[1]
 
-    assert state() == "LIVE"
+    eventually(state, "LIVE")
     fabric.set_port(EDGE, 3, up=False)
-    assert state() == "LINK_DOWN"
+    eventually(state, "LINK_DOWN")
     fabric.set_port(EDGE, 3, up=True)
-    assert state() == "LIVE"
+    eventually(state, "LIVE")
     with pytest.raises(TopologyError):
         fabric.set_port(EDGE, 5, up=False)
 

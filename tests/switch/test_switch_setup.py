@@ -141,7 +141,7 @@ def test_the_doctor_sees_a_switch_that_is_right_and_connected(tmp_path: Path) ->
         assert "its database is reached at nowhere" in unmanaged.stdout
         fabric.ovs.vsctl("set-manager", "ptcp:0:127.0.0.1")
         # Open vSwitch writes into its database every five seconds who is connected
-        said = eventually(lambda: doctor(fabric.ovs), lambda its: its.returncode == 0)
+        said = eventually(lambda: doctor(fabric.ovs), lambda its: its.returncode == 0, seconds=60)
         assert said.stderr == ""
         assert "ok    e0_0 (e0_0): in-band" in said.stdout
         assert "connected to tcp:" in said.stdout

@@ -130,7 +130,7 @@ def test_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
             DummyFabric(TREE, ovs, f"{kind}:127.0.0.1:{openflow}")
             its.wait_connected(TREE.switch_count)
             # dummy ports carry no packets: the links of the first uplinks do not come back, so no more are touched
-            eventually(lambda: its.fabric()["bfd"]["detail"], Containing("on at 32 of 64 ends"), seconds=40)
+            eventually(lambda: its.fabric()["bfd"]["detail"], Containing("on at 32 of 64 ends"), seconds=120)
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, authority: Authority) -> None:

@@ -60,7 +60,7 @@ def test_the_controller_does_all_it_does(tmp_path: Path) -> None:
         ovs.vsctl("set-manager", f"ptcp:{database}:127.0.0.1")
         DummyFabric(tree, ovs, its.openflow)
         its.wait_connected(tree.switch_count)
-        eventually(lambda: its.fabric()["bfd"]["enabled"], seconds=40)
+        eventually(lambda: its.fabric()["bfd"]["enabled"], seconds=120)
         assert its.change("PUT", "/drains/c0_0").status_code == 200
         assert its.get("/switches/e0_0/rules").json()["right"] is True
         assert its.get("/process").json()["open_files"] > 20
@@ -189,6 +189,6 @@ def test_an_agent_begins_granted_slots(tmp_path: Path) -> None:
             return 0
 
         with agent:
-            eventually(used)
+            eventually(used, seconds=60)
             assert agent.stop(signal.SIGTERM) == 143  # SuccessExitStatus
         assert "cannot be begun" not in log.read_text()

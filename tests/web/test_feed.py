@@ -102,6 +102,13 @@ def message(opened: BlockingWebSocket) -> dict[str, Any]:
     return body
 
 
+def drained(opened: BlockingWebSocket, names: list[str]) -> dict[str, Any]:
+    """Return the first message with these drains: one of every two seconds may come before."""
+    while (body := message(opened))["drains"] != names:
+        pass
+    return body
+
+
 def set_drain(where: str, directory: Path, method: str, name: str) -> None:
     url = f"http://{where}/sopa/v1/drains/{name}"
     httpx.request(method, url, headers=authorized(directory)).raise_for_status()
@@ -161,39 +168,47 @@ def test_a_page_is_told_at_once_then_at_each_change_and_every_two_seconds(
     opened = connect(where)
     first = message(opened)
     set_drain(where, directory, "PUT", "a0_0-c0_0")
-    second = message(opened)
+    second = drained(opened, ["a0_0-c0_0"])
     assert second["version"] == first["version"] + 1
-    assert second["drains"] == ["a0_0-c0_0"]
     set_drain(where, directory, "DELETE", "a0_0-c0_0")
-    third = message(opened)
-    assert third["drains"] == []
+    third = drained(opened, [])
     assert message(opened)["at"] - third["at"] > live_feed.ROUND_SECONDS * 0.9
 
 
 def test_many_changes_are_one_message(connect: Connect, small: tuple[str, Path]) -> None:
     where, directory = small
     opened = connect(where)
-    start = message(opened)["version"]
-    began, count, version = time.monotonic(), 0, start
-    with httpx.Client(headers=authorized(directory)) as client:
+    version = message(opened)["version"]
+
+    def messages() -> int:
+        """Return how many messages 40 changes are."""
+        nonlocal version
+        began, count, last = time.monotonic(), 0, version + 40
         for _ in range(20):
             for method in ("PUT", "DELETE"):
                 client.request(method, f"http://{where}/sopa/v1/drains/a0_0-c0_0").raise_for_status()
-    while version < start + 40:
-        version, count = message(opened)["version"], count + 1
-    assert count <= 1 + (time.monotonic() - began) / live_feed.SPACING_SECONDS
-    assert count < 40
+        while version < last:
+            version, count = message(opened)["version"], count + 1
+        assert count <= 1 + (time.monotonic() - began) / live_feed.SPACING_SECONDS
+        return count
+
+    with httpx.Client(headers=authorized(directory)) as client:
+        # each is one where 40 requests take longer than 40 messages may: on a machine that is busy
+        eventually(messages, lambda count: count < 40)
 
 
 def test_one_page_too_many_is_told_so(connect: Connect, small: tuple[str, Path]) -> None:
     where, _ = small
-    pages = []
-    eventually(
-        lambda: pages.append(connect(where)) or pages[-1].recv_data()[0] == 1
-    )  # those of the test before have left
-    while len(pages) < 3 or pages[-1].recv_data()[0] == 1:
-        pages.append(connect(where))
-        assert len(pages) < 10
+    pages: list[BlockingWebSocket] = []
+
+    def three() -> bool:
+        """Open one page more; it is one too many while those of the test before have not left."""
+        opened = connect(where)
+        if opened.recv_data()[0] == 1:
+            pages.append(opened)
+        return len(pages) == 3
+
+    eventually(three)
     refused = connect(where)
     code, data = refused.recv_data()
     assert code == 8
@@ -358,6 +373,6 @@ def test_large_fabrics_are_shown_too(driver: Chrome, tmp_path: Path, k: int, sel
         eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))
         assert len(page.names(".paths-list li", "key")) == k * k / 4
         page.size(375, 800)
-        assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+        eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
         assert page.errors() == []
         driver.get("about:blank")

@@ -47,8 +47,8 @@ def test_links_are_coloured_by_loss_and_delay_and_the_selected_one_shows_its_hou
     with hosts(fabric) as its:
         its.losing, its.slow = {"c0_1-a2_0": 0.2}, {SLOW: 2000}
         lossy, slow = ([f'.links [data-{what}="{step}"]' for step in (1, 2)] for what in ("loss", "delay"))
-        eventually(lambda: page.names(", ".join(lossy), "link"), [LOSSY], seconds=60)
-        eventually(lambda: page.names(", ".join(slow), "link"), [SLOW], seconds=60)
+        eventually(lambda: page.names(", ".join(lossy), "link"), [LOSSY], seconds=120)
+        eventually(lambda: page.names(", ".join(slow), "link"), [SLOW], seconds=120)
         by_load = {name: colour(page, name) for name in (LOSSY, SLOW, OTHER)}
         assert by_load[LOSSY] not in (by_load[SLOW], by_load[OTHER])
         choose(page, "loss")

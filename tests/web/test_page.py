@@ -78,7 +78,7 @@ def test_a_cut_link_shows_at_once_and_its_healing_too(page: Page, fabric: Fabric
         assert page.names(".links [data-state=failed]", "link") == ["a0_0-c0_0"]
         assert page.names(".marks text", "key") == ["a0_0-c0_0"]
         assert page.text("#problem-lists h3") == "Failed (1)"
-        assert page.text("#problem-lists li") == "a0_0-c0_0down"
+        eventually(lambda: page.text("#problem-lists li"), "a0_0-c0_0down")  # it may be silent before
         assert not page.one("#healthy").is_displayed()
     eventually(lambda: page.state("a0_0-c0_0"), "ok")
     eventually(lambda: page.one("#healthy").is_displayed())
@@ -171,7 +171,7 @@ def test_a_failure_moves_a_path_to_the_excluded_ones_with_its_reason(page: Page,
     with cut(fabric, "a0_0", 3):
         eventually(lambda: page.text("#paths-summary"), Containing("3 candidate paths of 4"))
         assert "9e040000" not in page.text(".paths-list code")
-        assert page.text(".path em").strip() == "link a0_0-c0_0 down"
+        eventually(lambda: page.text(".path em").strip(), "link a0_0-c0_0 down")  # it may be silent before
         assert page.names(".halo.excluded", "key") == ["a0_0-c0_0", "a2_0-c0_0"]
     eventually(lambda: page.text("#paths-summary"), Containing("4 candidate paths of 4"))
     assert page.errors() == []
@@ -270,10 +270,10 @@ def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
         lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width"),
         lambda value: value < 375,
     )
-    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+    eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
     page.size(320, 700)
     eventually(lambda: page.run("return innerWidth"), 320)
-    assert page.run("return document.documentElement.scrollWidth <= innerWidth")
+    eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
 
 
 CONTRASTS = """
@@ -358,8 +358,8 @@ def test_first_paint_at_k_8(
         assert len(page.names(".links [data-link]", "link")) == 384
         wanted = "e => e.entryType === 'paint' || e.name === 'drawn'"
         script = f"return performance.getEntries().filter({wanted}).map(e => [e.name, e.startTime])"
-        times = dict(page.run(script))
-        assert {"first-paint", "drawn"} <= times.keys()
+        # a paint is told when it is on the screen, which may be after the drawing was made
+        times = eventually(lambda: dict(page.run(script)), lambda its: {"first-paint", "drawn"} <= its.keys())
         assert page.errors() == []
         driver.get("about:blank")
     with capsys.disabled():

@@ -249,7 +249,7 @@ class PrivateEtcd(Startable):
 
     # -- clients --------------------------------------------------------------------------------------------------------
 
-    def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "5s") -> str:
+    def ctl(self, *words: str, endpoints: Sequence[int] | None = None, timeout: str = "20s") -> str:
         """Run etcdctl as an administrator, and return its output.
 
         Parameters
@@ -350,7 +350,8 @@ class PrivateEtcd(Startable):
 def loopback(count: int) -> tuple[Place, ...]:
     """Return places for so many nodes on free ports of loopback."""
     ports: list[int] = []
-    candidate = _FIRST_PORT + os.getpid() * 7 % (_LAST_PORT - _FIRST_PORT)
+    # far from those of a process that was started right before or after this one: a killed node's port is nobody's for a moment
+    candidate = _FIRST_PORT + os.getpid() * 211 % (_LAST_PORT - _FIRST_PORT)
     while len(ports) < 2 * count:
         candidate = candidate + 1 if candidate < _LAST_PORT else _FIRST_PORT
         with socket.socket() as tried, contextlib.suppress(OSError):

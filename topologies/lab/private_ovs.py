@@ -21,7 +21,7 @@ from topologies.lab.startable import Startable
 from topologies.structure import Clos, Switch
 
 SCHEMA = Path("/usr/share/openvswitch/vswitch.ovsschema")
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 DATABASE_SECONDS = 120.0
 STOP_SECONDS = 5.0
 OPENFLOW = "OpenFlow13"
@@ -175,7 +175,7 @@ class PrivateOvs(Startable):
             if self._daemons[name].poll() is None:
                 try:
                     # not --retry, which waits a second after the first refusal
-                    self.vsctl(*command, timeout=1)
+                    self.vsctl(*command, timeout=5)
                     return
                 except OvsError as error:
                     problem = str(error)
