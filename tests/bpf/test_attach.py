@@ -23,6 +23,7 @@ from sopa_ryu.agent.labeller import Labeller
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
 from tests.helpers.path_tables import read_table, table_in_force
 from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair
+from tests.helpers.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 
@@ -213,21 +214,24 @@ def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: 
 
     done = threading.Event()
     with raw_socket(pair.peer, "peer0", IPV4) as capture:
+        sent = 0
 
         def keep_sending() -> None:
+            nonlocal sent
             while not done.is_set():
                 send_datagrams(pair, 1)
+                sent += 1
 
         sender = threading.Thread(target=keep_sending)
         sender.start()
+        eventually(lambda: sent >= 2 * len(INTER_POD))  # by the killed agent's program
         settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
         settings.apply()
         labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
         labeller.load()
         labeller.swap(table(inter_pod=((7, 7), (8, 8))))
         labeller.attach()
-        while not labeller.counters()["labelled"]:
-            pass
+        eventually(lambda: labeller.counters()["labelled"])
         done.set()
         sender.join()
         words = {word_of(frame) for frame in frames(capture)}

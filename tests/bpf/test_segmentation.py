@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ from sopa_ryu.cli.doctor_host import check_bursts
 from tests.helpers.frames import INTER_POD, table
 from tests.helpers.path_tables import flow_positions
 from tests.helpers.veth import PEER_ADDRESS, Pair, transfer
-from tests.helpers.waiting import eventually
 from topologies import FatTree
 
 CARRIERS = pytest.mark.parametrize("carrier", list(Carrier))
@@ -109,20 +107,17 @@ def test_bursts_that_get_no_label_are_not_cut(pair: Pair, tmp_path: Path) -> Non
 @CARRIERS
 def test_a_transfer_outlives_its_segmentation_device(pair: Pair, tmp_path: Path, carrier: Carrier) -> None:
     """While it is not there, bursts have one label each: the kernel itself takes the device out of the program's map."""
-    big, done = DATA * 20, threading.Event()
+    big, cut = DATA * 20, 0
     with labelling(pair, tmp_path, carrier) as labeller:
 
         def remove() -> None:
-            eventually(lambda: labeller.counted.by_reason()[Reason.CUT] > 20)
+            nonlocal cut
+            cut = labeller.counted.by_reason()[Reason.CUT]
             with inside(pair.host):
                 segmentation.remove(ifindex(pair))
-            done.set()
 
-        remover = threading.Thread(target=remove)
-        remover.start()
-        assert transfer(pair, big, pieces=60) == big
-        remover.join()
-        assert done.is_set()
+        assert transfer(pair, big, pieces=60, halfway=remove) == big
+        assert cut > 20
         assert labeller.counted.by_reason()[Reason.GSO] > 0
 
 

@@ -7,10 +7,11 @@ import socket
 import subprocess
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.waiting import Containing, eventually
 
 IPV4, ALL = 0x0800, 0x0003  # what a packet socket receives
 
@@ -56,6 +57,12 @@ def veth_pair() -> Iterator[Pair]:
         for name, interface, address in ((host, "host0", "10.0.0.2/8"), (peer, "peer0", "10.2.1.3/8")):
             run(f"ip -n {name} addr add {address} dev {interface}")
             run(f"ip -n {name} link set {interface} up")
+        # the end that was up first has a queue only after a worker of the kernel has seen its carrier; until then it drops packets
+        for name, interface in ((host, "host0"), (peer, "peer0")):
+            eventually(
+                lambda name=name, interface=interface: run(f"ip -n {name} link show {interface}"),
+                Containing("state UP"),
+            )
         yield Pair(host, peer)
     finally:
         for name in (host, peer):
@@ -82,9 +89,18 @@ def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
 
 
 def transfer(
-    pair: Pair, data: bytes, *, source: str | None = None, target: str = PEER_ADDRESS, pieces: int = 1
+    pair: Pair,
+    data: bytes,
+    *,
+    source: str | None = None,
+    target: str = PEER_ADDRESS,
+    pieces: int = 1,
+    halfway: Callable[[], object] | None = None,
 ) -> bytes:
-    """Send data over TCP to the peer, from the host or another namespace, in so many calls; return what arrived."""
+    """Send data over TCP to the peer, from the host or another namespace, in so many calls; return what arrived.
+
+    ``halfway`` is called when half of the data has been handed over.
+    """
     with inside(pair.peer):
         server = socket.create_server((target, 5001))
     received = bytearray()
@@ -100,6 +116,9 @@ def transfer(
     with server, inside(source or pair.host), socket.create_connection((target, 5001), 10) as client:
         step = -(-len(data) // pieces)
         for at in range(0, len(data), step):
+            if halfway is not None and at >= len(data) // 2:
+                halfway()
+                halfway = None
             client.sendall(data[at : at + step])
         client.shutdown(socket.SHUT_WR)
         receiver.join()

@@ -165,10 +165,11 @@ def gate_at(slot: int, due_in: float, ahead_ns: int) -> Gate:
 @pytest.mark.parametrize("ahead_ns", [0, MAX_AHEAD_NS])
 def test_slots_are_begun_so_long_ahead_and_each_once(ahead_ns: int) -> None:
     sender, host = SlotSender(), Iterators()
-    gate = gate_at(1000, 0.05, ahead_ns)
     try:
-        sender.follow(host, gate, [1000, 1001, 1004])
-        sender.follow(host, gate, [1004, 1005])
+        with sender._lock:  # nothing is begun before all are known
+            gate = gate_at(1000, 0.05, ahead_ns)
+            sender.follow(host, gate, [1000, 1001, 1004])
+            sender.follow(host, gate, [1004, 1005])
         eventually(lambda: sender.begun, 4)
         for slot, ran in zip((1000, 1001, 1004, 1005), host.ran, strict=True):
             assert ran >= gate.begin_of(slot) - ahead_ns
@@ -181,12 +182,19 @@ def test_slots_are_begun_so_long_ahead_and_each_once(ahead_ns: int) -> None:
 
 def test_a_slot_that_was_due_with_departure_times_waits_for_its_begin_without() -> None:
     sender, host = SlotSender(), Iterators()
-    later = gate_at(1000, 0.1, 0)
-    host.meanwhile = lambda: sender.follow(host, later, [])  # fq is removed when the iterator is open
+    later: list[Gate] = []
+
+    def remove_fq() -> None:
+        """When the iterator is open; what is left until the begin is counted from then on."""
+        if not later:
+            later.append(gate_at(1000, 0.5, 0))
+            sender.follow(host, later[0], [])
+
+    host.meanwhile = remove_fq
     try:
-        sender.follow(host, later._replace(ahead_ns=100_000_000), [1000])
+        sender.follow(host, gate_at(1000, 0, MAX_AHEAD_NS), [1000])
         eventually(lambda: sender.begun, 1)
-        assert [ran >= later.begin_of(1000) for ran in host.ran] == [True]
+        assert [ran >= later[0].begin_of(1000) for ran in host.ran] == [True]
         assert host.opened == 2
     finally:
         sender.close()
