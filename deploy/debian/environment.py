@@ -3,7 +3,7 @@
 ``python debian/environment.py PACKAGE DESTINATION`` is run by debian/rules in an environment that has everything that
 deploy/requirements.lock names, and copies from there what pip has installed and checked. DESTINATION becomes
 ``/usr/lib/PACKAGE``, a venv on Debian's Python with the commands in ``bin``. What a package contains follows from imports: those of
-its root modules, and of all that they import, also inside functions; `Package.absent` are the exceptions.
+its root modules, and of all that they import, also inside functions, or start (``python -m``); `Package.absent` are the exceptions.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import Distribution, distribution, packages_distributions
+from itertools import pairwise
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -77,8 +78,10 @@ def modules() -> dict[str, Path]:
 
 
 def imported(node: ast.AST) -> Iterator[str]:
-    """Yield what a module imports when it runs, anywhere in it; names out of a module also with the module."""
+    """Yield what a module imports or starts when it runs, anywhere in it; names out of a module also with the module."""
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.List):
+            yield from started(child)
         if isinstance(child, ast.Import):
             yield from (alias.name for alias in child.names)
         elif isinstance(child, ast.ImportFrom) and child.module:
@@ -86,6 +89,13 @@ def imported(node: ast.AST) -> Iterator[str]:
             yield from (f"{child.module}.{alias.name}" for alias in child.names)
         elif not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
             yield from imported(child)
+
+
+def started(words: ast.List) -> Iterator[str]:
+    """Yield the module that a command line starts as a process of its own: ``[sys.executable, "-m", MODULE, ...]``."""
+    for option, name in pairwise(words.elts):
+        if isinstance(option, ast.Constant) and option.value == "-m" and isinstance(name, ast.Constant):
+            yield str(name.value)
 
 
 def is_root(module: str, root: str) -> bool:

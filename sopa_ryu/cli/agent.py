@@ -265,4 +265,5 @@ def _option(name: str) -> str:
 def log_to_stderr() -> None:
     """Write log lines with their time to standard error, for a terminal or the journal."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    logging.getLogger("websockets").setLevel(logging.WARNING)
+    for library in ("websockets", "httpx"):  # a line for each connection, and for each request
+        logging.getLogger(library).setLevel(logging.WARNING)

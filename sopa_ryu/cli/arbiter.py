@@ -107,7 +107,6 @@ def arbiter(
             f"--lease {lease} is too short: with slots of {slot:g} ms it has to be {shortest} or more"
         )
     log_to_stderr()
-    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each poll
     if secret_file is None and SECRET_FILE.exists():
         secret_file = SECRET_FILE
     options = Options(

@@ -278,7 +278,8 @@ def _wiring(body: Body) -> None:
 def agents(controller: Controller, missing: bool, as_json: bool) -> None:
     """List the connected agents, with the version that each has in force and its lag.
 
-    Packets of a host without an agent are hashed per flow. --missing lists such hosts.
+    Packets of a host without an agent are hashed per flow. --missing lists such hosts. Of a cluster the agents of the controller that
+    answers are listed, the leader's; those of relays are counted.
 
     \b
     Examples:
@@ -298,12 +299,19 @@ def agents(controller: Controller, missing: bool, as_json: bool) -> None:
     body = controller.listing("/agents", "agents")
     fabric = controller.get("/fabric")
     others = [agent for agent in body["agents"] if agent["carrier"] not in (None, fabric["carrier"])]
-    present(body, as_json, body["behind"] or others, partial(_agents, fabric))
+    present(body, as_json, _behind(body) or others, partial(_agents, fabric))
+
+
+def _behind(body: Body) -> int:
+    found: int = body["behind"] + sum(relay["waiting"] for relay in body.get("relays", ()))
+    return found
 
 
 def _agents(fabric: Body, body: Body) -> None:
+    relayed = sum(relay["agents"] for relay in body.get("relays", ()))
+    at = f", {relayed} of them at relays (sopa cluster)" if relayed else ""
     click.echo(
-        f"{body['total']} of {fabric['hosts']} hosts have an agent, version {body['version']}; {body['behind']} behind"
+        f"{body['total'] + relayed} of {fabric['hosts']} hosts have an agent{at}, version {body['version']}; {_behind(body)} behind"
     )
     if any(body["refused"].values()):
         counts = ", ".join(f"{count} {what}" for what, count in body["refused"].items() if count)

@@ -98,7 +98,7 @@ class Resources:
                 "mac": self.tree.mac(host),
                 "switch": self.tree.name(edge),
                 "port": self.tree.port(edge, host),
-                "agent": host in self._fabric.notifier.sessions,
+                "agent": self._fabric.notifier.has_agent(host),
                 **({"gateway": True} if host in self.tree.gateways else {}),
             }
 
@@ -120,13 +120,14 @@ class Resources:
         return self._list("problems", report.pop("problems"), **report)
 
     def agents(self) -> Listing:
-        """List the connected agents, with their versions and lag."""
-        its, version = self._fabric.notifier, self.state.version
+        """List the connected agents, with their versions and lag; in a cluster, the relays with the number of theirs."""
+        its, version, cluster = self._fabric.notifier, self.state.version, self._fabric.cluster
         body = {
             "version": version,
             "epoch": self.state.epoch,
             "behind": its.behind(version),
             "refused": dict(its.refused),
+            **({} if cluster is None else {"relays": cluster.report()["relays"]}),
         }
         now, sessions = clock.now(), [session for _, session in sorted(its.sessions.items())]
         return Listing(body, "agents", len(sessions), sessions, lambda session: its.tell(session, version, now))

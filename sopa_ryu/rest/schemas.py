@@ -38,8 +38,9 @@ def _ref(name: str) -> Schema:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _page(key: str, items: Schema, **more: Schema) -> Schema:
-    return _object({"version": _INTEGER, **more, "total": _INTEGER, "offset": _INTEGER, key: _list(items)})
+def _page(key: str, items: Schema, optional: tuple[str, ...] = (), **more: Schema) -> Schema:
+    its = {"version": _INTEGER, **more, "total": _INTEGER, "offset": _INTEGER, key: _list(items)}
+    return _object(its, optional)
 
 
 _OCTET = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
@@ -47,6 +48,12 @@ HOST_PATTERN = rf"^(({_OCTET}\.){{3}}{_OCTET}|h[0-9]{{1,3}}_[0-9]{{1,3}}_[0-9]{{
 """A host's IPv4 address or name."""
 _END = {"type": "string", "pattern": HOST_PATTERN}
 _UP = _list({"type": "integer", "minimum": 0, "maximum": 254}, maxItems=2)
+
+_RELAYS: Schema = _list(
+    _object({"name": _STRING, "url": _STRING, "agents": _INTEGER, "version": _INTEGER, "waiting": _INTEGER}),
+    description="`version` is the latest that all of a relay's agents have in force, `waiting` how many have not the "
+    "relay's present one",
+)
 
 _PATH: Schema = {
     "up": _UP,
@@ -153,13 +160,7 @@ SCHEMAS: dict[str, Schema] = {
                 description="the controllers: `lag` is how many versions one's view is behind the leader's, null if that is not "
                 "known; one that is `away` was a member, and has no lease any more",
             ),
-            "relays": _list(
-                _object(
-                    {"name": _STRING, "url": _STRING, "agents": _INTEGER, "version": _INTEGER, "waiting": _INTEGER}
-                ),
-                description="`version` is the latest that all of a relay's agents have in force, `waiting` how many have not the "
-                "relay's present one",
-            ),
+            "relays": _RELAYS,
             "engine": _object({"reachable": _BOOLEAN, "problem": _maybe(_STRING)}),
         },
         description="`leader` is the name of the member that leads, null while nobody does",
@@ -284,9 +285,11 @@ SCHEMAS: dict[str, Schema] = {
                 "refuses": _INTEGER,
             }
         ),
+        optional=("relays",),
         epoch=_INTEGER,
         behind=_INTEGER,
         refused={"type": "object", "additionalProperties": _INTEGER},
+        relays=_RELAYS,
     ),
     "TraceRequest": _object(
         {

@@ -300,6 +300,7 @@ def test_reads_are_the_leaders_and_writes_are_sent_there(
     httpx.delete(written.headers["Location"], headers=headers)
     leader.engine.write({}, deletes=[records.LEADER])
     eventually(lambda: httpx.put(f"{relay.url}/sopa/v1/drains/c0_0").status_code, 503)
+    assert "HTTP Request" not in log_of(relay)  # it asks again and again
 
 
 def test_what_the_view_says_is_answered_as_by_the_controller(

@@ -52,12 +52,13 @@ priorities() { ps --no-headers -L --format rtprio --pid "$(pid sopa-agent@host0)
 of_cluster() { sopa cluster --json 2>/dev/null | python3 -c "import json, sys; print($1)" 2>/dev/null; } # EXPRESSION of json.load(sys.stdin)
 leads() { [[ $(of_cluster 'json.load(sys.stdin)["leader"]') == c1 ]]; }
 has_relay() { [[ $(of_cluster 'len(json.load(sys.stdin)["relays"])') == 1 ]]; }
-up_to_date() { sopa agents >/dev/null 2>&1; } # and known() that there is one
+at_relay() { grep -q '^1 of 16 hosts have an agent, 1 of them at relays .* 0 behind' <<<"$(sopa agents 2>&1)"; }
+judges() { grep -q '"running": true' <<<"$(sopa health --json 2>&1)"; }
 agent_options() { # OPTION...: of the agents, which start again
     sed -i "s,^SOPA_AGENT_OPTIONS=.*,SOPA_AGENT_OPTIONS=$*," /etc/sopa/agent.env
     systemctl restart sopa-agent@host0 || exit 1
 }
-complaints() { journalctl --no-pager --output=cat --unit "$1" --grep='not permitted|Permission denied|Traceback|no real-time|cannot be begun'; }
+complaints() { journalctl --no-pager --output=cat --unit "$1" --grep='not permitted|Permission denied|Traceback|No module|no real-time|cannot be begun'; }
 restarted() { [[ $(pid "$1") != "$2" && $(pid "$1") != 0 ]]; }
 
 step "two interfaces"
@@ -93,6 +94,7 @@ sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' /etc/sopa/
 systemctl enable --now sopa-agent@host0 || exit 1
 eventually attached
 eventually known
+eventually judges
 echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-agent@host0)") KB"
 
 step "a killed agent is started again, and takes over"
@@ -176,8 +178,7 @@ eventually has_relay
 sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8081,' /etc/sopa/agent.env
 export SOPA_CONTROLLER=http://127.0.0.1:8081
 systemctl restart sopa-agent@host0 || exit 1
-eventually known
-eventually up_to_date
+eventually at_relay
 sopa cluster
 sopa agents
 echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-relay)") KB"
@@ -186,10 +187,10 @@ step "a killed relay is started again, and its agent returns"
 before=$(pid sopa-relay)
 systemctl kill --signal=KILL sopa-relay
 eventually restarted sopa-relay "$before"
-eventually known
-eventually up_to_date
+eventually at_relay
 complaints sopa-relay && exit 1
 complaints sopa-controller && exit 1
+journalctl --no-pager --output=cat --unit sopa-relay | grep "HTTP Request" && exit 1
 
 step "a parser"
 systemctl enable --now sopa-parser@edge0 || exit 1
@@ -215,7 +216,7 @@ dpkg --install /root/*+1_amd64.deb || exit 1
 eventually restarted sopa-agent@host0 "$agent"
 eventually restarted sopa-controller "$controller"
 eventually restarted sopa-relay "$relay"
-eventually known
+eventually at_relay
 sopa --version | grep -q '+1$' || exit 1
 same enabled systemctl is-enabled sopa-agent@host0
 same enabled systemctl is-enabled sopa-controller

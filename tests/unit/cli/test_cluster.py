@@ -225,6 +225,15 @@ def test_sopa_status_says_who_leads_and_that_nobody_does(its: Cluster) -> None:
     assert "cluster       no member leads: nothing new is decided" in done.output
 
 
+def test_sopa_agents_counts_those_of_relays(its: Cluster) -> None:
+    done = its.sopa("agents", "--controller", its.leader.url)
+    assert done.output.startswith("16 of 16 hosts have an agent, 16 of them at relays (sopa cluster), version 1; 1 behind\n")
+    assert done.exit_code == 3
+    its.leader.fabric.cluster = None
+    done = its.sopa("agents", "--controller", its.leader.url)
+    assert (done.output, done.exit_code) == ("0 of 16 hosts have an agent, version 1; 0 behind\n", 0)
+
+
 def test_without_etcd_what_is_shown_is_old(its: Cluster) -> None:
     its.leader.cluster.engine = {"reachable": False, "problem": "engine: unreachable"}
     done = its.sopa("cluster", "--controller", its.leader.url)

@@ -72,6 +72,15 @@ def test_an_environment_has_what_is_locked_and_no_more(environment: ModuleType, 
     )
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_environment_has_what_its_processes_start(environment: ModuleType, name: str) -> None:
+    modules = environment.modules()
+    own, _ = environment.followed(environment.PACKAGES[name])
+    started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}
+    assert started & modules.keys() <= own
+    assert ("sopa_ryu.health.worker" in own) == (name != "sopa-agent")
+
+
 def test_an_agents_environment_is_what_an_agent_and_queries_import(environment: ModuleType) -> None:
     own, others = environment.followed(environment.PACKAGES["sopa-agent"])
     assert others == {"click", "httpx", "prometheus_client", "pyroute2", "rich", "websockets", "yaml"}

@@ -15,6 +15,7 @@ from webob import Request, Response, dec
 from sopa_ryu.channel.agent_channel import AgentChannel, ArbiterChannel
 from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.protocol import LEADER_HEADER
+from sopa_ryu.channel.relayed import Relayed
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.fabric.switch_manager import SwitchManager
 from sopa_ryu.rest.access import Tokens
@@ -91,9 +92,20 @@ def test_the_fabric_says_who_leads(tmp_path: Path, leader: str | None, role: str
     assert body["cluster"] == {"role": role, "term": 1_790_000_000_000, "leader": leader}
 
 
+def test_agents_of_relays_are_counted_and_their_hosts_have_one(tmp_path: Path) -> None:
+    member = Member(tmp_path, StubCluster())
+    body = member.valid("/sopa/v1/agents", "Agents")
+    assert (body["total"], body["relays"]) == (0, member.ask("GET", "/sopa/v1/cluster").json["relays"])
+    hosts = list(member.fabric.state.tree.hosts())
+    member.fabric.notifier.probe_lists.relays(Relayed("r1", "192.0.2.31", object()), set(hosts[3:5]))
+    found = member.valid("/sopa/v1/hosts", "Hosts")["hosts"]
+    assert [host["agent"] for host in found] == [3 <= place < 5 for place in range(16)]
+
+
 def test_without_a_cluster_everything_is_as_before_and_says_why_there_is_none(tmp_path: Path) -> None:
     member = Member(tmp_path, None)
     assert "cluster" not in member.valid("/sopa/v1/fabric", "Fabric")
+    assert "relays" not in member.valid("/sopa/v1/agents", "Agents")
     for answer in (member.ask("GET", "/sopa/v1/cluster"), member.ask("POST", "/sopa/v1/cluster/step-down")):
         assert answer.status_int == 404
         assert "started without --sopa-cluster" in answer.json["detail"]
