@@ -278,8 +278,8 @@ def _wiring(body: Body) -> None:
 def agents(controller: Controller, missing: bool, as_json: bool) -> None:
     """List the connected agents, with the version that each has in force and its lag.
 
-    Packets of a host without an agent are hashed per flow. --missing lists such hosts. In a cluster, those of the leader are listed,
-    and those of relays counted.
+    Packets of a host without an agent are hashed per flow. --missing lists such hosts. In a cluster those of the leader are
+    listed, and those of relays are counted.
 
     \b
     Examples:
