@@ -94,7 +94,6 @@ sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8080,' /etc/sopa/
 systemctl enable --now sopa-agent@host0 || exit 1
 eventually attached
 eventually known
-eventually judges
 echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-agent@host0)") KB"
 
 step "a killed agent is started again, and takes over"
@@ -179,6 +178,7 @@ sed -i 's,^SOPA_CONTROLLER=.*,SOPA_CONTROLLER=http://127.0.0.1:8081,' /etc/sopa/
 export SOPA_CONTROLLER=http://127.0.0.1:8081
 systemctl restart sopa-agent@host0 || exit 1
 eventually at_relay
+eventually judges # with a process of its own
 sopa cluster
 sopa agents
 echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-relay)") KB"

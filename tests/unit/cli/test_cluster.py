@@ -227,7 +227,9 @@ def test_sopa_status_says_who_leads_and_that_nobody_does(its: Cluster) -> None:
 
 def test_sopa_agents_counts_those_of_relays(its: Cluster) -> None:
     done = its.sopa("agents", "--controller", its.leader.url)
-    assert done.output.startswith("16 of 16 hosts have an agent, 16 of them at relays (sopa cluster), version 1; 1 behind\n")
+    assert done.output.startswith(
+        "16 of 16 hosts have an agent, 16 of them at relays (sopa cluster), version 1; 1 behind\n"
+    )
     assert done.exit_code == 3
     its.leader.fabric.cluster = None
     done = its.sopa("agents", "--controller", its.leader.url)
