@@ -213,6 +213,8 @@ class ClusterParts(Startable, ControllerRest):
 
     def records(self, prefix: str = "") -> dict[str, dict[str, Any]]:
         """Return the values of the engine's keys that begin with a prefix, by the rest of the key; none if it does not answer."""
+        if not any(map(self.running, self.names(Kind.ETCD))):
+            return {}
         try:
             keys = self._engine.read().keys
         except EngineError:
