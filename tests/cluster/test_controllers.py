@@ -231,7 +231,7 @@ def test_a_switch_that_another_controller_has_claimed_with_a_higher_id_is_taken_
     with ControllerProcess(cluster.tree, log, openflow, rest, environment={"SOPA_TEST": "1"}) as stranger:
         targets = [member.openflow for member in cluster.members.values()]
         cluster.ovs.vsctl("set-controller", "a0_0", *targets, stranger.openflow)
-        # the members may take it back before anybody has looked
+        # by its log: the members may claim the switch again within milliseconds
         eventually(stranger.log.read_text, Containing("switch a0_0 admitted"))
         eventually(lambda: cluster.fabric(str(cluster.leader() or leader)).get("epoch", 0) > term, seconds=60.0)
         cluster.ovs.vsctl("set-controller", "a0_0", *targets)

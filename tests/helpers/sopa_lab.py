@@ -6,7 +6,6 @@ import re
 import secrets
 import select
 import socket
-import struct
 import subprocess
 import time
 from collections import Counter
@@ -14,6 +13,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from ryu.lib.packet import icmp
 
 from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
@@ -30,9 +31,6 @@ RECEIVE_BYTES = 1 << 24
 LATE_SECONDS = 5.0
 """An answer may take so long: most of it is the time in which some process waits for a processor."""
 WIRE_SECONDS = 20.0
-
-
-_ECHO_REPLY, _ECHO_REQUEST = 0, 8
 
 
 def in_lab(
@@ -89,31 +87,25 @@ def lost(
 
     ping(8) would wait for the last answer only twice as long as for the others.
     """
-    header, identifier = struct.Struct("!BBHHH"), secrets.randbits(16)
+    identifier = secrets.randbits(16)
     with inside(lab.lab.netns(lab.tree.host(src))):
         pings = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
     with pings:
         pings.bind((source, 0))
         pings.connect((str(lab.tree.ip(lab.tree.host(dst))), 0))
         waiting: set[int] = set()
-
-        def hear(until: float) -> None:
-            while waiting and select.select([pings], [], [], max(0.0, until - time.monotonic()))[0]:
-                with suppress(OSError):  # what an ICMP error makes of the call
-                    answer = pings.recv(2000)
-                    kind, _, _, its, number = header.unpack_from(answer, (answer[0] & 15) * 4)
-                    if (kind, its) == (_ECHO_REPLY, identifier):
-                        waiting.discard(number)
-
         for number in range(count):
             waiting.add(number)
-            words = sum(struct.unpack("!4H", header.pack(_ECHO_REQUEST, 0, 0, identifier, number)))
-            checksum = ~((words & 0xFFFF) + (words >> 16)) & 0xFFFF
-            pings.send(header.pack(_ECHO_REQUEST, 0, checksum, identifier, number) + bytes(56))
-            due = time.monotonic() + (interval if number + 1 < count else late)
-            hear(due)
-            if number + 1 < count:
-                time.sleep(max(0.0, due - time.monotonic()))  # the interval
+            request = icmp.icmp(icmp.ICMP_ECHO_REQUEST, data=icmp.echo(identifier, number, bytes(56)))
+            pings.send(request.serialize(bytearray(), None))
+            more = number + 1 < count
+            due = time.monotonic() + (interval if more else late)
+            while (more or waiting) and select.select([pings], [], [], max(0.0, due - time.monotonic()))[0]:
+                with suppress(OSError):  # what an ICMP error makes of the call
+                    answer = pings.recv(2000)
+                    said, _, _ = icmp.icmp.parser(answer[(answer[0] & 15) * 4 :])
+                    if said.type == icmp.ICMP_ECHO_REPLY and said.data.id == identifier:
+                        waiting.discard(said.data.seq)
         return len(waiting)
 
 

@@ -59,6 +59,12 @@ agent_options() { # OPTION...: of the agents, which start again
     systemctl restart sopa-agent@host0 || exit 1
 }
 complaints() { journalctl --no-pager --output=cat --unit "$1" --grep='not permitted|Permission denied|Traceback|No module|no real-time|cannot be begun'; }
+kill_unit() { # UNIT: systemd starts it again
+    local before
+    before=$(pid "$1")
+    systemctl kill --signal=KILL "$1"
+    eventually restarted "$1" "$before"
+}
 restarted() { [[ $(pid "$1") != "$2" && $(pid "$1") != 0 ]]; }
 
 step "two interfaces"
@@ -105,9 +111,7 @@ eventually known
 same 1 filters
 
 step "a killed controller is started again"
-before=$(pid sopa-controller)
-systemctl kill --signal=KILL sopa-controller
-eventually restarted sopa-controller "$before"
+kill_unit sopa-controller
 eventually known
 
 step "the arbiter starts as user sopa, with the fabric's secret"
@@ -140,9 +144,7 @@ same "10 50" priorities
 complaints sopa-agent@host0 && exit 1
 
 step "a killed arbiter is started again"
-before=$(pid sopa-arbiter)
-systemctl kill --signal=KILL sopa-arbiter
-eventually restarted sopa-arbiter "$before"
+kill_unit sopa-arbiter
 eventually granting
 complaints sopa-arbiter && exit 1
 
@@ -184,9 +186,7 @@ sopa agents
 echo "resident: $(ps --no-headers --format rss --pid "$(pid sopa-relay)") KB"
 
 step "a killed relay is started again, and its agent returns"
-before=$(pid sopa-relay)
-systemctl kill --signal=KILL sopa-relay
-eventually restarted sopa-relay "$before"
+kill_unit sopa-relay
 eventually at_relay
 complaints sopa-relay && exit 1
 complaints sopa-controller && exit 1

@@ -358,7 +358,7 @@ def test_first_paint_at_k_8(
         assert len(page.names(".links [data-link]", "link")) == 384
         wanted = "e => e.entryType === 'paint' || e.name === 'drawn'"
         script = f"return performance.getEntries().filter({wanted}).map(e => [e.name, e.startTime])"
-        # a paint is told when it is on the screen, which may be after the drawing was made
+        # Chrome adds the paint entry after the frame is shown, which may be later than the mark
         times = eventually(lambda: dict(page.run(script)), lambda its: {"first-paint", "drawn"} <= its.keys())
         assert page.errors() == []
         driver.get("about:blank")
