@@ -46,7 +46,7 @@ def placements(tree: FatTree, seed: int = 1) -> list[Placement]:
     return [global_first_fit, Annealing(tree, seed).place]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
     tree = FatTree(4 + 2 * (seed % 2))
     failures, elephants = drawn(tree, seed)
@@ -60,7 +60,7 @@ def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
                 assert tree.kind(src, dst) != "intra-rack"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_first_fit_overloads_no_link_and_keeps_its_decisions(seed: int) -> None:
     failures, elephants = drawn(TREE, seed)
     placed = global_first_fit(failures, elephants)
@@ -97,7 +97,7 @@ def test_a_flow_that_fits_nowhere_stays_and_one_that_grows_moves() -> None:
     assert global_first_fit(HEALTHY, full) == [(0, 0), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 def test_annealing_finds_a_place_for_every_flow_of_a_stride(k: int) -> None:
     tree = FatTree(k)
     elephants = stride(tree, tree.half**2)  # every host to the host at its place in the next pod
@@ -108,7 +108,7 @@ def test_annealing_finds_a_place_for_every_flow_of_a_stride(k: int) -> None:
         assert excess(tree, elephants, placed) == pytest.approx(0)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_annealing_never_gets_worse_and_says_the_same_for_a_seed(seed: int) -> None:
     _, elephants = drawn(TREE, 100 + seed)
     annealing = Annealing(TREE, seed)

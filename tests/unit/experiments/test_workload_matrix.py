@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.workloads import Plan, Scale, Transfer, Workload, WorkloadError, from_csv
-from experiments.workloads.checks import MAX_TRANSFERS
+from experiments.workloads import Plan, Scale, Transfer, Workload, WorkloadError, checks, from_csv
 from topologies import FatTree, Host
 
 SCALE = Scale(4.0, 10.0)
@@ -42,7 +41,7 @@ def test_every_line_is_a_transfer_in_the_order_of_the_file(write: Write) -> None
     assert planned(workload, seed=2) == plan
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 def test_every_host_can_be_named_either_way(write: Write, k: int) -> None:
     hosts = list(FatTree(k).hosts())
     turned = [*hosts[1:], hosts[0]]
@@ -110,7 +109,6 @@ def test_results_of_a_changed_file_are_of_another_experiment(write: Write) -> No
         (HEAD + "h0_0_2,h1_0_2,5,inf\n", "line 2: start 'inf'"),
         (HEAD + 'h0_0_2,"h1_0_2,5,\n', "line 2: .*write plain values"),
         (b"\xff\xfe\x00", "is not UTF-8 text: write"),
-        ("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * (MAX_TRANSFERS + 1), "more than 500000 transfers.*split the file"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused(write: Write, content: str | bytes, said: str) -> None:
@@ -141,9 +139,10 @@ def test_a_line_that_the_fabric_cannot_do_is_refused(write: Write, line: str, sa
     assert f"{path}, line 3" in str(raised.value)
 
 
-def test_hosts_of_a_larger_fabric_are_hosts_there(write: Write) -> None:
-    workload = from_csv(write(HEAD + "h4_0_2,h1_0_2,5,\n"))
-    assert planned(workload, k=6).transfers[0].src == Host(4, 0, 2)
+def test_a_file_with_more_transfers_than_can_be_kept_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_TRANSFERS", 3)
+    with pytest.raises(WorkloadError, match=r"more than 3 transfers.*split the file"):
+        from_csv(write("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * 4))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -151,8 +150,3 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         from_csv(tmp_path / "none.csv")
     with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
         from_csv(tmp_path)
-
-
-def test_a_run_without_time_is_refused(write: Write) -> None:
-    with pytest.raises(WorkloadError, match="give --seconds above 0"):
-        from_csv(write(HEAD + "h0_0_2,h1_0_2,5,\n")).build(FatTree(4), 1, Scale(4.0, 0.0))

