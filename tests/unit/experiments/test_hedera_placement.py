@@ -80,10 +80,7 @@ def test_first_fit_takes_the_first_path_with_room() -> None:
     src, dst, other = Host(0, 0, 2), Host(2, 0, 2), Host(0, 0, 3)
     assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.5), Elephant(other, dst, 0.5)]) == [(0, 0), (0, 0)]
     assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.6), Elephant(other, dst, 0.5)]) == [(0, 0), (1, 0)]
-
-
-def test_placed_flows_keep_their_paths_although_others_would_fit_better() -> None:
-    src, dst = Host(0, 0, 2), Host(2, 0, 2)
+    # placed flows keep their paths although others would fit better
     new, old = Elephant(src, dst, 0.6), Elephant(Host(0, 0, 3), Host(3, 0, 2), 0.6, (0, 0))
     assert global_first_fit(HEALTHY, [new, old]) == [(1, 0), (0, 0)]
 
@@ -130,9 +127,7 @@ def test_annealing_gives_every_core_switch_one_host_of_each_pod() -> None:
     for pod in range(TREE.k):
         served = [annealing.cores[host] for host in HOSTS if host.pod == pod]
         assert sorted(served) == sorted(TREE.choices("inter-pod"))
-
-
-def test_annealing_leaves_what_overloads_nothing_where_it_is() -> None:
+    # what overloads nothing stays where it is
     annealing = Annealing(TREE, 9)
     cores = dict(annealing.cores)
     annealing.place(HEALTHY, [Elephant(HOSTS[0], HOSTS[-1], 1.0)])

@@ -22,12 +22,9 @@ from tests.helpers.records import THESE, a_flow, a_run, results_in
 ALWAYS = {"throughput-cdf", "candlesticks", "flows"}
 OF_SIMULATOR = {"flow-series", "round-trips"}
 OF_LAB = set(DRAWN) - OF_SIMULATOR
-A_GREY_LINK = {
-    **BadLink("a0_0-c0_0", "c0_0", 3.0, 0.01, transfers=(0, 2)).record(),
-    "packets": 900,
-    "lost": 9,
-    "corrupted": 0,
-}
+A_GREY_LINK = BadLink("a0_0-c0_0", "c0_0", 3.0, 0.01, transfers=(0, 2)).record() | {
+    "packets": 900, "lost": 9, "corrupted": 0,
+}  # fmt: skip
 
 
 def full_run(scheme: str, seed: int, half: int = 2) -> RunRecord:
@@ -166,12 +163,7 @@ def test_with_sixteen_paths_and_five_schemes_nothing_is_hidden(tmp_path: Path, m
         assert boxes, name
 
 
-def test_twenty_eight_lines_differ() -> None:
-    assert len({str(line_style(index)) for index in range(28)}) == 28
-    assert len(set(COLOURS)) == len(COLOURS)
-
-
-def test_the_run_that_is_shown_is_the_first_valid_one(tmp_path: Path) -> None:
+def test_the_run_that_is_shown_is_the_first_valid_one_and_28_lines_differ(tmp_path: Path) -> None:
     results = results_in(tmp_path)
     results.add(a_run(seed=1, valid=False), [a_flow(seed=1)])
     for seed in (10, 2):
@@ -179,6 +171,8 @@ def test_the_run_that_is_shown_is_the_first_valid_one(tmp_path: Path) -> None:
     shown = collect(tmp_path).shown["sopa"]
     assert shown.seed == 2
     assert list(shown.series) == ["2", "10"]
+    assert len({str(line_style(index)) for index in range(28)}) == 28
+    assert len(set(COLOURS)) == len(COLOURS)
 
 
 def test_the_flow_that_is_shown_is_one_that_all_schemes_have(tmp_path: Path) -> None:
@@ -207,10 +201,6 @@ def test_the_busiest_ports_have_the_longest_queues_on_average() -> None:
 def test_many_events_at_once_are_one_mark_and_few_are_not() -> None:
     placed = [(1.0 + 0.001 * number, f"placed {number}") for number in range(12)]
     events = [(0.5, "begins"), *placed, (1.5, "fails"), (1.51, "told")]
-    assert timelines.together(events) == [
-        (0.5, "begins"),
-        (1.0, "placed 0, and 11 more"),
-        (1.5, "fails"),
-        (1.51, "told"),
-    ]
+    together = [(0.5, "begins"), (1.0, "placed 0, and 11 more"), (1.5, "fails"), (1.51, "told")]
+    assert timelines.together(events) == together
     assert timelines.together([]) == []

@@ -32,7 +32,9 @@ def steps(plan: Plan) -> list[list[int]]:
     return [found[step] for step in sorted(found)]
 
 
-@pytest.mark.parametrize("name", ["all-to-all", "all-to-all+5", "all-reduce-ring+4", "all-reduce-halving+8"])
+@pytest.mark.parametrize(
+    "name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"]
+)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_is_a_permutation_that_waits_for_what_its_hosts_sent_and_received_before(
     name: str, seed: int
@@ -114,11 +116,6 @@ def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
 def test_a_number_of_hosts_that_cannot_be_is_refused(name: str, said: str) -> None:
     with pytest.raises(WorkloadError, match=said):
         built(name)
-
-
-def test_all_hosts_take_part_or_of_halving_the_greatest_power_of_two() -> None:
-    for name, count in (("all-to-all", 9), ("all-reduce-ring", 9), ("all-reduce-halving", 8)):
-        assert len({one.src for one in built(name).transfers}) == count
 
 
 @pytest.mark.parametrize("tree", [LEAVES, OVERSUBSCRIBED, Clos(2, 1, 2, 2, 2, links={"e0_0-a0_0": "absent"})], ids=repr)
