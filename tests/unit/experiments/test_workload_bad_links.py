@@ -81,15 +81,6 @@ def test_only_what_transfers_cross_is_drawn() -> None:
         with_bad_link(Plan((Transfer(tree.host("h0_0_2"), tree.host("h0_0_3")),), 1.0), tree, 1)
 
 
-@pytest.mark.parametrize(
-    "name", ["grey-link+loss=101", "grey-link+loss=-1", "grey-link+loss=nan", "grey-link+loss=", "grey-link+rate=1",
-             "grey-link+", "slow-link+rate=0", "corrupting-link+loss=1"],
-)  # fmt: skip
-def test_settings_are_checked(name: str) -> None:
-    with pytest.raises(WorkloadError, match=r"write (grey-link.loss|slow-link.rate|corrupting-link.bits)=PERCENT"):
-        named(name)
-
-
 # -- draws ------------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from experiments.workloads import Plan, Scale, WorkloadError, named
+from experiments.workloads import Plan, Scale, named
 from experiments.workloads.checks import fair_share
 from experiments.workloads.collectives import SHARE
 from topologies import Clos, FatTree, Host
@@ -101,23 +101,6 @@ def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
     assert half == pytest.approx(whole / 2, rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("all-to-all+1", "'1' is no number of hosts: write all-to-all\\+8"),
-        ("all-to-all+", "'' is no number of hosts"),
-        ("all-reduce-ring+x", "'x' is no number of hosts"),
-        ("all-reduce-ring+08", "'08' is no number"),
-        ("all-to-all+10", "3x2 leaf-spine fabric has 9, not 10"),
-        ("all-reduce-halving+6", "a power of two hosts, not 6: give all-reduce-halving\\+4"),
-        ("permutation+8", "unknown workload"),
-    ],
-)
-def test_a_number_of_hosts_that_cannot_be_is_refused(name: str, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        built(name)
-
-
 @pytest.mark.parametrize("tree", [LEAVES, OVERSUBSCRIBED, Clos(2, 1, 2, 2, 2, links={"e0_0-a0_0": "absent"})], ids=repr)
 @pytest.mark.parametrize("name", ["permutation", "permutation-transfers", "ftp", "production", "failure"])
 def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> None:
@@ -127,15 +110,3 @@ def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> Non
         of = [(host.pod, 0 if tree.pods > 1 else host.edge) for one in plan.transfers for host in (one.src, one.dst)]
         assert all(src != dst for src, dst in zip(of[::2], of[1::2], strict=True))
         assert sorted(one.dst for one in plan.transfers) == list(tree.hosts())
-
-
-@pytest.mark.parametrize("name", ["four-flows", "single-flow-4:1", "short-flow-beside-incast", "asymmetric"])
-def test_examples_of_figure_1_say_that_they_need_it(name: str) -> None:
-    with pytest.raises(WorkloadError, match="needs the fat-tree of figure 1, and this is a 3x2 leaf-spine fabric"):
-        built(name)
-
-
-@pytest.mark.parametrize("name", ["ftp", "production", "all-to-all"])
-def test_pairs_need_two_hosts(name: str) -> None:
-    with pytest.raises(WorkloadError, match=r"needs (two|2 or more) hosts, and a 1x1 leaf-spine fabric has"):
-        built(name, Clos(1, 1, 1, 0, 1))

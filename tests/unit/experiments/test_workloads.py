@@ -65,19 +65,6 @@ def test_every_workload_of_the_papers_is_there() -> None:
         assert workload.parameters
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("permutations", "did you mean permutation\\?"),
-        ("shuffle", "expected one of permutation, permutation-transfers, ftp, ftp-transfers, production, .*FILE.csv"),
-        ("", "unknown workload ''"),
-    ],
-)
-def test_a_name_that_is_none_is_refused_with_those_that_are(text: str, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        named(text)
-
-
 @pytest.mark.parametrize("k", [4, 6])
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_plan_is_one_that_the_fabric_can_carry_out_and_the_seeds(name: str, k: int) -> None:

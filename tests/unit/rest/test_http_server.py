@@ -20,12 +20,13 @@ from tests.helpers.certificates import Authority
 SERVER = """
 import eventlet
 eventlet.monkey_patch()
-import sys, types, urllib.parse
+import itertools, sys, types
 from sopa_ryu.channel import websocket
 from sopa_ryu.rest import http_server as server
 from sopa_ryu.rest.tls import tls_context
-now = 0.0
-eventlet.hubs.get_hub().clock = clock = lambda: now
+now, looks = 0.0, itertools.count()
+clock = lambda: now + 1e-9 * next(looks)  # never the same: the hub has no order for timers of the same time
+eventlet.hubs.get_hub().clock = clock
 websocket.time = types.SimpleNamespace(monotonic=clock)
 
 def answer(environ, start_response):
