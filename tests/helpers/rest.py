@@ -20,7 +20,7 @@ from topologies import Clos, FatTree
 
 
 class Rest:
-    """The interface of a fabric all of whose switches have been heard, and requests to it.
+    """The interface of a fabric, all of whose switches have been heard or none, and requests to it.
 
     Attributes
     ----------
@@ -38,10 +38,11 @@ class Rest:
         fabric: type[StubFabric] = StubFabric,
         *,
         host_tokens_only: bool = False,
+        heard: bool = True,
     ) -> None:
         self.directory = directory
         self.state = FabricState(tree or FatTree(4), epoch=1)
-        for switch in self.state.tree.switches():
+        for switch in self.state.tree.switches() if heard else ():
             self.state.switch_heard(switch, {}, 0)
         self.state.settle(0)
         self.fabric = fabric(self.state)

@@ -27,7 +27,7 @@ class Member(Rest):
     """A member, and the requests that have reached it."""
 
     def __init__(self, directory: Path, leader: str | None) -> None:
-        super().__init__(directory)
+        super().__init__(directory, heard=False)
         self.cluster = self.fabric.cluster = StubCluster(leader)
         self.asked: list[tuple[str, str, str]] = []
         self.url = ""
@@ -208,6 +208,7 @@ def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.Monk
 def test_sopa_status_says_who_leads_and_that_nobody_does(its: Cluster) -> None:
     done = its.sopa("status", "--controller", its.standby.url)
     assert "cluster       c2 leads; a standby answers, term 1790000000000: sopa cluster" in done.output
+    assert "no channel    " in done.output
     its.standby.cluster.leader = None
     done = its.sopa("status", "--controller", its.standby.url)
     assert done.exit_code == 3

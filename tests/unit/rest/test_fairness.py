@@ -63,6 +63,7 @@ def test_too_many_requests_for_costly_answers_are_rejected_and_forgotten() -> No
     for each in waiting:
         each.wait()
     assert fairness.costly("later", lambda: 5) == 5
+    assert len(fairness._costly) == 0
 
 
 ADDRESSES = st.sampled_from(
