@@ -151,29 +151,6 @@ def test_one_that_ends_early_shows_what_came_and_why(run: Run) -> None:
     assert "the trace has ended early: its agent has left" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("h0_0_2", "h2_1_3", "--up", "x"),
-        ("h0_0_2", "h2_1_3", "--up", "1,2,3"),
-        ("h0_0_2", "h2_1_3", "--up", "0,1", "--all"),
-        ("h0_0_2", "h2_1_3", "--protocol", "udp"),
-        ("h0_0_2", "h2_1_3", "--count", "0"),
-        ("h0_0_2", "h2_1_3", "--interval", "1"),
-        ("--flow", "h0_0_2:1", "h2_1_3:2", "--all"),
-        ("--flow", "h0_0_2:x", "h2_1_3:1"),
-        ("--flow", "h0_0_2:65536", "h2_1_3:1"),
-        ("--flow", "h0_0_2:1", "h2_1_3:1", "--protocol", "smtp"),
-        ("h0_0_2",),
-    ],
-    ids=" ".join,
-)
-def test_wrong_usage_ends_with_2_before_anything_is_asked(run: Run, words: tuple[str, ...]) -> None:
-    done, controller = run(*words)
-    assert done.exit_code == 2
-    assert controller.asked == []
-
-
 def test_a_labelled_flows_order_and_shares_are_shown(run: Run) -> None:
     labels = FlowLabels("round-robin", True, 4, ((0, 1), (1, 1), (0, 0), (1, 0)))
     done, controller = run("--flow", "h0_0_2:40000", "h2_1_3:5201", answers=(flow_body(labels),))

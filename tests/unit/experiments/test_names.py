@@ -35,18 +35,20 @@ def plan_of(text: str, k: str) -> str:
 
 
 def handle(step: Step) -> str:
+    """Return what a scheme, a workload or options are; of an error its beginning, and with ``explain`` all of it."""
+    command, *words = ([step.command] if step.command != "explain" else []) + step.words
     k = step.options.pop("k", "4")
-    text = [*step.words, *(f"{key}={value}" for key, value in step.options.items())]
+    text = [*words, *(f"{key}={value}" for key, value in step.options.items())]
     try:
-        if step.command in ("scheme", "explain"):
+        if command == "scheme":
             return scheme_of(text[0])
-        if step.command == "workload":
+        if command == "workload":
             return plan_of(text[0], k)
-        assert step.command == "set"
+        assert command == "set"
         return " ".join(f"{name} {value}" for name, value in parse(text).items())
     except (SchemeError, WorkloadError, OptionError) as error:
-        everything = ": expected one of| expected one of|(?<=is not a setting): write \\+fr"  # shown once by `explain`
-        return f"refused: {error if step.command == 'explain' else re.split(everything, str(error))[0]}"
+        what_there_is = ": expected one of| expected one of|(?<=is not a setting): write \\+fr"
+        return f"refused: {error if step.command == 'explain' else re.split(what_there_is, str(error))[0]}"
 
 
 def test_every_default_of_the_simulator_is_a_value_and_none_is_given_twice() -> None:

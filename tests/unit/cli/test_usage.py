@@ -1,4 +1,4 @@
-"""``sopa agent`` and ``sopa hint``: options that contradict each other are a usage error, before anything is changed."""
+"""Commands as they are typed wrongly: usage errors, before anything is changed or asked."""
 
 from __future__ import annotations
 
