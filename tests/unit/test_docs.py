@@ -62,8 +62,15 @@ def test_named_files_exist(document: Path) -> None:
     for name in quoted(document.read_text()):
         inside = name.split("/")[0] in (*PACKAGES, "tests", "docs", "deploy", "scripts") and "/" in name
         if (inside or re.fullmatch(r"[\w/]+\.(py|c|h|cc)", name)) and re.fullmatch(r"[\w./@-]+", name):
-            found = any((root / name).exists() for root in roots) or list(ROOT.glob(f"*/**/{name}"))
+            found = any((root / name).exists() for root in roots) or any(each.endswith(f"/{name}") for each in files())
             assert found, name
+
+
+@cache
+def files() -> list[str]:
+    """Return the paths of all files of the project."""
+    folders = (*PACKAGES, "tests", "docs", "deploy", "scripts")
+    return [str(path) for folder in folders for path in (ROOT / folder).rglob("*")]
 
 
 def options_of(words: list[str]) -> tuple[click.Command, list[str]]:
