@@ -49,6 +49,7 @@ def data(seq: int, channel: int, local: int, size: int = 100, **its: Any) -> Seg
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=50)
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
 def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
     there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
@@ -99,7 +100,7 @@ def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
     st.sets(st.integers(0, 300), max_size=15),
     st.booleans(),
 )
-@settings(max_examples=200)
+@settings(max_examples=80)
 def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
     there: list[int],
     back: list[int],
@@ -296,6 +297,7 @@ def test_one_channel_a_round_trip_changes_its_weight_and_all_marked_leaves_them_
     assert seen[3:] == [[3, 1, 0, 0], [3, 2, 0, 0]]
 
 
+@settings(max_examples=25)
 @given(delays, channel_numbers)
 def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None:
     transfer = Transfer(Network((there, there), marking={0}), count=600, channels=channels)
@@ -374,6 +376,7 @@ def test_of_a_super_packet_received_packets_count_once() -> None:
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
+@settings(max_examples=40)
 @given(channel_numbers, delays, st.data())
 def test_a_dead_channel_is_inactive_after_three_rounds_at_most(
     channels: int, there: list[int], draw: st.DataObject
@@ -424,6 +427,7 @@ def test_an_inactive_channel_of_which_a_packet_arrived_is_active_again() -> None
     assert (its.ab, its.fv[2]) == (0b1111, FRESH)
 
 
+@settings(max_examples=25)
 @given(channel_numbers, st.integers(0, 3000), st.integers(1, 6000))
 def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
     dead = dict.fromkeys(range(channels), (since, since + lasting))
@@ -480,6 +484,7 @@ def test_without_room_for_another_connection_it_is_not_scattered() -> None:
     assert host.send(KEY, Segment(ack=1)) is Verdict.PASS
 
 
+@settings(max_examples=25)
 @given(sequence_numbers, st.booleans())
 def test_a_connection_that_was_forgotten_begins_anew_in_the_middle(isn: int, at_sender: bool) -> None:
     transfer = Transfer(Network(), count=400, isn=isn)

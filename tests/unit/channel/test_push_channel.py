@@ -20,7 +20,7 @@ from sopa_ryu.channel.mcs import ChannelKind
 from sopa_ryu.channel.mcs_hosts import LOST_SECONDS, SETTLE_SECONDS
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
-from tests.models.push_channel import TREE, Agent, PushChannel
+from tests.models.push_channel import TREE, Agent, Claim, PushChannel
 from tests.models.relayed_channels import HOSTS, LEADER, RelayedChannels, follow, scattering, targets
 from topologies import Failures, Host
 
