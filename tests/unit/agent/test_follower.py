@@ -230,6 +230,11 @@ class AtWork:
     def do_cut(self, name: str) -> None:
         self.controllers[name].cut()
 
+    def do_reset(self, name: str) -> None:
+        channel = self.controllers[name].channel
+        assert channel is not None
+        channel.abort()
+
     def do_stop(self, name: str) -> None:
         self.controllers[name].silent = True
 

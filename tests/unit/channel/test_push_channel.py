@@ -111,7 +111,7 @@ class World:
         self.leader.follow(View(int(epoch), int(version), Failures(TREE, {failed: "down"} if failed else {}), "sopa"))
 
     def do_depose(self, why: str = "") -> None:
-        self.leader.carry_out(self.leader.notifier.depose(True, why))
+        self.leader.carry_out(self.leader.notifier.depose(True, why or None))
 
     def do_reinstate(self) -> None:
         self.leader.carry_out(self.leader.notifier.depose(False))

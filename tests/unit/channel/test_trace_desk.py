@@ -108,7 +108,8 @@ class Desk:
 
     def do_kept(self) -> str:
         desk = self.channel.notifier.traces
-        return ", ".join(str(its.number) for its in self.traces if desk.find(its.number, self.channel.now)) or "none"
+        kept = [str(its.number) for its in self.traces if desk.find(its.number, self.channel.now)]
+        return f"{', '.join(kept) or 'none'}; {len(desk)} are running"
 
     def _state(self, trace: Trace) -> str:
         found = [dict(sorted(each.fates.items())) | {"delays": list(each.delays)} for each in trace.found]
