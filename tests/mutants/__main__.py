@@ -1,4 +1,4 @@
-"""Tries defects of the product and says which of them no test finds: ``python -m tests.mutants``."""
+"""The command ``python -m tests.mutants``."""
 
 from tests.mutants.runner import main
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import tomllib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 CATALOGUE = Path(__file__).parent / "catalogue"
 
 
-class CatalogueError(ValueError):
-    """A defect that cannot be read or applied; the message says what to do."""
+class MutantsError(ValueError):
+    """A defect that cannot be tried, or a run that cannot begin; the message says what to do."""
 
 
 class Defect(NamedTuple):
@@ -22,11 +20,10 @@ class Defect(NamedTuple):
     ----------
     name : str
         What is wrong then, as a sentence.
-    file : str
-    old, new : str
-        The text that is replaced, which occurs once in the file, and what it becomes.
+    file, old, new : str
+        A text that occurs once in a file, and what it becomes.
     tests : tuple of str
-        Patterns of the test modules that run the file, where coverage cannot tell; all of tests/bpf by default.
+        Patterns of the modules that test a file that is compiled: coverage does not see it.
     equivalent : str
         Why no test can find it; empty if one can.
     """
@@ -35,60 +32,38 @@ class Defect(NamedTuple):
     file: str
     old: str
     new: str
-    tests: tuple[str, ...] = ()
+    tests: tuple[str, ...] = ("tests/bpf/test_*.py",)
     equivalent: str = ""
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether its file has to be compiled."""
-        return not self.file.endswith(".py")
-
-    def lines(self, text: str) -> range:
-        """Return the numbers of the lines that it changes in the text of its file."""
-        old, new = self.old.splitlines(), self.new.splitlines()
-        first = text[: text.index(self.old)].count("\n") + 1
-        last = first + len(old) - 1
-        while len(old) > 1 and new and old[0] == new[0]:
-            old, new, first = old[1:], new[1:], first + 1
-        while len(old) > 1 and new and old[-1] == new[-1]:
-            old, new, last = old[:-1], new[:-1], last - 1
-        return range(first, last + 1)
-
     def applied(self, text: str) -> str:
-        """Return the text of its file with the defect.
-
-        Raises
-        ------
-        CatalogueError
-            If it does not fit the text any more.
-        """
+        """Return the text of its file with the defect; raises `MutantsError` if it does not fit that text any more."""
         if (count := text.count(self.old)) != 1:
-            raise CatalogueError(f"its old text occurs {count} times in {self.file}: copy the text that is there now")
+            raise MutantsError(
+                f"its old text occurs {count} times: replace it by what the file has now, or drop the defect"
+            )
         return text.replace(self.old, self.new)
+
+    def lines(self, text: str) -> list[int]:
+        """Return the numbers of the lines of its file's text that it changes."""
+        before, after = text.splitlines(), self.applied(text).splitlines()
+        first = next(at for at, pair in enumerate(zip(before, [*after, None], strict=False)) if pair[0] != pair[1])
+        same = 0
+        while before[len(before) - 1 - same] == after[len(after) - 1 - same] and len(before) - same > first + 1:
+            same += 1
+        return list(range(first + 1, len(before) - same + 1))
 
 
 def load(directory: Path = CATALOGUE) -> list[Defect]:
-    """Return all defects, in the order of files and in them."""
-    defects: list[Defect] = []
+    """Return all defects, file by file; raises `MutantsError`."""
+    defects: dict[str, Defect] = {}
     for path in sorted(directory.glob("*.toml")):
         content = tomllib.loads(path.read_text())
-        patterns = content.get("tests", {})
         for its in content["defect"]:
+            patterns = its.get("tests") or content.get("tests", {}).get(its["file"]) or Defect._field_defaults["tests"]
             try:
-                tests = its.pop("tests", patterns.get(its["file"], ()))
-                defects.append(Defect(tests=tuple(tests), **its))
-            except (KeyError, TypeError) as error:
-                raise CatalogueError(f"{path.name}: {its.get('name', its)}: {error}") from error
-    names = [its.name for its in defects]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise CatalogueError(f"{path}: more than one defect is named {', '.join(sorted(twice))}")
-    return defects
-
-
-def chosen(defects: Sequence[Defect], words: Sequence[str], count: int | None, seed: int) -> list[Defect]:
-    """Return the defects with one of the words in name or file (all without words), or so many of them, drawn by a seed."""
-    named = [its for its in defects if not words or any(word.lower() in f"{its.name} {its.file}".lower() for word in words)]
-    if count is None or count >= len(named):
-        return named
-    drawn = set(random.Random(seed).sample(range(len(named)), count))
-    return [its for number, its in enumerate(named) if number in drawn]
+                defect = Defect(**{**its, "tests": tuple(patterns)})
+            except TypeError as error:
+                raise MutantsError(f"{path.name}, {its.get('name')}: {error}") from error
+            if defects.setdefault(defect.name, defect) is not defect:
+                raise MutantsError(f"{path.name} has a second defect named {defect.name!r}")
+    return list(defects.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -27,58 +27,52 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.functions_of:
         order = {name: place for place, name in enumerate(config.option.functions_of.read_text().split())}
-        items[:] = sorted((item for item in items if function(item) in order), key=lambda item: order[function(item)])
+        items[:] = sorted(
+            (its for its in items if function(its.nodeid) in order), key=lambda its: order[function(its.nodeid)]
+        )
 
 
-def function(item: pytest.Item) -> str:
+def function(test: str) -> str:
     """Return the name of a test without its parameters."""
-    return item.nodeid.partition("[")[0]
+    return test.partition("[")[0]
 
 
 class Recorder:
-    """Plugin that writes `{"lines": {function: {file: lines in hexadecimal}}, "seconds": ..., "failed": ...}`."""
+    """Plugin that writes, for each test function, the lines of each file as bits, its seconds, and whether it has failed."""
 
     def __init__(self, target: Path, root: Path) -> None:
-        from coverage import Coverage  # only who records has it
+        from coverage import Coverage  # who only selects need not have it
 
-        self._target, self._root = target, root
+        packages = [str(root / package) for package in PACKAGES]
         self._coverage = Coverage(
-            data_file=f"{target}.coverage",
-            config_file=False,
-            source=[str(root / package) for package in PACKAGES],
-            concurrency=["thread", "greenlet"],
+            f"{target}.coverage", config_file=False, source=packages, concurrency=["thread", "greenlet"]
         )
         self._coverage.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected"])
         self._coverage.start()
+        self._target, self._root, self._process = target, root, os.getpid()
         self._seconds: Counter[str] = Counter()
         self._failed: set[str] = set()
-        self._process = os.getpid()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        self._coverage.switch_context(function(item))
+        self._coverage.switch_context(function(item.nodeid))
         return (yield)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        name = report.nodeid.partition("[")[0]
-        self._seconds[name] += report.duration
-        if not report.passed and not hasattr(report, "wasxfail"):
-            self._failed.add(name)
+        self._seconds[function(report.nodeid)] += report.duration
+        if report.failed:
+            self._failed.add(function(report.nodeid))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         if os.getpid() != self._process:
             return
         self._coverage.stop()
-        data = self._coverage.get_data()
-        lines: dict[str, dict[str, list[int]]] = {}
+        data, lines = self._coverage.get_data(), defaultdict[str, Counter[str]](Counter)
         for file in data.measured_files():
             for line, names in data.contexts_by_lineno(file).items():
-                for name in filter(None, names):
-                    lines.setdefault(name, {}).setdefault(str(Path(file).relative_to(self._root)), []).append(line)
-        packed = {
-            name: {file: format(sum(1 << line for line in its), "x") for file, its in files.items()}
-            for name, files in lines.items()
-        }
-        content = {"lines": packed, "seconds": self._seconds, "failed": sorted(self._failed)}
-        self._target.write_text(json.dumps(content))
+                for name in names:
+                    lines[name][str(Path(file).relative_to(self._root))] |= 1 << line
+        self._target.write_text(
+            json.dumps({name: [seconds, name in self._failed, lines[name]] for name, seconds in self._seconds.items()})
+        )

@@ -1,4 +1,4 @@
-"""The command: copies, tries, tells."""
+"""Try defects in copies of the checkout, and say which of them no test finds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import queue
+import random
 import signal
 import sys
 import tempfile
@@ -15,20 +16,21 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.mutants.catalogue import CATALOGUE, CatalogueError, Defect, chosen, load
-from tests.mutants.selection import KEPT, Selection
+from tests.mutants.catalogue import CATALOGUE, Defect, MutantsError, load
+from tests.mutants.plugin import function
+from tests.mutants.selection import Function, Selection
 from tests.mutants.tree import Tree
 
 ROOT = Path(__file__).parents[2]
-FOUND, SURVIVES, EQUIVALENT, STALE = "found", "survives", "equivalent", "stale"
-LEAST_SECONDS, SLOWER = 120.0, 10.0
-"""A run with a defect may take so long, and so many times as long as without: what takes longer hangs."""
+FOUND, SURVIVES, EQUIVALENT, STALE = VERDICTS = ("found", "survives", "equivalent", "stale")
+LEAST_SECONDS, SLOWER = 300.0, 10.0
+"""A run may take so long, and so many times longer than without a defect: what takes longer hangs."""
 
 
 class Verdict(NamedTuple):
-    """What became of a defect: by which test it was found, or why it is not tried."""
+    """What became of a defect: the test that finds it, or why it was not tried."""
 
     defect: Defect
     verdict: str
@@ -37,151 +39,153 @@ class Verdict(NamedTuple):
 
 
 class Runner:
-    """Tries defects in copies of a checkout."""
+    """Tries defects, each in one of some copies."""
 
-    def __init__(self, trees: Sequence[Tree], selection: Selection, more: Sequence[str] = ()) -> None:
+    def __init__(self, trees: Sequence[Tree], selection: Selection) -> None:
         self._trees: queue.SimpleQueue[Tree] = queue.SimpleQueue()
         for tree in trees:
             self._trees.put(tree)
-        self._selection, self._more = selection, more
-        self.distrusted: set[str] = set()
+        self._selection = selection
+        self.unusable: set[str] = set()
 
     def attempt(self, defect: Defect) -> Verdict:
-        """Return what becomes of a defect."""
+        """Try a defect."""
         if defect.equivalent:
             return Verdict(defect, EQUIVALENT, defect.equivalent)
-        tree, begin = self._trees.get(), time.monotonic()
+        tree, began = self._trees.get(), time.monotonic()
         try:
             text = (tree.path / defect.file).read_text()
-            defect.applied(text)
-            functions = self._selection.executing(defect, text)
             with tree.with_defect(defect):
-                by = self._test(tree, functions) or self._test(tree, self._selection.further(defect, functions))
-        except (CatalogueError, OSError) as error:
+                if not defect.file.endswith(".py"):
+                    by = self._modules(tree, self._selection.named(defect))
+                else:
+                    functions = self._selection.executing(defect, text)
+                    by = self._functions(tree, functions) or self._functions(
+                        tree, self._selection.further(defect, functions)
+                    )
+            return Verdict(defect, FOUND if by else SURVIVES, by, time.monotonic() - began)
+        except (MutantsError, OSError) as error:
             return Verdict(defect, STALE, str(error))
         finally:
             self._trees.put(tree)
-        return Verdict(defect, FOUND if by else SURVIVES, by, time.monotonic() - begin)
 
-    def _test(self, tree: Tree, names: Sequence[str]) -> str:
-        """Run functions or whole modules until one fails; return which."""
-        wanted = [name for name in names if name not in self.distrusted]
-        if not wanted:
-            return ""
-        modules = list(dict.fromkeys(name.partition("::")[0] for name in wanted))
+    def _modules(self, tree: Tree, modules: Sequence[str]) -> str:
+        return tree.pytest(["-x", *modules, *(f"--deselect={name}" for name in self.unusable)], 2 * LEAST_SECONDS)[0]
+
+    def _functions(self, tree: Tree, functions: Sequence[Function]) -> str:
+        usable = [its for its in functions if its.name not in self.unusable]
         order = tree.path / "functions.txt"
-        order.write_text("\n".join(wanted))
-        arguments = ["-x", *self._more, *modules]
-        if "::" in wanted[0]:
-            arguments += ["--functions-of", str(order)]
-        return tree.pytest(arguments, LEAST_SECONDS + SLOWER * self._selection.seconds(wanted)).found_by
+        order.write_text("\n".join(its.name for its in usable))
+        seconds = LEAST_SECONDS + SLOWER * sum(its.seconds for its in usable)
+        modules = dict.fromkeys(its.module for its in usable)
+        return tree.pytest(["-x", "--functions-of", str(order), *modules], seconds)[0] if usable else ""
 
     def control(self, verdicts: Sequence[Verdict]) -> set[str]:
-        """Run the tests that have found something without any defect; return those that fail all the same."""
-        tree = self._trees.get()
-        by = {its.by.partition("[")[0] for its in verdicts if its.verdict == FOUND and "::" in its.by}
-        failing: set[str] = set()
-        while left := sorted(by - failing):
-            found = self._test(tree, left)
-            if not found:
-                break
-            failing.add(found.partition("[")[0])
+        """Run the tests that have found a defect without any; return those that fail all the same, which are not used again."""
+        by = {function(its.by) for its in verdicts if its.verdict == FOUND and "::" in its.by} - self.unusable
+        tree, failing = self._trees.get(), set[str]()
+        while by and (found := tree.pytest(["-x", *sorted(by)], RUN_SECONDS)[0]):
+            failing.add(function(found))
+            by -= failing
         self._trees.put(tree)
-        self.distrusted |= failing
+        self.unusable |= failing
         return failing
 
 
+RUN_SECONDS = 3600.0
+
+
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT, catalogue: Path = CATALOGUE) -> int:
-    """Run the command; return its exit status: 1 where a defect survives, 2 for bad input."""
-    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description="say which defects no test finds")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="defects with one of the words in name or file")
-    parser.add_argument("--count", type=int, metavar="N", help="so many of them, drawn by the seed; all by default")
+    """Run the command; return 1 where a defect survives, 2 where one is stale or nothing can be tried."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.mutants", description="say which defects of the product no test finds"
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[""], metavar="WORD", help="defects with one of these words in name or file"
+    )
+    parser.add_argument("--count", type=int, metavar="N", help="so many of them, drawn by the seed; default: all")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="copies that are tried at once")
-    parser.add_argument("--tests", type=Path, default=root, metavar="DIR", help="another checkout, whose tests are taken")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many are tried at once")
+    parser.add_argument(
+        "--tests", type=Path, default=root, metavar="DIR", help="the checkout whose tests are run; default: this one"
+    )
     parser.add_argument("--out", type=Path, default=root / "build/mutants.json", metavar="FILE", help="the record")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        defects = chosen(load(catalogue), options.only, options.count, options.seed)
-        return _run(defects, options, root)
-    except (CatalogueError, OSError) as error:
+        defects = [
+            its
+            for its in load(catalogue)
+            if any(word.lower() in f"{its.name} {its.file}".lower() for word in options.only)
+        ]
+        if options.count is not None and options.count < len(defects):
+            defects = random.Random(options.seed).sample(defects, options.count)
+        return _tell(_verdicts(defects, options, root), options)
+    except (MutantsError, OSError) as error:
         print(f"mutants: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
+        print("mutants: interrupted; nothing is recorded", file=sys.stderr)
         return 130
 
 
-def _run(defects: Sequence[Defect], options: argparse.Namespace, root: Path) -> int:
-    if os.geteuid() and any(its.is_compiled for its in defects):
-        raise CatalogueError("tests/bpf loads programs: run this as root, or choose others with --only")
+def _verdicts(defects: Sequence[Defect], options: argparse.Namespace, root: Path) -> list[Verdict]:
     if not defects:
-        raise CatalogueError("no defect has these words in its name or file")
-    verdicts: list[Verdict] = []
+        raise MutantsError("no defect has one of these words in its name or file")
+    compiled = [not its.file.endswith(".py") for its in defects]
+    if os.geteuid() and any(compiled):
+        raise MutantsError("tests/bpf loads programs: run it as root, or choose other defects by --only")
     with ExitStack() as stack:
-        trees = []
-        for _ in range(min(options.jobs, len(defects))):
-            directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="sopa-mutants-"))
-            trees.append(Tree(root, options.tests.absolute(), Path(directory)))
-        trees[0].check()
+        directories = [
+            tempfile.TemporaryDirectory(prefix="sopa-mutants-") for _ in range(min(options.jobs, len(defects)))
+        ]
+        trees = [Tree(root, options.tests.absolute(), Path(stack.enter_context(each))) for each in directories]
         executor = stack.enter_context(ThreadPoolExecutor(len(trees)))
-        selection = Selection(trees, root / KEPT)
         try:
-            if not all(its.is_compiled for its in defects):
+            trees[0].check()
+            selection = Selection(trees, root / "build/mutants")
+            if not all(compiled):
                 selection.record(executor)
             runner = Runner(trees, selection)
-            verdicts += _attempts(runner, defects, executor)
+            verdicts = _attempts(runner, defects, executor)
             while failing := runner.control(verdicts):
-                print(f"without a defect these fail, too, and are not used: {' '.join(sorted(failing))}", flush=True)
-                again = [its.defect for its in verdicts if its.by.partition("[")[0] in failing]
-                verdicts = [its for its in verdicts if its.defect not in again]
-                verdicts += _attempts(runner, again, executor)
-        except KeyboardInterrupt:
+                print(f"these fail without a defect, too, and are not used: {' '.join(sorted(failing))}", flush=True)
+                again = [its.defect for its in verdicts if function(its.by) in failing]
+                verdicts = [its for its in verdicts if its.defect not in again] + _attempts(runner, again, executor)
+        except BaseException:
             for tree in trees:
                 tree.stop()
             executor.shutdown(cancel_futures=True)
-            print("interrupted: this is no result, and nothing is recorded")
             raise
-    return _tell(verdicts, defects, options)
+    return sorted(verdicts, key=lambda its: (its.defect.file, its.defect.name))
 
 
 def _attempts(runner: Runner, defects: Sequence[Defect], executor: ThreadPoolExecutor) -> list[Verdict]:
     verdicts = []
-    for number, future in enumerate(as_completed(executor.submit(runner.attempt, its) for its in defects), 1):
-        its = future.result()
-        verdicts.append(its)
-        line = f"[{number:3}/{len(defects)}] {its.verdict:10} {its.seconds:6.1f} s  {its.defect.file}: {its.defect.name}"
-        print(f"{line}  ({its.by})" if its.by else line, flush=True)
+    for future in as_completed([executor.submit(runner.attempt, its) for its in defects]):
+        verdicts.append(its := future.result())
+        place = f"[{len(verdicts)}/{len(defects)}] {its.verdict:10} {its.seconds:5.1f} s"
+        print(f"{place}  {its.defect.file}: {its.defect.name}{f'  ({its.by})' if its.by else ''}", flush=True)
     return verdicts
 
 
-def _tell(verdicts: Sequence[Verdict], defects: Sequence[Defect], options: argparse.Namespace) -> int:
-    verdicts = sorted(verdicts, key=lambda its: defects.index(its.defect))
+def _tell(verdicts: Sequence[Verdict], options: argparse.Namespace) -> int:
+    """Print a table and what a test is missing for, and write the record; return the exit status."""
     areas: dict[str, Counter[str]] = {}
     for its in verdicts:
-        areas.setdefault("/".join(its.defect.file.split("/")[:2]), Counter())[its.verdict] += 1
-    total = Counter(its.verdict for its in verdicts)
-    print(f"\n{'':24}{FOUND:>10}{SURVIVES:>10}{EQUIVALENT:>12}{STALE:>8}")
-    for area, counts in [*sorted(areas.items()), ("all", total)]:
-        print(f"{area:24}{counts[FOUND]:10}{counts[SURVIVES]:10}{counts[EQUIVALENT]:12}{counts[STALE]:8}")
-    for its in verdicts:
-        if its.verdict in (SURVIVES, STALE):
-            print(f"{its.verdict}: {its.defect.file}: {its.defect.name}  {its.by}".rstrip())
-    record: dict[str, Any] = {
-        "tests": str(options.tests),
-        "seed": options.seed,
-        "counts": dict(total),
-        "defects": [
-            {"name": its.defect.name, "file": its.defect.file, "verdict": its.verdict, "by": its.by, "seconds": its.seconds}
-            for its in verdicts
-        ],
-    }
-    options.out.parent.mkdir(parents=True, exist_ok=True)
+        for area in ("/".join(its.defect.file.split("/")[:2]), "all"):
+            areas.setdefault(area, Counter())[its.verdict] += 1
+    print(f"\n{'':24}" + "".join(f"{verdict:>12}" for verdict in VERDICTS))
+    for area, counts in sorted(areas.items(), key=lambda each: (each[0] == "all", each)):
+        print(f"{area:24}" + "".join(f"{counts[verdict]:12}" for verdict in VERDICTS))
+    for its in (its for its in verdicts if its.verdict in (SURVIVES, STALE)):
+        print(f"{its.verdict}: {its.defect.file}: {its.defect.name}  {its.by}".rstrip())
+    record = [its._asdict() | {"defect": its.defect.name, "file": its.defect.file} for its in verdicts]
     beside = options.out.with_suffix(".new")
-    beside.write_text(json.dumps(record, indent=1) + "\n")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    beside.write_text(
+        json.dumps({"tests": str(options.tests), "counts": areas["all"], "defects": record}, indent=1) + "\n"
+    )
     beside.replace(options.out)
     print(f"recorded in {options.out}")
-    if total[STALE]:
-        print("stale: the product has changed; give these defects its text in tests/mutants/catalogue, or take them out")
-        return 2
-    return 1 if total[SURVIVES] else 0
+    return 2 if areas["all"][STALE] else 1 if areas["all"][SURVIVES] else 0

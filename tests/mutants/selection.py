@@ -1,169 +1,120 @@
-"""Which test functions execute which lines of the product: from one run of all of them, kept until something changes."""
+"""Which test functions execute which lines of the product: from a run of all without a defect, kept until something changes."""
 
 from __future__ import annotations
 
-import fnmatch
 import hashlib
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
+from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from tests.mutants.catalogue import CatalogueError, Defect
+from tests.mutants.catalogue import Defect, MutantsError
 from tests.mutants.plugin import PACKAGES
 from tests.mutants.tree import Tree
 
 SUITES = ("tests/unit", "tests/bpf")
-KEPT = Path("build/mutants")
-RUN_SECONDS = 7200
+RECORD_SECONDS = 7200.0
 SLOW_SECONDS = 5.0
 
 
-class Recorded(NamedTuple):
-    """A test function: the lines that it executes in each file (bits), how many these are, and how long it takes."""
+class Function(NamedTuple):
+    """A test function with its module, and what it executes: the lines of each file as bits, and the number of all."""
 
     name: str
+    module: str
+    seconds: float
     files: dict[str, int]
     lines: int
-    seconds: float
-
-    @property
-    def module(self) -> str:
-        """Its module."""
-        return self.name.partition("::")[0]
 
 
 class Selection:
-    """The tests of `SUITES`.
-
-    Parameters
-    ----------
-    trees : sequence of Tree
-        Copies without a defect: each records a part of the modules.
-    kept : Path
-        Where recordings are kept, by the contents of the product, the tests' helpers and the module.
-    """
+    """The tests of `SUITES`, by what they execute in copies without a defect; ``kept`` has that of each module by all contents."""
 
     def __init__(self, trees: Sequence[Tree], kept: Path) -> None:
-        self._tree = trees[0].path
-        self._modules = sorted(str(path.relative_to(self._tree)) for suite in SUITES for path in self._found(suite))
-        self._trees, self._kept = trees, kept
-        self.functions: list[Recorded] = []
+        self._trees, self._kept, self._root = trees, kept, trees[0].path
+        self.modules = [module for suite in (*SUITES, "tests/arbiter") for module in self._found(suite)]
+        self.functions: list[Function] = []
 
-    def _found(self, suite: str) -> Iterable[Path]:
-        return (self._tree / suite).rglob("test_*.py")
+    def _found(self, suite: str) -> list[str]:
+        return sorted(str(path.relative_to(self._root)) for path in self._root.glob(f"{suite}/**/test_*.py"))
 
     def record(self, executor: Executor) -> None:
-        """Run the modules whose recordings are missing, and read all of them.
-
-        Raises
-        ------
-        CatalogueError
-            If a test fails without a defect.
-        """
+        """Run the modules of which nothing is kept, and read all that is; raises `MutantsError` if a test fails."""
         self._kept.mkdir(parents=True, exist_ok=True)
         keys = self._keys()
-        missing = [module for module in self._modules if not keys[module].exists()]
+        missing = [module for module, path in keys.items() if not path.exists()]
         if missing:
-            print(f"{len(missing)} test modules are run once without a defect, to see what they execute", flush=True)
-        parts = [missing[number :: len(self._trees)] for number in range(len(self._trees))]
-        failed = [name for names in executor.map(self._record, self._trees, parts, [keys] * len(parts)) for name in names]
+            print(f"{len(missing)} test modules run without a defect, to see what they execute", flush=True)
+        shares = [missing[at :: len(self._trees)] for at in range(len(self._trees))]
+        failed = [
+            name for names in executor.map(self._record, self._trees, shares, [keys] * len(shares)) for name in names
+        ]
         if failed:
-            raise CatalogueError(f"these tests fail without a defect; run them again, or mend them first: {' '.join(failed)}")
-        self.functions = [its for module in self._modules for its in _read(keys[module])]
+            raise MutantsError(
+                f"these fail without a defect: mend them, or run again if it was by chance: {' '.join(failed)}"
+            )
+        for module, path in keys.items():
+            for name, (seconds, _, files) in json.loads(path.read_text()).items():
+                lines = sum(bits.bit_count() for bits in files.values())
+                self.functions.append(Function(name, module, seconds, files, lines))
 
     def _keys(self) -> dict[str, Path]:
+        """Return the file of each module: its name has a hash of the product, of all that tests share, and of the module."""
         common = hashlib.sha256()
-        for path in sorted(self._tree.rglob("*")):
-            name = str(path.relative_to(self._tree))
+        for path in sorted(self._root.rglob("*.*")):
+            name = str(path.relative_to(self._root))
             is_product = name.startswith(PACKAGES) and path.suffix in {".py", ".c", ".h", ".cc"}
-            if is_product or (name.startswith("tests/") and path.suffix == ".py" and name not in self._modules):
-                if "/mutants/" not in name:
-                    common.update(name.encode() + path.read_bytes())
-        names = {}
-        for module in self._modules:
-            its = common.copy()
-            its.update(module.encode() + (self._tree / module).read_bytes())
-            names[module] = self._kept / f"{module.replace('/', '-')}-{its.hexdigest()[:16]}.json"
-        return names
+            is_helper = name.startswith("tests/") and path.suffix == ".py" and not path.name.startswith("test_")
+            if is_product or (is_helper and "/mutants/" not in name):
+                common.update(name.encode() + path.read_bytes())
+        keys = {}
+        for module in [name for suite in SUITES for name in self._found(suite)]:
+            its = hashlib.sha256(common.digest() + (self._root / module).read_bytes()).hexdigest()
+            keys[module] = self._kept / f"{module.replace('/', '-')}-{its[:16]}.json"
+        return keys
 
     def _record(self, tree: Tree, modules: Sequence[str], keys: dict[str, Path]) -> list[str]:
-        """Run modules in a copy; return the functions that fail."""
-        if not modules:
-            return []
+        """Run modules and keep what those execute that pass; return the functions that fail."""
         target = tree.path / "lines.json"
-        output = tree.pytest(["--lines-to", str(target), *modules], RUN_SECONDS).output
-        if not target.exists():
-            raise CatalogueError(f"what tests execute could not be recorded:\n{output[-2000:]}")
-        content = json.loads(target.read_text())
-        keep(content, {module: keys[module] for module in modules})
-        return [str(name) for name in content["failed"]]
+        _, output = tree.pytest(["--lines-to", str(target), *modules], RECORD_SECONDS) if modules else ("", "")
+        if modules and not target.exists():
+            raise MutantsError(
+                f"what tests execute was not recorded (pip install -r requirements-dev.txt?):\n{output[-2000:]}"
+            )
+        content = json.loads(target.read_text()) if modules else {}
+        for module in modules:
+            its = {name: found for name, found in content.items() if name.startswith(f"{module}::")}
+            if not any(failed for _, failed, _ in its.values()):
+                beside = keys[module].with_suffix(".new")
+                beside.write_text(json.dumps(its))
+                beside.replace(keys[module])
+        return [name for name, (_, failed, _) in content.items() if failed]
 
-    # -- what a defect is tried with ----------------------------------------------------------------------------------
-
-    def executing(self, defect: Defect, text: str) -> list[str]:
-        """Return the functions that execute the lines of a defect, those first that execute little else."""
-        if defect.is_compiled:
-            return []
-        changed = defect.lines(text)
-        bits = sum(1 << line for line in changed)
-        # the first line of a statement stands for it; what runs at import (a constant) is seen by all that use the file
-        for wanted in (bits, bits | bits >> 1 | bits >> 2, -1):
-            found = [its for its in self.functions if its.files.get(defect.file, 0) & wanted]
-            if found:
+    def executing(self, defect: Defect, text: str) -> list[Function]:
+        """Return the functions that execute the lines of a defect, those of modules first that execute little else."""
+        bits = sum(1 << line for line in defect.lines(text))
+        # an expression may be counted at the line before; what runs at import, a constant, is seen by all that use the file
+        for wanted in (bits, bits >> 1 | bits >> 2, -1):
+            if found := [its for its in self.functions if its.files.get(defect.file, 0) & wanted]:
                 break
-        shares: dict[str, float] = defaultdict(float)
+        shares: dict[str, float] = {}
         for its in found:
-            shares[its.module] = max(shares[its.module], its.files[defect.file].bit_count() / its.lines)
-        found.sort(key=lambda its: (its.seconds > SLOW_SECONDS, -shares[its.module], its.module))
-        return [its.name for its in found]
+            shares[its.module] = max(shares.get(its.module, 0.0), its.files[defect.file].bit_count() / its.lines)
+        return sorted(found, key=lambda its: (its.seconds > SLOW_SECONDS, -shares[its.module], its.module))
 
-    def further(self, defect: Defect, functions: Sequence[str]) -> list[str]:
-        """Return what else may find a defect: what shares fixtures with these functions, and what may run it in a process of its own."""
-        if defect.is_compiled:
-            patterns = defect.tests or ("tests/bpf/test_*.py",)
-            return [name for name in self._modules_and_more() if any(fnmatch.fnmatch(name, each) for each in patterns)]
-        done, modules = set(functions), {name.partition("::")[0] for name in functions}
-        package, _, rest = defect.file.partition("/")
-        area = f"tests/unit/{rest.partition('/')[0] if package == 'sopa_ryu' else package}/"
+    def further(self, defect: Defect, tried: Sequence[Function]) -> list[Function]:
+        """Return what may find a defect besides: what shares fixtures with those, and the area's tests, which start processes."""
+        package, rest = defect.file.split("/", 1)
+        area = f"tests/unit/{rest.split('/')[0] if package == 'sopa_ryu' else package}/"
+        modules, names = {its.module for its in tried}, {its.name for its in tried}
         return [
-            its.name
+            its
             for its in self.functions
-            if its.name not in done and (its.module in modules or its.module.startswith(area) or self._is_named(its, defect))
+            if its.name not in names and (its.module in modules or its.module.startswith(area))
         ]
 
-    @staticmethod
-    def _is_named(its: Recorded, defect: Defect) -> bool:
-        return any(fnmatch.fnmatch(its.module, pattern) for pattern in defect.tests)
-
-    def _modules_and_more(self) -> list[str]:
-        return [*self._modules, *sorted(str(path.relative_to(self._tree)) for path in self._found("tests/arbiter"))]
-
-    def seconds(self, names: Iterable[str]) -> float:
-        """Return how long functions took when they were recorded."""
-        wanted = set(names)
-        return sum(its.seconds for its in self.functions if its.name in wanted)
-
-
-def keep(content: dict[str, Any], keys: dict[str, Path]) -> None:
-    """Keep what was recorded of modules without a failure, each in a file."""
-    failed = {name.partition("::")[0] for name in content["failed"]}
-    for module, path in keys.items():
-        if module in failed:
-            continue
-        its = {
-            name: {"seconds": seconds, "files": content["lines"].get(name, {})}
-            for name, seconds in content["seconds"].items()
-            if name.partition("::")[0] == module
-        }
-        beside = path.with_suffix(".new")
-        beside.write_text(json.dumps(its))
-        beside.replace(path)
-
-
-def _read(path: Path) -> Iterable[Recorded]:
-    for name, its in json.loads(path.read_text()).items():
-        files = {file: int(bits, 16) for file, bits in its["files"].items()}
-        yield Recorded(name, files, sum(bits.bit_count() for bits in files.values()), its["seconds"])
+    def named(self, defect: Defect) -> list[str]:
+        """Return the modules that a defect of a compiled file is tried with."""
+        return [module for pattern in defect.tests for module in self.modules if fnmatch(module, pattern)]

@@ -1,4 +1,4 @@
-"""A copy of the checkout in which a defect is tried: the checkout itself never changes."""
+"""A copy of the checkout in which defects are tried: the checkout itself never changes."""
 
 from __future__ import annotations
 
@@ -12,170 +12,139 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
 
-from tests.mutants.catalogue import CatalogueError, Defect
+from tests.mutants.catalogue import Defect, MutantsError
 from tests.mutants.plugin import PACKAGES
 
-PROGRAMS = Path("sopa_ryu/agent/bpf")
+PROGRAMS, LIBRARY = "sopa_ryu/agent/bpf", "sopa_ryu/arbiter/allocator/libsopa_arbiter.so"
 BUILT = ("sopa_ryu/**/*.o", "sopa_ryu/**/*.so", "experiments/**/*.o")
-BUILD_PROGRAMS = """
-import sys; from pathlib import Path; from sopa_ryu.agent.kernel.build import build
-build([Path(path).absolute() for path in sys.argv[1:]], force=True)
-"""
 BUILD_LIBRARY = "from sopa_ryu.arbiter.build import build; build(force=True)"
-
-
-class Outcome(NamedTuple):
-    """What pytest said: the test that failed first, a reason if none can be named, or nothing; and all output."""
-
-    found_by: str
-    output: str
+BUILD_PROGRAMS = """
+import sys, pathlib, sopa_ryu.agent.kernel.build
+sopa_ryu.agent.kernel.build.build([pathlib.Path(path) for path in sys.argv[1:]], force=True)
+"""
+BUILD_SECONDS = 600.0
 
 
 class Tree:
-    """A copy, made of the files that git knows.
-
-    Parameters
-    ----------
-    root, tests : Path
-        Checkouts: of the product, and of the tests. `tests.mutants` is that of the first.
-    directory : Path
-        Where the copy is made.
-    """
+    """A copy in a directory: the files of a checkout that git knows, ``tests`` of another, and what is built of the first."""
 
     def __init__(self, root: Path, tests: Path, directory: Path) -> None:
         self.path = directory
-        self._running: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._copy(root, (name for name in tracked(root) if not name.startswith("tests/") or "/mutants/" in name))
-        self._copy(tests, (name for name in tracked(tests) if name.startswith("tests/") and "/mutants/" not in name))
-        self._copy(root, (str(path.relative_to(root)) for pattern in BUILT for path in root.glob(pattern)))
-        self.env = {name: its for name, its in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self.env["PYTHONPATH"] = str(directory)  # before the editable installation of the checkout
-
-    def _copy(self, source: Path, names: Iterable[str]) -> None:
-        for name in names:
-            if (source / name).is_file():
-                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(source / name, self.path / name)
+        own = [name for name in tracked(root) if not name.startswith("tests/")]
+        theirs = [
+            name for name in tracked(tests) if name.startswith("tests/") and not name.startswith("tests/mutants/")
+        ]
+        built = [str(path.relative_to(root)) for pattern in BUILT for path in root.glob(pattern)]
+        for source, names in ((root, own), (tests, theirs), (root, built)):
+            for name in names:
+                (directory / name).parent.mkdir(parents=True, exist_ok=True)
+                if (source / name).exists():
+                    shutil.copy2(source / name, directory / name)
+        (directory / "tests/__init__.py").touch()
+        shutil.copytree(Path(__file__).parent, directory / "tests/mutants")
+        self._env = {name: its for name, its in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self._env["PYTHONPATH"] = str(directory)  # it comes before the editable installation of the checkout
 
     def check(self) -> None:
-        """Make sure that Python takes the product from here.
-
-        Raises
-        ------
-        CatalogueError
-            If it does not.
-        """
-        for package in PACKAGES:
-            if (self.path / package).is_dir():
-                code = f"import {package}; print({package}.__file__)"
-                done = subprocess.run(
-                    [sys.executable, "-c", code], cwd="/", env=self.env, capture_output=True, text=True, check=False
-                )
-                if not done.stdout.startswith(str(self.path)):
-                    raise CatalogueError(f"{package} is {done.stdout or done.stderr}, not that of {self.path}")
+        """Raise `MutantsError` if Python does not take the product from here, wherever it starts."""
+        for package in filter(lambda name: (self.path / name).is_dir(), PACKAGES):
+            _, output = self.run(
+                ["-c", f"import os; os.chdir('/'); import {package}; print({package}.__path__)"], BUILD_SECONDS
+            )
+            if str(self.path) not in output:
+                raise MutantsError(f"{package} is not taken from {self.path}, but from {output}")
 
     @contextmanager
     def with_defect(self, defect: Defect) -> Iterator[None]:
-        """Apply a defect, and undo it afterwards.
-
-        Raises
-        ------
-        CatalogueError
-            If it does not fit, or does not compile.
-        """
+        """Apply a defect, and undo it; raises `MutantsError` if it does not fit or does not compile."""
         path = self.path / defect.file
-        text, times = path.read_text(), path.stat()
-        changed = defect.applied(text)
-        objects = {built: (built.read_bytes(), built.stat()) for built in self._objects(defect.file)}
+        built = self._built(defect.file)
+        before = {file: (file.read_bytes(), file.stat()) for file in (path, *built)}
+        changed = defect.applied(path.read_text()).encode()
         try:
-            self._write(path, changed.encode(), times)
-            if defect.is_compiled:
-                self._compile(list(objects))
+            _write(path, changed, before[path][1])  # the time is the former one: nothing else is built anew for it
+            if built:
+                objects = [BUILD_LIBRARY] if built[0].suffix == ".so" else [BUILD_PROGRAMS, *map(str, built)]
+                failed, output = self.run(["-c", *objects], BUILD_SECONDS)
+                if failed:
+                    raise MutantsError(f"it does not compile:\n{output[-2000:]}")
             yield
         finally:
-            self._write(path, text.encode(), times)
-            for built, (content, its_times) in objects.items():
-                self._write(built, content, its_times)
+            for file, (content, times) in before.items():
+                _write(file, content, times)
 
-    @staticmethod
-    def _write(path: Path, content: bytes, times: os.stat_result) -> None:
-        """Write a file with the times of another: what is built from it counts as current."""
-        path.unlink(missing_ok=True)  # a program may have it loaded
-        path.write_bytes(content)
-        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
-            compiled.unlink()
+    def _built(self, name: str) -> list[Path]:
+        """Return what is built of a source."""
+        if name.startswith(PROGRAMS):
+            return [
+                its.with_suffix(".o") for its in self.path.glob(f"{PROGRAMS}/*.c") if self.path / name in _read_by(its)
+            ]
+        return [self.path / LIBRARY] if name.endswith((".cc", ".h")) else []
 
-    def _objects(self, name: str) -> list[Path]:
-        """Return what is built from a source."""
-        if name.endswith(".py"):
-            return []
-        if not name.startswith(str(PROGRAMS)):
-            return [self.path / "sopa_ryu/arbiter/allocator/libsopa_arbiter.so"]
-        sources = (self.path / PROGRAMS).glob("*.c")
-        return [source.with_suffix(".o") for source in sources if self.path / name in _read_by(source)]
+    def pytest(self, arguments: Iterable[str], seconds: float) -> tuple[str, str]:
+        """Run pytest; return as `run` does."""
+        return self.run(
+            ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", *arguments], seconds
+        )
 
-    def _compile(self, objects: Sequence[Path]) -> None:
-        library = any(built.suffix == ".so" for built in objects)
-        command = [BUILD_LIBRARY] if library else [BUILD_PROGRAMS, *map(str, objects)]
-        done = self._run([sys.executable, "-c", *command], seconds=600)
-        if done.found_by:
-            raise CatalogueError(f"it does not compile:\n{done.output[-2000:]}")
-
-    def pytest(self, arguments: Sequence[str], seconds: float) -> Outcome:
-        """Run pytest; more than so many seconds are a failure."""
-        plain = ["-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", "--tb=short"]
-        return self._run([sys.executable, "-m", "pytest", *plain, *arguments], seconds)
-
-    def _run(self, command: Sequence[str], seconds: float) -> Outcome:
+    def run(self, arguments: Sequence[str], seconds: float) -> tuple[str, str]:
+        """Run Python; return the test that has failed first, or why the run has failed, or nothing; and all output."""
         if self._stopped:
             raise KeyboardInterrupt
         with tempfile.TemporaryFile() as file:
-            process = subprocess.Popen(command, cwd=self.path, env=self.env, stdout=file, stderr=file, start_new_session=True)
-            self._running = process
+            command = [sys.executable, *arguments]
+            self._process = subprocess.Popen(
+                command, cwd=self.path, env=self._env, stdout=file, stderr=file, start_new_session=True
+            )
             try:
-                status = process.wait(seconds)
+                status = self._process.wait(seconds)
             except subprocess.TimeoutExpired:
-                status = -1
+                status = None
             finally:
-                _end(process)
-            if self._stopped:
-                raise KeyboardInterrupt
+                self._end()
             file.seek(0)
             output = file.read().decode(errors="replace")
-        if status == 0:
-            return Outcome("", output)
+        if self._stopped:
+            raise KeyboardInterrupt
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
-        hung = f"(more than {seconds:.0f} s)"
-        return Outcome(hung if status == -1 else failed[1] if failed else f"(exit status {status})", output)
+        if status is None:
+            return f"(more than {seconds:.0f} s)", output
+        return ("" if not status else failed[1] if failed else f"(exit status {status})"), output
 
     def stop(self) -> None:
-        """End what runs, for another thread's `KeyboardInterrupt`."""
+        """End what runs: `run` then raises `KeyboardInterrupt`."""
         self._stopped = True
-        if self._running is not None:
-            _end(self._running)
+        self._end()
 
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a process and what it has started in its session."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    def _end(self) -> None:
+        """End the process and what it has started in its session."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
 
 
 def tracked(root: Path) -> list[str]:
-    """Return the files of a checkout that git knows."""
+    """Return the files of a checkout that git knows; raises `MutantsError`."""
     done = subprocess.run(["git", "-C", root, "ls-files", "-z"], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise CatalogueError(f"{root} is no git checkout: {done.stderr.strip()}")
+        raise MutantsError(f"{root} is no git checkout: {done.stderr.strip()}")
     return done.stdout.rstrip("\0").split("\0")
 
 
+def _write(path: Path, content: bytes, times: os.stat_result) -> None:
+    path.unlink()  # a program may have it loaded
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
+
+
 def _read_by(source: Path, seen: frozenset[Path] = frozenset()) -> frozenset[Path]:
-    """Return a C source and all headers of its directory that it includes."""
+    """Return a C source with all that it includes of its directory."""
     seen |= {source}
     for name in re.findall(r'#include "(.+)"', source.read_text()):
         if source.parent / name not in seen:
