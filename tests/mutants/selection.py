@@ -15,8 +15,11 @@ from tests.mutants.plugin import PACKAGES
 from tests.mutants.tree import Tree
 
 SUITES = ("tests/unit", "tests/bpf")
+OWN = "tests/unit/test_mutants.py"
+"""It compares the product with the catalogue: no defect would survive it."""
 RECORD_SECONDS = 7200.0
-SLOW_SECONDS = 5.0
+SLOW_SECONDS, MUCH_SLOWER_SECONDS = 5.0, 20.0
+"""Functions that run last, and those that only run if they execute the lines of a defect."""
 
 
 class Function(NamedTuple):
@@ -38,7 +41,8 @@ class Selection:
         self.functions: list[Function] = []
 
     def _found(self, suite: str) -> list[str]:
-        return sorted(str(path.relative_to(self._root)) for path in self._root.glob(f"{suite}/**/test_*.py"))
+        found = sorted(str(path.relative_to(self._root)) for path in self._root.glob(f"{suite}/**/test_*.py"))
+        return [name for name in found if name != OWN]
 
     def record(self, executor: Executor) -> None:
         """Run the modules of which nothing is kept, and read all that is; raises `MutantsError` if a test fails."""
@@ -109,11 +113,8 @@ class Selection:
         package, rest = defect.file.split("/", 1)
         area = f"tests/unit/{rest.split('/')[0] if package == 'sopa_ryu' else package}/"
         modules, names = {its.module for its in tried}, {its.name for its in tried}
-        return [
-            its
-            for its in self.functions
-            if its.name not in names and (its.module in modules or its.module.startswith(area))
-        ]
+        beside = [its for its in self.functions if its.module in modules or its.module.startswith(area)]
+        return [its for its in beside if its.name not in names and its.seconds < MUCH_SLOWER_SECONDS]
 
     def named(self, defect: Defect) -> list[str]:
         """Return the modules that a defect of a compiled file is tried with."""

@@ -122,3 +122,9 @@ def test_without_a_limit_nothing_is_asked() -> None:
     channel = Channel(Clock(1.0), 0.0)
     keepalive.add(channel)
     assert not channel.asked
+
+
+def test_a_channel_is_closed_with_the_request_after_the_last_that_may_stay_unanswered() -> None:
+    [channel] = run(1, 60.0, dies=0.0)
+    assert len(channel.asked) == MOST + 1
+    assert channel.closed == pytest.approx((MOST + 1) * INTERVAL, abs=(MOST + 1) * GRAIN_SECONDS)
