@@ -36,3 +36,28 @@ def test_losses_are_forgotten_after_as_many_seconds() -> None:
     assert len(window) == 2
     window.advance(WINDOW_SECONDS)
     assert len(window) == 0
+
+
+def test_too_few_lost_probes_are_no_excess_whatever_is_sent_again() -> None:
+    window = LossWindow()
+    for number in range(1000):
+        window.probed(WayTo(2, 1, GOOD), False, 0.0)
+        if number < 10:
+            window.probed(WayTo(2, 1, BAD), number < MIN_LOSSES - 1, 0.0)
+    for _ in range(MIN_LOSSES):
+        window.sent_again(WayTo(2, 1, BAD), 0.0)
+    assert window.worst(()) is None
+    window.probed(WayTo(2, 1, BAD), True, 0.0)
+    assert window.worst(()) is not None
+
+
+def test_a_path_is_left_only_if_it_loses_twice_as_much_as_the_others() -> None:
+    window = LossWindow()
+    window.carried({GOOD: 100_000, BAD: 100_000}, 0.0)
+    for path, count in ((GOOD, 1000), (BAD, 1900)):
+        for _ in range(count):
+            window.sent_again(WayTo(2, 1, path), 0.0)
+    assert window.worst(()) is None
+    for _ in range(100):
+        window.sent_again(WayTo(2, 1, BAD), 0.0)
+    assert window.worst(()) is not None

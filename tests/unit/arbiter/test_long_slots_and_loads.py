@@ -1,4 +1,4 @@
-"""What the arbiter asks of the allocator: reservations within a link, cells for all batches ahead; and a cell has its path's budget."""
+"""What the arbiter asks of the allocator: reservations within a link, cells for all batches ahead; and the budget of a path."""
 
 from __future__ import annotations
 
