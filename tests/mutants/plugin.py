@@ -24,6 +24,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Recorder(config.option.lines_to, config.rootpath))
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.functions_of:
         order = {name: place for place, name in enumerate(config.option.functions_of.read_text().split())}
