@@ -118,4 +118,4 @@ class Selection:
 
     def named(self, defect: Defect) -> list[str]:
         """Return the modules that a defect of a compiled file is tried with."""
-        return [module for pattern in defect.tests for module in self.modules if fnmatch(module, pattern)]
+        return list(dict.fromkeys(its for pattern in defect.tests for its in self.modules if fnmatch(its, pattern)))
