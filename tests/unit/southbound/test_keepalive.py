@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -128,3 +129,12 @@ def test_a_channel_is_closed_with_the_request_after_the_last_that_may_stay_unans
     [channel] = run(1, 60.0, dies=0.0)
     assert len(channel.asked) == MOST + 1
     assert channel.closed == pytest.approx((MOST + 1) * INTERVAL, abs=(MOST + 1) * GRAIN_SECONDS)
+
+
+def test_a_switch_that_has_not_answered_is_asked_at_shorter_intervals_than_one_that_has() -> None:
+    size, dies = 2400, 21.3
+    rest, step = pace(INTERVAL, MOST, size)
+    assert step < rest / 2
+    for channel in run(size, dies + LATEST + 2, dies, else_every=1.7):
+        unanswered = [at for at in channel.asked if at >= dies]
+        assert max(after - before for before, after in pairwise(unanswered)) <= step + 2 * GRAIN_SECONDS
