@@ -90,6 +90,8 @@ class Runner:
         by = {function(its.by) for its in verdicts if its.verdict == FOUND and "::" in its.by} - self.unusable
         tree, failing = self._trees.get(), set[str]()
         while by and (found := tree.pytest(["-x", *sorted(by)], CONTROL_SECONDS)[0]):
+            if function(found) not in by:
+                raise MutantsError(f"the tests that have found something cannot be run without a defect: {found}")
             failing.add(function(found))
             by -= failing
         self._trees.put(tree)

@@ -118,4 +118,5 @@ class Selection:
 
     def named(self, defect: Defect) -> list[str]:
         """Return the modules that a defect of a compiled file is tried with."""
-        return list(dict.fromkeys(its for pattern in defect.tests for its in self.modules if fnmatch(its, pattern)))
+        named = dict.fromkeys(its for pattern in defect.tests for its in self.modules if fnmatch(its, pattern))
+        return list(named) or [its for its in self.modules if its.startswith("tests/bpf/")]

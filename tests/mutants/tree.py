@@ -112,7 +112,7 @@ class Tree:
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
         if status is None:
             return f"(more than {seconds:.0f} s)", output
-        return ("" if not status else failed[1] if failed else f"(exit status {status})"), output
+        return ("" if status in (0, 5) else failed[1] if failed else f"(exit status {status})"), output
 
     def stop(self) -> None:
         """End what runs: `run` then raises `KeyboardInterrupt`."""
