@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak soak-cluster fuzz flood lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak soak-cluster fuzz flood mutants lint bench clean
 
 VENV := .venv/bin
 
@@ -50,6 +50,9 @@ fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a contr
 
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
 	@$(VENV)/python -m tests.floods $(ARGS)
+
+mutants: ready ## change the product in small ways that are wrong, and say which no test finds (root): ARGS='--only keepalive schedule'
+	@$(VENV)/python -m tests.mutants $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts; whether the lock file is up to date
 	@$(VENV)/ruff check .
