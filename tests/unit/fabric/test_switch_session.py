@@ -7,10 +7,8 @@ import pytest
 from flowrules.model import Flow, Output, SwitchRules, Table
 from sopa_ryu.fabric.installation import Sent
 from sopa_ryu.fabric.messages import (
-    AddFlow,
     Answer,
     BarrierRequest,
-    DeleteFlow,
     FlowsRequest,
     GroupsRequest,
     Installed,
