@@ -118,6 +118,14 @@ def test_retry_intervals_double_up_to_60_s_and_begin_anew_after_success(session:
     assert session.deadline == 2002.0
 
 
+def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
+    late = request(admitted(session).update(OTHER_RULES, 2), BarrierRequest)
+    session.back_off(130.0)
+    session.refused(late, REFUSAL)
+    assert not session.answered(late, None)
+    assert session.phase is Phase.BACKING_OFF
+
+
 def test_the_same_rules_need_no_message(session: SwitchSession) -> None:
     assert admitted(session).update(RULES, 2) == []
     assert (session.phase, session.version) == (Phase.IN_FORCE, 2)
