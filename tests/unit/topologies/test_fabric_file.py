@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.random_fabrics import random_fabric
@@ -94,6 +94,7 @@ def test_a_file_of_another_system_is_read(tmp_path: Path, content: bytes) -> Non
     assert load(file) == Clos(4, 4, 2, 8, 4)
 
 
+@settings(max_examples=40)
 @given(st.integers(0, 10**6), st.lists(st.floats(1e-3, 1e9), min_size=3, max_size=3))
 @example(1, [0.0010000000000000002, 0.1 + 0.2, 999999999.9999999])
 def test_what_is_dumped_is_loaded_again(seed: int, rates: list[float]) -> None:

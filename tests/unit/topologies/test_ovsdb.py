@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.waiting import eventually
@@ -285,6 +285,7 @@ def test_under_eventlet_others_run_while_data_flows(serve: Serve) -> None:
     assert run(code, address) == ["others ran"]
 
 
+@settings(max_examples=50)
 @given(
     messages=st.lists(
         st.dictionaries(
