@@ -13,7 +13,7 @@ from tests.helpers.random_fabrics import random_fabric
 from topologies import Clos, FatTree, Level, Switch
 from topologies.fabric_summary import Summary
 
-SEEDS = range(20)
+SEEDS = range(30)
 
 
 def narrowest(tree: Clos) -> float:
