@@ -13,7 +13,7 @@ from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHOR
 
 INTERVAL, MOST = 2.0, 3
 LATEST = INTERVAL * (MOST + 2)
-SIZES = [20, 720, 2880]
+SIZES = [20, 2880]
 
 
 class Over(Exception):
