@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import warnings
 
 from click.testing import CliRunner, Result
 
@@ -13,7 +15,11 @@ from sopa_ryu.cli import main
 def sopa(*words: str, **variables: str) -> Result:
     """Run a command as it is typed, with these variables of the environment and no other of SOPA's."""
     others = {name: None for name in os.environ if name.startswith("SOPA_")}
-    done = CliRunner().invoke(main, words, prog_name="sopa", env=others | variables)
+    with warnings.catch_warnings():
+        # a command's connections end with its process
+        warnings.simplefilter("ignore", ResourceWarning)
+        done = CliRunner().invoke(main, words, prog_name="sopa", env=others | variables)
+        gc.collect()
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done

@@ -118,7 +118,6 @@ class Fabric:
         unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
         return sorted(line.strip() for line in unversioned if "actions=" in line)
 
-
     def metrics(self) -> str:
         """Return what Prometheus is told."""
         return httpx.get(f"{self.controller.url}/metrics", trust_env=False, timeout=60).raise_for_status().text

@@ -218,8 +218,8 @@ def test_tls_and_the_authority_that_signed_it(tmp_path: Path) -> None:
         assert "cannot be read from /nowhere" in ask(its, "status", SOPA_CA_FILE="/nowhere").stderr
 
 
-def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(healthy: Fabric, tmp_path: Path) -> None:
-    its = healthy.controller
+def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabric, tmp_path: Path) -> None:
+    its = fabric.controller
     ask(its, "drain", "c1_1")
     file = tmp_path / "watched"
 
