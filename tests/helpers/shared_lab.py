@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, suppress
 from multiprocessing.connection import Connection
@@ -39,12 +38,12 @@ class SharedLab:
     make
         Makes the lab, a context manager whose value the tests get.
     state
-        Returns what no test may leave changed.
+        Returns what no test may leave changed; nothing while the lab is not at rest.
     """
 
     _running: SharedLab | None = None
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], object]) -> None:
+    def __init__(self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> None:
         self._make, self._state = make, state
         self._pid = 0
         self._channel: Connection | None = None
@@ -121,7 +120,7 @@ class SharedLab:
             channel.send(f"the lab does not start:\n{traceback.format_exc()}")
             return 1
 
-    def _problem(self, lab: Any, before: object, item: pytest.Function, arguments: dict[str, Any]) -> str:
+    def _problem(self, lab: Any, before: dict[str, object], item: pytest.Function, arguments: dict[str, Any]) -> str:
         """Run a test; what is wrong, or nothing."""
         params = getattr(item, "callspec", None)
         arguments = {**(params.params if params else {}), **arguments}
@@ -129,7 +128,7 @@ class SharedLab:
         at = {log: log.stat().st_size for log in _logs(lab)}
         try:
             item.obj(**wanted)
-            eventually(lambda: self._state(lab), before)
+            eventually(lambda: changes(before, self._state(lab)), [])
         except BaseException:
             for log in _logs(lab):
                 print(f"--- {log.name}\n{log.read_text(errors='replace')[at.get(log, 0) :][-MAX_LOG:]}")
@@ -142,7 +141,7 @@ def _logs(lab: Any) -> list[Path]:
     return sorted(lab.directory.rglob("*.log")) if isinstance(lab, SopaLab) else []
 
 
-def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], object]) -> Any:
+def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> Any:
     """Return a fixture, the lab that `make` makes; `pytest_pyfunc_call` of a conftest.py hands tests that name it to `SharedLab.run`."""
 
     @pytest.fixture(scope="session")
@@ -157,6 +156,19 @@ def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any
 def lab_of(item: pytest.Item) -> SharedLab | None:
     """Return the shared lab that a test names."""
     return next((its for its in getattr(item, "funcargs", {}).values() if isinstance(its, SharedLab)), None)
+
+
+def changes(before: dict[str, object], now: dict[str, object]) -> list[str]:
+    """Tell in words what is not as it was."""
+    told = []
+    for name, its in before.items():
+        present = now.get(name)
+        if isinstance(its, list) and isinstance(present, list):
+            more, fewer = [each for each in present if each not in its], [each for each in its if each not in present]
+            its, present = f"{fewer} of {len(its)}", f"{more} of {len(present)}"
+        if now.get(name) != before[name]:
+            told.append(f"{name} was {its}, is {present}")
+    return told
 
 
 # -- what no test may leave changed -----------------------------------------------------------------------------------
@@ -181,13 +193,13 @@ def of_fabric(lab: SopaLab) -> dict[str, object]:
 
 def of_machine() -> dict[str, object]:
     """Return the processes, interfaces, queueing disciplines and filters in the lab's namespaces."""
-    processes: Counter[str] = Counter()
+    processes = []
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit() and int(directory.name) != os.getpid():
             with suppress(OSError):
-                processes[(directory / "comm").read_text()] += 1
+                processes.append((directory / "cmdline").read_text().replace("\0", " "))
     return {
-        "processes": processes,
+        "processes": sorted(processes),
         "namespaces": len({_namespace(pid) for pid in os.listdir("/proc") if pid.isdigit()} - {""}),
         "interfaces": sorted(os.listdir("/sys/class/net")),
         "disciplines": disciplines(),
