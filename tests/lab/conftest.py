@@ -38,6 +38,10 @@ option = shared(
     lambda: whole(PODS, carrier=Carrier.OPTION, controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]), of_fabric
 )
 """Two pods with agents that write labels as an IPv4 option."""
+probing = shared(
+    lambda: whole(PODS, probes=True, carrier=Carrier.OPTION, controller_options=QUICK), of_fabric
+)
+"""The same, and they probe."""
 
 
 @contextmanager
@@ -56,7 +60,7 @@ def _of_switches(its: Lab) -> dict[str, object]:
 
 switches = shared(_switches, _of_switches)
 """Two pods without a controller and agents, with BFD, and with links of 4 Mbit/s."""
-SHARED = ("lab", "bare", "option", "switches")
+SHARED = ("lab", "bare", "option", "probing", "switches")
 
 
 @pytest.hookimpl(tryfirst=True)
