@@ -15,7 +15,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, suppress
+from contextlib import AbstractContextManager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,9 @@ class SharedLab:
 
     _running: SharedLab | None = None
 
-    def __init__(self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> None:
+    def __init__(
+        self, make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]
+    ) -> None:
         self._make, self._state = make, state
         self._pid = 0
         self._channel: Connection | None = None
@@ -142,7 +144,7 @@ def _logs(lab: Any) -> list[Path]:
 
 
 def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> Any:
-    """Return a fixture, the lab that `make` makes; `pytest_pyfunc_call` of a conftest.py hands tests that name it to `SharedLab.run`."""
+    """Return a fixture: tests that name it run in that lab, by `pytest_pyfunc_call` of a conftest.py."""
 
     @pytest.fixture(scope="session")
     def fixture() -> Iterator[SharedLab]:

@@ -1,4 +1,4 @@
-"""The labs that tests share (`tests.helpers.shared_lab`), and scripts in Python processes of their own, as a user's command would be."""
+"""The labs that tests share (`tests.helpers.shared_lab`), and scripts in Python processes of their own, as a user's would be."""
 
 from __future__ import annotations
 
@@ -38,9 +38,7 @@ option = shared(
     lambda: whole(PODS, carrier=Carrier.OPTION, controller_options=[*QUICK, f"--sopa-no-label={NO_LABEL}"]), of_fabric
 )
 """Two pods with agents that write labels as an IPv4 option."""
-probing = shared(
-    lambda: whole(PODS, probes=True, carrier=Carrier.OPTION, controller_options=QUICK), of_fabric
-)
+probing = shared(lambda: whole(PODS, probes=True, carrier=Carrier.OPTION, controller_options=QUICK), of_fabric)
 """The same, and they probe."""
 
 
@@ -83,6 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     for number, item in zip(ours, sorted((items[number] for number in ours), key=which), strict=True):
         items[number] = item
+
 
 OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]\d+_\d+$")
 

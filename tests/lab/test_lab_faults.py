@@ -86,7 +86,9 @@ def test_bfd_and_lldp_do_not_wait_in_a_full_queue(switches: Lab) -> None:
     switches.set_share(lower, 0.05 / switches.rate_of(lower))
     switches.ovs.ofctl("add-flow", "e0_0", "in_port=1,actions=output:3")
     count_frames(switches, "a0_0")
-    code = "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.1.0.2', 9))"
+    code = (
+        "import socket; s = socket.socket(type=socket.SOCK_DGRAM)\nwhile True: s.sendto(bytes(1400), ('10.1.0.2', 9))"
+    )
 
     def counted(pattern: str) -> int:
         found = re.search(pattern, run("tc", "-s", "qdisc", "show", "dev", lower, "root"))

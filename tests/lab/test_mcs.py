@@ -77,7 +77,9 @@ def transfer(lab: SopaLab, src: str, dst: str, size: int = 60_000) -> list[bytes
     assert bytes(received) == data
     captured = []
     with wire:
-        while select.select([wire], [], [], 0.5)[0]:  # what the connection has sent was there when its last byte arrived
+        while select.select([wire], [], [], 0.5)[
+            0
+        ]:  # what the connection has sent was there when its last byte arrived
             frame, origin = wire.recvfrom(70000)
             is_ours = frame[12:14] == b"\x08\x00" and frame[23] == 6 and frame[36:38] == port.to_bytes(2, "big")
             if origin[2] == socket.PACKET_OUTGOING and is_ours:

@@ -1,4 +1,4 @@
-"""Probes through Open vSwitch: their way out and back, what traces and the controller make of them, and hosts that leave bad paths."""
+"""Probes through Open vSwitch: their way out and back, and what traces, the controller and hosts make of them."""
 
 from __future__ import annotations
 
@@ -128,7 +128,9 @@ def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_
     at = len(log.read_text())
     eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40002)) == {(0, 0), (0, 1), (1, 0), (1, 1)})
     with standing_still(probing.controller.pid):
-        set_silent(probing.lab, "a1_0-c0_1", "a1_0", True)  # down to the receiver's pod: no switch before it knows better
+        set_silent(
+            probing.lab, "a1_0-c0_1", "a1_0", True
+        )  # down to the receiver's pod: no switch before it knows better
         eventually(lambda: re.search(LEAVES, log.read_text()[at:]))
         eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (1, 0), (1, 1)})
         set_silent(probing.lab, "a1_0-c0_1", "a1_0", False)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import resource
 import signal
-import socket
 import sys
 from pathlib import Path
 
