@@ -38,7 +38,7 @@ OVS = ["--controller", "remote", "--switch", "ovs,datapath=user"]
 
 
 def mn(start: Start, *runs: tuple[str, list[str], str, str]) -> list[tuple[int, str]]:
-    """Run mn for topologies, each with more options, commands and what is /run/fabric.yaml; the statuses, and all that it printed."""
+    """Run mn for topologies, each with more options, commands, and what is /run/fabric.yaml; statuses and outputs."""
     status, output, errors = start(f"RUNS = {runs!r}\n" + MN).end()
     assert (status, errors) == (0, "")
     return [tuple(json.loads(line)) for line in output.splitlines()]
