@@ -146,7 +146,7 @@ def _logs(lab: Any) -> list[Path]:
 def shared(make: Callable[[], AbstractContextManager[Any]], state: Callable[[Any], dict[str, object]]) -> Any:
     """Return a fixture: tests that name it run in that lab, by `pytest_pyfunc_call` of a conftest.py."""
 
-    @pytest.fixture(scope="session")
+    @pytest.fixture(scope="module")
     def fixture() -> Iterator[SharedLab]:
         its = SharedLab(make, state)
         yield its

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -58,7 +57,6 @@ def _of_switches(its: Lab) -> dict[str, object]:
 
 switches = shared(_switches, _of_switches)
 """Two pods without a controller and agents, with BFD, and with links of 4 Mbit/s."""
-SHARED = ("lab", "bare", "option", "probing", "switches")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,21 +67,6 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     its.run(pyfuncitem)
     return True
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests of one shared lab follow each other, so that each lab is started once."""
-    ours = [number for number, item in enumerate(items) if item.path.parent == Path(__file__).parent]
-
-    def which(item: pytest.Item) -> int:
-        return next((at for at, name in enumerate(SHARED) if name in getattr(item, "fixturenames", ())), len(SHARED))
-
-    for number, item in zip(ours, sorted((items[number] for number in ours), key=which), strict=True):
-        items[number] = item
-
-
-OURS = re.compile(r"-eth\d+$|-mgmt$|^m-|^manage$|^ovs-|^sopatest\d|^same$|^[eac]\d+_\d+$")
 
 
 @pytest.fixture

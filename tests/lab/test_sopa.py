@@ -1,35 +1,38 @@
-"""The whole system with real packets: labels and the switches that obey them, hosts as they are, and agents of one host."""
+"""The whole system with real packets: labels and the switches that obey them, failures under traffic, and a hostile host."""
 
 from __future__ import annotations
 
-import re
-import resource
 import signal
-import sys
-from pathlib import Path
+import socket
+import time
 
-from experiments.emulation.processes import AgentProcess
+import pytest
+
 from experiments.emulation.sopa_lab import SopaLab
 from experiments.emulation.traffic.udp_stream import UdpStream
+from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
+from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
+from tests.helpers.hostile import Hostile
 from tests.helpers.sopa_lab import (
     GONE_SECONDS,
     UDP_PORT,
-    agent_of,
     arriving_sources,
     datagrams,
     drops,
-    host_settings,
+    hits,
     lost,
     run,
-    state_files,
+    set_bfd,
 )
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.waiting import eventually
 from tests.lab.conftest import NO_LABEL, SEED
+from tests.lab.switches import flaps
 from topologies import Failures, Level
 from topologies.lab.standstill import standing_still
+from topologies.structure import BFD_MAC
 
 CONSUMED = "02:53:9e:04:ff:ff"  # one address for all paths: the receiver merges packets of a flow
 
@@ -94,90 +97,182 @@ def test_switches_that_stand_still_delay_packets_and_lose_none(lab: SopaLab) -> 
     assert lab.controller.fabric()["failures"] == []
 
 
-# -- agents of one host -----------------------------------------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------------------------------------------
 
 
-def test_hosts_without_an_agent_are_connected_too(bare: SopaLab) -> None:
-    assert datagrams(bare, "h0_0_2", "h1_1_3", 4, 7001) == [None] * 4
-    for dst in ("h0_0_3", "h0_1_2", "h1_0_2", "h1_1_3"):
-        assert lost(bare, "h0_0_2", dst, 3) == 0
+SENT = 300
+"""Datagrams before an event, and after all know of it: so many that every path has had some."""
+FAR = ("e2_0-a2_0", "e2_0-a2_1")
+"""The ways to the rack of h2_0_2."""
 
 
-def started(lab: SopaLab, host: str) -> AgentProcess:
-    """Start an agent for one host, and wait until it is the only one."""
-    eventually(lambda: lab.controller.get("/agents").json()["agents"], [])
-    agent = agent_of(lab, lab.tree.host(host))
-    agent.start()
-    lab.controller.wait_agents(1)
-    return agent
+def carried(lab: SopaLab, core: str) -> int:
+    """Return how many packets of hosts a core switch has sent down; BFD's and probes are not among them."""
+    return hits(lab, core, r"table=1,.*priority=40")
 
 
-def test_an_agent_puts_everything_back_when_it_ends_however_it_ends(bare: SopaLab) -> None:
-    src, dst = "h0_0_3", "h1_1_3"
-    before = host_settings(bare, bare.tree.host(src))
-    assert before["tcp_reordering"] == "3"
-    agent = started(bare, src)
-    changed = host_settings(bare, bare.tree.host(src))
-    assert (changed["tcp_reordering"], changed["gso_max_segs"]) == ("10", before["gso_max_segs"])
-    assert (before["tcp_min_rtt_wlen"], changed["tcp_min_rtt_wlen"]) == ("300", "1")
-    assert re.search(r" sopa\d+\b", changed["interfaces"])
-    assert "clsact" in changed["qdiscs"]
-    assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
-    assert host_settings(bare, bare.tree.host(src)) == before
-
-    started(bare, src).stop(signal.SIGKILL)
-    # it has ended, and still every packet carries its path: also a dead one, instead of which switches take another
-    bare.lab.set_link("a1_0-c0_1", up=False)
-    eventually(lambda: bare.controller.fabric()["failures"])
-    eventually(lambda: bare.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
-    words = datagrams(bare, src, dst, 8, 7001)
-    assert (0, 1) in words
-    assert None not in words
-    assert lost(bare, src, dst, 12) == 0
-    bare.lab.set_link("a1_0-c0_1", up=True)
-    agent = started(bare, src)
-    assert None not in datagrams(bare, src, dst, 8, 7002)
-    assert agent.stop(signal.SIGINT) == 0
-    assert host_settings(bare, bare.tree.host(src)) == before
-    assert state_files(bare.directory / "single") == []
-    assert lost(bare, src, dst, 3) == 0
+def known(lab: SopaLab, *failed: str) -> None:
+    """Wait until exactly these have failed, and all switches and agents know it."""
+    eventually(lambda: {each["name"] for each in lab.controller.fabric()["failures"]}, set(failed))
+    eventually(lambda: lab.controller.get("/changes").json()["changes"][0]["installed_ms"] is not None)
+    lab.controller.wait_agents(lab.tree.host_count)
 
 
-def test_without_a_controller_the_host_stays_connected(bare: SopaLab) -> None:
-    with agent_of(bare, bare.tree.host("h0_0_2"), controller="http://127.0.0.1:9") as agent:
-        agent.wait_until(lambda: "no controller at http://127.0.0.1:9" in agent.log_tail(), "it said so")
-        assert "packets go unlabelled until it answers" in agent.log_tail()
-        assert lost(bare, "h0_0_2", "h1_0_2", 3) == 0
+def sends(stream: UdpStream, more: int = SENT) -> None:
+    """Wait until a stream has sent so many more datagrams."""
+    enough = len(stream.sent_at) + more
+    eventually(lambda: len(stream.sent_at), lambda value: value > enough)
 
 
-def test_an_agent_in_a_mininet_host_uses_the_management_network(bare: SopaLab) -> None:
-    node = bare.lab.node("h0_0_2")
-    command = [sys.executable, "-m", "sopa_ryu.cli", "agent", "--iface", "h0_0_2-eth0", "--controller", bare.url]
-    command += [f"--token-file={bare.controller.agent_token_file}", "--no-probes"]
-    agent = node.popen(command)
-    try:
-        bare.controller.wait_agents(1)
-        assert None not in datagrams(bare, "h0_0_2", "h1_1_3", 4, 7001)
-    finally:
-        agent.terminate()
-        errors = agent.communicate(timeout=60)[1].decode()
-    assert agent.returncode == 128 + signal.SIGTERM, errors
+def test_a_cut_link_is_told_avoided_and_used_again(lab: SopaLab) -> None:
+    src, dst = "h0_0_2", "h2_0_2"
+    assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
+    lab.lab.set_link("a2_0-c0_1", up=False)
+    known(lab, "a2_0-c0_1")
+    assert set(datagrams(lab, src, dst, 12, 7001)) == {(0, 0), (1, 0), (1, 1)}
+    # to another pod that path is as good as ever
+    assert set(datagrams(lab, src, "h1_0_2", 12, 7001)) == {(0, 0), (1, 0), (0, 1), (1, 1)}
+    assert lost(lab, src, dst, 12) == 0
+    lab.lab.set_link("a2_0-c0_1", up=True)
+    known(lab)
+    assert (0, 1) in datagrams(lab, src, dst, 8, 7001)
 
 
-def test_one_process_has_the_files_that_all_its_hosts_need(bare: SopaLab) -> None:
-    most, (soft, hard) = 64, resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    with bare.agent_of(bare.tree.hosts(), "all") as agents:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        agents.wait_until(lambda: bare.controller.agents_know(bare.tree.host_count), "all agents had acknowledged")
-        assert len(list(Path(f"/proc/{agents.pid}/fd").iterdir())) > most
+def test_packets_to_a_rack_without_any_path_go_unlabelled(lab: SopaLab) -> None:
+    assert lab.agent is not None
+    for link in FAR:
+        lab.lab.set_link(link, up=False)
+    known(lab, *FAR)
+    assert "no path is left to 1 racks; packets for them go unlabelled" in lab.agent.log.read_text()
+    assert set(datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)) == {None}
+    assert None not in datagrams(lab, "h0_0_2", "h2_1_2", 4, 7001)
+    for link in FAR:
+        lab.lab.set_link(link, up=True)
+    known(lab)
+    assert "there are paths to every rack again" in lab.agent.log.read_text()
+    assert None not in datagrams(lab, "h0_0_2", "h2_0_2", 4, 7001)
 
 
-def test_an_agent_of_the_other_carrier_is_a_warning_and_stays_connected(bare: SopaLab) -> None:
-    host = bare.tree.host("h0_0_2")
-    with agent_of(bare, host, "--carrier=option"):
-        bare.controller.wait_agents(1)
-        [agent] = bare.controller.get("/agents").json()["agents"]
-        assert agent["carrier"] == "option"
-        eventually(bare.controller.log.read_text, Containing("agent of h0_0_2 writes labels by carrier option"))
-        assert lost(bare, "h0_0_2", "h1_0_2", 4) == 0  # hashed, as any unlabelled packet
+def test_a_drained_switch_carries_nothing_and_cuts_nobody_off(lab: SopaLab) -> None:
+    for name in ("c0_0", "e2_0"):
+        lab.controller.change("PUT", f"/drains/{name}").raise_for_status()
+    known(lab, "c0_0", "e2_0")
+    before = carried(lab, "c0_0")
+    assert lost(lab, "h0_0_2", "h1_0_2", 12) == 0
+    assert carried(lab, "c0_0") == before
+    assert lost(lab, "h0_0_2", "h2_0_2", 4) == 0  # its only edge switch is drained
+    for name in ("c0_0", "e2_0"):
+        lab.controller.change("DELETE", f"/drains/{name}").raise_for_status()
+
+
+@pytest.mark.parametrize("link", ["a0_1-c1_0", "e2_0-a2_1"])
+def test_no_packet_is_lost_to_a_cut_link_after_the_last_acknowledgement(lab: SopaLab, link: str) -> None:
+    assert lost(lab, "h0_0_2", "h2_0_2", 3) == 0
+    with UdpStream(lab.lab, lab.tree.host("h0_0_2"), lab.tree.host("h2_0_2"), per_second=500) as stream:
+        eventually(lambda: len(stream.arrived), lambda value: value > SENT)
+        lab.lab.set_link(link, up=False)
+        known(lab, link)
+        change = lab.controller.get("/changes").json()["changes"][0]
+        told = change["at"] + change["acknowledged_ms"] / 1000
+        sends(stream)
+        end = time.time()
+        eventually(lambda: stream.lost(first=told, last=end), [])
+    lab.lab.set_link(link, up=True)
+
+
+def test_a_controller_restart_during_failures_costs_no_packet(lab: SopaLab) -> None:
+    """Neither of a host that labels nor of one that may not; agents and switches come back, and the failures are known again."""
+    failed = ("a2_0-c0_1", "e0_0-a0_1")
+    for link in failed:
+        lab.lab.set_link(link, up=False)
+    known(lab, *failed)
+    epoch = lab.controller.fabric()["epoch"]
+    pairs = [tuple(map(lab.tree.host, names)) for names in (("h0_0_2", "h2_0_2"), (NO_LABEL, "h2_1_2"))]
+    assert [lost(lab, lab.tree.name(src), lab.tree.name(dst), 3) for src, dst in pairs] == [0, 0]
+    with UdpStream(lab.lab, *pairs[0], per_second=250) as one, UdpStream(lab.lab, *pairs[1], per_second=250) as other:
+        for stream in (one, other):
+            sends(stream)
+        lab.controller.stop(signal.SIGKILL)
+        for stream in (one, other):
+            sends(stream)
+        lab.controller.start()
+        lab.controller.wait_connected(lab.tree.switch_count)
+        known(lab, *failed)
+        for stream in (one, other):
+            sends(stream)
+            last = len(stream.sent_at)
+            eventually(lambda stream=stream, last=last: stream.arrived >= set(range(last)))
+    assert lab.controller.fabric()["epoch"] > epoch
+    assert one.lost() == other.lost() == []
+    for link in failed:
+        lab.lab.set_link(link, up=True)
+
+
+# -- a hostile root on a host: no link, switch or neighbour changes state ---------------------------------------------
+
+
+FRAMES = 1200
+SEEDS = (1, 2)
+BATCH = 50
+
+
+def attack(lab: SopaLab, name: str, seed: int) -> None:
+    """Send the frames in batches; a ping between them shows that the switches have taken what came before."""
+    host = lab.tree.host(name)
+    with inside(lab.lab.netns(host)):
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    with wire:
+        wire.bind((lab.lab.interface(host, 0), 0))
+        frames = list(Hostile(lab.tree, host, seed).frames(FRAMES))
+        for first in range(0, FRAMES, BATCH):
+            for frame in frames[first : first + BATCH]:
+                wire.send(frame)
+            assert lost(lab, "h2_1_3", "h1_0_2", 1) == 0
+
+
+def test_nothing_that_a_host_sends_changes_the_state_of_a_link_a_switch_or_a_neighbour(lab: SopaLab) -> None:
+    assert lost(lab, "h0_0_2", "h2_1_3", 3) == 0
+    before = lab.controller.fabric()
+    changed = flaps(lab.lab)
+    assert len(changed) == 64
+    for name, seed in zip(("h0_0_2", "h3_1_3"), SEEDS, strict=True):
+        attack(lab, name, seed)
+    after = lab.controller.fabric()
+    assert (after["version"], after["failures"]) == (before["version"], [])
+    assert after["connected"] == lab.tree.switch_count
+    assert flaps(lab.lab) == changed
+    assert all(lab.lab.bfd_up().values())
+    wiring = lab.controller.get("/wiring").json()
+    assert (wiring["problems"], wiring["refused"]) == ([], 0)
+    neighbours = {agent["host"]: agent["lag"] for agent in lab.controller.get("/agents").json()["agents"]}
+    assert set(neighbours.values()) == {0}
+    assert lost(lab, "h1_1_2", "h0_0_3") == 0
+    # it was the edge switches that stopped them
+    for edge in ("e0_0", "e3_1"):
+        assert hits(lab, edge, f"priority=65,.*dl_dst={BFD_MAC}") > FRAMES / 30
+        assert hits(lab, edge, "priority=65,.*tp_dst=") > FRAMES / 30
+        assert hits(lab, edge, "priority=65,.*nw_frag=first") > FRAMES / 300
+
+
+def test_neither_whole_nor_fragmented_bfd_gets_past_the_edge(lab: SopaLab) -> None:
+    """Also where links have BFD without the fabric's address, as somebody else may have enabled it."""
+    # the requirement first, or links would go down
+    for key in (REQUIRES, SENDS_TO):
+        names = [interface for interface, _ in lab.lab.fabric_interfaces()]
+        lab.lab.ovs.vsctl(*(word for name in names for word in ("--", "remove", "Interface", name, "bfd", key)))
+    eventually(lambda: (all(lab.lab.bfd_up().values()), lab.controller.fabric()["failures"]), (True, []))
+    changed, version = flaps(lab.lab), lab.controller.fabric()["version"]
+    host = lab.tree.host("h0_0_2")
+    with inside(lab.lab.netns(host)):
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+    hostile = Hostile(lab.tree, host, 7)
+    with wire:
+        wire.bind((lab.lab.interface(host, 0), 0))
+        for _ in range(10):
+            for number in range(BATCH):
+                wire.send((hostile.bfd, hostile.bfd_fragment)[number % 2]())
+            assert lost(lab, "h0_0_2", "h2_1_3", 2) == 0
+    assert flaps(lab.lab) == changed
+    assert lab.controller.fabric()["version"] == version
+    for key in (SENDS_TO, REQUIRES):
+        set_bfd(lab, **{key: f'"{BFD_MAC}"'})
