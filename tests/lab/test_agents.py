@@ -145,6 +145,7 @@ def test_packets_are_counted_by_path_and_by_why_they_have_none(bare: SopaLab) ->
     with agent:
         bare.controller.wait_agents(1)
         before = scrape(url)["sopa_agent_path_packets_total"]
+        run(bare, SRC, "ip", "neigh", "flush", "all")
         carried = Counter(word for word in datagrams(bare, SRC, DST, 40, 7001) if word)
         after = scrape(url)
         paths = after["sopa_agent_path_packets_total"]

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 from experiments.emulation.routers.frr_daemons import Daemons
 from experiments.emulation.sopa_lab import SopaLab
@@ -49,6 +49,7 @@ class Outside:
             tcp.bind((OUTSIDE, TCP_PORT))
             tcp.listen()
             for work, its in ((self._take, udp), (self._echo, tcp)):
+                stack.callback(_wake, its)
                 threading.Thread(target=work, args=(name, its), daemon=True).start()
 
     def arrived(self, sender: str) -> set[int]:
@@ -74,6 +75,12 @@ class Outside:
                     connection.sendall(data)
 
 
+def _wake(its: socket.socket) -> None:
+    """End a thread's waiting, which would keep the socket open."""
+    with suppress(OSError):  # it is not connected, and yet wakes up
+        its.shutdown(socket.SHUT_RDWR)
+
+
 @contextmanager
 def outside(lab: SopaLab) -> Iterator[Outside]:
     with ExitStack() as stack:
@@ -81,9 +88,10 @@ def outside(lab: SopaLab) -> Iterator[Outside]:
 
 
 class Stream:
-    """300 datagrams a second to the outside, of several flows in turn."""
+    """Datagrams to the outside, of several flows in turn."""
 
-    def __init__(self, lab: SopaLab, host: str) -> None:
+    def __init__(self, lab: SopaLab, host: str, per_second: int = 300) -> None:
+        self._interval = 1 / per_second
         self.sent: list[int] = []
         """The source port of each."""
         self.address = str(lab.tree.ip(lab.tree.host(host)))
@@ -110,7 +118,7 @@ class Stream:
             its = self._sockets[number % FLOWS]
             self.sent.append(20000 + number % FLOWS)
             its.sendto(b"%d" % number, (OUTSIDE, UDP_PORT))
-            due += 1 / 300
+            due += self._interval
             time.sleep(max(0.0, due - time.monotonic()))
 
 
