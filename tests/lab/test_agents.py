@@ -26,6 +26,7 @@ from tests.helpers.sopa_lab import (
     datagrams,
     host_settings,
     lost,
+    run,
     state_files,
     word_of,
 )
