@@ -1,4 +1,4 @@
-"""Agents with the policy ``cfr`` and an arbiter: two hosts send to a third one by real TCP. How slots are kept: tests/timing/test_slots.py."""
+"""Agents with the policy ``cfr`` and an arbiter: when the gate is closed. How slots are kept is in tests/timing/test_slots.py."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class Host(AgentHost):
         before = self.said().count(said)
         self.pair.on_host(command)
         self.pair.on_host("ip link set host0 txqueuelen 500")  # a notification: not every change makes one
-        eventually(lambda: self.said().count(said), before + 1)
+        eventually(lambda: self.said().count(said) > before)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_what_labelling_needs_is_put_right(host: Host) -> None:
         ):
             host.changed(command, said)
             eventually(host.filters, Containing("sopa_egress"))
-        assert "the labelling program was removed from host0 again and again" in host.said()
+        assert "again and again" in host.said()
         host.controller.fail("a0_0-c0_0")
         host.at_work()
         assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
@@ -171,12 +171,13 @@ def carry_out(host: Host, commands: list[str]) -> None:
 
 
 def test_an_interface_that_goes_is_given_back_and_taken_when_it_returns(host: Host) -> None:
-    before, links = host.settings(), ("a0_0-c0_0", "a0_0-c0_1", "a0_1-c1_0", "a0_1-c1_1")
+    before, links = host.settings(), ("a0_0-c0_0", "a0_0-c0_1", "a1_0-c0_0", "a3_0-c0_0")
     with host.agent() as agent:
         host.at_work()
-        for number, (failing, (go, come)) in enumerate(zip(links, AWAY.values(), strict=True), 1):
+        for failing, (go, come) in zip(links, AWAY.values(), strict=True):
+            host.log.write_text("")
             carry_out(host, go)
-            eventually(lambda number=number: host.said().count("is not labelled"), number)
+            eventually(host.said, Containing("is not labelled"))
             eventually(lambda: host.controller.connected, False)
             host.controller.fail(failing)
             carry_out(host, come)
