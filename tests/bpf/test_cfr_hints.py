@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
 
-import httpx
 import pytest
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, free_ports
@@ -27,6 +26,7 @@ from sopa_ryu.arbiter.build import build
 from sopa_ryu.channel.host_tokens import token_line
 from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.rack import MBIT, RECEIVER, SENDERS, Rack
+from tests.helpers.scrape import scrape
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 
 SENDER = SENDERS[0]
@@ -35,11 +35,7 @@ NOBODY = 65534
 
 
 def metrics(port: int) -> dict[str, float]:
-    try:
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").raise_for_status().text
-    except httpx.ConnectError:  # it has just started
-        return {}
-    return {name: float(value) for name, value in re.findall(r"^([a-z_]\S*) (\S+)$", text, re.MULTILINE)}
+    return {name: float(value) for name, value in re.findall(r"^([a-z_]\S*) (\S+)$", scrape(port), re.MULTILINE)}
 
 
 class Application:

@@ -244,15 +244,6 @@ def test_an_mtu_that_leaves_nothing_for_ipv4_is_refused(pair: Pair, tmp_path: Pa
 # -- what is left behind ----------------------------------------------------------------------------------------------------
 
 
-def test_everything_is_put_back(pair: Pair, tmp_path: Path) -> None:
-    ends = Ends(pair, tmp_path)
-    assert link_mtu(pair.on_host, "host0") == 1496
-    ends.close()
-    assert link_mtu(pair.on_host, "host0") == 1500
-    assert "clsact" not in pair.on_host("tc qdisc show dev host0") + pair.on_peer("tc qdisc show dev peer0")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_mtu_that_somebody_else_changed_meanwhile_stays(pair: Pair, tmp_path: Path) -> None:
     with HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4):
         pair.on_host("ip link set host0 mtu 1400")

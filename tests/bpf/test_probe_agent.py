@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from experiments.emulation.processes import free_ports
@@ -20,6 +19,7 @@ from tests.helpers.agent_controller import agent_controller
 from tests.helpers.agent_host import AgentHost
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
+from tests.helpers.scrape import scrape
 from tests.helpers.veth import ALL, Pair, raw_socket
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 
@@ -66,7 +66,7 @@ def test_an_agent_probes_what_it_is_given_and_reports_it(near: Near) -> None:
         eventually(lambda: {one.stream for one in near.controller.reports}, set(PATHS))
         assert near.controller.refused == 0
         reported = sum(one.probes for one in near.controller.reports)  # before metrics: probes go on
-        metrics = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        metrics = scrape(port)
         assert f'sopa_agent_probe_answers_total{{interface="host0@{near.pair.host}"}} 1.0' in metrics
         total = [line for line in metrics.splitlines() if line.startswith("sopa_agent_probes_total")]
         assert sum(float(line.split()[-1]) for line in total) >= reported

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,16 +67,20 @@ def tcp(pair: Pair, name: str) -> int:
 
 
 @TCP_SETTINGS
-def test_tcps_settings_are_those_of_the_options_until_the_last_agent_leaves(
-    pair: Pair, make: Make, name: str, option: str, original: int, default: int
+@pytest.mark.parametrize("first_to_leave", [0, 1])
+def test_tcps_settings_are_those_of_the_latest_agent_until_the_last_one_leaves(
+    pair: Pair, make: Make, name: str, option: str, original: int, default: int, first_to_leave: int
 ) -> None:
     pair.on_host("ip link add host1 type veth peer name host2")
-    with make():
-        assert tcp(pair, name) == default
-        with make("host1", **{option: 7}):
-            assert tcp(pair, name) == 7
-        assert tcp(pair, name) == 7
+    both = [make("host0", segments=8), make("host1", segments=8, **{option: 14})]
+    for settings, expected in zip(both, (default, 14), strict=True):
+        settings.apply()
+        assert tcp(pair, name) == expected
+    both.pop(first_to_leave).restore()
+    assert tcp(pair, name) == 14
+    both.pop().restore()
     assert tcp(pair, name) == original
+    assert (segments(pair), segments(pair, "host1")) == (65535, 65535)
 
 
 @TCP_SETTINGS
@@ -103,18 +109,6 @@ def test_tcps_settings_that_somebody_else_changed_are_named_mended_and_then_put_
     assert tcp(pair, name) == original
 
 
-def test_the_state_of_an_agent_that_knew_one_setting_is_understood(pair: Pair, make: Make, tmp_path: Path) -> None:
-    leave_behind(make())
-    [path] = tmp_path.glob("*.json")
-    state = json.loads(path.read_text())
-    del state["tcp_min_rtt_wlen"]
-    path.write_text(json.dumps(state))
-    pair.on_host("sysctl -qw net.ipv4.tcp_min_rtt_wlen=300")
-    with make():
-        assert tcp(pair, "tcp_min_rtt_wlen") == 1
-    assert (reordering(pair), tcp(pair, "tcp_min_rtt_wlen")) == (3, 300)
-
-
 def test_restoring_twice_changes_nothing_more(pair: Pair, make: Make) -> None:
     settings = make()
     settings.apply()
@@ -124,27 +118,20 @@ def test_restoring_twice_changes_nothing_more(pair: Pair, make: Make) -> None:
     assert reordering(pair) == 10
 
 
-@pytest.mark.parametrize("threshold", [0, -1, 301, 151])
+@pytest.mark.parametrize(("threshold", "nearest"), [(0, 1), (151, 150)])
 def test_a_threshold_out_of_range_is_refused_and_nothing_changes(
-    pair: Pair, make: Make, tmp_path: Path, threshold: int
+    pair: Pair, make: Make, tmp_path: Path, threshold: int, nearest: int
 ) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_max_reordering=150")
     before = (reordering(pair), segments(pair))
     with pytest.raises(SettingsError, match=r"must be 1 to 150 .*not -?\d+"):
         make(fr_threshold=threshold).apply()
-    assert (reordering(pair), segments(pair)) == before
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("threshold", [1, 300])
-def test_the_thresholds_bounds_are_accepted(pair: Pair, make: Make, threshold: int) -> None:
-    with make(fr_threshold=threshold):
-        assert reordering(pair) == threshold
-
-
-def test_an_unknown_interface_is_refused(make: Make) -> None:
     with pytest.raises(SettingsError, match="no interface nowhere0"):
         make("nowhere0").apply()
+    assert (reordering(pair), segments(pair)) == before
+    assert list(tmp_path.iterdir()) == []
+    with make(fr_threshold=nearest):
+        assert reordering(pair) == nearest
 
 
 def test_one_interface_has_one_agent(pair: Pair, make: Make) -> None:
@@ -153,19 +140,6 @@ def test_one_interface_has_one_agent(pair: Pair, make: Make) -> None:
     assert reordering(pair) == 3
     with make():
         assert reordering(pair) == 10
-
-
-@pytest.mark.parametrize("first_to_leave", [0, 1])
-def test_the_last_agent_of_a_namespace_puts_the_threshold_back(pair: Pair, make: Make, first_to_leave: int) -> None:
-    pair.on_host("ip link add host1 type veth peer name host2")
-    both = [make("host0", fr_threshold=12, segments=8), make("host1", fr_threshold=14, segments=8)]
-    for settings in both:
-        settings.apply()
-    both.pop(first_to_leave).restore()
-    assert reordering(pair) == 14
-    both.pop().restore()
-    assert reordering(pair) == 3
-    assert (segments(pair), segments(pair, "host1")) == (65535, 65535)
 
 
 @pytest.mark.parametrize("packets", [1, 4])
@@ -195,11 +169,19 @@ def test_saved_settings_do_not_apply_to_a_new_interface_of_the_same_name(pair: P
     assert (reordering(pair), segments(pair, "host1")) == (3, 60)
 
 
+@contextmanager
+def changed_state(state_dir: Path) -> Iterator[dict[str, Any]]:
+    """What a killed agent has saved, to be changed."""
+    [path] = state_dir.glob("*.json")
+    state = json.loads(path.read_text())
+    yield state
+    path.write_text(json.dumps(state))
+
+
 def test_a_state_file_of_another_boot_is_ignored(pair: Pair, make: Make, tmp_path: Path) -> None:
     leave_behind(make(segments=4))
-    [path] = tmp_path.glob("*.json")
-    state = json.loads(path.read_text())
-    path.write_text(json.dumps({**state, "boot_id": "another"}))
+    with changed_state(tmp_path) as state:
+        state["boot_id"] = "another"
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=5")
     pair.on_host("ip link set host0 gso_max_segs 80")
     make().__enter__().restore()
@@ -232,13 +214,12 @@ def test_what_an_agent_of_an_earlier_release_left_is_put_back(pair: Pair, make: 
     pair.on_host("ip link set host0 gso_max_segs 50")
     leave_behind(make(segments=4))
     pair.on_host("ip link set host0 gso_max_segs 1")  # which is what it wrote
-    [path] = tmp_path.glob("*.json")
-    state = json.loads(path.read_text())
-    del state["interfaces"]["host0"]["gso_written"]
-    path.write_text(json.dumps(state))
+    pair.on_host("sysctl -qw net.ipv4.tcp_min_rtt_wlen=300")  # it did not know this one
+    with changed_state(tmp_path) as state:
+        del state["interfaces"]["host0"]["gso_written"], state["tcp_min_rtt_wlen"]
     with make():
-        assert segments(pair) == 50
-    assert segments(pair) == 50
+        assert (segments(pair), tcp(pair, "tcp_min_rtt_wlen")) == (50, 1)
+    assert (segments(pair), reordering(pair), tcp(pair, "tcp_min_rtt_wlen")) == (50, 3, 300)
 
 
 @pytest.mark.parametrize(

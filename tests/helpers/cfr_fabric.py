@@ -13,13 +13,12 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
-
 from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import word_of
 from tests.helpers.rack import RECEIVER, SENDERS, Rack
+from tests.helpers.scrape import scrape
 from tests.helpers.slot_arbiter import Slot, SlotArbiter
 from tests.helpers.veth import ALL, raw_socket
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
@@ -143,7 +142,7 @@ class Fabric:
         return (self._directory / "agent.log").read_text()
 
     def metrics(self, name: str) -> list[float]:
-        text = httpx.get(f"http://127.0.0.1:{self.metrics_port}/metrics").text
+        text = scrape(self.metrics_port)
         return [float(each) for each in re.findall(rf"^sopa_agent_cfr_{name} (\S+)$", text, re.MULTILINE)]
 
     def closed(self) -> list[float]:
