@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.channel.slots import Granted
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, UDP, echo, ip, table, word_of
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.veth import PEER_ADDRESS, Pair
 from tests.helpers.waiting import eventually
 
@@ -136,74 +138,79 @@ def host(loaded: Host) -> Host:
     return loaded
 
 
-def test_data_passes_in_its_slot_up_to_the_budget(host: Host) -> None:
-    host.programs.grant([granted(NOW)])
-    assert [host.passes(segment()) for _ in range(3)] == [True, True, False]
-    assert host.counts() == {"granted": 2, "held": 1}
-    assert host.programs.used(NOW) == 3028
-    assert host.programs.sent([IPv4Address(FAR), IPv4Address(NEAR)]) == {IPv4Address(FAR): 3028}
-    host.programs.forget()
-    assert not host.passes(segment())
-    host.programs.set_gate(IPv4Address(HERE), Gate(0, 0, 0, 0, 0))  # there was no grant yet
-    assert host.passes(segment())
+class Script:
+    """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
+
+    ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
+    a packet, maybe with a departure time of TCP's own (``at``), and ``label`` which path it takes: ``sum`` what was used and sent.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.slots: set[int] = set()
+
+    def handle(self, step: Step) -> str:
+        return str(getattr(self, f"do_{step.command}")(step) or "")
+
+    def do_grant(self, step: Step) -> None:
+        up1, up2 = map(int, step.options.get("label", "7.9").split("."))
+        slots = [NOW + int(word) for word in step.words]
+        self.slots |= set(slots)
+        budget, destination = int(step.options.get("budget", 3028)), IPv4Address(step.options.get("to", FAR))
+        self.host.programs.grant(Granted(slot, up1, up2, destination, budget) for slot in slots)
+
+    def do_time(self, step: Step) -> None:
+        its = {name: float(value) for name, value in step.options.items()}
+        slot, into = divmod(float(step.words[0]), 1)
+        self.host.set(
+            slot=NOW + int(slot), into=into, **its | {"first": NOW + int(its["first"]) if "first" in its else 0}
+        )
+
+    def do_never(self, _step: Step) -> None:
+        """Set the gate as before the first grant."""
+        self.host.programs.set_gate(IPv4Address(HERE), Gate(0, 0, 0, 0, 0))
+
+    def do_forget(self, _step: Step) -> None:
+        self.host.programs.forget()
+
+    def do_data(self, step: Step) -> str:
+        tstamp, rows = self._at(step), []
+        for _ in range(int(step.options.get("times", 1))):
+            left = self.host.departs(self._frame(step), tstamp, int(step.options.get("burst", 0)))
+            if left is None:
+                rows.append("held")
+            elif left == tstamp:
+                rows.append("passes")
+            else:
+                slot = round((left - self.host.gate.begin_of(NOW)) / SLOT_NS)
+                assert left == self.host.gate.begin_of(NOW + slot)
+                rows.append(f"waits for the begin of {slot:+}")
+        return ", ".join(rows)
+
+    def do_label(self, step: Step) -> str:
+        found = {self.host.label(self._frame(step), self._at(step)) for _ in range(8)}
+        if found == set(INTER_POD):
+            return "all paths in turn"
+        return " ".join(str(word and f"{word[0]}.{word[1]}") for word in found)
+
+    def do_sum(self, _step: Step) -> str:
+        used = ", ".join(f"{slot - NOW:+}: {self.host.programs.used(slot)}" for slot in sorted(self.slots))
+        sent = self.host.programs.sent(map(IPv4Address, (FAR, NEAR)))
+        counts = ", ".join(f"{name} {count}" for name, count in self.host.counts().items())
+        return f"used {used}\nsent {', '.join(f'{to}: {size}' for to, size in sent.items()) or 'nothing'}\n{counts}"
+
+    def _at(self, step: Step) -> int:
+        at = step.options.get("at")
+        return 0 if at is None else self.host.gate.begin_of(NOW) + round(float(at) * 1000) * (SLOT_NS // 1000)
+
+    @staticmethod
+    def _frame(step: Step) -> bytes:
+        return segment(int(step.options.get("size", 1460)), dst=step.options.get("to", FAR))
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        granted(NOW, NEAR),
-        granted(NOW + 1),
-        granted(NOW - 1),
-        granted(NOW - SLOTS),
-        granted(NOW + SLOTS),
-        granted(NOW, budget=1513),
-        granted(NOW, budget=0),
-    ],
-)
-def test_other_slots_and_other_destinations_grants_do_not_count(host: Host, entry: Granted) -> None:
-    host.programs.grant([entry])
-    assert not host.passes(segment())
-    assert host.counts() == {"held": 1}
-    assert host.programs.used(entry.slot) == 0
-    assert host.programs.sent([IPv4Address(FAR)]) == {}
-
-
-@pytest.mark.parametrize(
-    ("late", "budget", "fitting"),
-    [
-        (0.01, 15_140, {0.0: True, 0.89: True, 0.905: True, 0.92: False, 0.999: False}),  # a tenth of the slot
-        (0.2, 1514, {0.19: True, 0.21: False}),  # all of it
-    ],
-)
-def test_a_packet_is_held_that_would_end_after_its_slot(
-    host: Host, late: float, budget: int, fitting: dict[float, bool]
-) -> None:
-    for slot, (into, passes) in enumerate(fitting.items(), NOW):
-        host.programs.grant([granted(slot, budget=budget)])
-        host.set(slot=slot, into=into, late=late)
-        assert host.passes(segment()) is passes, into
-
-
-def test_slots_follow_one_another_around_the_ring(host: Host) -> None:
-    for slot in range(NOW, NOW + 3 * SLOTS, 100):
-        host.programs.grant([granted(slot, budget=1514)])
-        host.set(slot=slot, into=0.001)
-        assert [host.passes(segment()), host.passes(segment())] == [True, False]
-        assert host.programs.used(slot) == 1514
-        assert host.programs.used(slot - SLOTS) == 0
-
-
-def test_after_the_lease_and_before_the_first_slot_the_gate_is_open(host: Host) -> None:
-    host.set(lease=-1e-9)
-    assert host.passes(segment())
-    host.set(first=NOW + 1)
-    assert host.passes(segment())
-    assert host.counts() == {"gate_open": 2}
-    host.set(first=NOW)
-    assert not host.passes(segment())
-    assert host.programs.sent([IPv4Address(FAR)]) == {IPv4Address(FAR): 3028}
-    host.set(lease=0.05)  # it ends without the agent
-    eventually(lambda: host.passes(segment()))
+@pytest.mark.parametrize("script", scripts(__file__, "gate"), ids=lambda path: path.stem)
+def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Script(host).handle, record=request.config.option.record)
 
 
 @pytest.mark.parametrize(
@@ -241,19 +248,6 @@ def test_any_data_to_a_host_of_the_fabric_waits(host: Host, frame: bytes) -> Non
     assert host.counts() == {"held": 1}
 
 
-def test_a_burst_counts_with_the_headers_that_its_packets_will_have(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=2 * 1514 + 3 * 784 + 1513)])
-    assert host.passes(segment(2 * 1460), gso_segments=2)
-    assert host.programs.used(NOW) == 2 * 1514
-    assert host.passes(segment(3 * 730), gso_segments=3)
-    assert host.programs.used(NOW) == 2 * 1514 + 3 * 784
-    assert not host.passes(segment(1460))
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.96, ahead=AHEAD)
-    assert host.departs(segment(2 * 1460), gso_segments=2) == host.gate.begin_of(NOW + 1)
-    assert host.programs.used(NOW + 1) == 3028
-
-
 def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
     fits, tries = 70_000, 50_000
     one = segment(1)
@@ -273,74 +267,6 @@ def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
     assert sum(counts.values()) == len(threads) * tries
     assert host.programs.used(NOW) == counts["granted"] * len(one) <= budget
     assert counts["granted"] == min(fits, len(threads) * tries)
-
-
-# -- departure times -------------------------------------------------------------------------------------------------------------
-
-
-def test_data_passes_shortly_before_its_slot_and_departs_at_its_begin(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.94, ahead=AHEAD)
-    assert host.departs(segment()) is None
-    host.set(into=0.96, ahead=AHEAD)
-    begin = host.gate.begin_of(NOW + 1)
-    assert [host.departs(segment()) for _ in range(3)] == [begin, begin, None]
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (0, 3028)
-    assert host.counts() == {"held": 2, "granted": 2}
-    assert host.programs.sent([IPv4Address(FAR)]) == {IPv4Address(FAR): 3028}
-    host.set(slot=NOW + 1, into=0.0, ahead=AHEAD)
-    assert host.departs(segment()) is None  # its budget is the same one
-
-
-def test_without_departure_times_nothing_passes_ahead_and_none_is_written_or_read(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.9999)
-    assert host.departs(segment()) is None
-    assert host.departs(segment(), host.gate.begin_of(NOW + 1)) is None
-    host.programs.grant([granted(NOW)])
-    host.set(into=0.1)
-    assert host.departs(segment()) == 0
-    later = host.gate.begin_of(NOW + 5)
-    assert host.departs(segment(), later) == later
-    assert host.programs.used(NOW) == 3028
-
-
-def test_what_fits_into_its_slot_does_not_wait_for_the_next_one(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=30_280), granted(NOW + 1)])
-    host.set(into=0.96, ahead=AHEAD)
-    assert host.departs(segment(400)) == 0
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 0)
-    begin = host.gate.begin_of(NOW + 1)
-    assert host.departs(segment()) == begin  # too long for what is left of this one
-    assert host.departs(segment(400)) == begin  # what follows does not overtake it
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 1514 + 454)
-
-
-def test_a_packet_that_tcp_has_paced_belongs_to_the_slot_in_which_it_departs(host: Host) -> None:
-    host.programs.grant([granted(NOW), granted(NOW + 3)])
-    host.set(into=0.1, ahead=AHEAD)
-    begin = host.gate.begin_of(NOW + 3)
-    for tstamp, departs in (
-        (host.gate.begin_of(NOW) - 1, host.gate.begin_of(NOW) - 1),  # it is late: it leaves now
-        (begin + SLOT_NS // 2, begin + SLOT_NS // 2),
-        (begin - SLOT_NS // 50, begin),
-        (begin - SLOT_NS // 10, None),
-        (begin - 2 * SLOT_NS, None),
-        (begin + SLOT_NS, None),
-    ):
-        assert host.departs(segment(), tstamp) == departs
-    assert (host.programs.used(NOW), host.programs.used(NOW + 3)) == (1514, 3028)
-
-
-def test_leases_are_of_now_and_the_first_slot_is_that_of_the_departure(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.99, ahead=AHEAD, lease=-1e-9)
-    assert host.departs(segment()) == 0
-    host.set(into=0.99, ahead=AHEAD, first=NOW + 1)
-    assert host.departs(segment()) == 0
-    assert host.departs(segment(dst=NEAR), host.gate.begin_of(NOW + 1)) is None
-    assert host.counts() == {"gate_open": 2, "held": 1}
-    assert host.programs.used(NOW + 1) == 0
 
 
 def test_a_model_of_the_rules_agrees(host: Host) -> None:
@@ -384,46 +310,8 @@ def test_a_model_of_the_rules_agrees(host: Host) -> None:
             assert host.programs.used(taken) == used[taken], step
 
 
-def test_data_takes_the_path_of_the_slot_in_which_it_departs(host: Host) -> None:
-    other = (5, 6)
-    host.programs.grant([granted(NOW), Granted(NOW + 1, *other, IPv4Address(FAR), 3028), granted(NOW + 2, NEAR)])
-    host.set(ahead=AHEAD)
-    begin = host.gate.begin_of
-    assert host.label(segment(), 0) == LABEL
-    assert host.label(segment(), begin(NOW + 1)) == other
-    assert host.label(segment(), begin(NOW + 1) - 1000) == LABEL
-    assert host.label(segment(), begin(NOW + 2)) == other  # it has passed the gate at the end of that slot
-    assert (
-        host.label(segment(dst=NEAR), begin(NOW + 2) - SLOT_NS // 50) == LABEL
-    )  # the clock has been corrected meanwhile
-    assert host.label(segment(), begin(NOW + 2) + SLOT_NS // 2) in INTER_POD
-    assert {host.label(segment(0), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
-    host.set()
-    assert host.label(segment(), begin(NOW + 1)) == LABEL
-    host.set(ahead=AHEAD, lease=-1)
-    assert {host.label(segment(), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
-
-
 def test_slots_of_the_agent_and_of_the_program_are_as_many() -> None:
     assert SLOTS == KEPT
-
-
-# -- labels ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_data_in_its_slot_takes_the_granted_path_and_all_else_takes_turns(host: Host) -> None:
-    host.programs.grant([granted(NOW), granted(NOW + 1, NEAR)])
-    assert host.label(segment()) == LABEL
-    assert {host.label(segment(0)) for _ in range(8)} == set(INTER_POD)
-    host.set(slot=NOW + 1, into=0.005)
-    assert host.label(segment()) == LABEL  # it has passed the gate at the end of its slot
-    assert host.label(segment(dst=NEAR)) == LABEL
-    host.set(slot=NOW + 1, into=0.02)
-    assert host.label(segment()) in INTER_POD
-    host.set(slot=NOW + 1, lease=-1)
-    assert {host.label(segment()) for _ in range(8)} == set(INTER_POD)
-    assert host.label(segment(dst=HERE)) is not None
-    assert host.label(segment(dst="192.0.2.1")) is None
 
 
 def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_not(host: Host) -> None:

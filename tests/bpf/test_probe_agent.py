@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import signal
 import socket
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from tests.helpers.agent_host import AgentHost
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
 from tests.helpers.scrape import scrape
-from tests.helpers.veth import ALL, Pair, raw_socket
+from tests.helpers.veth import ALL, Pair, arrives, raw_socket
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 
 SILENT_SECONDS = 1.0
@@ -37,7 +36,7 @@ class Near(AgentHost):
         with raw_socket(self.pair.peer, "peer0", ALL) as wire:
             frame = probe(PATHS[0]._replace(destination=HERE), source=THERE)
             wire.send(GATEWAY + frame[6:])
-            while select.select([wire], [], [], seconds)[0]:
+            while arrives(wire, seconds):
                 got, address = wire.recvfrom(65536)
                 if address[2] != socket.PACKET_OUTGOING and got[30:34] == THERE.packed and len(got) == len(frame):
                     return True

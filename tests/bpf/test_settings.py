@@ -57,7 +57,14 @@ class Host:
             if was != now and (" " not in name or (owner in before and owner in self._known)):
                 rows.append(f"{name}: {was} -> {now}" if None not in (was, now) else f"{name}: {now or 'gone'}")
         shown = "\n".join(rows).replace(str(self._directory), "STATE").replace(self.pair.host, "NETNS")
-        return re.sub(r"pid \d+", "pid N", re.sub(r"sopa\d+", "sopaN", re.sub(r"\S+\.json", "STATE", shown)))
+        for pattern, name in (
+            (r"sopa\d+", "sopaN"),
+            (r"\S+\.json", "STATE"),
+            (r"pid \d+", "pid N"),
+            (r"\(Expecting.*?\)\)", "(...)"),
+        ):
+            shown = re.sub(pattern, name, shown)
+        return shown
 
     def do_agent(self, step: Step) -> str:
         options = {name: int(value) for name, value in step.options.items() if name != "on"}

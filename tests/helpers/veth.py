@@ -93,16 +93,23 @@ def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
 
 
 def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
-    """All frames that came in, until none does for a while; while this process stands still, none is known to."""
+    """All frames that came in, until none does for a while."""
     taken = []
+    while arrives(capture, wait):
+        data, address = capture.recvfrom(65536)
+        if address[2] != socket.PACKET_OUTGOING:
+            taken.append(data)
+    return taken
+
+
+def arrives(end: socket.socket, wait: float) -> bool:
+    """Whether something comes in within a while, in which this process does not stand still."""
     while True:
         begun = time.monotonic()
-        if select.select([capture], [], [], wait)[0]:
-            data, address = capture.recvfrom(65536)
-            if address[2] != socket.PACKET_OUTGOING:
-                taken.append(data)
-        elif time.monotonic() - begun < 2 * wait:
-            return taken
+        if select.select([end], [], [], wait)[0]:
+            return True
+        if time.monotonic() - begun < 2 * wait:
+            return False
 
 
 def transfer(

@@ -30,6 +30,9 @@ LAST = 0xFFFFFFFF
 KEY = Key(1, 2, 40000, 80)
 FEEDBACK = Mco(0, 0, 0, 0, 0, 0)
 
+FEW = settings(max_examples=40)
+"""Of whole transfers."""
+
 delays = st.lists(st.integers(1, 60), min_size=MAX_CHANNELS, max_size=MAX_CHANNELS)
 sequence_numbers = st.one_of(st.integers(0, LAST), st.integers(LAST - 300 * MSS, LAST))
 channel_numbers = st.integers(2, MAX_CHANNELS)
@@ -39,6 +42,7 @@ channel_numbers = st.integers(2, MAX_CHANNELS)
 
 
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
+@FEW
 def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
     there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
 ) -> None:
@@ -58,6 +62,7 @@ def test_the_network_reorders_so_that_without_mcs_each_such_transfer_would_be_re
 
 
 @given(st.integers(0, 150), channel_numbers, sequence_numbers)
+@FEW
 def test_after_a_loss_duplicate_acks_pass_until_it_is_repaired(number: int, channels: int, isn: int) -> None:
     # one after the first of its channel: a receiver has to know what it is to expect there
     transfer = Transfer(Network(lost=({number + channels}, set())), channels=channels, isn=isn)
@@ -88,7 +93,7 @@ def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
     st.sets(st.integers(0, 300), max_size=15),
     st.booleans(),
 )
-@settings(max_examples=200)
+@FEW
 def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
     there: list[int],
     back: list[int],
@@ -190,6 +195,7 @@ def test_one_channel_a_round_trip_changes_its_weight_and_all_marked_leaves_them_
 
 
 @given(delays, channel_numbers)
+@FEW
 def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None:
     transfer = Transfer(Network((there, there), marking={0}), count=600, channels=channels)
     taken: Counter[int] = Counter()
@@ -243,6 +249,7 @@ def test_of_a_super_packet_received_packets_count_once() -> None:
 
 
 @given(channel_numbers, delays, st.data())
+@FEW
 def test_a_dead_channel_is_inactive_after_three_rounds_at_most(
     channels: int, there: list[int], draw: st.DataObject
 ) -> None:
@@ -284,6 +291,7 @@ def test_a_transfer_goes_on_without_the_dead_channel() -> None:
 
 
 @given(channel_numbers, st.integers(0, 3000), st.integers(1, 6000))
+@FEW
 def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
     dead = dict.fromkeys(range(channels), (since, since + lasting))
     Transfer(Network(dead=dead), count=600, channels=channels).run()
@@ -293,6 +301,7 @@ def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: in
 
 
 @given(sequence_numbers, st.booleans())
+@FEW
 def test_a_connection_that_was_forgotten_begins_anew_in_the_middle(isn: int, at_sender: bool) -> None:
     transfer = Transfer(Network(), count=400, isn=isn)
     gone = []
