@@ -30,6 +30,19 @@ for directory in . "${TMPDIR:-/tmp}"; do
     ((free >= MIN_FREE_MIB)) || die "$directory has $free MiB left and the tests need $MIN_FREE_MIB: free some, or set TMPDIR to another disk"
 done
 
+# In the background, so that a signal to this script reaches them at once; what bash starts there would ignore Ctrl-C.
+running=
+run() {
+    env --default-signal=INT,QUIT "$pytest" "$@" 8>&- &
+    running=$!
+    wait "$running"
+}
+# shellcheck disable=SC2329 # the trap calls it
+finish() {
+    if [[ -n $running ]]; then kill "$running" 2>/dev/null && wait "$running" || true; fi
+    rm -f "$SOPA_TEST_RECORD"
+}
+
 results=build/tests
 mkdir -p "$results"
 exec 8>"$results/lock"
@@ -37,16 +50,18 @@ flock --nonblock 8 || die "another run of the tests in $PWD is not over: wait fo
 record=$results/record.jsonl
 rm -f "$record" "$record".*
 export SOPA_TEST_RECORD=$PWD/$record.partial
-trap 'rm -f "$SOPA_TEST_RECORD"' EXIT
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
 
 workers=${SOPA_TEST_WORKERS:-$(($(nproc) + 1))}
 failed=0
 SECONDS=0
-"$pytest" --ignore=tests/timing --numprocesses="$workers" --no-loadscope-reorder 8>&- || failed=$?
+run --ignore=tests/timing --numprocesses="$workers" --no-loadscope-reorder || failed=$?
 ((failed < 2)) || exit "$failed" # interrupted, or not begun
 say "function: $SECONDS s; now what measures time, alone"
 SECONDS=0
-"$pytest" -p no:cacheprovider tests/timing 8>&- || failed=$?
+run -p no:cacheprovider tests/timing || failed=$?
 ((failed < 2)) || exit "$failed"
 say "time: $SECONDS s"
 mv "$SOPA_TEST_RECORD" "$record"

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from tests.bpf.mcs_both import DPORT, SPORT, TIMESTAMPS, Both, option_of, received, sent, tcp_sum
-from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, blocks_of, sack_in, summed
+from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, blocks_of, sack_in
 from tests.bpf.mcs_reference import MAX_CHANNELS, Block, Connection, Mco, Verdict, plus
-from tests.helpers.frames import INTER_POD, word_of
+from tests.helpers.frames import INTER_POD, summed, word_of
 from tests.helpers.golden import Step
 
 FLAGS = {"syn": SYN, "fin": FIN, "rst": RST}
