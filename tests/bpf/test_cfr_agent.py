@@ -1,4 +1,4 @@
-"""Agents with the policy ``cfr`` and an arbiter: when the gate is closed. How slots are kept: tests/timing/test_granted_slots.py."""
+"""Agents with the policy ``cfr`` and an arbiter: when the gate is closed. Slots: tests/timing/test_granted_slots.py."""
 
 from __future__ import annotations
 
