@@ -208,7 +208,7 @@ def test_a_connection_is_scattered_over_paths_and_the_host_stays_as_it_is(ends: 
 
 @pytest.mark.parametrize("kind", ["paths", "ports"])
 def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(ends: Ends, kind: str) -> None:
-    """And the end of the other host's agent, after which, by ports, a host whose peer does not run MCS sends as without an agent."""
+    """And the end of the other host's agent, after which, by ports, nothing is scattered any more."""
     before = ends.state()
     options = f"--channel-kind={kind}", "--channels=4"
     with ends.at_work(*options) as (one, other):

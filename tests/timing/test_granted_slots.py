@@ -49,4 +49,4 @@ def test_data_leaves_in_granted_slots_on_their_paths(timing: Timing, tmp_path: P
         control = Timer()
         timing.at_least(0.97, share_on_time, what="packets in their slots", control=control, tolerated=0.01)
         timing.at_least(0.8, mbit, what="Mbit/s of the slower stream", control=control, tolerated=0.02)
-        timing.at_most(2, queue, what="packets at the receiver's link", control=control, tolerated=0.01)
+        timing.at_most(2, queue, what="packets at the receiver's link", control=control, tolerated=0.05)
