@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-kernel deb test-deb soak soak-cluster fuzz flood lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood mutants lint bench clean
 
 VENV := .venv/bin
 
@@ -29,6 +29,12 @@ demo: ready ## a fat-tree, its controller and its agents, a failure, and what SO
 test: ready ## all tests (root for those marked switch and lab)
 	@scripts/test.sh $(ARGS)
 
+test-runs: ready ## all tests again and again: idle, beside busy loops, and with standstills; a table of what failed (root): ARGS='--idle 2 --busy 0'
+	@$(VENV)/python -m tests.campaigns.runs $(ARGS)
+
+test-all: ready ## every campaign (tests, mutants, fuzz, floods, soaks, packages, kernels): what ran, how long, what it found (root): ARGS='mutants soak'
+	@$(VENV)/python -m tests.campaigns $(ARGS)
+
 test-kernel: ready ## the BPF tests and those of the kernel's datapath with Debian's own kernels, booted in QEMU (root): ARGS='--kernel 6.1 tests/bpf/test_attach.py'
 	@scripts/test_kernel.sh $(ARGS)
 
@@ -50,6 +56,9 @@ fuzz: ready ## garbled OpenFlow, agents' messages, requests and LLDP for a contr
 
 flood: ready ## what clients without a token can send, as much as goes, while another client measures (root): ARGS='openflow --seconds 60'
 	@$(VENV)/python -m tests.floods $(ARGS)
+
+mutants: ready ## change the product in small ways that are wrong, and say which no test finds (root): ARGS='--only keepalive schedule'
+	@$(VENV)/python -m tests.mutants $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts; whether the lock file is up to date
 	@$(VENV)/ruff check .

@@ -1,12 +1,21 @@
 #!/usr/bin/env bash
-# All tests, or with arguments what pytest makes of them. Two processes share all of them (tests/conftest.py): one runs the labs' tests,
-# each of which keeps one Open vSwitch busy, and then what the other has not yet done. The other's output comes at the end.
+# All tests, or with arguments what pytest makes of them. First those of function, shared by several processes, which pass on a machine of
+# any speed; then those of time (tests/timing), alone and one after another. At the end: the slowest, what came near its bound, and what
+# was measured, from the run's record, build/tests/record.jsonl, which is there only after a whole run.
+#
+# SOPA_TEST_WORKERS: how many processes share the tests of function; one more than there are processors by default.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 pytest=.venv/bin/pytest
 # Compiled modules are kept: pytest rewrites each test module's assertions, most of the time that it collects, and tests start hundreds
 # of Python processes.
 unset PYTHONDONTWRITEBYTECODE
+
+say() { echo "test: $*"; }
+die() {
+    echo "test: $*" >&2
+    exit 2
+}
 
 # What the tests compare with. Without it tests are skipped, which fails the run unless that is accepted.
 for part in install_peers install_ns3; do
@@ -15,26 +24,46 @@ done
 
 if (($#)); then exec "$pytest" "$@"; fi
 
-shared=$(mktemp -d)
-others=
+MIN_FREE_MIB=1024
+for directory in . "${TMPDIR:-/tmp}"; do
+    free=$(df --output=avail --block-size=1M "$directory" | tail -n 1)
+    ((free >= MIN_FREE_MIB)) || die "$directory has $free MiB left and the tests need $MIN_FREE_MIB: free some, or set TMPDIR to another disk"
+done
+
+# In the background, so that a signal to this script reaches them at once; what bash starts there would ignore Ctrl-C.
+running=
+run() {
+    env --default-signal=INT,QUIT "$pytest" "$@" 8>&- &
+    running=$!
+    wait "$running"
+}
 # shellcheck disable=SC2329 # the trap calls it
 finish() {
-    if [[ -n $others ]]; then kill "$others" 2>/dev/null || true; fi
-    rm -rf "$shared"
+    if [[ -n $running ]]; then kill "$running" 2>/dev/null && wait "$running" || true; fi
+    rm -f "$SOPA_TEST_RECORD"
 }
+
+results=build/tests
+mkdir -p "$results"
+exec 8>"$results/lock"
+flock --nonblock 8 || die "another run of the tests in $PWD is not over: wait for it, or end it"
+record=$results/record.jsonl
+rm -f "$record" "$record".*
+export SOPA_TEST_RECORD=$PWD/$record.partial
 trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 
-mkdir "$shared/modules"
-echo "the tests outside the lab run beside these; their output follows"
-# what bash starts in the background would ignore Ctrl-C, and so would all that the tests start
-env --default-signal=INT,QUIT "$pytest" -p no:cacheprovider --durations=10 --share="$shared/modules" --labs=never \
-    >"$shared/output" 2>&1 &
-others=$!
+workers=${SOPA_TEST_WORKERS:-$(($(nproc) + 1))}
 failed=0
-"$pytest" --durations=10 --share="$shared/modules" --labs=first || failed=$?
-wait "$others" || failed=$?
-others=
-cat "$shared/output"
+SECONDS=0
+run --ignore=tests/timing --numprocesses="$workers" --no-loadscope-reorder || failed=$?
+((failed < 2)) || exit "$failed" # interrupted, or not begun
+say "function: $SECONDS s; now what measures time, alone"
+SECONDS=0
+run -p no:cacheprovider tests/timing || failed=$?
+((failed < 2)) || exit "$failed"
+say "time: $SECONDS s"
+mv "$SOPA_TEST_RECORD" "$record"
+.venv/bin/python -m tests.helpers.report "$record"
 exit "$failed"

@@ -1,30 +1,27 @@
-"""Rules of every test run: a skipped test fails it, examples are the same each time, and two processes can share the tests."""
+"""Rules of every test run: a skipped test fails it, examples are the same each time, workers share whole modules."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.helpers.report import record
 
 ALLOW_SKIPS = "SOPA_ALLOW_SKIPS"
 NEEDS_ROOT = "needs root: Open vSwitch, network namespaces or eBPF"
 MAX_SHOWN = 10
-LONG = ("ns3", "web", "switch")  # folders whose modules take longest
+FIRST = ("faults", "lab", "cluster", "ns3", "switch", "web", "contract", "bpf")  # folders whose modules take longest
 
 skipped = pytest.StashKey[list[tuple[str, str]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("sharing tests among processes, as scripts/test.sh does")
-    group.addoption(
-        "--share", type=Path, metavar="DIR", help="run only modules that no other process with DIR has taken"
-    )
-    group.addoption(
-        "--labs", choices=("first", "never"), help="with --share: run the labs' tests first, or leave them all"
+    parser.getgroup("golden scripts").addoption(
+        "--record", action="store_true", help="write what the steps of golden scripts say today; git diff is the review"
     )
     parser.getgroup("hypothesis").addoption(
         "--examples", type=int, metavar="N", help="how many sequences of events test_coordinator_states.py tries"
@@ -34,8 +31,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[skipped] = []
     config.pluginmanager.register(SkippedTests(config.stash[skipped]))
-    if config.option.share:
-        config.pluginmanager.register(SharedTests(config.option.share, config.option.labs == "first"))
+    if not hasattr(config, "workerinput"):  # a worker's reports reach its parent
+        config.pluginmanager.register(RecordedTests(float(config.getini("timeout"))))
     use_same_examples(config.getoption("--hypothesis-seed", None))
 
 
@@ -49,45 +46,44 @@ def use_same_examples(seed: str | None) -> None:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test by its folder, and skip it where it cannot run."""
-    for folder in {"bpf", "lab", "kernel_datapath"} & {item.path.parent.name}:
+    for folder in {"bpf", "lab", "kernel_datapath", "timing"} & {item.path.parent.name}:
         item.add_marker(folder)
-    if os.geteuid() and any(item.get_closest_marker(name) for name in ("bpf", "lab", "switch", "kernel_datapath")):
+    if os.geteuid() and any(
+        item.get_closest_marker(name) for name in ("bpf", "lab", "switch", "kernel_datapath", "timing")
+    ):
         item.add_marker(pytest.mark.skip(reason=NEEDS_ROOT))
 
 
-class SharedTests:
-    """Plugin for one of two processes that share the tests, a module at a time.
+class Modules(LoadScopeScheduling):
+    """Gives each worker a whole module at a time, so that what a module starts once is started once."""
 
-    Only one of them runs the labs' tests, as each lab keeps one Open vSwitch busy. After these it goes through the other modules
-    from the end, and its partner through the same from the beginning: they meet where both have done as much.
-    """
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0]
 
-    def __init__(self, directory: Path, labs: bool) -> None:
-        self._directory = directory
-        self._labs = labs
-        self._mine: dict[str, bool] = {}
 
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        labs = [item for item in items if item.get_closest_marker("lab")]
-        modules: dict[Path, list[pytest.Item]] = {}
-        for item in items:
-            if not item.get_closest_marker("lab"):
-                modules.setdefault(item.path, []).append(item)
-        order = sorted(modules, key=lambda path: (path.parent.name not in LONG, path), reverse=self._labs)
-        items[:] = [*(labs if self._labs else ()), *(item for path in order for item in modules[path])]
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Modules:
+    return Modules(config, log)
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Take the test, or say that it is done where another process has taken its module."""
-        return None if item.get_closest_marker("lab") or self._take(item.path) else True
 
-    def _take(self, path: Path) -> bool:
-        name = "-".join(path.parts[-3:])
-        if name not in self._mine:
-            with suppress(FileExistsError):
-                (self._directory / name).touch(exist_ok=False)
-                self._mine[name] = True
-        return self._mine.setdefault(name, False)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the folders whose modules take longest first, so that workers end together."""
+    items.sort(key=lambda item: next((n for n, folder in enumerate(FIRST) if folder in item.path.parts), len(FIRST)))
+
+
+class RecordedTests:
+    """Plugin that adds to the run's record how long each test took, what it set up and took down included."""
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._seconds: dict[str, float] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        seconds = self._seconds.pop(report.nodeid, 0.0) + report.duration
+        if report.when == "teardown":
+            record("test", test=report.nodeid, seconds=round(seconds, 3), timeout=self._timeout)
+        else:
+            self._seconds[report.nodeid] = seconds
 
 
 class SkippedTests:

@@ -24,6 +24,7 @@ from topologies.json_framing import JsonObjects
 DATABASE = "Open_vSwitch"
 DEFAULT_PORT = 6640  # IANA's for OVSDB
 TIMEOUT_SECONDS = 10.0
+CONTROL_SECONDS = 60.0
 MAX_ANSWER_BYTES = 8 << 20
 """Of a database with some ten thousand ports."""
 READ_BYTES = 1 << 15
@@ -79,6 +80,28 @@ def transact(
         raise OvsdbError(f"{address}: the database refused a transaction: {problems[0]}")
     results: list[dict[str, Any]] = answer["result"]
     return results
+
+
+def control(path: str, command: str, *words: str, timeout: float = CONTROL_SECONDS) -> str:
+    """Give a daemon of Open vSwitch a command at its control socket, as ``ovs-appctl`` does, and return what it prints.
+
+    Raises
+    ------
+    OvsdbError
+        If there is no daemon, it does not answer in time, or it refuses the command; the text has its answer.
+    """
+    request = {"method": command, "id": _REPLY, "params": words}
+    deadline = time.monotonic() + timeout
+    try:
+        with _unix(path, timeout) as opened:
+            connection = _Connection(opened, deadline)
+            connection.send(json.dumps(request).encode())
+            answer = _answer(connection)
+    except (OSError, ValueError) as error:
+        raise OvsdbError(f"{path}: {error}") from error
+    if answer.get("error") is not None:
+        raise OvsdbError(str(answer["error"]).strip())
+    return str(answer.get("result") or "")
 
 
 def insert(table: str, uuid_name: str, /, **row: object) -> dict[str, Any]:

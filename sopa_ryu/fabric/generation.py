@@ -25,6 +25,10 @@ class Generation:
     >>> own.exceed(8)
     >>> own.number
     9
+    >>> last = Generation((1 << 64) - 2)
+    >>> last.exceed((1 << 64) - 1)
+    >>> last.number
+    0
     """
 
     def __init__(self, first: int) -> None:

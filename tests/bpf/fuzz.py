@@ -22,7 +22,7 @@ from sopa_ryu.agent.kernel.libbpf import Outcome
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import PathTable, Policy
 from tests.bpf import reference
-from tests.helpers.frames import table
+from tests.helpers.frames import checksum, table
 
 PASSED = {"write": 0xFFFFFFFF, "strip": 0xFFFFFFFF, "parse": 2}
 MTU = 300
@@ -117,7 +117,7 @@ class Packets:
         )
         head += options
         if draw.random() < 0.9:
-            head = head[:10] + struct.pack("!H", reference.checksum(head)) + head[12:]
+            head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
         return head + payload
 
     def _options(self) -> bytes:

@@ -10,6 +10,7 @@ from enum import Enum
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash, scaled
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_reference import Block, Host, Key, Mco, NoRoom, NoSuchConnection, Room, Segment, Verdict
+from tests.helpers.frames import summed
 
 LINK, IP_BASE, TCP_BASE, TCP = 14, 20, 20, 6
 L4 = LINK + IP_BASE
@@ -87,10 +88,6 @@ def changed_sum(frame: bytearray, check: int, difference: int) -> None:
     """Change a checksum after what it covers has changed by a sum; it is never left as 0xffff, the other form of 0."""
     (was,) = struct.unpack_from("!H", frame, check)
     struct.pack_into("!H", frame, check, 0xFFFF - ((0xFFFF - was + difference) % 0xFFFF or 0xFFFF))
-
-
-def summed(data: bytes) -> int:
-    return sum(struct.unpack(f"!{len(data) // 2}H", data))
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import PathTable
+from tests.helpers.frames import checksum, summed
 
 IPV4, VLAN = b"\x08\x00", b"\x81\x00"
 WITH_PORTS = (6, 17, 33, 132, 136)  # TCP, UDP, DCCP, SCTP, UDP-Lite
@@ -36,16 +37,6 @@ class Header(NamedTuple):
 def ipv4(packet: bytes) -> Header:
     first, _, total, ident, fragment, _, protocol, _, src, dst = struct.unpack_from("!BBHHHBBHII", packet)
     return Header(first >> 4, (first & 15) * 4, total, fragment & 0x3FFF, ident, protocol, src, dst)
-
-
-def summed(header: bytes) -> int:
-    """The sum of a header's 16-bit words. In ones' complement it is a remainder of 65535."""
-    return sum(struct.unpack(f"!{len(header) // 2}H", header))
-
-
-def checksum(header: bytes, total: int = 0) -> int:
-    """The checksum with which a header, whose own is 0 so far, comes to that sum: 0 is RFC 791's."""
-    return (total - summed(header)) % 0xFFFF
 
 
 def rebuilt(packet: bytes, length: int, options: bytes) -> bytes:

@@ -581,3 +581,18 @@ def test_other_destinations_and_namespaces_sockets_stay_as_they_are(
             host.programs.sender.run(host.programs.sender.prepare())
         eventually(lambda: received(end), 3005)
         assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
+def test_what_tcp_sends_again_does_not_wait_for_a_slot(
+    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
+) -> None:
+    with Host(every_socket=False, netns=pair.host) as host:
+        host.set(slot_ns=10**9, into=0.0)
+        host.programs.attach()
+        client, end = connect()
+        pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
+        client.sendall(b"lost")
+        eventually(lambda: host.counts().get("passed_in_guard", 0), 3)
+        assert "held" not in host.counts()
+        pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
+        eventually(lambda: received(end), 4)

@@ -26,10 +26,10 @@ from tests.bpf.mcs_both import (
     tcp_header,
     tcp_sum,
 )
-from tests.bpf.mcs_frames import ACK, CE, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option, summed
+from tests.bpf.mcs_frames import ACK, CE, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
 from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import FRESH, MAX_CHANNELS, Connection, Mco, Scale, Verdict, plus
-from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
+from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, summed, table, word_of
 
 # -- which packets ------------------------------------------------------------------------------------------------------
 

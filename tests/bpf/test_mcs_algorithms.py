@@ -338,3 +338,10 @@ def test_without_the_filter_duplicate_acks_pass_with_their_blocks(both: Both) ->
     both.sent(sent(ack=4000))
     frame = sent(ack=4000, blocks=BLOCKS[:1])
     assert both.sent(frame)[L4 + 32 : L4 + 44] == sack(BLOCKS[:1])
+
+
+def test_a_loss_is_repaired_by_the_acknowledgement_of_what_comes_behind_it_only(both: Both) -> None:
+    for ack, loss in ((5999, True), (6000, True), (6001, False)):
+        both.begin(Connection(lan=4000, loss=True, rsn=6000))
+        both.sent(sent(ack=ack))
+        assert both.its.loss is loss

@@ -12,6 +12,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.path_table import Policy
 from tests.bpf import reference
 from tests.bpf.fuzz import Programs, fuzz
+from tests.bpf.mcs_frames import summed
 from tests.helpers.frames import FAR, table, tcp
 
 GOLDEN = list(golden_packets())
@@ -95,3 +96,19 @@ def test_random_and_mutated_packets_come_out_as_the_reference_says() -> None:
     # a fuzz that reaches only refusals proves nothing
     assert min(done.counted[name] for name in ("labelled", "stripped", "believed")) > 1_000
     assert min(done.counted[name] for name in ("no_room", "too_big", "malformed", "reserved", "forged")) > 20
+
+
+def test_a_checksum_that_carries_twice_is_right(programs: Programs) -> None:
+    golden = next(its for its in GOLDEN if (its.program, its.counted) == ("strip", "stripped"))
+    up1, up2 = golden.frame[36:38]
+    added = sum(0xFFFF - word for word in (0x0100, 4, 0x9E04, up1 << 8 | up2))
+    for below in range(
+        8
+    ):  # what is added to the inverted checksum ends a little below 0xffff, before its carries are added
+        frame = bytearray(golden.frame)
+        frame[24:26] = (0xFFFF - (0xFFFF - below - added) % 0x10000).to_bytes(2)
+        frame[18:20] = bytes(2)
+        frame[18:20] = ((0xFFFF - summed(bytes(frame[14:38]))) % 0xFFFF).to_bytes(2)
+        assert not summed(bytes(frame[14:38])) % 0xFFFF
+        out = programs.run("strip", bytes(frame)).data
+        assert (out[14], summed(out[14:34]) % 0xFFFF) == (0x45, 0)

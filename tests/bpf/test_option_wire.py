@@ -23,8 +23,7 @@ from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
-from tests.bpf.reference import checksum
-from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, table, tcp, word_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, checksum, ip, ports, table, tcp, word_of
 from tests.helpers.killed_agent import leave_behind
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
 

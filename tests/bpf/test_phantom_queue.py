@@ -23,7 +23,7 @@ from experiments.emulation.phantom_queues import (
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.frames import ETHERNET, ip, tcp
+from tests.helpers.frames import ETHERNET, checksum, ip, tcp
 from tests.helpers.veth import PEER_ADDRESS, Pair
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from topologies.lab.links import FRAME_BYTES, shaper, tbf_burst
@@ -36,14 +36,6 @@ MINUTE_NS = 60 * NSEC
 LONG_NS = 1 << 62
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 UNSPEC = 2**32 - 1  # the next filter decides
-
-
-def checksum(header: bytes) -> int:
-    """RFC 1071's sum over an IPv4 header; 0 if its checksum is correct."""
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return int(total ^ 0xFFFF)
 
 
 def sealed(frame: bytes, ecn: int, dscp: int = 0) -> bytes:

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.frames import checksum
 from topologies.lab.network import Lab
 from topologies.structure import GATEWAY_MAC, Clos
 
 PORT = 9900
 QUIET_SECONDS = 0.1
-LOST_SECONDS = 5.0
+LOST_SECONDS = 20.0
 DESTINATIONS_AT_ONCE = 4
 SOL_PACKET, PACKET_QDISC_BYPASS, SO_RCVBUFFORCE, PACKET_OUTGOING = 263, 20, 33, 4
 ETH_IPV4 = 0x0800
@@ -162,7 +163,7 @@ def _frame(tree: Clos, probe: Probe, source: str, port: int) -> bytes:
     addresses = b"".join(tree.ip(tree.host(name)).packed for name in (src, dst))
     total = 28 + len(payload)
     header = struct.pack("!BBHHHBBH", 0x45, 0, total, 0, 0, 64, socket.IPPROTO_UDP, 0) + addresses
-    header = header[:10] + _checksum(header) + header[12:]
+    header = header[:10] + checksum(header).to_bytes(2) + header[12:]
     datagram = struct.pack("!HHHH", port, PORT, 8 + len(payload), 0) + payload
     frame = bytes.fromhex(GATEWAY_MAC.replace(":", "") + source.replace(":", "")) + b"\x08\x00" + header + datagram
     return frame.ljust(60, b"\0")
@@ -170,12 +171,6 @@ def _frame(tree: Clos, probe: Probe, source: str, port: int) -> bytes:
 
 def _carrier_mac(up: tuple[int, int]) -> str:
     return "02:53:9e:04:{:02x}:{:02x}".format(*up)
-
-
-def _checksum(header: bytes) -> bytes:
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
-    total = (total & 0xFFFF) + (total >> 16)
-    return (~(total + (total >> 16)) & 0xFFFF).to_bytes(2, "big")
 
 
 def describe(probes: Counter[Probe], most: int = 8) -> Sequence[str]:

@@ -32,12 +32,14 @@ def test_the_fabrics_are_a_leaf_spine_an_oversubscribed_and_an_irregular_one() -
 
 
 @pytest.mark.parametrize("name", TREES)
-@pytest.mark.parametrize("seed", range(1, 26))
-def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(name: str, seed: int) -> None:
-    tree = TREES[name]
-    steps = list(plan(tree, seed, 300))
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_plan_has_each_kind_by_its_weight_heals_what_it_breaks_and_replays_from_its_text(
+    name: str, seed: int
+) -> None:
+    tree, decks = TREES[name], 5
+    steps = list(plan(tree, seed, decks * KINDS_IN_DECK))
     assert [str(Step.parse(str(step))) for step in steps] == [str(step) for step in steps]
-    assert [str(step) for step in plan(tree, seed, 300)] == [str(step) for step in steps]
+    assert [str(step) for step in plan(tree, seed, decks * KINDS_IN_DECK)] == [str(step) for step in steps]
     active: list[Fault] = []
     for step in steps:
         for number, fault in enumerate(step.begin):
@@ -49,14 +51,7 @@ def test_a_plan_heals_whatever_it_breaks_and_replays_from_its_text(name: str, se
             active.remove(fault)
         assert len(active) <= MAX_AT_ONCE
     assert not active
-    assert len([fault for step in steps for fault in step.begin]) == 300
-
-
-@pytest.mark.parametrize("name", TREES)
-@pytest.mark.parametrize("seed", range(1, 26))
-def test_every_deck_of_a_plan_has_each_kind_as_often_as_its_weight(name: str, seed: int) -> None:
-    decks = 4
-    begun = [fault for step in plan(TREES[name], seed, decks * KINDS_IN_DECK) for fault in step.begin]
+    begun = [fault for step in steps for fault in step.begin]
     expected = {**KINDS, "link": KINDS["link"] + KINDS["hostlink"]}
     del expected["hostlink"]
     for number in range(decks):
@@ -157,18 +152,13 @@ def test_the_oracle_finds_wrong_weights() -> None:
 @pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [1])
-def test_after_every_fault_the_fabric_connects_what_the_oracle_says(seed: int) -> None:
-    tree, once = FatTree(4), dict.fromkeys(KINDS, 1)
-    assert isolated(lambda: run(tree, list(plan(tree, seed, len(once), kinds=once)), f"seed {seed}")) == 0
-
-
-@pytest.mark.lab
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", FABRICS)
-def test_after_every_fault_another_fabric_connects_what_the_oracle_says(name: str) -> None:
-    tree = FABRICS[name]
-    steps = list(plan(tree, 1, 1, sorted(set(KINDS) - {"cables"})))  # so that link discovery has a wrong cable to find
-    steps += plan(tree, 1, 5, LONG)
+@pytest.mark.parametrize("name", ["k=4", "irregular"])
+def test_after_every_fault_the_fabric_connects_what_the_oracle_says(name: str) -> None:
+    """A fat-tree has each kind of fault once, an irregular fabric a few; ``make soak`` takes thousands, and the other fabrics."""
+    tree = TREES[name]
+    if name == "k=4":
+        once = dict.fromkeys(KINDS, 1)
+        steps = list(plan(tree, 1, len(once), kinds=once))
+    else:
+        steps = list(plan(tree, 1, 4, LONG))
     assert isolated(lambda: run(tree, steps, f"{name}, seed 1")) == 0

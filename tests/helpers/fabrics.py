@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from flowrules import label
@@ -48,9 +51,9 @@ class Fabric:
         shown = re.findall(r"port (\d+): (\S+)-eth(\d+)", self.ovs.appctl("dpctl/show"))
         return {number: (switch, int(port)) for number, switch, port in shown}
 
-    def lead(self, names: Iterable[str], target: str) -> None:
-        """Give switches another controller, all at one moment: channels that are lost one by one are no fault of the network."""
-        words = [word for name in names for word in ("--", "set-controller", name, target)]
+    def lead(self, names: Iterable[str], *targets: str) -> None:
+        """Give switches other controllers, all at one moment: channels that are lost one by one are no fault of the network."""
+        words = [word for name in names for word in ("--", "set-controller", name, *targets)]
         self.ovs.vsctl(*words[1:])
 
     def await_installed(self) -> None:
@@ -62,6 +65,20 @@ class Fabric:
             return bool(latest["version"] >= version and latest["installed_ms"] is not None)
 
         eventually(installed)
+
+    def fails(self, expected: dict[str, str]) -> None:
+        """Wait until exactly these have failed, with their reasons, and every switch has the rules of that."""
+
+        def failures() -> dict[str, str]:
+            return {each["name"]: each["reason"] for each in self.controller.fabric()["failures"]}
+
+        eventually(failures, expected)  # what is down may be silent before
+        self.await_installed()
+
+    def set_link(self, name: str, up: bool) -> None:
+        """Plug or unplug the lower end of a link between switches, such as ``a0_0-c0_1``."""
+        lower, upper = map(self.tree.switch, name.split("-"))
+        self.dummy.set_port(lower, self.tree.port(lower, upper), up)
 
     def trace(self, switch: Switch, flow: str) -> Traced:
         """Ask Open vSwitch what it would do with a packet."""
@@ -100,6 +117,72 @@ class Fabric:
         lines = self.ovs.ofctl("dump-flows", switch, "--no-stats").splitlines()
         unversioned = (re.sub(r"(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
         return sorted(line.strip() for line in unversioned if "actions=" in line)
+
+    def metrics(self) -> str:
+        """Return what Prometheus is told."""
+        return httpx.get(f"{self.controller.url}/metrics", trust_env=False, timeout=60).raise_for_status().text
+
+    def state(self) -> dict[str, Any]:
+        """Return what a test must leave as it was: entries, channels, and what has failed or is drained or rejected."""
+        told, entries = self.controller.fabric(), {}
+        for name in map(self.tree.name, self.tree.switches()):
+            lines = self.ovs.appctl("bridge/dump-flows", name).splitlines()
+            entries[name] = sorted(re.sub(r"(duration|n_packets|n_bytes)=\w+, ", "", line) for line in lines)
+        return {
+            **{name: told[name] for name in ("connected", "failures", "missing", "no_channel", "rejected")},
+            "faults": told["management"]["fault"],
+            "drains": self.controller.get("/drains").json()["drains"],
+            "wiring": self.controller.get("/wiring").json()["problems"],
+            "agents": self.controller.get("/agents").json()["total"],
+            "bridges": self.ovs.vsctl("list-br").split(),
+            "entries": entries,
+        }
+
+
+class Kept:
+    """One fabric for many tests. After a test that leaves it in another state it is started anew for the next one.
+
+    Parameters
+    ----------
+    tree : Clos or int
+    directory : Path
+    options : sequence of str
+        The controller's.
+    """
+
+    def __init__(self, tree: Clos | int, directory: Path, *options: str) -> None:
+        self._tree, self._directory, self._options = tree, directory, options
+        self._stack = ExitStack()
+        self._started = 0
+        self._fabric: Fabric | None = None
+        self._before: dict[str, Any] = {}
+
+    @contextmanager
+    def lend(self) -> Iterator[Fabric]:
+        """Lend it to a test that leaves it as it was.
+
+        Raises
+        ------
+        AssertionError
+            If it does not become so again.
+        """
+        if self._fabric is None:
+            self._started += 1
+            directory = self._directory / str(self._started)
+            directory.mkdir(parents=True)
+            self._fabric = self._stack.enter_context(running(self._tree, directory, *self._options))
+            self._before = self._fabric.state()
+        try:
+            yield self._fabric
+            eventually(self._fabric.state, self._before)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Stop it."""
+        self._fabric = None
+        self._stack.close()
 
 
 @contextmanager

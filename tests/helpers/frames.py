@@ -59,6 +59,16 @@ def echo(ident: int, **fields: object) -> bytes:
     return ip(struct.pack("!BBHHH", 8, 0, 0, ident, 1), proto=ICMP, **fields)  # type: ignore[arg-type]
 
 
+def summed(data: bytes) -> int:
+    """The sum of 16-bit words, the last one filled up with a zero. In ones' complement it is a remainder of 65535."""
+    return sum(struct.unpack(f"!{(len(data) + 1) // 2}H", data + bytes(len(data) % 2)))
+
+
+def checksum(data: bytes, total: int = 0) -> int:
+    """The Internet checksum with which data, whose own is 0 so far, come to a sum: 0 is RFC 1071's; 0 if it is right already."""
+    return (total - summed(data)) % 0xFFFF
+
+
 def word_of(frame: bytes) -> Label | None:
     """The hop bytes in a frame's source address, or None if it carries no option word."""
     return (frame[10], frame[11]) if frame[6:10] == bytes.fromhex("02539e04") else None

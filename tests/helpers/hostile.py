@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 
 from sopa_ryu.southbound import lldp
+from tests.helpers.frames import checksum
 from topologies import FatTree, Host
 from topologies.structure import BFD_MAC, GATEWAY_MAC
 
@@ -117,7 +118,7 @@ class Hostile:
         size = 20 + len(options) + len(payload)
         header = struct.pack("!BBHHHBBH", first, choose((0, 0xC0)), size, 7, fragment, ttl, protocol, 0)
         header += tree.ip(self.host).packed + destination.packed + options
-        header = header[:10] + _checksum(header) + header[12:]
+        header = header[:10] + checksum(header).to_bytes(2) + header[12:]
         return self._ethernet(0x0800, header + payload, eth_dst)
 
     def _destinations(self) -> list[IPv4Address]:
@@ -136,10 +137,3 @@ class Hostile:
 
 def _mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
-
-
-def _checksum(header: bytes) -> bytes:
-    total = sum(struct.unpack(f"!{len(header) // 2}H", header))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return struct.pack("!H", ~total & 0xFFFF)

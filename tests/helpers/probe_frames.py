@@ -7,6 +7,7 @@ from ipaddress import IPv4Address
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame
 from sopa_ryu.channel.probes import Stream
+from tests.helpers.frames import checksum
 from topologies.structure import GATEWAY_MAC
 
 GATEWAY = bytes.fromhex(GATEWAY_MAC.replace(":", ""))
@@ -39,10 +40,11 @@ def corrected(frame: bytes) -> bytes:
     at = 14 + 4 * words
     header = bytearray(frame[14:at])
     header[10:12] = b"\0\0"
-    header[10:12] = _checksum(bytes(header))
+    header[10:12] = checksum(bytes(header)).to_bytes(2)
     udp = bytearray(frame[at:])
     udp[6:8] = b"\0\0"
-    udp[6:8] = _checksum(bytes(header[12:20]) + b"\0\x11" + len(udp).to_bytes(2, "big") + bytes(udp))
+    pseudo_header = bytes(header[12:20]) + b"\0\x11" + len(udp).to_bytes(2)
+    udp[6:8] = (checksum(pseudo_header + bytes(udp)) or 0xFFFF).to_bytes(2)  # 0 stands for none (RFC 768)
     return frame[:14] + bytes(header) + bytes(udp)
 
 
@@ -51,11 +53,3 @@ def changed(frame: bytes, at: int, value: bytes, *, correct: bool = True) -> byt
     start = 14 + 4 * (frame[14] & 15) + at
     done = frame[:start] + value + frame[start + len(value) :]
     return corrected(done) if correct else done
-
-
-def _checksum(data: bytes) -> bytes:
-    data += b"\0" * (len(data) % 2)
-    total = sum(int.from_bytes(data[at : at + 2], "big") for at in range(0, len(data), 2))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ((~total & 0xFFFF) or 0xFFFF).to_bytes(2, "big")

@@ -9,8 +9,8 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +20,55 @@ from experiments.emulation.processes import AgentProcess
 from experiments.emulation.sopa_lab import SopaLab
 from flowrules import label
 from sopa_ryu.agent.kernel.netns import inside
-from topologies import Clos, FatTree, Host
+from topologies import Clos, Host
 from topologies.lab.isolation import isolated
 from topologies.lab.packet_sockets import raise_receive_buffers
 
 UDP_PORT = 9000
-BFD_MS = 1000
-"""Three missing packets are a failure, which no link has only because the machine stands still."""
+STARTING_BFD_MS, BFD_MS = 1000, 4000
+"""Three missing packets are a failure, which no link has only because the machine stands still for some seconds."""
 RECEIVE_BYTES = 1 << 24
-LATE_SECONDS = 5.0
+LATE_SECONDS = 60.0
 """An answer may take so long: most of it is the time in which some process waits for a processor."""
-WIRE_SECONDS = 20.0
+GONE_SECONDS = 1.0
+"""So long a test waits for answers that none must send."""
+WIRE_SECONDS = 60.0
+QUICK = ["--sopa-hold-down=0.1", "--sopa-hold-down-max=0.1"]
+"""Options of a controller that uses links again as soon as they are back."""
 
 
-def in_lab(
-    body: Callable[[SopaLab], None],
-    k: int = 4,
-    rate_mbit: float | None = None,
-    bfd_ms: int | None = None,
-    fabric: Clos | None = None,
-    probes: bool = False,
-    **options: Any,
-) -> None:
-    """Run a test's body inside a lab of its own; what it asserts there fails the test, with its output.
+@contextmanager
+def whole(
+    fabric: Clos, bfd_ms: int | None = None, probes: bool = False, agent_options: Sequence[str] = (), **options: Any
+) -> Iterator[SopaLab]:
+    """Start a lab with controller and agents, inside `isolated`.
 
     Without ``probes`` nothing but the test's own packets is on the way. Where switches get no processor for some seconds, packets
-    are late, and neither BFD nor a full buffer loses any.
+    are late, and neither BFD nor a full buffer loses any; ``bfd_ms`` is for tests that wait for BFD.
     """
-    if not probes:
-        options["agent_options"] = [*options.get("agent_options", ()), "--no-probes"]
+    more = [] if probes else ["--no-probes"]
+    its = SopaLab(fabric, options.pop("rate_mbit", None), agent_options=[*agent_options, *more], **options)
+    its.lab.bfd_ms = bfd_ms or STARTING_BFD_MS
+    with its as lab:
+        raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
+        if bfd_ms is None and lab.lab.bfd:
+            set_bfd(lab, min_tx=BFD_MS, min_rx=BFD_MS)
+        yield lab
+
+
+def set_bfd(lab: SopaLab, **settings: object) -> None:
+    """Change settings of BFD at all ends of the links between switches."""
+    values = [f"bfd:{key}={value}" for key, value in settings.items()]
+    names = [name for name, _ in lab.lab.fabric_interfaces()]
+    lab.lab.ovs.vsctl(*(word for name in names for word in ("--", "set", "Interface", name, *values)))
+
+
+def in_lab(body: Callable[[SopaLab], None], fabric: Clos, **options: Any) -> None:
+    """Run a body inside a lab of its own (`whole`); what it asserts there fails the test, with the ends of all logs."""
 
     def main() -> int:
-        its = SopaLab(fabric or FatTree(k), rate_mbit, **options)
-        its.lab.bfd_ms = bfd_ms or BFD_MS
-        with its as lab:
+        with whole(fabric, **options) as lab:
             try:
-                raise_receive_buffers(lab.lab.ovs.pid(), RECEIVE_BYTES)
                 body(lab)
             except BaseException:
                 for log in sorted(lab.directory.glob("*.log")):
@@ -166,12 +179,12 @@ def word_of(frame: bytes) -> tuple[int, int] | None:
 
 
 def agent_of(lab: SopaLab, host: Host, *options: str, controller: str | None = None) -> AgentProcess:
-    """An agent for one host of a lab that was started without agents."""
+    """An agent for one host of a lab that was started without agents; it does not probe."""
     directory = lab.directory / "single"
     directory.mkdir(exist_ok=True)
     interface = f"{lab.lab.interface(host, 0)}@{lab.lab.netns(host)}"
     token = f"--token-file={lab.controller.agent_token_file}"
-    arguments: Sequence[str] = [f"--state-dir={directory}", token, *options]
+    arguments: Sequence[str] = [f"--state-dir={directory}", token, "--no-probes", *options]
     return AgentProcess([interface], controller or lab.controller.url, directory / "agent.log", arguments)
 
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tests.helpers import report
+
 T = TypeVar("T")
 
 SLOWER = float(os.environ.get("SOPA_SLOWER", "1"))
@@ -62,11 +64,13 @@ def eventually(
     Traceback (most recent call last):
     AssertionError: after 0 s, expected something that contains 4; last seen: [1]
     """
-    deadline = time.monotonic() + seconds
+    begin = time.monotonic()
+    deadline = begin + seconds
     while True:
         late = time.monotonic() > deadline
         value = read()
         if expected(value) if callable(expected) else value == expected:
+            report.note_wait(time.monotonic() - begin, seconds)
             return value
         if late:
             raise AssertionError(f"after {seconds:g} s, expected {_shown(expected)}; last seen: {_ending(value)}")

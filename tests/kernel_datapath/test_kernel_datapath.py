@@ -25,7 +25,7 @@ from flowrules.label import Carrier
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.sopa_lab import UDP_PORT, agent_of, datagrams, in_lab, lost, run
 from tests.helpers.waiting import eventually
-from topologies import Level
+from topologies import FatTree, Level
 from topologies.lab.datapath import Datapath, choose
 from topologies.lab.faults import set_silent
 
@@ -39,7 +39,7 @@ HOPS = 5
 
 def in_kernel_lab(body: Callable[[SopaLab], None], rate_mbit: float | None = None, **options: Any) -> None:
     """Run a test's body inside a k=4 lab on the kernel's datapath, without agents."""
-    in_lab(body, 4, rate_mbit, BFD_MS, agents=False, datapath=Datapath.KERNEL, **options)
+    in_lab(body, FatTree(4), rate_mbit=rate_mbit, bfd_ms=BFD_MS, agents=False, datapath=Datapath.KERNEL, **options)
 
 
 class Lookups(NamedTuple):

@@ -1,24 +1,26 @@
-"""The arbiter beside real traffic: a host that does not take part keeps its share of its link."""
+"""The arbiter beside real traffic: of a host that does not take part, and of hosts that send in slots, also while it is dead."""
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
-import pytest
+import httpx
 
+from experiments.bench.measure_reaction import OPTIONS, TcpFlow
 from experiments.emulation.sopa_lab import SopaLab
 from sopa_ryu.arbiter.build import build
 from tests.helpers.arbiter import ArbiterProcess, AskingHost, converse
 from tests.helpers.sopa_lab import in_lab
 from tests.helpers.waiting import eventually
-
-pytestmark = pytest.mark.lab
+from topologies import Clos
 
 MBIT = 4.0
-SENDER, RECEIVER = "h2_0_2", "h1_0_2"
-"""Two hosts without agents."""
+SENDER, RECEIVER, ASKING = "h0_0_3", "h0_1_2", "h0_0_2"
+"""Hosts without agents; the last one asks for slots."""
 SEND = """
 import socket, sys, time
 sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -44,7 +46,7 @@ def test_a_host_that_does_not_take_part_has_its_traffic_kept_free() -> None:
         ):
             try:
                 arbiter.wait_until(lambda: "INFO term " in arbiter.text(), "the controller had given a term")
-                asking = AskingHost(lab.tree.ip(lab.tree.host("h0_0_2")), arbiter.port, secret_file.read_text().strip())
+                asking = AskingHost(lab.tree.ip(lab.tree.host(ASKING)), arbiter.port, secret_file.read_text().strip())
                 asking.want(lab.tree.ip(receiver), 10**9)
 
                 def share() -> float:
@@ -58,10 +60,35 @@ def test_a_host_that_does_not_take_part_has_its_traffic_kept_free() -> None:
                     return sum(len(grant.entries) for grant in asking.grants) / slots
 
                 # the whole link, and half of it once the controller has measured the other: it polls every 5 s, as the arbiter does
-                eventually(share, lambda found: found > 0.9, seconds=60)
+                eventually(share, lambda found: found > 0.9)
                 eventually(share, lambda found: 0.4 < found < 0.6, seconds=120)
                 asking.close()
             finally:
                 traffic.kill()
 
-    in_lab(body, rate_mbit=MBIT, agents=False)
+    in_lab(body, Clos(1, 2, 2, 0, 2), rate_mbit=MBIT, agents=False)
+
+
+def test_hosts_go_on_when_the_arbiter_dies_and_send_in_slots_when_it_is_back() -> None:
+    def body(lab: SopaLab) -> None:
+        assert lab.arbiter is not None
+
+        def cells() -> float:
+            with suppress(httpx.TransportError):  # it has just been started
+                return lab.arbiter.metrics()["sopa_arbiter_granted_cells_total"] if lab.arbiter is not None else 0.0
+            return 0.0
+
+        def goes_on() -> None:
+            before = flow.received
+            eventually(lambda: flow.received > before + 50_000)
+
+        with TcpFlow(lab, lab.tree.host("h0_0_2"), lab.tree.host("h0_1_2"), pace=None) as flow:
+            goes_on()
+            eventually(lambda: cells() > 100)
+            lab.arbiter.stop(signal.SIGKILL)
+            goes_on()
+            lab.arbiter.start()
+            eventually(lambda: cells() > 100)
+            goes_on()
+
+    in_lab(body, Clos(1, 2, 2, 0, 2), **OPTIONS["cfr"])

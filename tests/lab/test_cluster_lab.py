@@ -5,20 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.lab.test_commands import sopa
-
-pytestmark = pytest.mark.lab
+from tests.lab.test_commands import LEAF_SPINE, sopa
 
 SCRIPT = """
-h0_0_2 timeout 60 sh -c 'until ping -c 1 -W 5 h2_0_2 ; do true ; done'
+h0_0_2 timeout 60 sh -c 'until ping -c 1 -W 5 h0_2_2 ; do true ; done'
 h0_0_2 sopa cluster
 h0_0_2 tcpdump -c 5 -ni h0_0_2-eth0 'tcp[12] & 8 != 0 and src host 10.0.0.2' > SCATTERED 2>&1 &
 sh timeout 60 sh -c 'until grep -q listening SCATTERED; do sleep 0.1; done'
-h2_0_2 iperf3 -s -1 -D
-h2_0_2 timeout 60 sh -c 'until ss -ltn | grep -q :5201; do sleep 0.1; done'
-h0_0_2 iperf3 -c h2_0_2 -n 500K
+h0_2_2 iperf3 -s -1 -D
+h0_2_2 timeout 60 sh -c 'until ss -ltn | grep -q :5201; do sleep 0.1; done'
+h0_0_2 iperf3 -c h0_2_2 -n 500K
 kill_controller leader
 kill_controller leader
 partition etcd1 from switches
@@ -35,16 +31,19 @@ start_etcd etcd1
 start_controller controller1
 start_controller controller2
 start_controller controller3
-sh timeout 100 sh -c 'until sopa drain c0_0; do sleep 0.5; done'
+sh timeout 100 sh -c 'until sopa drain a0_0; do sleep 0.5; done'
 cluster
 """
 
 
 def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_path: Path) -> None:
-    script, scattered = tmp_path / "script", tmp_path / "scattered"
+    script, scattered, fabric = tmp_path / "script", tmp_path / "scattered", tmp_path / "fabric.yaml"
+    fabric.write_text(LEAF_SPINE)
     script.write_text(SCRIPT.replace("SCATTERED", str(scattered)))
     # with MCS the lab begins once all hosts scatter to one another, whichever relay or controller their agents are connected to
-    done = sopa("lab", "--controllers", "3", "--no-limit", "--policy", "mcs", "--script", str(script))
+    done = sopa(
+        "lab", "--controllers", "3", "--fabric", str(fabric), "--no-limit", "--policy", "mcs", "--script", str(script)
+    )
     said = done.stdout + done.stderr
     assert done.returncode == 0, said
     assert "5 packets captured" in scattered.read_text()
@@ -58,5 +57,5 @@ def test_parts_of_a_cluster_are_killed_stopped_and_cut_off_at_the_prompt(tmp_pat
     assert "relay2 runs already" in said
     unusual = re.findall(r"^in this lab   (.*)$", said, re.MULTILINE)
     assert {"etcd1 ended", "relay2 stopped", "relay1 is cut off", f"{killed[0]} ended"} <= set(unusual[0].split(", "))
-    assert "c0_0: drained" in said  # by the next leader
+    assert "a0_0: drained" in said  # by the next leader
     assert unusual[1] == "all parts run"

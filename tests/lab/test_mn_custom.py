@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
-
-import pytest
 
 from tests.helpers.scripts import Script
 from topologies.fabric_file import parse
 from topologies.structure import FatTree
 
-pytestmark = pytest.mark.lab
-
 Start = Callable[[str], Script]
 
 # mn's "cleanup" removes files in /tmp, so it gets one of its own; this checkout may lie there and is seen elsewhere, too.
 MN = """
-import os, subprocess, sys
+import json, os, subprocess, sys
 from pathlib import Path
 from topologies.lab.isolation import isolated
 from topologies.lab.private_ovs import PrivateOvs
 
 def main():
     Path("/run/checkout").mkdir()
-    Path("/run/fabric.yaml").write_text(FABRIC)
     subprocess.run(["mount", "--bind", os.getcwd(), "/run/checkout"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", "/tmp"], check=True)
     os.chdir("/run/checkout")
     with PrivateOvs(Path("/run/ovs")):
-        command = ["mn", "--custom", "topologies/fattree.py", "--topo", TOPO, *MORE]
-        return subprocess.run(command, input=COMMANDS, text=True, stderr=subprocess.STDOUT).returncode
+        for topo, more, commands, fabric in RUNS:
+            Path("/run/fabric.yaml").write_text(fabric)
+            command = ["mn", "--custom", "topologies/fattree.py", "--topo", topo, *more]
+            done = subprocess.run(command, input=commands, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            print(json.dumps([done.returncode, done.stdout]))
+    return 0
 
 sys.exit(isolated(main))
 """
 OVS = ["--controller", "remote", "--switch", "ovs,datapath=user"]
 
 
-def mn(start: Start, topo: str, more: list[str], commands: str = "", fabric: str = "") -> tuple[int, str]:
-    """Run mn; its status and everything that it printed. ``fabric`` becomes /run/fabric.yaml."""
-    header = f"TOPO, MORE, COMMANDS, FABRIC = {topo!r}, {more!r}, {commands!r}, {fabric!r}\n"
-    status, output, errors = start(header + MN).end(120)
-    assert errors == ""
-    return status, output
+def mn(start: Start, *runs: tuple[str, list[str], str, str]) -> list[tuple[int, str]]:
+    """Run mn for topologies, each with more options, commands, and what is /run/fabric.yaml; statuses and outputs."""
+    status, output, errors = start(f"RUNS = {runs!r}\n" + MN).end()
+    assert (status, errors) == (0, "")
+    return [tuple(json.loads(line)) for line in output.splitlines()]
 
 
 def test_it_builds_the_fabric_as_planned(script: Start) -> None:
@@ -56,7 +55,12 @@ def test_it_builds_the_fabric_as_planned(script: Start) -> None:
             "h0_0_2 arp -d 10.0.0.3; ip neigh; echo end",
         ]
     )
-    status, output = mn(script, "fattree,4", OVS, commands)
+    # names of the custom file land among mn's own: Host, Link, Switch, Path
+    others = [*OVS, "--host", "proc", "--link", "default", "--mac", "--test", "none"]
+    (status, output), beside = mn(script, ("fattree,4", OVS, commands, ""), ("fattree,k=2", others, "", ""))
+    assert beside[0] == 0, beside[1]
+    assert "Starting 5 switches" in beside[1]
+    assert "Caught exception" not in beside[1]
     assert status == 0, output
 
     for link in tree.links():
@@ -87,29 +91,12 @@ def test_it_builds_the_fabric_as_planned(script: Start) -> None:
     assert set(checked.values()) == {"off"}
 
 
-def test_mininets_own_options_still_work_beside_it(script: Start) -> None:
-    # names of the custom file land among mn's own: Host, Link, Switch, Path
-    status, output = mn(script, "fattree,k=2", [*OVS, "--host", "proc", "--link", "default", "--mac", "--test", "none"])
-    assert status == 0, output
-    assert "Starting 5 switches" in output
-    assert "Caught exception" not in output
-
-
-@pytest.mark.parametrize("k", ["5", "0", "-2", "130", "1000000", "many", "4.0", "2,4", "size=4"])
-def test_a_bad_k_is_one_clear_line(script: Start, k: str) -> None:
-    status, output = mn(script, f"fattree,{k}", OVS)
-    assert status == 1
-    assert output.count("\n") == 1, output
-    assert "even number from 2 to 128" in output
-
-
 LEAF_SPINE = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_0: absent\n"
 
 
-@pytest.mark.parametrize("topo", ["clos,/run/fabric.yaml", "clos,file=/run/fabric.yaml"])
-def test_a_fabric_file_is_built_as_it_says(script: Start, topo: str) -> None:
+def test_a_fabric_file_is_built_as_it_says(script: Start) -> None:
     tree = parse(LEAF_SPINE).fabric
-    status, output = mn(script, topo, OVS, "net\nh0_1_2 ip -brief address", LEAF_SPINE)
+    [(status, output)] = mn(script, ("clos,/run/fabric.yaml", OVS, "net\nh0_1_2 ip -brief address", LEAF_SPINE))
     assert status == 0, output
     assert "Starting 5 switches" in output
     for link in tree.links():
@@ -122,22 +109,28 @@ def test_a_fabric_file_is_built_as_it_says(script: Start, topo: str) -> None:
     assert re.search(r"h0_1_2-eth0@\S+ +UP +10\.0\.1\.2/24", output)
 
 
-@pytest.mark.parametrize(
-    ("topo", "fabric", "said"),
-    [
-        ("clos", "", ["mn --topo clos,FILE: the only argument is a fabric file"]),
-        ("clos,a,b", "", ["mn --topo clos,FILE: the only argument is a fabric file"]),
-        ("clos,/run/none.yaml", "", ["mn --topo clos,FILE: /run/none.yaml: cannot be read: No such file or directory"]),
-        (
-            "clos,/run/fabric.yaml",
-            LEAF_SPINE.replace("hosts: 2", "hosts: 0").replace("pods", "pod"),
-            ["/run/fabric.yaml:1: pods: is missing", ":1: pod: is no key", ":5: hosts: must be a number from 1 to 252"],
-        ),
+WRONG = LEAF_SPINE.replace("hosts: 2", "hosts: 0").replace("pods", "pod")
+ONE_FILE = "mn --topo clos,FILE: the only argument is a fabric file"
+MISTAKES = {
+    "fattree,5": ["even number from 2 to 128"],
+    "fattree,many": ["even number from 2 to 128"],
+    "fattree,2,4": ["even number from 2 to 128"],
+    "fattree,size=4": ["even number from 2 to 128"],
+    "clos": [ONE_FILE],
+    "clos,a,b": [ONE_FILE],
+    "clos,file=/run/none.yaml": ["mn --topo clos,FILE: /run/none.yaml: cannot be read: No such file or directory"],
+    "clos,/run/fabric.yaml": [
+        "/run/fabric.yaml:1: pods: is missing",
+        ":1: pod: is no key",
+        ":5: hosts: must be a number from 1 to 252",
     ],
-)
-def test_a_bad_fabric_file_is_said_without_mns_cleanup(script: Start, topo: str, fabric: str, said: list[str]) -> None:
-    status, output = mn(script, topo, OVS, "", fabric)
-    assert status == 1
-    assert "Caught exception" not in output
-    assert all(text in output for text in said), output
-    assert output.count("\n") <= 3
+}
+
+
+def test_mistakes_are_said_in_few_lines_without_mns_cleanup(script: Start) -> None:
+    done = mn(script, *((topo, OVS, "", WRONG) for topo in MISTAKES))
+    for (topo, said), (status, output) in zip(MISTAKES.items(), done, strict=True):
+        assert status == 1, topo
+        assert "Caught exception" not in output
+        assert all(text in output for text in said), output
+        assert output.count("\n") <= (1 if topo.startswith("fattree") else 3), output

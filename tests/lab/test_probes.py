@@ -1,66 +1,163 @@
-"""Probes through a fabric of Open vSwitch switches: out and back over the switches that they name."""
+"""Probes through Open vSwitch: their way out and back, and what traces, the controller and hosts make of them."""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import secrets
 import socket
+import subprocess
+import sys
 import time
+from typing import Any
 
+from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
-from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame, read
 from sopa_ryu.agent.probing.packet_socket import ProbeSocket
 from sopa_ryu.channel.probes import Stream
+from sopa_ryu.cli.doctor_host import check_probes
 from tests.helpers.probe_frames import GATEWAY
-from tests.helpers.sopa_lab import in_lab
+from tests.helpers.sopa_lab import UDP_PORT, datagrams, in_lab
 from tests.helpers.waiting import eventually
-from topologies import Level
+from topologies import Clos, Level
+from topologies.lab.faults import set_silent
+from topologies.lab.standstill import standing_still
+from topologies.structure import BFD_MAC
 
-NEAR, FAR = "h0_0_2", "h2_1_3"
-COUNT = 200
+SRC, DST, LINK = "h0_0_2", "h1_1_3", "a0_0-c0_1"
+COUNT = 50
+AGAIN = rf"{SRC}: takes (path \(0, 1\) to rack e1_1|the paths over link \S+) again: \d+ probes"
+LEAVES = rf"{SRC}: leaves (path \(0, 1\) to rack e1_1|the paths over link \S+): \d+ probes in a row lost"
 
 
-def test_probes_take_the_same_core_switch_out_and_back() -> None:
-    in_lab(_body, probes=True, carrier=Carrier.OPTION)  # other labs of the tests have the carrier mac
-
-
-def _body(lab: SopaLab) -> None:
-    tree = lab.tree
-    near, far = tree.host(NEAR), tree.host(FAR)
-    netns, ifname = lab.lab.netns(near), lab.lab.interface(near, 0)
+def test_probes_take_the_same_core_switch_out_and_back(probing: SopaLab) -> None:
+    tree = probing.tree
+    near, far = tree.host(SRC), tree.host(DST)
+    netns, ifname = probing.lab.netns(near), probing.lab.interface(near, 0)
     with inside(netns):
         mac = bytes.fromhex(link_attributes.mac(socket.if_nametoindex(ifname)).replace(":", ""))
         wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x0003))
-    ends = Ends(tree.ip(near), mac, GATEWAY, lab.carrier, secrets.randbits(32))
+    ends = Ends(tree.ip(near), mac, GATEWAY, probing.carrier, secrets.randbits(32))
     sender = ProbeSocket(ifname, netns)
     with wire:
         wire.bind((ifname, 0x0003))
-        wire.settimeout(10)
+        wire.settimeout(60)
         for ssid, (up1, up2) in enumerate([(0, 1), (1, 0)]):
-            before = lab.lab.port_packets(Level.CORE)
+            before = probing.lab.port_packets(Level.CORE)
             frame = ProbeFrame(ends, Stream(tree.ip(far), up1, up2), ssid)
             answers = set()
             for number in range(COUNT):
                 sender.send(frame.numbered(number, time.monotonic_ns()))
                 while True:  # the agent's own program refuses it, behind this socket
                     packet = read(wire.recv(2000))
-                    if (
-                        packet is not None
-                        and packet.sender_number == number
-                        and packet.ssid == ssid
-                        and not packet.flags
-                    ):
+                    its = packet is not None and (packet.sender_number, packet.ssid, packet.flags) == (number, ssid, 0)
+                    if packet is not None and its:
                         break
                 answers.add((packet.label, packet.source, packet.number - number))
             assert answers == {((up1, up2), tree.ip(far), 0)}
-
-            def taken(before: dict[str, int] = before) -> dict[str, int]:
-                return {name: count - before[name] for name, count in lab.lab.port_packets(Level.CORE).items()}
-
-            counted = eventually(taken, lambda its: sum(its.values()) >= 2 * COUNT)
-            # the agents' own probes cross all core switches alike
-            named = counted.pop(f"c{up1}_{up2}")
-            assert named >= max(counted.values()) + COUNT
+            named = f"c{up1}_{up2}"
+            # the agents' own probes cross all core switches
+            eventually(lambda: probing.lab.port_packets(Level.CORE)[named] - before[named] >= 2 * COUNT)  # noqa: B023
     sender.close()
+
+
+def trace(lab: SopaLab, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Run the command; return its exit status, its answer and what it says besides."""
+    variables = {"SOPA_CONTROLLER": lab.url, "SOPA_TOKEN_FILE": str(lab.controller.token_file)}
+    command = [sys.executable, "-m", "sopa_ryu.cli", "trace", *words, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | variables)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def swallow(lab: SopaLab, everything: bool) -> None:
+    """Drop all that a0_0 sends to c0_1 but BFD, which would take the link out of use: it is alive, and carries nothing else."""
+    tree = lab.tree
+    interface = lab.lab.interface(tree.switch("a0_0"), tree.port(tree.switch("a0_0"), tree.switch("c0_1")))
+    end = int(BFD_MAC.replace(":", "")[4:], 16)
+    stolen, next_filter = (4 if everything else 2**32 - 1), 2**32 - 1
+    code = f"4,32 0 0 2,21 0 1 {end},6 0 0 {next_filter},6 0 0 {stolen}"
+    words = f"dev {interface} egress pref 1 handle 1 protocol all bpf direct-action bytecode".split()
+    subprocess.run(["tc", "filter", "replace", *words, code], check=True)
+
+
+def traced(lab: SopaLab, lost: list[int], *words: str) -> tuple[int, dict[str, Any], str]:
+    """Trace, until so many probes of some path each are lost: an answer that is late for want of a processor is a loss, too."""
+    return eventually(
+        lambda: trace(lab, *words), lambda found: sorted(path["lost"] for path in found[1]["paths"]) == lost
+    )
+
+
+def test_a_trace_names_a_silent_link_and_the_way_of_a_flow(probing: SopaLab) -> None:
+    swallow(probing, True)
+    status, answer, said = traced(probing, [0, 0, 0, 10], "--all", SRC, DST, "--count", "10")
+    assert status == 1, said
+    lost = {tuple(path["up"]): (path["sent"], path["lost"]) for path in answer["paths"]}
+    assert lost == {(0, 0): (10, 0), (1, 0): (10, 0), (0, 1): (10, 10), (1, 1): (10, 0)}
+    named = [(group["links"], group["loss"]) for group in answer["links"] if group["loss"]]
+    assert named == [([LINK, "a1_0-c0_1"], 1.0)]
+    for host, seen in ((SRC, "(\\d+) answers to this host's"), (DST, "^(\\d+) probes of other hosts answered")):
+        with inside(probing.lab.netns(host)):
+            found = check_probes(probing.lab.interface(probing.tree.host(host), 0), others=host == SRC)
+        counted = re.search(seen, found.text)
+        assert found.right, found
+        assert counted is not None, found
+        assert int(counted[1]) >= 30
+    swallow(probing, False)
+    status, answer, said = traced(probing, [0, 0, 0, 0], SRC, DST)
+    assert (status, answer["state"], answer["decided"]) == (0, "done", 80), said
+    assert all(path["min_us"] > 0 for path in answer["paths"])
+
+    # a flow that the agent labels: what is told, and what its first packets carry, once it takes all paths again
+    eventually(lambda: len(set(datagrams(probing, SRC, DST, 8, 40000))), 4)
+    status, answer, said = trace(probing, "--flow", f"{SRC}:40001", f"{DST}:{UDP_PORT}", "--protocol", "udp")
+    assert status == 0, said
+    flow = answer["flow"]
+    told = [tuple(flow["ways"][way]["up"]) for way in flow["order"]["ways"]]
+    assert len(set(told)) == 4
+    assert datagrams(probing, SRC, DST, 8, 40001) == [*told, *told]
+    subprocess.run(["tc", "filter", "del", "dev", "a0_0-eth4", "egress", "pref", "1"], check=True)
+
+
+def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_again(probing: SopaLab) -> None:
+    assert probing.agent is not None
+    log = probing.agent.log
+    at = len(log.read_text())
+    eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40002)) == {(0, 0), (0, 1), (1, 0), (1, 1)})
+    with standing_still(probing.controller.pid):
+        set_silent(
+            probing.lab, "a1_0-c0_1", "a1_0", True
+        )  # down to the receiver's pod: no switch before it knows better
+        eventually(lambda: re.search(LEAVES, log.read_text()[at:]))
+        eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (1, 0), (1, 1)})
+        set_silent(probing.lab, "a1_0-c0_1", "a1_0", False)
+        eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40003)), {(0, 0), (0, 1), (1, 0), (1, 1)}, seconds=120)
+    assert re.search(AGAIN, log.read_text()[at:])
+
+
+def test_a_grey_link_is_named_and_counts_as_failed_and_no_other() -> None:
+    grey = "e0_1-a0_1"
+
+    def body(lab: SopaLab) -> None:
+        def suspects() -> list[dict[str, Any]]:
+            links: list[dict[str, Any]] = lab.controller.get("/health", suspects="1").json()["links"]
+            return links
+
+        eventually(lambda: lab.controller.get("/health").json()["running"], True, seconds=120)
+        with BadLinks(lab.lab) as bad:
+            bad.set_loss(grey, "e0_1", 0.1, seed=3)
+            [link] = eventually(
+                suspects,
+                lambda links: [(link["name"], link["action"]) for link in links] == [(grey, "failed")],
+                seconds=180,
+            )
+            failures = lab.controller.get("/failures").json()["failures"]
+            assert [(failure["name"], failure["reason"]) for failure in failures] == [(grey, "losing packets")]
+            assert f"link {grey} loses" in lab.controller.log.read_text()
+            assert bad.lost(grey, "e0_1").hit > 0
+            assert link["delay_us"] is None or link["delay_us"] > 0
+
+    in_lab(body, Clos(1, 3, 2, 0, 2), probes=True, controller_options=["--sopa-suspect=fail"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from ipaddress import IPv4Address
 
 from websockets.exceptions import ConnectionClosedError
@@ -19,13 +18,24 @@ LATENCY_SECONDS = 0.001
 
 
 class MemoryChannel:
-    """One connection, as the agent sees it."""
+    """One connection, as the agent sees it; entered as a context it ends with that."""
 
-    def __init__(self, answered: Callable[[str], None]) -> None:
+    def __init__(self, controller: MemoryController) -> None:
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()
         self._loop = asyncio.get_running_loop()
-        self._answered = answered
-        self.open = True
+        self._controller = controller
+        self.open, self._aborted = True, False
+
+    @property
+    def transport(self) -> MemoryChannel:
+        return self
+
+    async def __aenter__(self) -> MemoryChannel:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        self.open = False
+        self._controller.ended(self)
 
     def deliver(self, text: str | bytes) -> None:
         """Give the agent a message, after the network's latency."""
@@ -36,20 +46,62 @@ class MemoryChannel:
         self.open = False
         self._messages.put_nowait(None)
 
+    def abort(self) -> None:
+        """End the connection without a word from the other side."""
+        self._aborted = True
+        self.cut()
+
+    async def ping(self) -> asyncio.Future[float]:
+        answered: asyncio.Future[float] = self._loop.create_future()
+        if not self.open:
+            raise ConnectionClosedError(None, None)
+        if not self._controller.silent:
+            self._loop.call_later(LATENCY_SECONDS, lambda: answered.done() or answered.set_result(LATENCY_SECONDS))
+        return answered
+
     async def close(self, code: int, reason: str) -> None:
         """End the connection from the agent's side."""
+        self._controller.codes.append(code)
         self.cut()
+
+    async def recv(self) -> str | bytes:
+        text = await self._messages.get()
+        if text is None:
+            raise ConnectionClosedError(None, None)
+        return text
 
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while self.open:
             text = await self._messages.get()
             if text is not None and self.open:
                 yield text
+        if self._aborted:
+            raise ConnectionClosedError(None, None)
 
     async def send(self, message: str) -> None:
         if not self.open:
             raise ConnectionClosedError(None, None)
-        self._answered(message)
+        self._controller.answer(message)
+
+
+class Opening:
+    """The opening of a channel, in place of the websockets library's `connect`."""
+
+    def __init__(self, controller: MemoryController, open_timeout: float = 10.0) -> None:
+        self._controller, self._timeout = controller, open_timeout
+
+    async def __aenter__(self) -> MemoryChannel:
+        await asyncio.sleep(LATENCY_SECONDS)
+        if not self._controller.up:
+            raise ConnectionRefusedError("Connection refused")
+        if self._controller.silent:
+            await asyncio.sleep(self._timeout)
+            raise TimeoutError("timed out during opening handshake")
+        self._channel = self._controller.opened()
+        return self._channel
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._channel.__aexit__(*error)
 
 
 class MemoryController:
@@ -72,21 +124,26 @@ class MemoryController:
         True if a message was lost that no later snapshot makes up for.
     hosts : HostList or None
         The hosts that run MCS, in snapshots.
+    silent : bool
+        Whether it stands still: it answers nothing.
+    codes : list of int
+        By which the agent has closed channels.
     """
 
     def __init__(self, address: IPv4Address, on_ack: Callable[[Ack], None]) -> None:
         self.address, self._on_ack = address, on_ack
-        self.up, self.lose, self.lost = True, 0, False
+        self.up, self.lose, self.lost, self.silent = True, 0, False, False
+        self.codes: list[int] = []
         self.views: dict[tuple[int, int], View] = {}
         self.channel: MemoryChannel | None = None
         self.sent: View | None = None
         self.hosts: HostList | None = None
-        self._enter(View(1, 1, Failures(FatTree(4))))
+        self.enter(View(1, 1, Failures(FatTree(4))))
 
     def restart(self, k: int) -> None:
         """Begin a new epoch, with a healthy fabric of k-port switches."""
         self.cut()
-        self._enter(View(self.now.epoch + 1, 1, Failures(FatTree(k))))
+        self.enter(View(self.now.epoch + 1, 1, Failures(FatTree(k))))
 
     def toggle(self, number: int) -> None:
         """Let an element fail, or heal if it has failed, and tell the agent."""
@@ -94,7 +151,7 @@ class MemoryController:
         names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
         name = names[number % len(names)]
         after = failures.without(name) if name in failures else failures.with_failed(name)
-        self._enter(View(self.now.epoch, self.now.version + 1, after))
+        self.enter(View(self.now.epoch, self.now.version + 1, after))
         if self.channel is not None and self.sent is not None:
             self.say(protocol.delta(self.sent, self.now))
             self.sent = self.now
@@ -113,22 +170,28 @@ class MemoryController:
             self.channel.cut()
         self.channel = self.sent = None
 
-    @asynccontextmanager
-    async def connect(self, *_arguments: object, **_options: object) -> AsyncIterator[MemoryChannel]:
-        """Open the agent's channel, in place of the websockets library's `connect`."""
-        await asyncio.sleep(LATENCY_SECONDS)
-        if not self.up:
-            raise ConnectionRefusedError("Connection refused")
-        channel = self.channel = MemoryChannel(self._answer)
-        self._snapshot()
-        try:
-            yield channel
-        finally:
-            channel.open = False
-            if self.channel is channel:
-                self.channel = self.sent = None
+    def connect(self, *_arguments: object, open_timeout: float = 10.0, **_options: object) -> Opening:
+        """Return the opening of the agent's channel, in place of the websockets library's `connect`."""
+        return Opening(self, open_timeout)
 
-    def _enter(self, view: View) -> None:
+    def opened(self) -> MemoryChannel:
+        """Open a channel of the agent."""
+        channel = self.channel = MemoryChannel(self)
+        self._snapshot()
+        return channel
+
+    def ended(self, channel: MemoryChannel) -> None:
+        """Note that the agent has left a channel."""
+        if self.channel is channel:
+            self.channel = self.sent = None
+
+    def take_codes(self) -> list[int]:
+        """Return the codes by which channels were closed since this was asked last."""
+        codes, self.codes = self.codes, []
+        return codes
+
+    def enter(self, view: View) -> None:
+        """Have such a view from now on; agents that are connected are not told."""
         self.now = view
         self.views[view.epoch, view.version] = view
 
@@ -136,7 +199,8 @@ class MemoryController:
         self.sent, self.lost = self.now, False
         self.say(protocol.snapshot(self.now, self.address, self.hosts))
 
-    def _answer(self, text: str) -> None:
+    def answer(self, text: str) -> None:
+        """Take what the agent sends."""
         try:
             ack = protocol.answer(text, self.now)
         except ProtocolError as error:

@@ -5,10 +5,33 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.fabrics import Fabric, running
+from tests.helpers.fabrics import Fabric, Kept, running
+
+OPTIONS = (
+    "--sopa-hold-down=0",
+    "--sopa-hold-down-max=0",
+    "--sopa-lldp-interval=0",
+    "--sopa-rule-check-interval=0",
+    "--sopa-stats-interval=1",
+)
+"""Links are back at once; cables cannot be checked where no packet flows."""
 
 
-@pytest.fixture(scope="module", params=[4, 6, 8], ids="k={}".format)
+@pytest.fixture(scope="package")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
+    its = Kept(4, tmp_path_factory.mktemp("fabric"), *OPTIONS)
+    yield its
+    its.close()
+
+
+@pytest.fixture
+def shared(kept: Kept) -> Iterator[Fabric]:
+    """The k=4 fabric that the tests of this folder share: each leaves it as it found it."""
+    with kept.lend() as its:
+        yield its
+
+
+@pytest.fixture(scope="module", params=[4, 8], ids="k={}".format)
 def any_fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """A healthy fabric of each size; tests leave it as they found it."""
     with running(request.param, tmp_path_factory.mktemp("fabric")) as fabric:

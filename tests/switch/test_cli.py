@@ -8,15 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
 from tests.helpers.certificates import Authority
-from tests.helpers.fabrics import Fabric, running
+from tests.helpers.commands import ask, sopa
+from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import eventually
 
 SOPA = [sys.executable, "-m", "sopa_ryu.cli"]
@@ -27,40 +26,32 @@ def environment(**more: str) -> dict[str, str]:
     return {**own, **more}
 
 
-def sopa(controller: ControllerProcess, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
-    variables = {"SOPA_CONTROLLER": controller.url, "SOPA_TOKEN_FILE": str(controller.token_file), **more}
-    return subprocess.run([*SOPA, *words], capture_output=True, text=True, check=False, timeout=60,
-                          env=environment(**variables))  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """A k=4 fabric that every test leaves as it found it; cables cannot be checked where no packet flows."""
-    with running(4, tmp_path_factory.mktemp("cli"), "--sopa-lldp-interval=0") as its:
-        yield its
+@pytest.fixture
+def healthy(shared: Fabric) -> Fabric:
+    return shared
 
 
 def test_what_is_well_ends_with_0_and_what_is_drained_with_3(healthy: Fabric) -> None:
     its = healthy.controller
-    assert sopa(its, "status").returncode == sopa(its, "failures").returncode == 0
-    done = sopa(its, "drain", "c0_0", "a0_0-c0_1")
-    assert done.returncode == 0, done.stderr
+    assert ask(its, "status").exit_code == ask(its, "failures").exit_code == 0
+    done = ask(its, "drain", "c0_0", "a0_0-c0_1")
+    assert done.exit_code == 0, done.stderr
     assert done.stdout.startswith("c0_0: drained\na0_0-c0_1: drained\nversion ")
     assert "in force at all agents and switches" in done.stdout
     try:
-        status, failures = sopa(its, "status"), sopa(its, "failures")
-        assert (status.returncode, failures.returncode) == (3, 3)
+        status, failures = ask(its, "status"), ask(its, "failures")
+        assert (status.exit_code, failures.exit_code) == (3, 3)
         assert "link a0_0-c0_1 drained, switch c0_0 drained" in status.stdout
         assert re.search(r"^ c0_0 +switch +drained", failures.stdout, re.MULTILINE)
-        paths = sopa(its, "paths", "h0_0_2", "10.2.0.2")
-        assert paths.returncode == 3
+        paths = ask(its, "paths", "h0_0_2", "10.2.0.2")
+        assert paths.exit_code == 3
         assert "2 of 4 paths" in paths.stdout
         assert "excluded: link a0_0-c0_1 drained" in paths.stdout
     finally:
-        restored = sopa(its, "restore", "c0_0", "a0_0-c0_1", "--json")
-    assert restored.returncode == 0
+        restored = ask(its, "restore", "c0_0", "a0_0-c0_1", "--json")
+    assert restored.exit_code == 0
     assert json.loads(restored.stdout)["drains"] == []
-    assert sopa(its, "paths", "h0_0_2", "h2_0_2").returncode == 0
+    assert ask(its, "paths", "h0_0_2", "h2_0_2").exit_code == 0
 
 
 def test_status_says_which_switches_forward_without_a_channel(healthy: Fabric) -> None:
@@ -69,46 +60,46 @@ def test_status_says_which_switches_forward_without_a_channel(healthy: Fabric) -
     try:
         healthy.lead(lost, "tcp:127.0.0.1:9")
         eventually(lambda: set(its.fabric()["missing"]), set(lost))
-        status = sopa(its, "status")
-        assert status.returncode == 3
+        status = ask(its, "status")
+        assert status.exit_code == 3
         assert "no channel    a2_0, c0_0, c0_1, c1_0, c1_1: forwarding by the rules they have" in status.stdout
         assert "management    many OpenFlow channels lost together" in status.stdout
     finally:
         healthy.lead(lost, its.openflow)
         its.wait_connected(20)
-    eventually(lambda: sopa(its, "status").returncode, 0)
+    eventually(lambda: ask(its, "status").exit_code, 0)
 
 
 def test_the_way_of_a_hashed_flow_is_computed_and_asked_for_where_the_switches_are(healthy: Fabric) -> None:
     its, words = healthy.controller, ("trace", "--flow", "h0_0_2:40000", "h2_1_3:5201")
-    computed = sopa(its, *words, OVS_RUNDIR="/nowhere")
-    assert computed.returncode == 0, computed.stderr
+    computed = ask(its, *words, OVS_RUNDIR="/nowhere")
+    assert computed.exit_code == 0, computed.stderr
     assert "inter-pod, hashed, version" in computed.stdout
     assert "e0_0-a0_1 a0_1-c1_0 a2_1-c1_0 e2_1-a2_1" in computed.stdout
     assert "3 other ways" in computed.stdout
     assert "Open vSwitch on this machine" not in computed.stdout
-    asked = sopa(its, *words, OVS_RUNDIR=str(healthy.ovs.directory))
-    assert asked.returncode == 0
+    asked = ask(its, *words, OVS_RUNDIR=str(healthy.ovs.directory))
+    assert asked.exit_code == 0
     assert "Open vSwitch on this machine says the same (ofproto/trace)." in asked.stdout
 
 
 def test_a_trace_that_cannot_be_made_says_why(healthy: Fabric, tmp_path: Path) -> None:
     its = healthy.controller
-    refused = sopa(its, "trace", "h0_0_2", "h2_1_3")
-    assert (refused.returncode, "no agent of the source is connected" in refused.stderr) == (1, True)
+    refused = ask(its, "trace", "h0_0_2", "h2_1_3")
+    assert (refused.exit_code, "no agent of the source is connected" in refused.stderr) == (1, True)
     (tmp_path / "token").write_text("wrong")
-    refused = sopa(its, "trace", "h0_0_2", "h2_1_3", SOPA_TOKEN_FILE=str(tmp_path / "token"))
-    assert (refused.returncode, "is not this controller's" in refused.stderr) == (1, True)
+    refused = ask(its, "trace", "h0_0_2", "h2_1_3", SOPA_TOKEN_FILE=str(tmp_path / "token"))
+    assert (refused.exit_code, "is not this controller's" in refused.stderr) == (1, True)
 
 
 def test_one_name_that_is_none_keeps_no_other_from_being_drained(healthy: Fabric) -> None:
     its = healthy.controller
-    done = sopa(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")
-    assert done.returncode == 1
+    done = ask(its, "drain", "c9_9", "c0_1", "h0_0_2-e0_0")
+    assert done.exit_code == 1
     assert "c0_1: drained" in done.stdout
     assert "c9_9 is not a link or switch" in done.stderr
     assert "the only link of its host" in done.stderr
-    assert sopa(its, "restore", "c0_1").returncode == 0
+    assert ask(its, "restore", "c0_1").exit_code == 0
 
 
 def test_json_is_the_controllers_answer(healthy: Fabric) -> None:
@@ -119,51 +110,53 @@ def test_json_is_the_controllers_answer(healthy: Fabric) -> None:
         ("wiring", "/wiring"),
         ("agents", "/agents"),
     ):
-        assert json.loads(sopa(its, command, "--json").stdout) == its.get(path).json()
-    shown = json.loads(sopa(its, "rules", "e0_0", "--json").stdout)
+        assert json.loads(ask(its, command, "--json").stdout) == its.get(path).json()
+    shown = json.loads(ask(its, "rules", "e0_0", "--json").stdout)
     assert shown["entries"] == its.get("/switches/e0_0/rules").json()["entries"]
 
 
 def test_the_path_of_each_packet_is_that_of_the_controller(healthy: Fabric) -> None:
     its = healthy.controller
     words = ["--packets", "6", "--protocol", "udp", "--sport", "4000", "--dport", "53", "--seed", "7"]
-    body = json.loads(sopa(its, "paths", "h0_0_2", "h1_1_3", *words, "--json").stdout)
+    body = json.loads(ask(its, "paths", "h0_0_2", "h1_1_3", *words, "--json").stdout)
     asked = its.get(
         "/paths", src="10.0.0.2", dst="10.1.1.3", packets="6", protocol="17", sport="4000", dport="53", seed="7"
     )
     assert body == asked.json()
     rows = re.findall(
-        r"^ +\d+ +(\d) +\d, \d +(\w+)", sopa(its, "paths", "h0_0_2", "h1_1_3", *words).stdout, re.MULTILINE
+        r"^ +\d+ +(\d) +\d, \d +(\w+)", ask(its, "paths", "h0_0_2", "h1_1_3", *words).stdout, re.MULTILINE
     )
     assert [int(turn) for turn, _ in rows] == body["packets"]
     assert [word for _, word in rows] == [body["candidates"][turn]["option"] for turn in body["packets"]]
-    assert sopa(its, "paths", "h0_0_2", "h1_1_3", "--sport", "1").returncode == 2
+    assert ask(its, "paths", "h0_0_2", "h1_1_3", "--sport", "1").exit_code == 2
 
 
-def test_rules_that_differ_are_marked(fabric: Fabric) -> None:
-    its = fabric.controller
-    right = sopa(its, "rules", "e0_0")
-    assert right.returncode == 0
+def test_rules_that_differ_are_marked(healthy: Fabric) -> None:
+    fabric, its = healthy, healthy.controller
+    right = ask(its, "rules", "e0_0")
+    assert right.exit_code == 0
     assert "all as intended" in right.stdout
     assert "ip, ipv4_dst=10.0.0.0/24" in right.stdout
     fabric.ovs.ofctl("add-flow", "e0_0", "table=0,priority=99,ip,actions=drop")
     fabric.ovs.ofctl("--strict", "del-flows", "e0_0", "table=1,priority=0,ip")
-    done = sopa(its, "rules", "e0_0", "--differences")
-    assert done.returncode == 3
+    done = ask(its, "rules", "e0_0", "--differences")
+    assert done.exit_code == 3
     assert "2 differ from what is intended" in done.stdout
     assert re.search(r"^ NO +yes +0 +99 +ip ", done.stdout, re.MULTILINE)
     assert re.search(r"^ yes +NO +1 +0 +ip ", done.stdout, re.MULTILINE)
     assert done.stdout.count("\n") == 5
-    fabric.ovs.vsctl("del-controller", "c0_0")
-    eventually(lambda: its.fabric()["connected"], 19)
-    gone = sopa(its, "rules", "c0_0")
-    assert gone.returncode == 1
+    fabric.ovs.appctl("bridge/reconnect", "e0_0")
+    fabric.lead(["c0_0"], "tcp:127.0.0.1:9")
+    eventually(lambda: its.fabric()["missing"], ["c0_0"])
+    gone = ask(its, "rules", "c0_0")
+    assert gone.exit_code == 1
     assert "it is not connected" in gone.stderr
-    assert sopa(its, "status").returncode == 3
+    assert ask(its, "status").exit_code == 3
+    fabric.lead(["c0_0"], its.openflow)
 
 
 def test_a_table_in_a_pipe_is_not_cut(healthy: Fabric) -> None:
-    done = sopa(healthy.controller, "rules", "e0_0", COLUMNS="40")
+    done = ask(healthy.controller, "rules", "e0_0", COLUMNS="40")
     assert max(map(len, done.stdout.splitlines())) > 120
     assert "learn the sender's Ethernet address for 1 s; learn no more for a second, up to 8 senders" in done.stdout
 
@@ -172,9 +165,9 @@ def test_a_list_of_several_pages_is_read_to_its_end(tmp_path: Path) -> None:
     openflow, rest = free_ports(2)
     with ControllerProcess(18, tmp_path / "controller.log", openflow, rest) as its:
         assert its.get("/hosts").json()["total"] == 1458
-        done = sopa(its, "agents", "--missing", "--json")
+        done = ask(its, "agents", "--missing", "--json")
         body = json.loads(done.stdout)
-        assert done.returncode == 3
+        assert done.exit_code == 3
         assert len({host["name"] for host in body["hosts"]}) == body["total"] == 1458
 
 
@@ -193,14 +186,14 @@ def test_what_is_wrong_is_said_with_what_to_do(healthy: Fabric, tmp_path: Path) 
         ({"SOPA_CONTROLLER": "http://127.0.0.1:9"}, "Is the controller running there?"),
         ({"SOPA_CONTROLLER": its.url.replace("http", "https")}, "The controller does not use TLS there"),
     ):
-        done = sopa(its, "drain", "c0_0", **more)
-        assert done.returncode == 1
+        done = ask(its, "drain", "c0_0", **more)
+        assert done.exit_code == 1
         assert text in done.stderr
         assert "Traceback" not in done.stderr
-    assert sopa(its, "status", "--controller", "127.0.0.1:8080").returncode == 2
-    assert sopa(its, "rules", "e0_0/../../fabric").returncode == 2
-    nowhere = sopa(its, "paths", "h0_0_2", "h9_0_2")
-    assert nowhere.returncode == 1
+    assert ask(its, "status", "--controller", "127.0.0.1:8080").exit_code == 2
+    assert ask(its, "rules", "e0_0/../../fabric").exit_code == 2
+    nowhere = ask(its, "paths", "h0_0_2", "h9_0_2")
+    assert nowhere.exit_code == 1
     assert "no switch or host of a k=4 fat-tree" in nowhere.stderr
 
 
@@ -213,21 +206,21 @@ def test_tls_and_the_authority_that_signed_it(tmp_path: Path) -> None:
         4, tmp_path / "controller.log", openflow, rest, options=options, ca_file=authority.certificate
     ) as its:
         trusted = {"SOPA_CA_FILE": str(authority.certificate)}
-        assert sopa(its, "drain", "c0_0", "--wait", "0", **trusted).stdout == "c0_0: drained\n"
-        assert json.loads(sopa(its, "status", "--json", **trusted).stdout)["k"] == 4
-        unknown = sopa(its, "status")
-        assert unknown.returncode == 1
+        assert ask(its, "drain", "c0_0", "--wait", "0", **trusted).stdout == "c0_0: drained\n"
+        assert json.loads(ask(its, "status", "--json", **trusted).stdout)["k"] == 4
+        unknown = ask(its, "status")
+        assert unknown.exit_code == 1
         assert "--ca-file FILE, or SOPA_CA_FILE" in unknown.stderr
         assert (
             "If the controller uses TLS there"
-            in sopa(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
+            in ask(its, "status", SOPA_CONTROLLER=its.url.replace("https", "http")).stderr
         )
-        assert "cannot be read from /nowhere" in sopa(its, "status", SOPA_CA_FILE="/nowhere").stderr
+        assert "cannot be read from /nowhere" in ask(its, "status", SOPA_CA_FILE="/nowhere").stderr
 
 
 def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabric, tmp_path: Path) -> None:
     its = fabric.controller
-    sopa(its, "drain", "c1_1")
+    ask(its, "drain", "c1_1")
     file = tmp_path / "watched"
 
     def events(*names: str) -> list[dict[str, object]]:
@@ -242,7 +235,7 @@ def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabr
         [before] = events("change")
         assert before["failed"] == {"c1_1": "drained"}
         assert before["installed_ms"] is not None
-        sopa(its, "restore", "c1_1")
+        ask(its, "restore", "c1_1")
         eventually(lambda: len(events("change")), 2)
         assert events("change")[1]["healed"] == ["c1_1"]
         its.stop()
@@ -250,29 +243,29 @@ def test_watch_follows_changes_through_a_restart_and_ends_by_ctrl_c(fabric: Fabr
         its.start()
         its.wait_connected(20)
         eventually(lambda: events("fabric")[-1], lambda its: its["epoch"] != before["epoch"] and its["connected"] == 20)
-        sopa(its, "drain", "e0_0-a0_1")
+        ask(its, "drain", "e0_0-a0_1")
         eventually(lambda: events("change")[-1]["failed"], {"e0_0-a0_1": "drained"})
         assert len(events("unreachable")) == 1
-        time.sleep(1.5)  # longer than a round of watch: it must not report a version twice
         versions = [(event["epoch"], event["version"]) for event in events("change")]
         assert len(set(versions)) == len(versions)
     finally:
         watch.send_signal(signal.SIGINT)
-        status = watch.wait(10)
+        status = watch.wait(60)
+        ask(its, "restore", "e0_0-a0_1")
     assert status == 0, file.read_text()
     assert "Traceback" not in file.read_text()
 
 
 def test_watch_in_words_begins_with_the_last_versions(healthy: Fabric, tmp_path: Path) -> None:
     its, file = healthy.controller, tmp_path / "watched"
-    sopa(its, "drain", "c1_0")
-    sopa(its, "restore", "c1_0")
+    ask(its, "drain", "c1_0")
+    ask(its, "restore", "c1_0")
     with file.open("w") as output:
         command = [*SOPA, "watch", "--last", "2", "--controller", its.url]
         watch = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment())
     eventually(lambda: file.read_text().count("\n"), 3)
     watch.send_signal(signal.SIGINT)
-    assert watch.wait(10) == 0
+    assert watch.wait(60) == 0
     drained, healed, now = file.read_text().splitlines()[:3]
     assert re.search(r"version \d+: c1_0 drained; no agents, installed after [\d.]+ ms$", drained)
     assert re.search(r"version \d+: c1_0 healed; no agents, installed after [\d.]+ ms$", healed)
@@ -280,13 +273,9 @@ def test_watch_in_words_begins_with_the_last_versions(healthy: Fabric, tmp_path:
 
 
 def completed(words: str, **more: str) -> list[str]:
-    """Return the completions that Tab offers after some words, by the script that bash runs."""
+    """Return the completions that Tab offers after some words, as the script that bash runs asks for them."""
     variables = {"COMP_WORDS": words, "COMP_CWORD": str(words.count(" ")), "_SOPA_COMPLETE": "bash_complete", **more}
-    command = [sys.executable, "-c", "from sopa_ryu.cli import main; main(prog_name='sopa')"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=30, env=environment(**variables)
-    )
-    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+    return [line.partition(",")[2] for line in sopa(**variables).stdout.splitlines() if line]
 
 
 def test_names_are_completed_from_the_controller_or_from_the_size(healthy: Fabric) -> None:
@@ -305,14 +294,14 @@ def test_names_are_completed_from_the_controller_or_from_the_size(healthy: Fabri
     assert offered("sopa paths h0_0_2 10.3.1") == ["10.3.1.2", "10.3.1.3"]
     assert offered("sopa paths h3_1") == ["h3_1_2", "h3_1_3"]
     assert offered("sopa restore ") == []
-    sopa(healthy.controller, "drain", "c1_1")
+    ask(healthy.controller, "drain", "c1_1")
     eventually(lambda: completed("sopa restore ", **there), ["c1_1"])
-    sopa(healthy.controller, "restore", "c1_1")
+    ask(healthy.controller, "restore", "c1_1")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_is_printed_and_bash_takes_it(shell: str) -> None:
-    done = subprocess.run([*SOPA, "completion", shell], capture_output=True, text=True, check=True, timeout=30)
+    done = sopa("completion", shell)
     assert f"{shell}_complete" in done.stdout
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=done.stdout, text=True, check=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
+from tests.helpers.commands import sopa
 from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.fabric_file import dump, parse
@@ -20,10 +20,9 @@ pytestmark = pytest.mark.switch
 TEXT = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_0: absent\n"
 
 
-def sopa(url: str, *words: str) -> tuple[int, str]:
-    command = [sys.executable, "-m", "sopa_ryu.cli", *words, "--controller", url]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    return done.returncode, done.stdout + done.stderr
+def asked(url: str, *words: str) -> tuple[int, str]:
+    done = sopa(*words, "--controller", url)
+    return done.exit_code, done.stdout + done.stderr
 
 
 def ports_of(ovs: PrivateOvs, tree: Clos, name: str, ports: Sequence[str]) -> None:
@@ -42,11 +41,11 @@ def test_switches_that_fit_are_used_and_others_are_told_the_file(tmp_path: Path)
     ):
         DummyFabric(tree, ovs, controller.openflow)
         controller.wait_connected(tree.switch_count)
-        status, said = sopa(controller.url, "paths", "h0_0_2", "h0_1_2")
+        status, said = asked(controller.url, "paths", "h0_0_2", "h0_1_2")
         assert (status, "1 of 1 paths" in said) == (0, True), said
-        status, said = sopa(controller.url, "paths", "h0_0_2", "h0_2_2")
+        status, said = asked(controller.url, "paths", "h0_0_2", "h0_2_2")
         assert (status, "2 of 2 paths" in said) == (0, True), said
-        status, said = sopa(controller.url, "status")
+        status, said = asked(controller.url, "status")
         assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in said
         assert "5 of 5 switches" in said
 
@@ -68,7 +67,7 @@ def test_a_changed_file_is_said_before_it_is_used_and_a_broken_one_ends_the_star
     with ControllerProcess(before, log, openflow, rest) as controller:
         controller_state = controller.state_dir
         for name in ("a0_1", "e0_2-a0_0"):
-            status, said = sopa(controller.url, "drain", name, "--token-file", str(controller.token_file))
+            status, said = asked(controller.url, "drain", name, "--token-file", str(controller.token_file))
             assert status in (0, 3), said
     with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
         now = parse(TEXT.replace("e0_1-a0_0", "e0_2-a0_0")).fabric
@@ -87,7 +86,7 @@ def test_a_changed_file_is_said_before_it_is_used_and_a_broken_one_ends_the_star
         file = tmp_path / "broken.yaml"
         file.write_text(dump(now).replace("hosts: 2", "hosts: 2000") + "colour: red\n")
         command = [*controller.command[:3], f"--sopa-fabric={file}", *controller.command[4:]]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 1
         assert f"ryu-manager: {file}:5: hosts: must be a number from 1 to 252, not 2000" in done.stderr
         assert f"{file}:8: colour: is no key of a fabric file" in done.stderr
@@ -103,10 +102,8 @@ def test_doctor_checks_a_switch_against_the_file(tmp_path: Path) -> None:
     with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
         DummyFabric(tree, ovs, switches=[tree.switch("e0_1"), tree.switch("e0_2")])
         ovs.vsctl("del-port", "e0_2-eth3")
-        command = [sys.executable, "-m", "sopa_ryu.cli", "doctor", "switch", "--fabric", str(file), "--db"]
-        command.append(f"unix:{tmp_path}/ovs/db.sock")
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-        assert done.returncode == 3
+        done = sopa("doctor", "switch", "--fabric", str(file), "--db", ovs.database)
+        assert done.exit_code == 3
         assert "WRONG e0_2 (e0_2): it has no port 3" in done.stdout
         assert "ok    e0_1 (e0_1): ports" in done.stdout
         assert "(e0_1): it has no port" not in done.stdout

@@ -237,5 +237,5 @@ class AgentMachine(RuleBasedStateMachine):
             self.loop.close()
 
 
-AgentMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+AgentMachine.TestCase.settings = settings(max_examples=30, stateful_step_count=40)
 TestAgent = AgentMachine.TestCase

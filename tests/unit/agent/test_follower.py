@@ -1,306 +1,254 @@
-"""The effect of each message of the controller, one by one; test_agent_properties.py has the sequences."""
+"""What a host agent does with what controllers say, by scripts: `scripts/follower` has one message after the other.
+
+`scripts/controllers` has an agent at work with several controllers, on a virtual clock: which one it follows, and when it leaves.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from ipaddress import IPv4Address
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
-from sopa_ryu.agent.follower import (
-    LOAD_RETRY_SECONDS,
-    MAX_REPORTED,
-    Answer,
-    Follower,
-    Hosts,
-    Load,
-    Probe,
-    Trace,
-)
-from sopa_ryu.agent.mcs_peers import McsPeers, Use
+from sopa_ryu.agent import channels
+from sopa_ryu.agent.agent_options import Options
+from sopa_ryu.agent.follower import MAX_REPORTED, Answer, Follower, Hosts, Leave, Load, Probe, Trace
+from sopa_ryu.agent.host_agent import HostAgent
+from sopa_ryu.agent.keeper import Keeper
+from sopa_ryu.agent.kernel.netns import Interface
+from sopa_ryu.agent.mcs_peers import McsPeers
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
-from sopa_ryu.channel import mcs, protocol, traces
-from sopa_ryu.channel.addresses import MAX_RETRY_SECONDS, MIN_RETRY_SECONDS
+from sopa_ryu.channel import mcs, protocol
 from sopa_ryu.channel.mcs import ChannelKind, HostList
-from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
 from sopa_ryu.fabric.view import View
+from tests.helpers.golden import Step, play, scripts
+from tests.models.memory_channel import MemoryController
+from tests.models.memory_labeller import MemoryChanges, MemoryInterface, MemoryLabeller, MemoryPlace, MemorySettings
+from tests.models.virtual_clock import VirtualLoop
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
 TREE = FatTree(4)
-FIRST = View(7, 3, Failures(TREE))
-LINK_DOWN = View(7, 4, Failures(TREE, {"a0_0-c0_1": "down"}))
-FAR_HOST_DOWN = View(7, 4, Failures(TREE, {"h2_0_2-e2_0": "down"}))
+URLS = ("http://192.0.2.31:8080", "http://192.0.2.32:8080")
+LIMITS = (0.0, 0.5, 1.0, 2.0, 4.0, 5.0)
 
 
-@pytest.fixture
-def follower() -> Follower:
-    """A follower with nothing received, whose program labels already."""
-    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), seed=1)
-    assert made.start(inherited=False)
-    return made
+def view(number: str, names: list[str], cluster: str = "") -> View:
+    """Return a view by its epoch and version, ``7.3``."""
+    epoch, version = number.split(".")
+    return View(int(epoch), int(version), Failures(TREE, dict.fromkeys(names, "down")), cluster)
 
 
-def load(follower: Follower, view: View) -> Load:
-    """Give a snapshot that changes the path table."""
-    todo = follower.receive(protocol.snapshot(view, ADDRESS))
-    assert isinstance(todo, Load)
-    return todo
+def hosts(text: str) -> HostList:
+    """Return a list of hosts that run MCS, ``2:10.0.0.2,10.2.1.3``."""
+    number, _, names = text.partition(":")
+    return HostList(int(number), frozenset(map(IPv4Address, filter(None, names.split(",")))), int(number), True)
 
 
-def acknowledged(answer: object) -> tuple[int, int]:
-    assert isinstance(answer, Answer)
-    ack = protocol.answer(answer.text, LINK_DOWN)
-    assert ack is not None
-    return ack.version, ack.refused
+@contextmanager
+def logged() -> Iterator[list[str]]:
+    """Collect the agent's log lines meanwhile."""
+    lines: list[str] = []
+    logger, handler = logging.getLogger("sopa.agent"), logging.Handler()
+    handler.emit = lambda record: lines.append(f"{record.levelname.lower()}: {record.getMessage()}")  # type: ignore[method-assign]
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
-def test_a_snapshot_is_acknowledged_after_its_table_is_in_force(follower: Follower) -> None:
-    todo = load(follower, FIRST)
-    assert todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), FIRST.failures, 1, Policy.ROUND_ROBIN)
-    assert not todo.attach
-    assert follower.view is None
-    answer = follower.loaded(todo)
-    assert acknowledged(answer) == (3, 0)
-    assert answer.settle
-    assert (follower.view, follower.swaps) == (todo.view, 1)
+class Messages:
+    """A follower, and one message after the other."""
+
+    def __init__(self) -> None:
+        self.views: dict[str, View] = {}
+        self.todo: Load | None = None
+
+    def handle(self, step: Step) -> str:
+        with logged() as lines:
+            said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+        return "\n".join([said or "", *lines])
+
+    def do_follower(self, urls: str = "1", inherited: str = "no", mcs: str = "", probes: str = "no") -> str:
+        peers = McsPeers(ADDRESS, ChannelKind(mcs)) if mcs else None
+        its = self.its = Follower(ADDRESS, URLS[: int(urls)], seed=1, peers=peers, probes=probes == "yes")
+        return "attaches its program" if its.start(inherited=inherited == "yes") else "leaves the program that is there"
+
+    def do_snapshot(self, number: str, *names: str, cluster: str = "", mcs: str = "") -> str:
+        self.views[number] = view(number, list(names), cluster)
+        return self._receive(protocol.snapshot(self.views[number], ADDRESS, hosts(mcs) if mcs else None))
+
+    def do_delta(self, base: str, number: str, *names: str) -> str:
+        self.views[number] = view(number, list(names))
+        return self._receive(protocol.delta(self.views.get(base) or view(base, []), self.views[number]))
+
+    def do_hosts(self, before: str, after: str) -> str:
+        return self._receive(mcs.change(hosts(before), hosts(after)))
+
+    def do_wrong_snapshot(self, number: str, change: str) -> str:
+        right = json.loads(protocol.snapshot(self.views.get(number) or view(number, []), ADDRESS))
+        return self._receive(json.dumps(right | json.loads(change)))
+
+    def do_message(self, text: str) -> str:
+        return self._receive(text)
+
+    def do_loaded(self) -> str:
+        assert self.todo is not None
+        failures = self.todo.view.failures
+        assert self.todo.table == path_table(TREE, TREE.host_by_ip(ADDRESS), failures, 1, Policy.ROUND_ROBIN)
+        return self._answer(self.its.loaded(self.todo)) + f"; {self.its.swaps} swaps, {self.its.cut_off} racks cut off"
+
+    def do_not_loaded(self) -> str:
+        return self._answer(self.its.not_loaded(RuntimeError("no memory")))
+
+    def do_not_noted(self) -> str:
+        return self._answer(self.its.not_noted(RuntimeError("no memory")))
+
+    def do_connect(self) -> None:
+        self.its.connect()
+
+    def do_disconnect(self, problem: str, seconds: str = "0") -> str:
+        delay = self.its.disconnect(problem, float(seconds))
+        limit = next(each for each in LIMITS if delay <= each)
+        assert delay >= limit / 2
+        return f"asks again in {limit / 2:g} to {limit:g} s" if limit else "asks the next one"
+
+    def do_uses(self) -> str:
+        assert self.its.peers is not None
+        return ", ".join(f"{host}: {use.name.lower()}" for host, use in sorted(self.its.peers.uses().items())) or "none"
+
+    def do_in_force(self) -> str:
+        return "nothing" if self.its.view is None else f"{self.its.view.epoch}.{self.its.view.version}"
+
+    def _receive(self, text: str | bytes) -> str:
+        match self.its.receive(text):
+            case Load() as todo:
+                self.todo = todo
+                more = (", attaches its program" if todo.attach else "") + (", notes hosts" if todo.hosts else "")
+                return f"loads {todo.view.epoch}.{todo.view.version}{more}"
+            case Answer() as answer:
+                return self._answer(answer)
+            case Hosts(answer):
+                return "notes hosts; " + self._answer(answer)
+            case Probe(assignment, answer):
+                streams = ", ".join(f"{each.destination} {each.up1} {each.up2}" for each in assignment.streams)
+                return f"probes {streams} every {assignment.interval_ms:g} ms; " + self._answer(answer)
+            case Trace(asked, answer):
+                return f"{type(asked).__name__.lower()} of trace {asked.number}; " + self._answer(answer)
+            case Leave(code, reason, _):
+                return f"leaves with {code}: {reason}"
+
+    def _answer(self, answer: Answer) -> str:
+        its = json.loads(answer.text)
+        if its["type"] == "ack":
+            number = f", hosts {its['mcs']}" if "mcs" in its else ""
+            said = f"acknowledges {its['epoch']}.{its['version']}, {its['refused']} refused{number}"
+        elif its["type"] == "traced":
+            traced = protocol.traced(answer.text)
+            assert traced is not None
+            said = f"of the flow: {traced.flow.labels if traced.flow is not None else traced.problem}"
+        else:
+            said = f"asks for a snapshot after {answer.delay:g} s"
+        return said + ("; makes room for the next table" if answer.settle else "")
 
 
-def test_the_program_takes_a_killed_ones_place_with_the_first_table() -> None:
-    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",))
-    assert not follower.start(inherited=True)
-    for _ in range(2):  # as long as none has been loaded
-        todo = load(follower, FIRST)
-        assert todo.attach
-        follower.not_loaded(RuntimeError("no memory"))
-    follower.loaded(todo)
-    assert not load(follower, LINK_DOWN).attach
+@pytest.mark.parametrize("script", scripts(__file__, "follower"), ids=lambda path: path.stem)
+def test_messages(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Messages().handle, record=request.config.option.record)
 
 
-def test_a_change_that_touches_no_path_is_acknowledged_without_a_load(follower: Follower) -> None:
-    follower.loaded(load(follower, FIRST))
-    answer = follower.receive(protocol.delta(FIRST, FAR_HOST_DOWN))
-    assert acknowledged(answer) == (4, 0)
-    assert follower.swaps == 1
+def test_the_problems_of_an_absence_are_logged_up_to_a_number() -> None:
+    its = Follower(ADDRESS, URLS[:1])
+    with logged() as lines:
+        for number in range(100):  # whatever varies in them
+            its.disconnect(f"refused from port {number}")
+    assert len(lines) == MAX_REPORTED
 
 
-def test_a_refused_table_is_asked_for_again_in_full(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
-    follower.loaded(load(follower, FIRST))
-    todo = follower.receive(protocol.delta(FIRST, LINK_DOWN))
-    assert isinstance(todo, Load)
-    assert follower.not_loaded(RuntimeError("no memory")) == (protocol.RESYNC, LOAD_RETRY_SECONDS, False)
-    assert "no memory; the old ones stay in force" in caplog.text
-    assert follower.view is not None
-    assert follower.view.version == 3
-    assert load(follower, LINK_DOWN).table == todo.table
+class AtWork:
+    """An agent at work, and two controllers: ``first`` comes first for its host."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        options = Options(URLS, probes=False)
+        interface = MemoryInterface()
+        self.follower = Follower(ADDRESS, options.controllers)
+        labeller = MemoryLabeller(interface)
+        place, settings = MemoryPlace(interface, ADDRESS), MemorySettings(interface)
+        keeper = Keeper(place, labeller, settings, MemoryChanges(interface), Counter())
+        agent = HostAgent(Interface("host0"), options, self.follower, labeller, keeper)
+        names = dict(zip(self.follower.controllers.urls, ("first", "second"), strict=True))
+        self.names = names
+        self.controllers = {name: MemoryController(ADDRESS, lambda ack: None) for name in names.values()}
+        agent.start()
+        self.patched = patch.object(channels, "connect", self.connect)
+        self.patched.start()
+        self.task = self.loop.create_task(agent.run())
+
+    def connect(self, url: str, **options: object) -> object:
+        name = next(name for its, name in self.names.items() if its.rpartition("/")[2] in url)
+        return self.controllers[name].connect(url, **options)
+
+    def close(self) -> None:
+        self.patched.stop()
+        self.task.cancel()
+        self.loop.run_until_complete(asyncio.gather(self.task, return_exceptions=True))
+        self.loop.close()
+
+    def handle(self, step: Step) -> str:
+        with logged() as lines:
+            getattr(self, "do_" + step.command)(*step.words, **step.options)
+            codes = [
+                f"{name} is left with {code}" for name, its in self.controllers.items() for code in its.take_codes()
+            ]
+        its = self.follower
+        at = self.names[its.controllers.url] if its.connected else "nobody"
+        version = f"{its.view.epoch}.{its.view.version}" if its.view is not None else "nothing"
+        for url, name in self.names.items():
+            lines = [line.replace(url, name) for line in lines]
+        return "\n".join([f"follows {at}: {version}, {its.swaps} swaps", *codes, *lines])
+
+    def do_view(self, name: str, number: str, *names: str) -> None:
+        self.controllers[name].enter(view(number, list(names), "sopa"))
+
+    def do_kill(self, name: str) -> None:
+        self.controllers[name].up = False
+        self.controllers[name].cut()
+
+    def do_cut(self, name: str) -> None:
+        self.controllers[name].cut()
+
+    def do_reset(self, name: str) -> None:
+        channel = self.controllers[name].channel
+        assert channel is not None
+        channel.abort()
+
+    def do_stop(self, name: str) -> None:
+        self.controllers[name].silent = True
+
+    def do_start(self, name: str) -> None:
+        self.controllers[name].up, self.controllers[name].silent = True, False
+
+    def do_wait(self, seconds: str) -> None:
+        self.loop.advance(float(seconds))
 
 
-def test_a_gap_leads_to_a_request_for_a_snapshot(follower: Follower) -> None:
-    for _ in range(2):
-        assert follower.receive(protocol.delta(FIRST, LINK_DOWN)) == (protocol.RESYNC, 0, False)
-    assert follower.refused == 0
-
-
-@pytest.mark.parametrize("change", [{"host": "10.0.0.3"}, {"version": 2}, {"k": 5}, {"failures": {"a9_9": "down"}}])
-def test_a_wrong_snapshot_is_refused_counted_and_logged(
-    follower: Follower, change: dict[str, object], caplog: pytest.LogCaptureFixture
-) -> None:
-    follower.loaded(load(follower, FIRST))
-    wrong = json.dumps({**json.loads(protocol.snapshot(FIRST, ADDRESS)), **change})
-    for number in (1, 2):
-        assert acknowledged(follower.receive(wrong)) == (3, number)
-        assert f"refused ({number} so far)" in caplog.text
-
-
-def test_a_ping_is_answered_by_the_version_in_force(follower: Follower) -> None:
-    assert json.loads(follower.receive(protocol.PING).text)["version"] == 0  # type: ignore[union-attr]
-    follower.loaded(load(follower, FIRST))
-    assert acknowledged(follower.receive(protocol.PING)) == (3, 0)
-
-
-def test_racks_without_a_path_are_counted_and_logged_once_healed(
-    follower: Follower, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "sopa.agent")  # whatever level an earlier test left at the logger
-    follower.loaded(load(follower, FIRST._replace(failures=Failures(TREE, {"e2_0": "down"}))))
-    assert follower.cut_off == 1
-    assert "no path is left to 1 racks" in caplog.text
-    assert "paths to every rack again" not in caplog.text
-    follower.loaded(load(follower, LINK_DOWN))
-    assert follower.cut_off == 0
-    assert "paths to every rack again" in caplog.text
-
-
-def test_retries_come_later_and_later_and_early_again_after_a_connection(follower: Follower) -> None:
-    limit = MIN_RETRY_SECONDS
-    for _ in range(8):
-        assert limit / 2 <= follower.disconnect("refused") <= limit <= MAX_RETRY_SECONDS
-        limit = min(2 * limit, MAX_RETRY_SECONDS)
-    follower.connect()
-    assert follower.connected
-    assert follower.disconnect("closed") <= MIN_RETRY_SECONDS
-    assert not follower.connected
-
-
-def test_each_problem_of_an_outage_is_logged_once(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
-    follower.connect()
-    for problem in ("closed", "Connection refused", "the token is not accepted", "Connection refused", "closed"):
-        follower.disconnect(problem)
-    assert caplog.text.count("no controller at") == 3
-    assert "the token is not accepted" in caplog.text
-    for number in range(100):  # whatever varies in them
-        follower.disconnect(f"refused from port {number}")
-    assert caplog.text.count("no controller at") == MAX_REPORTED
-    follower.connect()
-    follower.disconnect("closed")
-    assert caplog.text.count("no controller at") == MAX_REPORTED + 1
-
-
-def test_a_missing_controller_is_logged_once_per_outage(follower: Follower, caplog: pytest.LogCaptureFixture) -> None:
-    for _ in range(3):
-        follower.disconnect("Connection refused")
-    assert caplog.text.count("no controller at http://192.0.2.1:8080: Connection refused") == 1
-    assert "packets go unlabelled until it answers" in caplog.text
-    follower.connect()
-    follower.loaded(load(follower, FIRST))
-    caplog.clear()
-    follower.disconnect("closed")
-    assert "its last path sets stay in force" in caplog.text
-
-
-# -- hosts that run MCS -----------------------------------------------------------------------------------------------
-
-OTHER = IPv4Address("10.2.1.3")
-NOBODY, BOTH = HostList(1, frozenset(), 1, True), HostList(2, frozenset([ADDRESS, OTHER]), 2, True)
-
-
-def scattering() -> Follower:
-    made = Follower(ADDRESS, ("http://192.0.2.1:8080",), seed=1, peers=McsPeers(ADDRESS, ChannelKind.PATHS))
-    made.start(inherited=True)
-    return made
-
-
-def test_hosts_of_a_snapshot_are_put_in_force_before_the_programs_are_attached() -> None:
-    follower = scattering()
-    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
-    assert isinstance(todo, Load)
-    assert (todo.attach, todo.hosts) == (True, True)
-    assert follower.peers is not None
-    assert follower.peers.uses() == {OTHER: Use.SCATTERS}
-    assert json.loads(follower.loaded(todo).text)["mcs"] == 2
-
-
-def test_a_change_of_hosts_is_acknowledged_with_the_version_that_is_in_force() -> None:
-    follower = scattering()
-    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, NOBODY))
-    assert isinstance(todo, Load)
-    follower.loaded(todo)
-    change = follower.receive(mcs.change(NOBODY, BOTH))
-    assert isinstance(change, Hosts)
-    assert json.loads(change.answer.text) == {"type": "ack", "epoch": 7, "version": 3, "refused": 0, "mcs": 2}
-    assert follower.view == FIRST
-
-
-def test_hosts_that_cannot_be_noted_are_asked_for_again_and_not_acknowledged() -> None:
-    follower = scattering()
-    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
-    assert isinstance(todo, Load)
-    assert follower.not_noted(RuntimeError("no memory")) == Answer(protocol.RESYNC, delay=LOAD_RETRY_SECONDS)
-    assert follower.view is None
-    assert follower.peers is not None
-    assert follower.peers.number == 0
-
-
-def test_an_agent_of_another_policy_and_an_older_one_take_no_notice_of_hosts(follower: Follower) -> None:
-    todo = follower.receive(protocol.snapshot(FIRST, ADDRESS, BOTH))
-    assert isinstance(todo, Load)
-    assert not todo.hosts
-    assert "mcs" not in json.loads(follower.loaded(todo).text)
-
-
-def test_a_malformed_list_of_hosts_is_refused_with_its_message() -> None:
-    follower = scattering()
-    message = json.loads(protocol.snapshot(FIRST, ADDRESS, BOTH)) | {"mcs": ["nowhere"]}
-    assert acknowledged(follower.receive(json.dumps(message))) == (0, 1)
-    assert follower.view is None
-
-
-ASSIGNED = assignment_text(Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),)))
-
-
-def test_an_assignment_of_probes_is_followed_and_acknowledged() -> None:
-    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), probes=True)
-    todo = follower.receive(ASSIGNED)
-    assert isinstance(todo, Probe)
-    assert todo.assignment == Assignment(7, 20.0, (Stream(IPv4Address("10.2.1.3"), 0, 1),))
-    assert acknowledged(todo.answer) == (0, 0)
-    assert isinstance(follower.receive(ASSIGNED.encode()), Probe)
-
-
-def test_an_agent_that_does_not_probe_acknowledges_an_assignment_without_following_it(follower: Follower) -> None:
-    assert acknowledged(follower.receive(ASSIGNED)) == (0, 0)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "why"),
-    [
-        ("20.0", "0.1", "interval_ms is no number"),
-        ("20.0", "true", "interval_ms is no number"),
-        ("7,", "-7,", "-7 is no number"),
-        ('"streams"', '"stream"', "streams is no list"),
-        ("10.2.1.3", "10.2.1.300", "10.2.1.300"),
-        ("10.2.1.3", "11.2.1.3", "11.2.1.3 is no other host to probe"),
-        ("10.2.1.3", "10.0.0.2", "10.0.0.2 is no other host to probe"),
-        ("0, 1]", "0, 256]", "is no stream"),
-        ("0, 1]", "255, 1]", "255, 1 are no hops of a path"),
-    ],
-)
-def test_a_malformed_assignment_is_refused(old: str, new: str, why: str, caplog: pytest.LogCaptureFixture) -> None:
-    follower = Follower(ADDRESS, ("http://192.0.2.1:8080",), probes=True)
-    assert acknowledged(follower.receive(ASSIGNED.replace(old, new))) == (0, 1)
-    assert why in caplog.text
-
-
-# -- traces -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_trace_is_begun_and_ended_and_acknowledged_meanwhile(follower: Follower) -> None:
-    follower.loaded(load(follower, FIRST))
-    request = traces.Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0)
-    for asked in (request, traces.Cancel(3)):
-        todo = follower.receive(traces.request_text(asked))
-        assert isinstance(todo, Trace)
-        assert todo.asked == asked
-        assert acknowledged(todo.answer) == (3, 0)
-
-
-def test_a_flow_is_answered_by_the_table_in_force(follower: Follower) -> None:
-    flow = traces.Request(4, destination=IPv4Address("10.2.1.3"), flow=traces.FlowOf(6, 40000, 5001))
-
-    def said() -> traces.Answer:
-        todo = follower.receive(traces.request_text(flow))
-        assert isinstance(todo, Answer)
-        answer = protocol.traced(todo.text)
-        assert answer is not None
-        return answer
-
-    assert said().problem == "it has no paths yet"
-    follower.loaded(load(follower, FIRST))
-    healthy = said()
-    assert (healthy.number, healthy.done) == (4, True)
-    assert healthy.flow is not None
-    assert healthy.flow.labels == ((0, 1), (1, 1), (0, 0), (1, 0))
-    todo = follower.receive(protocol.delta(FIRST, LINK_DOWN))
-    assert isinstance(todo, Load)
-    assert said().flow == healthy.flow  # the new table is not loaded yet
-    follower.loaded(todo)
-    after = said().flow
-    assert after is not None
-    assert (0, 1) not in after.labels
-
-
-def test_a_malformed_request_for_a_trace_is_refused(follower: Follower) -> None:
-    follower.loaded(load(follower, FIRST))
-    assert acknowledged(follower.receive('{"type": "trace", "number": 3, "streams": []}')) == (3, 1)
+@pytest.mark.parametrize("script", scripts(__file__, "controllers"), ids=lambda path: path.stem)
+def test_several_controllers(script: Path, request: pytest.FixtureRequest) -> None:
+    world = AtWork()
+    try:
+        play(script, world.handle, record=request.config.option.record)
+    finally:
+        world.close()

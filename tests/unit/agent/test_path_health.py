@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from ipaddress import IPv4Address
+from math import comb
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +21,7 @@ from sopa_ryu.channel.probes import Stream
 from tests.models.probed_fabric import ProbedFabric
 from topologies import Clos, Failures, FatTree, Host, Level, Switch
 
-SIZES = [4, 6, 8, 16]
+SIZES = [4, 8, 16]
 
 
 def warm(k: int, seed: int, **options: float) -> ProbedFabric:
@@ -46,7 +48,7 @@ def good(its: ProbedFabric) -> bool:
 
 
 @pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_silent_link_is_left_and_taken_again_after_it_has_healed(k: int, seed: int) -> None:
     its = warm(k, seed)
     pair = break_one(its)
@@ -62,16 +64,16 @@ def test_a_silent_link_is_left_and_taken_again_after_it_has_healed(k: int, seed:
 
 def test_the_median_of_leaving_a_silent_link_at_k_4_is_below_100_ms_with_150_probes_a_second_to_its_rack() -> None:
     took = []
-    for seed in range(21):
+    for seed in range(11):
         its = warm(4, seed)
         its.run(its.draw.random())
         break_one(its)
         took.append(its.run_until(lambda its=its: good(its), 2.0))
-    assert sorted(took)[10] < 0.1, took
+    assert sorted(took)[5] < 0.1, took
     assert max(took) < 0.4
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_paths_that_share_a_silent_uplink_are_left_together(seed: int) -> None:
     its = warm(8, seed)
     up1 = its.draw.randrange(4)
@@ -98,7 +100,7 @@ def test_what_a_dead_link_far_away_explains_is_not_held_against_the_uplink() -> 
     assert health.avoided.dead == {Section(0, None, 2, 1)}
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on_it_is_none(seed: int) -> None:
     its = warm(4, seed)
     pair = break_one(its)
@@ -113,35 +115,47 @@ def test_a_way_back_that_is_silent_is_left_too_and_a_loss_that_is_known_to_be_on
     assert health.avoided == NOTHING
 
 
-@pytest.mark.parametrize("k", [4, 8])
-def test_a_far_host_that_does_not_answer_is_no_bad_path(k: int) -> None:
-    its = warm(k, 1)
+def dead_hosts(its: ProbedFabric) -> None:
     its.dead_hosts = {its.busy_host, its.tree.host_by_ip(its.assigned[0].destination)}
-    its.run(20.0)
-    assert its.health.avoided == NOTHING
 
 
-@pytest.mark.parametrize("k", [4, 8])
-def test_where_nothing_comes_back_nothing_is_left(k: int) -> None:
-    its = warm(k, 2)
-    its.own_loss = 1.0
-    its.run(10.0)
+def losses_everywhere(its: ProbedFabric, share: float) -> None:
+    for link in its.tree.links():
+        if not isinstance(link.lower, Host):
+            its.loss[link.lower, link.upper] = its.loss[link.upper, link.lower] = share / 8
+
+
+def a_full_queue(its: ProbedFabric) -> None:
+    its.crowded = {break_one(its, 0.05)}
+
+
+NOBODYS: dict[str, tuple[Callable[[ProbedFabric], None], float]] = {
+    "hosts that do not answer": (dead_hosts, 20.0),
+    "nothing comes back": (lambda its: setattr(its, "own_loss", 1.0), 10.0),
+    "a host that drops a twentieth": (lambda its: setattr(its, "own_loss", 0.05), 30.0),
+    "a host that drops most": (lambda its: setattr(its, "own_loss", 0.6), 30.0),
+    "no loss": (lambda its: losses_everywhere(its, 0.0), 30.0),
+    "all paths alike, few": (lambda its: losses_everywhere(its, 0.01), 30.0),
+    "all paths alike, many": (lambda its: losses_everywhere(its, 0.05), 30.0),
+    "a full queue": (a_full_queue, 40.0),
+}
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("what", NOBODYS)
+def test_losses_that_are_no_paths_fault_leave_none(what: str, seed: int) -> None:
+    cause, seconds = NOBODYS[what]
+    its = warm(4 if seed else 8, seed)
+    cause(its)
+    its.run(seconds)
     assert its.health.avoided == NOTHING
+    assert [change for change in its.health.changes if change.left] == []
     its.own_loss = 0.0
-    its.run(10.0)
+    its.run(5.0)
     assert its.health.avoided == NOTHING
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.6])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_host_that_drops_what_it_receives_keeps_its_paths(share: float, seed: int) -> None:
-    its = warm(4, seed)
-    its.own_loss = share
-    its.run(40.0)
-    assert its.health.avoided == NOTHING, its.health.changes
-
-
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
     its = warm(4, seed)
     rack = its.tree.edge_of(its.busy_host)
@@ -154,9 +168,8 @@ def test_a_dead_rack_is_none_of_the_paths_fault(seed: int) -> None:
             assert len(its.kept(host)) == 4
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_link_that_flaps_is_held_longer_each_time(seed: int) -> None:
-    its = warm(4, seed)
+def test_a_link_that_flaps_is_held_longer_each_time() -> None:
+    its = warm(4, 0, per_second=25.0)
     pair = break_one(its)
     for _ in range(7):
         its.loss[pair] = 1.0
@@ -173,8 +186,7 @@ def test_a_link_that_flaps_is_held_longer_each_time(seed: int) -> None:
 # -- lossy links --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("share", "seconds"), [(0.01, 150), (0.02, 70), (0.05, 25), (0.1, 12)])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("share", "seconds", "seed"), [(0.01, 150, 0), (0.02, 70, 1), (0.05, 25, 2), (0.1, 12, 0)])
 def test_a_lossy_link_is_left_and_no_other(share: float, seconds: float, seed: int) -> None:
     its = warm(4, seed)
     pair = break_one(its, share)
@@ -188,26 +200,6 @@ def test_a_lossy_link_is_left_and_no_other(share: float, seconds: float, seed: i
         assert any(pair in its.way_out(its.busy_host, up) for up in ways)
     del its.loss[pair]
     assert its.run_until(lambda: its.health.avoided == NOTHING, 240) < 240
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.05])
-@pytest.mark.parametrize("seed", [0])
-def test_losses_that_all_paths_have_alike_are_nobodys(share: float, seed: int) -> None:
-    its = warm(4, seed)
-    for link in its.tree.links():
-        if not isinstance(link.lower, Host):
-            its.loss[link.lower, link.upper] = its.loss[link.upper, link.lower] = share / 8
-    its.run(100.0)
-    assert [change for change in its.health.changes if change.left] == []
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_congested_link_is_not_left_for_what_its_queue_drops(seed: int) -> None:
-    its = warm(4, seed)
-    pair = break_one(its, 0.05)
-    its.crowded = {pair}
-    its.run(120.0)
-    assert its.health.avoided == NOTHING
 
 
 def test_losses_of_two_separate_paths_leave_both() -> None:
@@ -237,7 +229,7 @@ def traffic(
         health.tick(second + 0.5)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_retransmissions_of_one_path_leave_it_without_any_probe(seed: int) -> None:
     health = PathHealth()
     traffic(health, {(0, 1): 0.03}, 5, random.Random(seed), 0.001)
@@ -253,7 +245,7 @@ def test_retransmissions_of_one_path_leave_it_without_any_probe(seed: int) -> No
 @pytest.mark.parametrize("everywhere", [0.001, 0.02])
 def test_retransmissions_of_all_paths_alike_leave_none(everywhere: float) -> None:
     health = PathHealth()
-    traffic(health, {}, 120, random.Random(1), everywhere)
+    traffic(health, {}, 60, random.Random(1), everywhere)
     assert health.changes == []
 
 
@@ -316,14 +308,12 @@ def test_sections_are_nested_as_they_say(way: WayTo) -> None:
 @given(st.integers(0, 40), st.integers(0, 60), st.floats(0.01, 0.9))
 @settings(max_examples=200)
 def test_the_bound_of_chance_is_above_the_binomial_tail(hits: int, others: int, part: float) -> None:
-    from math import comb
-
     count = hits + others
     exact = sum(comb(count, n) * part**n * (1 - part) ** (count - n) for n in range(hits, count + 1))
     assert by_chance(hits, count, count * part) >= min(1.0, exact) * (1 - 1e-6)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_the_window_is_what_its_seconds_add_up_to(seed: int) -> None:
     draw, window, kept = random.Random(seed), LossWindow(), []
     now = 0.0

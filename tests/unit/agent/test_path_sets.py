@@ -59,7 +59,7 @@ def test_a_fabric_whose_second_spine_has_half_the_rate_has_each_third_packet_the
     assert alike.candidates(tree.ip(tree.host("h0_2_2"))) == ((0, 0xFF), (1, 0xFF))
 
 
-@pytest.mark.parametrize("k", [4, 48, 128])
+@pytest.mark.parametrize("k", [4, 48])
 def test_a_healthy_fabric_needs_three_sets_however_large_it_is(k: int) -> None:
     tree = FatTree(k)
     table = path_table(tree, next(tree.hosts()), Failures(tree), seed=0, policy=Policy.ROUND_ROBIN)
@@ -80,10 +80,10 @@ def test_following_change_by_change_ends_where_computing_anew_does(k: int) -> No
     tree = FatTree(k)
     names = [tree.name(each) for each in (*tree.switches(), *tree.links())]
     draw = random.Random(f"{k} follow")
-    for host in draw.sample(list(tree.hosts()), 4):
+    for host in draw.sample(list(tree.hosts()), 2):
         sets = PathSets(tree, host, seed=7, policy=Policy.ROUND_ROBIN)
         failures, table = Failures(tree), sets.follow(Failures(tree))
-        for _ in range(80):
+        for _ in range(40):
             name = draw.choice(names)
             failures = failures.without(name) if name in failures else failures.with_failed(name)
             followed = sets.follow(failures)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from sopa_ryu.agent.probing.reports import report
 from sopa_ryu.agent.probing.schedule import BATCH_SECONDS, MAX_RATE, Schedule
 from sopa_ryu.agent.probing.streams import FORGOTTEN_NS, PAUSE_NS, Record, Refusal, Streams
 from sopa_ryu.channel.probes import MAX_STREAMS, PROBE_BYTES, Assignment, Stream
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.probe_frames import HERE, PATHS, THERE, ends, probe
 
 PATH = PATHS[1]
@@ -94,82 +97,77 @@ def test_every_loss_is_counted_once_when_the_other_host_begins_anew(fates: list[
     assert counts.lost_out + counts.lost_back + counts.lost == len(fates) - fates.count("back")
 
 
-def test_a_stream_without_any_answer_is_lost_on_a_way_unknown() -> None:
-    line = Line()
-    for _ in range(10):
-        line.probe("out")
-    line.pass_by(FORGOTTEN_NS + STEP_NS)
-    assert [fate.lost_out for fate in line.fates] == [None] * 10
-    assert line.state.tally.counts(PATH) == (PATH, 10, 0, 0, 10, 0, 0)
-    assert line.state.idle is False
-    report(line.streams, 1, 0, line.now)
-    assert line.state.idle
+class Scripted:
+    """A line by a script: ``probe back 5 lost-out 2``, and what is decided of which probes."""
+
+    def __init__(self) -> None:
+        self.do_line()
+
+    def do_line(self) -> None:
+        """Begin anew."""
+        self.line, self.known = Line(), 0
+        self.sent: dict[int, int] = {}
+
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options)
+        fates, self.known = self.line.fates[self.known :], len(self.line.fates)
+        counted = Counter(self._fate(fate) for fate in fates)
+        its = self.line.state.tally.counts(PATH)
+        rows = ["; ".join(f"{count} {fate}" for fate, count in counted.items())]
+        if step.command != "line":
+            rows.append(
+                f"reported: {its.probes} probes, lost {its.lost_out} out, {its.lost_back} back, {its.lost} somewhere; "
+                f"deadline {self.line.state.delays.deadline_ns // MS} ms"
+            )
+        return "\n".join(filter(None, [said, *rows]))
+
+    def _fate(self, fate: Fate) -> str:
+        way = {None: "somewhere", True: "on the way out", False: "on the way back"}[fate.lost_out]
+        said = f"came back in {fate.delay_ns // MS} ms" if fate.came_back else f"lost {way}"
+        return said + (", crowded" if fate.crowded else "")
+
+    def do_probe(self, fate: str, count: str = "1", ms: str = "2") -> None:
+        for _ in range(int(count)):
+            self.line.probe({"back": "back", "lost-out": "out", "lost-back": "home"}[fate], int(ms) * MS)
+
+    def do_send(self) -> str:
+        """Send one, and let no time pass."""
+        number = self.line.streams.send(self.line.state, self.line.now)
+        self.sent[number] = self.line.now
+        return f"number {number}"
+
+    def do_answer(self, number: str, ms: str, waited: str = "0") -> str:
+        """Let an answer arrive that comes so late after its probe, for which the other host has waited."""
+        its = self.line
+        record = its.far.answer(its.state.ssid, int(number), self.sent[int(number)] + int(ms) * MS)
+        before = dict(its.streams.refused)
+        its.fates += its.streams.take(record._replace(sent_ns=record.received_ns + int(waited) * MS))
+        refused = [why.name.lower() for why, count in its.streams.refused.items() if count != before.get(why, 0)]
+        return f"refused: {', '.join(refused)}" if refused else ""
+
+    def do_wait(self, ms: str) -> None:
+        self.line.now += int(ms) * MS
+        self.line.fates += self.line.streams.expire(self.line.now)
+
+    def do_forget(self) -> None:
+        self.line.pass_by(FORGOTTEN_NS + STEP_NS)
+
+    def do_pause(self) -> str:
+        """Stand still for longer than a host may to judge what it has not seen."""
+        self.line.now += 10 * PAUSE_NS
+        self.line.fates += self.line.streams.expire(self.line.now)
+        assert self.line.streams.next_deadline_ns() is None
+        return ""
+
+    def do_report(self) -> str:
+        before = self.line.state.idle
+        report(self.line.streams, 1, 0, self.line.now)
+        return f"idle: {before}, {self.line.state.idle}"
 
 
-def test_the_fate_of_a_lost_probe_is_decided_by_its_deadline_and_its_way_is_reported_once_an_answer_tells() -> None:
-    line = Line()
-    for _ in range(30):
-        line.probe()
-    line.probe("home")
-    assert line.fates[-1] == Fate(PATH, False, None, 0, False)
-    assert line.state.tally.probes == 30
-    line.probe()
-    assert line.state.tally.counts(PATH)[1:5] == (32, 0, 1, 0)
-
-
-def test_a_later_answer_decides_before_the_deadline_and_on_which_way() -> None:
-    line = Line()
-    line.probe()
-    first = line.streams.send(line.state, line.now)
-    second = line.streams.send(line.state, line.now + 1)
-    assert line.state.deadline_ns() == line.now + line.state.delays.deadline_ns
-    fates = line.streams.take(line.far.answer(line.state.ssid, second, line.now + 2 * MS))
-    assert [(fate.came_back, fate.lost_out) for fate in fates] == [(False, True), (True, None)]
-    assert line.streams.take(line.far.answer(line.state.ssid, first, line.now + 3 * MS)) == []
-    assert line.streams.refused == {Refusal.NUMBER: 1}
-
-
-def test_an_answer_after_the_deadline_takes_the_loss_back_and_lengthens_the_deadline() -> None:
-    line = Line()
-    for _ in range(30):
-        line.probe()
-    assert line.state.delays.deadline_ns == MIN_DEADLINE_NS
-    number = line.streams.send(line.state, line.now)
-    sent = line.now
-    line.now += STEP_NS
-    assert line.streams.expire(line.now) == [Fate(PATH, False, None, 0, False)]
-    [late] = line.streams.take(line.far.answer(line.state.ssid, number, sent + 30 * MS))
-    assert (late.came_back, late.delay_ns, late.crowded) == (True, 30 * MS, True)
-    assert line.state.tally.counts(PATH)[1:5] == (31, 0, 0, 0)
-    assert line.state.delays.deadline_ns >= 45 * MS
-
-
-def test_losses_of_a_crowded_stream_are_decided_but_not_reported() -> None:
-    line = Line()
-    for _ in range(10):
-        line.probe()
-    for _ in range(10):
-        line.probe(delay_ns=15 * MS)
-    line.probe("out")
-    line.probe(delay_ns=15 * MS)
-    assert [fate.crowded for fate in line.fates if not fate.came_back] == [True]
-    assert line.state.tally.counts(PATH)[1:5] == (21, 0, 0, 0)
-    for _ in range(10):
-        line.probe()
-    line.probe("out")
-    line.probe()
-    assert line.state.tally.counts(PATH)[1:5] == (33, 1, 0, 0)
-
-
-def test_a_host_that_has_stopped_meanwhile_decides_about_nothing_it_did_not_see() -> None:
-    line = Line()
-    line.probe()
-    line.streams.send(line.state, line.now)
-    line.now += 10 * PAUSE_NS
-    assert line.streams.expire(line.now) == []
-    assert line.streams.next_deadline_ns() is None
-    line.probe()
-    assert line.state.tally.counts(PATH)[1:5] == (2, 0, 0, 0)
+@pytest.mark.parametrize("script", scripts(__file__, "streams"), ids=lambda path: path.stem)
+def test_streams(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Scripted().handle, record=request.config.option.record)
 
 
 def test_answers_that_nobody_asked_for_decide_nothing_and_are_counted() -> None:
@@ -192,14 +190,6 @@ def test_answers_that_nobody_asked_for_decide_nothing_and_are_counted() -> None:
         assert line.streams.refused[why] == before + 1
     assert line.streams.take(good) == [Fate(PATH, True, None, MS, False)]
     assert line.streams.take(good) == []  # a second time
-
-
-def test_the_time_in_the_other_host_is_no_delay() -> None:
-    line = Line()
-    number = line.streams.send(line.state, line.now)
-    answer = line.far.answer(line.state.ssid, number, line.now + 5 * MS)
-    [fate] = line.streams.take(answer._replace(sent_ns=answer.received_ns + 4 * MS))
-    assert fate.delay_ns == MS
 
 
 def test_a_probe_that_could_not_be_sent_is_none() -> None:

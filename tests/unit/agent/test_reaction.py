@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from ipaddress import IPv4Address
+from pathlib import Path
 
 import pytest
 
-from sopa_ryu.agent.follower import LOAD_RETRY_SECONDS, Follower, Load
+from sopa_ryu.agent.follower import Follower, Load
 from sopa_ryu.agent.kernel.libbpf import BpfMapError
 from sopa_ryu.agent.kernel.own_traffic import SentAgain
-from sopa_ryu.agent.paths.avoided import NOTHING, Avoided, Section
+from sopa_ryu.agent.paths.avoided import Avoided, Section
 from sopa_ryu.agent.paths.path_table import Label, Policy
 from sopa_ryu.agent.probing.fate import Fate
 from sopa_ryu.agent.probing.path_health import Change
-from sopa_ryu.agent.reaction import BUSY_SECONDS, LOG_LINES, Reaction
+from sopa_ryu.agent.reaction import LOG_LINES, Reaction
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import MAX_STREAMS, Stream
 from sopa_ryu.fabric.view import View
+from tests.helpers.golden import Step, play, scripts
 from tests.models.virtual_clock import VirtualLoop
 from topologies import Clos, Failures, FatTree
 
@@ -65,143 +66,115 @@ class Host:
         return self.drops
 
 
-@pytest.fixture
-def loop() -> Iterator[VirtualLoop]:
-    made = VirtualLoop()
-    yield made
-    tasks = asyncio.all_tasks(made)
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        made.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-    made.close()
-
-
 def follower(k: int = 4, policy: Policy = Policy.ROUND_ROBIN) -> Follower:
     made = Follower(ADDRESS, ("http://192.0.2.1:8080",), policy=policy)
     made.start(inherited=False)
-    todo = made.receive(protocol.snapshot(View(7, 3, Failures(FatTree(k))), ADDRESS))
-    assert isinstance(todo, Load)
-    made.loaded(todo)
+    follow(made, View(7, 3, Failures(FatTree(k))))
     return made
 
 
-def reaction(host: Host, its: Follower, keep: bool = False) -> Reaction:
-    return Reaction(its, host, host, host, host, host.dropped, keep=keep)
+def follow(its: Follower, view: View) -> None:
+    todo = its.receive(protocol.snapshot(view, ADDRESS))
+    assert isinstance(todo, Load)
+    its.loaded(todo)
 
 
-def probe(its: Reaction, loop: VirtualLoop, seconds: float, bad: tuple[tuple[int, int], ...] = ()) -> None:
-    """Probe all four paths to a rack, 200 times a second in all."""
-    for n in range(round(seconds * 200)):
-        up = UPS[n % 4]
-        its.decided(Fate(Stream(FAR, *up), up not in bad), loop.time())
-        loop.advance(0.005)
+class Scripted:
+    """A host of which a script says what is lost and sent; it says which tables follow, and the log."""
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop()
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def close(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        self.loop.run_until_complete(asyncio.gather(*self.tasks, return_exceptions=True))
+        self.loop.close()
+
+    def handle(self, step: Step, caplog: pytest.LogCaptureFixture) -> str:
+        caplog.clear()
+        said = getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options)
+        tables = [f"table without {self._sections(table)}" for table in self.host.tables]
+        self.host.tables.clear()
+        lines = [f"{record.levelname.lower()}: {record.getMessage().split(': ', 1)[1]}" for record in caplog.records
+                 if record.name == "sopa.agent"]  # fmt: skip
+        return "\n".join(filter(None, [said, *tables, *lines]))
+
+    def do_host(self, policy: str = "ROUND_ROBIN", keep: str = "no") -> None:
+        self.host, self.follower = Host(), follower(policy=Policy[policy])
+        self.its = Reaction(self.follower, *[self.host] * 4, self.host.dropped, keep=keep == "yes")
+        self.tasks.append(self.loop.create_task(self.its.run()))
+
+    def do_probe(self, seconds: str, *bad: str) -> None:
+        """Probe all four paths to a rack, 200 times a second in all."""
+        for n in range(round(float(seconds) * 200)):
+            up = UPS[n % 4]
+            self.its.decided(Fate(Stream(FAR, *up), ",".join(map(str, up)) not in bad), self.loop.time())
+            self.loop.advance(0.005)
+
+    def do_refuse(self, times: str) -> None:
+        self.host.refusals = int(times)
+
+    def do_break(self) -> None:
+        self.host.broken = True
+
+    def do_send(self, seconds: str, drops: str = "no") -> str:
+        """Send 500 packets a second on each path to a rack, of which 40 are sent again on path (0, 1)."""
+        self.host.racks = [(2, 1)]
+        for _ in range(round(float(seconds) / 0.05)):
+            for up in UPS:
+                self.host.packets[up] += 25
+            self.host.again = [SentAgain((2, 1), (0, 1))] * 2
+            self.host.drops += drops == "yes"
+            self.loop.advance(0.05)
+        return f"{self.its.retransmissions} retransmissions"
+
+    def do_use(self, *racks: str) -> None:
+        self.host.racks = [(int(pod), int(edge)) for pod, _, edge in (rack.partition(",") for rack in racks)]
+
+    def do_answering(self, *numbers: str) -> None:
+        self.host.numbers = [int(number) for number in numbers]
+
+    def do_ask(self, seconds: str, living: str) -> str:
+        """Have partners answer, of which one lives; say who was asked in the last half of the time."""
+        asked = []
+        for _ in range(round(float(seconds) * 100)):
+            self.loop.advance(0.01)
+            partner = self.its.busy(self.loop.time())[0].destination
+            asked.append(str(partner))
+            self.its.decided(Fate(Stream(partner, 0, 0), str(partner) == living), self.loop.time())
+        return "asked " + " ".join(sorted(set(asked[len(asked) // 2 :])))
+
+    def do_wait(self, seconds: str) -> None:
+        self.loop.advance(float(seconds))
+
+    def do_busy(self) -> str:
+        streams = self.its.busy(self.loop.time())
+        return "probes " + (", ".join(f"{each.destination} {each.up1} {each.up2}" for each in streams) or "nothing")
+
+    def do_fabric(self, k: str) -> None:
+        follow(self.follower, View(8, 1, Failures(FatTree(int(k)))))
+
+    def do_counts(self) -> str:
+        return f"left {dict(self.its.left)}, returned {self.its.returned}"
+
+    def _sections(self, table: Avoided) -> str:
+        return ", ".join(str(tuple(each)) for each in sorted(table.dead | set(table.lossy), key=str)) or "nothing"
 
 
-def test_a_dead_path_is_out_of_the_table_before_the_next_look_and_in_it_again_when_probes_come_through(
-    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
-) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    probe(its, loop, 1.0)
-    assert host.tables == []
-    with caplog.at_level(logging.INFO, logger="sopa.agent"):
-        probe(its, loop, 0.2, bad=((0, 1),))
-        assert host.tables == [Avoided(frozenset({Section(0, 1, 2, 1)}))]
-        probe(its, loop, 4.0)
-    assert host.tables[1:] == [NOTHING]
-    assert its.left == {"row": 1}
-    assert its.returned == 1
-    left, taken = caplog.messages
-    assert left.startswith("h0_0_2: leaves path (0, 1) to rack e2_1: 3 probes in a row lost; left for 2 s at least")
-    assert taken.startswith("h0_0_2: takes path (0, 1) to rack e2_1 again: ")
+@pytest.mark.parametrize("script", scripts(__file__, "reaction"), ids=lambda path: path.stem)
+def test_reaction(script: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="sopa.agent")
+    world = Scripted()
+    try:
+        play(script, lambda step: world.handle(step, caplog), record=request.config.option.record)
+    finally:
+        world.close()
 
 
-def test_paths_are_kept_if_the_operator_wants_so_and_the_log_says_what_would_be_left(
-    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
-) -> None:
-    host = Host()
-    its = reaction(host, follower(), keep=True)
-    loop.create_task(its.run())
-    probe(its, loop, 1.0, bad=((0, 0), (0, 1)))
-    assert host.tables == []
-    assert "h0_0_2: would leave the paths over link e0_0-a0_0" in caplog.messages[0]
-
-
-def test_a_table_that_the_kernel_refuses_is_tried_again(loop: VirtualLoop) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    host.refusals = 1
-    probe(its, loop, 0.5, bad=((0, 1),))
-    assert (host.tables, host.refusals) == ([], 0)
-    probe(its, loop, LOAD_RETRY_SECONDS, bad=((0, 1),))
-    assert host.tables == [Avoided(frozenset({Section(0, 1, 2, 1)}))]
-
-
-@pytest.mark.parametrize(("policy", "leaves"), [(Policy.ROUND_ROBIN, True), (Policy.HASH, False)])
-def test_retransmissions_leave_a_path_with_policies_that_choose_for_each_packet(
-    loop: VirtualLoop, policy: Policy, leaves: bool
-) -> None:
-    host = Host()
-    its = reaction(host, follower(policy=policy))
-    loop.create_task(its.run())
-    host.racks = [(2, 1)]
-    for _ in range(60):
-        for up in UPS:
-            host.packets[up] += 25
-        host.again = [SentAgain((2, 1), (0, 1))] * 2
-        loop.advance(0.05)
-    assert its.retransmissions == 120
-    assert bool(host.tables) is leaves
-
-
-def test_retransmissions_of_a_host_that_drops_packets_itself_leave_none(loop: VirtualLoop) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    host.racks = [(2, 1)]
-    for _ in range(200):
-        for up in UPS:
-            host.packets[up] += 25
-        host.again = [SentAgain((2, 1), (0, 1))] * 2
-        host.drops += 1
-        loop.advance(0.05)
-    assert host.tables == []
-
-
-def test_racks_that_packets_go_to_are_probed_on_all_their_paths_until_they_are_idle(loop: VirtualLoop) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    host.racks = [(2, 1), (0, 1)]
-    its.look(10.0)
-    assert its.busy(10.0) == [
-        *(Stream(IPv4Address("10.0.1.3"), up1) for up1 in range(2)),
-        *(Stream(IPv4Address("10.2.1.3"), *up) for up in UPS),
-    ]
-    host.racks = []
-    its.look(10.5)
-    assert len(its.busy(10.5)) == 6
-    assert its.busy(10.0 + BUSY_SECONDS + 0.1) == []
-
-
-def test_a_used_rack_is_probed_by_a_host_that_answers(loop: VirtualLoop) -> None:
-    host = Host()
-    host.racks, host.numbers = [(2, 1)], [2, 3]
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    living, asked = IPv4Address("10.2.1.3"), []
-    loop.advance(0.1)
-    for _ in range(400):
-        loop.advance(0.01)
-        partner = its.busy(loop.time())[0].destination
-        asked.append(partner)
-        its.decided(Fate(Stream(partner, 0, 0), partner == living), loop.time())
-    assert set(asked[-200:]) == {living}
-    host.numbers = [2]
-    loop.advance(0.3)
-    assert its.busy(loop.time())[0].destination == IPv4Address("10.2.1.2")
+def reaction(host: Host, its: Follower) -> Reaction:
+    return Reaction(its, host, host, host, host, host.dropped, keep=False)
 
 
 def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
@@ -218,15 +191,7 @@ def test_more_paths_than_there_is_room_for_are_probed_by_turns() -> None:
     assert len(seen) == 576
 
 
-def test_what_is_avoided_is_probed_though_nothing_is_sent_there(loop: VirtualLoop) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    probe(its, loop, 0.5, bad=((0, 1),))
-    assert its.busy(loop.time()) == [Stream(FAR, 0, 1)]
-
-
-def test_many_changes_are_a_few_log_lines(loop: VirtualLoop, caplog: pytest.LogCaptureFixture) -> None:
+def test_many_changes_are_a_few_log_lines(caplog: pytest.LogCaptureFixture) -> None:
     its = reaction(Host(), follower())
     its.look(0.0)
     for n in range(60):
@@ -236,27 +201,3 @@ def test_many_changes_are_a_few_log_lines(loop: VirtualLoop, caplog: pytest.LogC
     its._health.changes.append(Change(Section(0), True, "row", "3 probes in a row lost"))
     its.look(30.0)
     assert "(54 such lines left out before)" in caplog.messages[-1]
-
-
-def test_a_program_that_cannot_be_read_leaves_the_judgement_to_probes(
-    loop: VirtualLoop, caplog: pytest.LogCaptureFixture
-) -> None:
-    host = Host()
-    its = reaction(host, follower())
-    loop.create_task(its.run())
-    host.broken = True
-    probe(its, loop, 1.0, bad=((0, 1),))
-    assert host.tables == [Avoided(frozenset({Section(0, 1, 2, 1)}))]
-    assert sum("cannot be watched" in line for line in caplog.messages) == 1
-
-
-def test_another_fabric_begins_with_nothing_avoided(loop: VirtualLoop) -> None:
-    host, its_follower = Host(), follower()
-    its = reaction(host, its_follower)
-    loop.create_task(its.run())
-    probe(its, loop, 0.5, bad=((0, 1),))
-    todo = its_follower.receive(protocol.snapshot(View(8, 1, Failures(FatTree(6))), ADDRESS))
-    assert isinstance(todo, Load)
-    its_follower.loaded(todo)
-    loop.advance(0.2)
-    assert host.tables[-1] == NOTHING

@@ -7,6 +7,7 @@ from collections import Counter
 from contextlib import suppress
 from ipaddress import IPv4Address
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from sopa_ryu.arbiter.budgets import Budgets
 from sopa_ryu.arbiter.schedule import AHEAD, DATAGRAMS_A_LEASE, SLOTS, Load, RejectedError, Schedule, Timing
-from sopa_ryu.channel.slots import Demand, Grant, Wanted
+from sopa_ryu.channel.slots import Demand, Wanted
+from tests.helpers.golden import Step, play, scripts
 from tests.models.memory_allocator import MemoryAllocator
 from topologies import Failures, FatTree
 
@@ -26,9 +28,9 @@ CELL = 1520  # of 3.2 ms at 4 Mbit/s
 START = 1_000_000 * BATCH_NS
 
 
-def schedule(timing: Timing = TIMING, term: int = 1) -> Schedule:
-    its = Schedule(timing, MemoryAllocator)
-    its.follow(Budgets(Failures(TREE), 4.0, timing.slot_ns))
+def schedule(term: int = 1) -> Schedule:
+    its = Schedule(TIMING, MemoryAllocator)
+    its.follow(Budgets(Failures(TREE), 4.0, TIMING.slot_ns))
     if term:
         its.accept(term)
     return its
@@ -40,64 +42,116 @@ def demand(source: int, entries: dict[int, tuple[int, int]], sequence: int = 1, 
     return Demand(HOSTS[source], sequence, fields["term"], fields["run"], fields["sent_at"], fields["through"], wanted)
 
 
-def turns(its: Schedule, count: int, start: int = START) -> list[Grant]:
-    return [grant for turn in range(count) for _, grant in its.turn(start + turn * BATCH_NS)]
+class Arbiter:
+    """An arbiter of a k=4 fat-tree whose hosts are numbered; bytes are said in cells, times and slots from the start in batches."""
+
+    def __init__(self) -> None:
+        self.its, self.now = schedule(), START
+        self.counted: Counter[str] = Counter()
+
+    def handle(self, step: Step) -> str:
+        said = getattr(self, "do_" + step.command)(*step.words, **step.options) or ""
+        counted = {name: count - self.counted[name] for name, count in self.its.counted.items()}
+        self.counted = Counter(self.its.counted)
+        others = [
+            f"{name} {count}"
+            for name, count in sorted(counted.items())
+            if count and name in ("late", "clock", "forgotten")
+        ]
+        return "\n".join([said, *([f"counted: {', '.join(others)}"] if others else [])])
+
+    def do_arbiter(self, term: str = "1") -> None:
+        self.its, self.now, self.counted = schedule(int(term)), START, Counter()
+
+    def do_accept(self, term: str) -> None:
+        self.its.accept(int(term))
+
+    def do_stop(self) -> None:
+        self.its.stop()
+
+    def do_follow(self, *down: str, k: str = "4") -> str:
+        self.its.follow(Budgets(Failures(FatTree(int(k)), dict.fromkeys(down, "down")), 4.0, TIMING.slot_ns))
+        return f"{self.its.participants} take part"
+
+    def do_load(self, *loads: str) -> None:
+        parts = [load.split(":") for load in loads]
+        self.its.load({int(host): Load(float(sends), float(receives)) for host, sends, receives in parts})
+
+    def do_demand(
+        self,
+        source: str,
+        *entries: str,
+        number: str = "1",
+        through: str = "0",
+        off: str = "",
+        peer: str = "peer",
+        **more: str,
+    ) -> str:
+        """Receive a demand, of entries such as 5:3.5, or 5:100-90 of which 90 cells are sent, in cells or bytes (1b)."""
+        wanted = {}
+        for entry in entries:
+            to, _, cells = entry.partition(":")
+            total, _, sent = cells.partition("-")
+            wanted[int(to)] = self._bytes(total), self._bytes(sent or "0")
+        slot = self.now // TIMING.slot_ns + int(off) if off else int(through) and START // TIMING.slot_ns + int(through)
+        its = demand(
+            int(source), wanted, int(number), through=slot, **{name: int(value) for name, value in more.items()}
+        )
+        try:
+            said = self.its.receive(its, peer, self.now)
+        except RejectedError as error:
+            return f"rejected for {error.reason}"
+        return f"its clock is off by {said} slots" if said else ""
+
+    def do_turns(self, count: str = "1") -> str:
+        """Let batches be granted, one after the other; say slots, destinations and cells of each."""
+        said = []
+        for _ in range(int(count)):
+            for host, grant in self.its.turn(self.now):
+                assert grant.first_slot % SLOTS == 0
+                assert len({entry.slot for entry in grant.entries}) == len(grant.entries) <= SLOTS
+                first = grant.first_slot // SLOTS - START // BATCH_NS
+                slots: dict[int, list[int]] = {}
+                for entry in grant.entries:
+                    assert entry.budget == CELL
+                    slots.setdefault(HOSTS.index(entry.destination), []).append(entry.slot - grant.first_slot)
+                each = ", ".join(f"to {to}: {' '.join(map(str, its))}" for to, its in slots.items()) or "nothing"
+                ahead = grant.first_slot * TIMING.slot_ns - self.now
+                assert ahead >= 5_000_000
+                said.append(f"to {host.index} at {host.peer} of term {grant.term}, batch {first}: {each}")
+            self.now += BATCH_NS
+        return "\n".join(said) or "nothing"
+
+    def do_later(self, batches: str, leases: str = "0") -> None:
+        """Let time pass without a turn."""
+        self.now += round(float(batches) * BATCH_NS) + int(leases) * TIMING.lease_ns
+
+    def do_participants(self) -> str:
+        return str(self.its.participants)
+
+    def _bytes(self, text: str) -> int:
+        return int(text[:-1]) if text.endswith("b") else round(float(text) * CELL)
 
 
-def granted(grants: list[Grant]) -> Counter[tuple[IPv4Address, IPv4Address]]:
-    found: Counter[tuple[IPv4Address, IPv4Address]] = Counter()
-    for grant in grants:
-        for entry in grant.entries:
-            found[grant.host, entry.destination] += entry.budget
-    return found
-
-
-def test_a_demand_is_granted_in_whole_cells_two_batches_ahead() -> None:
-    its = schedule()
-    assert its.receive(demand(0, {5: (2 * CELL + 1, 0)}), "peer", START) == 0
-    assert its.turn(START) == []  # a former arbiter may have granted that batch
-    ((host, grant),) = its.turn(START + BATCH_NS)
-    assert host.peer == "peer"
-    assert (grant.host, grant.term, grant.slot_ns, grant.slots) == (HOSTS[0], 1, 3_200_000, SLOTS)
-    assert grant.first_slot == (START // BATCH_NS + 1 + AHEAD) * SLOTS
-    assert [(entry.slot - grant.first_slot, entry.budget) for entry in grant.entries] == [
-        (0, CELL),
-        (1, CELL),
-        (2, CELL),
-    ]
-    assert {entry.destination for entry in grant.entries} == {HOSTS[5]}
-    assert (grant.demand_sent_at, grant.demand_received_at) == (5, START)
-    assert granted(turns(its, 6, START + 2 * BATCH_NS)) == {}
+@pytest.mark.parametrize("script", scripts(__file__, "schedule"), ids=lambda path: path.stem)
+def test_schedule(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Arbiter().handle, record=request.config.option.record)
 
 
 def test_the_load_is_what_is_granted_of_all_hosts_slots_in_the_last_seconds() -> None:
     its = schedule()
     for turn in range(2000):
-        its.receive(
-            demand(0, {5: (turn * SLOTS * CELL + 10**9, turn * SLOTS * CELL)}, turn + 1), None, START + turn * BATCH_NS
-        )
+        sent = turn * SLOTS * CELL
+        its.receive(demand(0, {5: (sent + 10**9, sent)}, turn + 1), None, START + turn * BATCH_NS)
         its.turn(START + turn * BATCH_NS)
     assert round(its.granted_share, 2) == round(1 / len(HOSTS), 2)
-    turns(its, 2500, START + 2000 * BATCH_NS)
+    for turn in range(2000, 4500):
+        its.turn(START + turn * BATCH_NS)
     assert its.granted_share < 0.001
 
 
-def test_what_was_granted_for_later_slots_is_not_granted_again() -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (3 * CELL, 0)}), None, START)
-    [grant] = turns(its, 2)
-    last = grant.entries[-1].slot
-    now = START + 3 * BATCH_NS
-    its.receive(demand(0, {5: (3 * CELL, 0)}, 2, term=1, through=grant.first_slot - 1), None, now)
-    assert granted(turns(its, 2, now)) == {}
-    now = (last // SLOTS + 1) * BATCH_NS  # they are over, and nothing was sent: the datagram was lost
-    its.receive(demand(0, {5: (3 * CELL, 0)}, 3, term=1, through=last), None, now)
-    assert granted(turns(its, 2, now)) == {(HOSTS[0], HOSTS[5]): 3 * CELL}
-
-
 def test_a_host_without_grants_gets_its_share_of_datagrams_a_lease() -> None:
-    its = schedule()
-    sent = []
+    its, sent = schedule(), []
     for turn in range(80):
         now = START + turn * BATCH_NS
         its.receive(demand(0, {}, turn + 1), None, now)
@@ -106,147 +160,29 @@ def test_a_host_without_grants_gets_its_share_of_datagrams_a_lease() -> None:
     assert max(gaps) * DATAGRAMS_A_LEASE <= TIMING.lease_ns
 
 
-def test_without_a_term_nothing_is_granted() -> None:
-    its = schedule(term=0)
-    its.receive(demand(0, {5: (CELL, 0)}), None, START)
-    assert turns(its, 5) == []
-    its.accept(7)
-    grants = turns(its, 3, START + 5 * BATCH_NS)
-    assert {grant.term for grant in grants} == {7}
-    its.stop()
-    its.receive(demand(0, {5: (9 * CELL, 0)}, 2), None, START + 9 * BATCH_NS)
-    assert turns(its, 5, START + 9 * BATCH_NS) == []
-
-
-def test_a_silent_host_is_forgotten_after_a_lease_and_old_demands_stay_old() -> None:
+def test_a_grant_says_which_demand_it_answers_and_what_a_claim_beyond_its_link_leads_to_is_bounded() -> None:
     its = schedule()
-    its.receive(demand(0, {5: (10**9, 0)}, 4), None, START)
-    assert granted(turns(its, 6))
-    later = START + TIMING.lease_ns + 2 * BATCH_NS
-    assert turns(its, 4, later) == []
-    assert its.participants == 0
-    assert its.counted["forgotten"] == 1
-    with pytest.raises(RejectedError, match="after number 4") as rejected:
-        its.receive(demand(0, {5: (10**9, 0)}, 4), None, later)
-    assert rejected.value.reason == "replay"
-    its.receive(demand(0, {5: (10**9, 0)}, 5), None, later)
-    assert granted(turns(its, 1, later + 4 * BATCH_NS))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "reason"),
-    [
-        (demand(0, {5: (1, 0)})._replace(host=IPv4Address("192.0.2.1")), "foreign"),
-        (demand(0, {0: (1, 0)}), "destination"),
-        (demand(0, {})._replace(entries=(Wanted(IPv4Address("192.0.2.1"), 1, 0),)), "destination"),
-        (demand(0, {5: (1, 0)}, term=9), "term"),
-        (demand(0, {5: (1, 0)}, 1, run=5), "replay"),
-        (demand(0, {5: (1, 0)}, 9, run=4), "replay"),
-        (demand(0, {5: (1, 0)}, 2**31 + 1, run=5), "replay"),
-    ],
-)
-def test_what_is_wrong_is_rejected_and_changes_nothing(wrong: Demand, reason: str) -> None:
-    its = schedule(term=3)
-    its.receive(demand(0, {5: (CELL, 0)}, 1, run=5), None, START)
-    if reason in ("term", "destination"):
-        wrong = wrong._replace(run=5, sequence=2)
-    with pytest.raises(RejectedError) as rejected:
-        its.receive(wrong, "other", START)
-    assert rejected.value.reason == reason
-    ((host, _),) = [sent for turn in range(2) for sent in its.turn(START + turn * BATCH_NS)]
-    assert host.peer is None
-    assert its.counted["cells"] == 1
-
-
-def test_sequence_numbers_go_on_behind_the_last() -> None:
-    its = schedule()
-    its.receive(demand(0, {}, 2**32 - 1), None, START)
-    its.receive(demand(0, {}, 0), None, START)
-    with pytest.raises(RejectedError):
-        its.receive(demand(0, {}, 2**32 - 1), None, START)
-
-
-@pytest.mark.parametrize("off", [-10_000, -40, 5, 10_000])
-def test_a_clock_that_is_off_is_said_and_does_not_change_what_is_granted(off: int) -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (3 * CELL, 0)}), None, START)
-    assert granted(turns(its, 2)) == {(HOSTS[0], HOSTS[5]): 3 * CELL}
-    now = START + 2 * BATCH_NS
-    present = now // TIMING.slot_ns
-    assert its.receive(demand(0, {5: (3 * CELL, 0)}, 2, term=1, through=present + off), None, now) == off
-    assert granted(turns(its, 2, now)) == {}
-    for number, right in enumerate((present, present - 3, present + SLOTS, 0)):
-        assert its.receive(demand(0, {}, 3 + number, term=1, through=right), None, now) == 0
-
-
-def test_a_new_run_counts_from_zero() -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (100 * CELL, 90 * CELL)}, 70), None, START)
-    its.receive(demand(0, {6: (CELL, 0)}, 1, run=2), None, START)
-    assert granted(turns(its, 4)) == {(HOSTS[0], HOSTS[6]): CELL}
-
-
-def test_a_host_that_claims_more_than_its_link_gets_one_cell_a_slot() -> None:
-    its = schedule()
-    its.receive(demand(0, dict.fromkeys(range(1, 16), (2**64 - 1, 0))), None, START)
-    its.receive(demand(1, {2: (CELL, 0)}), None, START)
-    for grant in turns(its, 4):
-        assert len({entry.slot for entry in grant.entries}) == len(grant.entries) <= SLOTS
+    its.receive(demand(0, dict.fromkeys(range(1, 16), (2**64 - 1, 0))), "peer", START)
+    its.turn(START)
+    ((host, grant),) = its.turn(START + BATCH_NS)
+    assert (host.peer, grant.host, grant.slot_ns, grant.slots) == ("peer", HOSTS[0], 3_200_000, SLOTS)
+    assert grant.first_slot == (START // BATCH_NS + 1 + AHEAD) * SLOTS
+    assert (grant.demand_sent_at, grant.demand_received_at) == (5, START)
     allocator = its._allocator
     assert isinstance(allocator, MemoryAllocator)
     assert max(allocator.demands.values()) <= 1_000_000_000 // TIMING.slot_ns
 
 
-def test_a_batch_that_comes_too_late_is_left_out() -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (10**6, 0)}), None, START)
-    assert turns(its, 3)
-    now = START + 12 * BATCH_NS + 1
-    its.receive(demand(0, {5: (10**6, 0)}, 2), None, now)
-    its.counted["late"] = 0
-    firsts = [grant.first_slot for _, grant in its.turn(now)]
-    assert firsts
-    assert min(firsts) * TIMING.slot_ns - now >= 5_000_000
-    assert its.counted["late"] == 8
-    late = its.counted["late"]
-    its.turn(now + 10**18)  # an hour or a century: no loop over what is missing
-    assert its.counted["late"] > late
+@pytest.mark.parametrize("entry", [Wanted(IPv4Address("192.0.2.1"), 1, 0), None])
+def test_an_address_outside_the_fabric_is_rejected(entry: Wanted | None) -> None:
+    wrong = demand(0, {5: (1, 0)})
+    wrong = wrong._replace(entries=(entry,)) if entry else wrong._replace(host=IPv4Address("192.0.2.1"))
+    with pytest.raises(RejectedError) as rejected:
+        schedule().receive(wrong, "other", START)
+    assert rejected.value.reason == ("destination" if entry else "foreign")
 
 
-def test_a_clock_that_was_set_back_starts_anew() -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (10**6, 0)}), None, START)
-    turns(its, 3)
-    early = START - 1000 * BATCH_NS
-    its.turn(early)
-    assert its.counted["clock"] == 1
-    its.receive(demand(0, {5: (10**6, 0)}, 2), None, early)
-    assert granted(turns(its, 2, early + BATCH_NS))
-
-
-def test_hosts_that_do_not_take_part_have_cells_reserved() -> None:
-    its = schedule()
-    its.load({5: Load(0.0, 0.5), 6: Load(0.1, 2.0), 0: Load(1.0, 1.0)})
-    its.receive(demand(0, {5: (10**6, 0)}), None, START)
-    its.receive(demand(1, {6: (10**6, 0)}), None, START)
-    grants = turns(its, 9)
-    found = granted(grants)
-    assert found[HOSTS[0], HOSTS[5]] == 8 * 2 * CELL
-    assert found[HOSTS[1], HOSTS[6]] == 0
-
-
-def test_a_failed_switch_takes_its_hosts_out_and_another_fabric_starts_anew() -> None:
-    its = schedule()
-    its.receive(demand(0, {5: (10**6, 0)}), None, START)
-    its.follow(Budgets(Failures(TREE, {"e0_0": "down"}), 4.0, TIMING.slot_ns))
-    assert granted(turns(its, 4)) == {}
-    its.follow(Budgets(Failures(TREE), 4.0, TIMING.slot_ns))
-    assert granted(turns(its, 1, START + 4 * BATCH_NS))
-    its.follow(Budgets(Failures(FatTree(8)), 4.0, TIMING.slot_ns))
-    assert its.participants == 0
-
-
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.6), st.floats(0, 0.6))
 def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(
     seed: int, lost: float, doubled: float

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.channel import arbiter, protocol
@@ -124,6 +124,7 @@ def test_what_it_reports_is_shown_and_nothing_else() -> None:
     assert again["reports"] == REPORT
 
 
+@settings(max_examples=40)
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text() | st.integers(),
                     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(sorted(arbiter.REPORTED)), inner)))  # fmt: skip
 def test_no_report_can_do_harm(value: Any) -> None:

@@ -75,54 +75,39 @@ SECRETS = ("token", "agent-token", "agent-secret")
 
 
 @pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o622])
-def test_a_secret_that_others_can_read(tmp_path: Path, state: Path, name: str, mode: int) -> None:
-    (state / name).chmod(mode)
-    [line] = wrong(controller(configured(tmp_path, state)))
-    assert line.endswith(f"Mend: chmod 600 {state / name}")
-
-
-@pytest.mark.parametrize("name", SECRETS)
-@pytest.mark.parametrize(("content", "says"), [(b"", "empty"), (b" \n", "empty"), ("schlüssel".encode(), "no token")])
-def test_a_secret_that_is_none(tmp_path: Path, state: Path, name: str, content: bytes, says: str) -> None:
-    (state / name).write_bytes(content)
-    [line] = wrong(controller(configured(tmp_path, state)))
-    assert f"{state / name}: {says}. Mend: rm {state / name}; systemctl restart sopa-controller" in line
-    assert ("all hosts need new tokens" in line) == (name == "agent-secret")
-
-
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_that_is_a_directory(tmp_path: Path, state: Path, name: str) -> None:
-    (state / name).unlink()
-    (state / name).mkdir()
-    [line] = wrong(controller(configured(tmp_path, state)))
-    assert str(state / name) in line
-
-
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_missing_secret_is_made_at_the_start(tmp_path: Path, state: Path, name: str) -> None:
-    (state / name).unlink()
-    result = controller(configured(tmp_path, state))
-    assert wrong(result) == []
-    assert f"ok    {state / name}: missing, made at the start" in result.output
-
-
-@pytest.mark.parametrize("name", SECRETS)
-def test_a_secret_that_is_missing_while_the_controller_runs(
+def test_a_secret_that_is_not_as_it_should_be(
     tmp_path: Path, state: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    file, config = state / name, configured(tmp_path, state)
+    for mode in (0o644, 0o640, 0o604, 0o622):
+        file.chmod(mode)
+        [line] = wrong(controller(config))
+        assert line.endswith(f"Mend: chmod 600 {file}")
+    file.chmod(0o600)
+    for content, says in ((b"", "empty"), (b" \n", "empty"), ("schlüssel".encode(), "no token")):
+        file.write_bytes(content)
+        [line] = wrong(controller(config))
+        assert f"{file}: {says}. Mend: rm {file}; systemctl restart sopa-controller" in line
+        assert ("all hosts need new tokens" in line) == (name == "agent-secret")
+    file.unlink()
+    result = controller(config)
+    assert wrong(result) == []
+    assert f"ok    {file}: missing, made at the start" in result.output
     healthy = {
         "switches": {"edge": 8}, "connected": 8, "rejected": [],
         "setup": {"checked": 8, "detail": "as planned", "problems": []}, "bfd": {"enabled": True, "detail": "on"},
     }  # fmt: skip
     monkeypatch.setattr(Controller, "get", lambda *_: healthy)
-    assert wrong(controller(configured(tmp_path, state))) == []
-    (state / name).unlink()
-    [line] = wrong(controller(configured(tmp_path, state)))
-    assert f"{state / name}: missing, the controller still uses what it had" in line
+    [line] = wrong(controller(config))
+    assert f"{file}: missing, the controller still uses what it had" in line
+    file.mkdir()
+    [line] = wrong(controller(config))
+    assert str(file) in line
 
 
-def test_which_tokens_agents_may_have(tmp_path: Path, state: Path) -> None:
+def test_which_tokens_agents_may_have_and_which_configuration_there_is(tmp_path: Path, state: Path) -> None:
+    [line] = wrong(controller(str(tmp_path / "nosuch.conf")))
+    assert "nosuch.conf: missing. Mend: install -D -m 644 /opt/sopa/deploy/sopa.conf" in line
     assert "or agent-token, which opens" in controller(configured(tmp_path, state)).output
     only = controller(configured(tmp_path, state, sopa="host_tokens_only = true"))
     assert "ok    agents are accepted with their host's token only" in only.output
@@ -132,13 +117,11 @@ def test_a_secret_of_another_user_than_the_controllers(tmp_path: Path) -> None:
     file = tmp_path / "agent-secret"
     file.write_text("secret")
     file.chmod(0o600)
-    missing = Finding(False, "missing")
-    [finding] = check_secret(file, missing, os.getuid() + 1, "start it")
-    assert not finding.right
-    assert "cannot read it" in finding.text
-    assert finding.mend.startswith("chown ")
-    [finding] = check_secret(file, missing, os.getuid(), "start it")
-    assert finding.right
+    own, other = (
+        check_secret(file, Finding(False, "missing"), user, "start it") for user in (os.getuid(), os.getuid() + 1)
+    )
+    assert [(each.right, "cannot read it" in each.text, each.mend[:6]) for each in other] == [(False, True, "chown ")]
+    assert [each.right for each in own] == [True]
 
 
 def test_who_can_read_a_file(tmp_path: Path) -> None:
@@ -155,11 +138,6 @@ def test_who_can_read_a_file(tmp_path: Path) -> None:
     assert not is_readable_by(key, other)
     assert [finding.right for finding in check_readable(key, os.getuid(), is_key=True)] == [False]
     assert [finding.right for finding in check_readable(key, os.getuid())] == [True]
-
-
-def test_no_configuration_file(tmp_path: Path) -> None:
-    [line] = wrong(controller(str(tmp_path / "nosuch.conf")))
-    assert "nosuch.conf: missing. Mend: install -D -m 644 /opt/sopa/deploy/sopa.conf" in line
 
 
 def test_the_unit_needs_its_user(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,21 +29,14 @@ def file(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize(("words", "tree"), [([], FatTree(4)), (["--k", "6"], FatTree(6))])
-def test_without_a_file_it_is_a_fat_tree(words: list[str], tree: Clos) -> None:
-    assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
-
-
-def test_a_file_is_the_fabric(file: Path) -> None:
-    done = CliRunner().invoke(command, ["--fabric", str(file)])
-    assert done.output == f"{Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)!r}\n"
-
-
-@pytest.mark.parametrize("k", ["4", "6"])
-def test_both_are_a_usage_error(file: Path, k: str) -> None:
-    done = CliRunner().invoke(command, ["--fabric", str(file), "--k", k])
-    assert done.exit_code == 2
-    assert "--k and --fabric exclude each other" in done.stderr
+def test_it_is_the_fabric_and_without_it_is_a_fat_tree_but_both_are_a_usage_error(file: Path) -> None:
+    leaf_spine = Clos(pods=1, edges=3, aggregations=2, cores=0, hosts=2)
+    for words, tree in (([], FatTree(4)), (["--k", "6"], FatTree(6)), (["--fabric", str(file)], leaf_spine)):
+        assert CliRunner().invoke(command, words).output == f"{tree!r}\n"
+    for k in ("4", "6"):
+        done = CliRunner().invoke(command, ["--fabric", str(file), "--k", k])
+        assert done.exit_code == 2
+        assert "--k and --fabric exclude each other" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["lab"], ["demo"], ["experiment", "run", "permutation", "--out", "out"]])

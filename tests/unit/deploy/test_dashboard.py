@@ -23,42 +23,20 @@ from tests.helpers.prometheus_names import (
 
 COLUMNS = 24
 CLOSING = {")": "(", "]": "[", "}": "{"}
-AGGREGATIONS = {"avg", "bottomk", "count", "group", "max", "min", "quantile", "stddev", "sum", "topk"}
-FUNCTIONS = AGGREGATIONS | {
-    "abs",
-    "absent",
-    "avg_over_time",
-    "ceil",
-    "changes",
-    "clamp_max",
-    "clamp_min",
-    "delta",
-    "deriv",
-    "floor",
-    "histogram_quantile",
-    "increase",
-    "irate",
-    "label_replace",
-    "max_over_time",
-    "min_over_time",
-    "rate",
-    "resets",
-    "round",
-    "scalar",
-    "sort",
-    "sort_desc",
-    "sum_over_time",
-    "time",
-    "timestamp",
-    "vector",
-}
+AGGREGATIONS = "avg bottomk count group max min quantile stddev sum topk"
+CALCULATIONS = (
+    "abs absent ceil changes clamp_max clamp_min delta deriv floor histogram_quantile increase irate label_replace rate"
+)
+OTHERS = (
+    "resets round scalar sort sort_desc time timestamp vector avg_over_time max_over_time min_over_time sum_over_time"
+)
+FUNCTIONS = set(f"{AGGREGATIONS} {CALCULATIONS} {OTHERS}".split())
 OF_GRAFANA = {"label_values"}
 OPERATORS = {"and", "or", "unless", "bool", "offset"}
 BUILT_IN = {"__interval", "__range", "__rate_interval"}
 UNITS = {"none", "short", "s", "bps", "Bps", "pps", "cps", "percentunit"}
 
 SHOWN = [panel for panel in panels() if panel["type"] != "row"]
-TARGETS = [(panel, target) for panel in SHOWN for target in panel["targets"]]
 
 each_panel = pytest.mark.parametrize("panel", SHOWN, ids=lambda panel: panel["title"])
 each_expression = pytest.mark.parametrize("expr", dashboard_expressions())
@@ -137,43 +115,26 @@ def test_the_metrics_of_an_expression_are_found_and_nothing_else(expr: str, name
     assert metric_names(expr) == names
 
 
-@pytest.mark.parametrize(
-    ("expr", "is_balanced"),
-    [("sum(a{b='c'}[5m])", True), ("a{b=')'}", True), ("sum(a", False), ("a)", False), ("sum(a[5m)]", False)],
-)
-def test_brackets_are_matched_outside_strings(expr: str, is_balanced: bool) -> None:
-    assert balanced(expr) == is_balanced
-
-
-def test_calls_and_variables_are_found() -> None:
-    assert calls("sum by (x) (rate(a[5m])) or vector (0) and on (y) mistaken(b)") == {
-        "sum",
-        "rate",
-        "vector",
-        "mistaken",
-    }
+def test_brackets_calls_and_variables_are_found() -> None:
+    right, wrong = ("sum(a{b='c'}[5m])", "a{b=')'}"), ("sum(a", "a)", "sum(a[5m)]")
+    assert [balanced(expr) for expr in (*right, *wrong)] == [True, True, False, False, False]
+    found = calls("sum by (x) (rate(a[5m])) or vector (0) and on (y) mistaken(b)")
+    assert found == {"sum", "rate", "vector", "mistaken"}
     assert used("$job and ${datasource} and ${top:regex}, but no {{port}}") == {"job", "datasource", "top"}
 
 
 # -- the dashboard ----------------------------------------------------------------------------------------------------
 
 
-def test_it_is_one_that_grafana_imports_as_new() -> None:
+def test_it_is_one_that_grafana_imports_as_new_and_its_rows_go_from_the_whole_to_the_parts() -> None:
     its = dashboard()
-    assert (its["id"], its["uid"], its["title"]) == (None, "sopa", "SOPA")
-    assert its["schemaVersion"] == 39
+    assert (its["id"], its["uid"], its["title"], its["schemaVersion"]) == (None, "sopa", "SOPA", 39)
     assert "sopa" in its["tags"]
-    assert DASHBOARD.read_text().endswith("}\n")
-
-
-def test_its_rows_go_from_the_whole_to_the_parts() -> None:
-    rows = [panel["title"] for panel in panels() if panel["type"] == "row"]
-    assert rows == ["Fabric", "Failures", "Agents", "Links"]
-
-
-def test_panel_ids_and_titles_are_unique() -> None:
+    assert [panel["title"] for panel in panels() if panel["type"] == "row"] == ["Fabric", "Failures", "Agents", "Links"]
     for member in ("id", "title"):
         assert [value for value, count in Counter(panel[member] for panel in panels()).items() if count > 1] == []
+    order = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in panels()]
+    assert order == sorted(order), "every row is followed by its panels"
 
 
 def test_no_panel_covers_another_or_sticks_out() -> None:
@@ -188,11 +149,6 @@ def test_no_panel_covers_another_or_sticks_out() -> None:
             assert covered.setdefault(cell, title) == title, cell
 
 
-def test_every_row_is_followed_by_its_panels() -> None:
-    order = [(panel["gridPos"]["y"], panel["gridPos"]["x"]) for panel in panels()]
-    assert order == sorted(order)
-
-
 @each_panel
 def test_a_panel_says_what_it_shows_and_what_a_bad_value_means(panel: dict[str, Any]) -> None:
     sentences = panel["description"].split(". ")
@@ -201,17 +157,12 @@ def test_a_panel_says_what_it_shows_and_what_a_bad_value_means(panel: dict[str, 
 
 
 @each_panel
-def test_a_panel_has_a_unit_that_grafana_knows(panel: dict[str, Any]) -> None:
-    if panel["type"] == "heatmap":
-        assert panel["options"]["yAxis"]["unit"] == "s"
-        assert panel["options"]["cellValues"]["unit"] in UNITS
-    else:
-        assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
-
-
-@each_panel
-def test_the_unit_fits_what_is_measured(panel: dict[str, Any]) -> None:
-    unit = panel.get("fieldConfig", {}).get("defaults", {}).get("unit")
+def test_the_unit_is_one_that_grafana_knows_and_fits_what_is_measured(panel: dict[str, Any]) -> None:
+    heatmap = panel["type"] == "heatmap"
+    unit = None if heatmap else panel["fieldConfig"]["defaults"]["unit"]
+    assert heatmap or unit in UNITS
+    assert not heatmap or panel["options"]["yAxis"]["unit"] == "s"
+    assert not heatmap or panel["options"]["cellValues"]["unit"] in UNITS
     for target in panel["targets"]:
         expr, names = target["expr"], metric_names(target["expr"])
         assert ("8 * " in expr) == (unit == "bps")
@@ -227,17 +178,13 @@ def test_the_unit_fits_what_is_measured(panel: dict[str, Any]) -> None:
 
 
 @each_panel
-def test_a_panel_asks_the_chosen_prometheus_each_question_once(panel: dict[str, Any]) -> None:
+def test_a_panel_asks_the_chosen_prometheus_each_question_once_and_names_its_lines(panel: dict[str, Any]) -> None:
     chosen = {"type": "prometheus", "uid": "${datasource}"}
     assert panel["datasource"] == chosen
     assert panel["targets"]
     assert [target["datasource"] for target in panel["targets"]] == [chosen] * len(panel["targets"])
     for member in ("refId", "expr"):
         assert len({target[member] for target in panel["targets"]}) == len(panel["targets"])
-
-
-@each_panel
-def test_two_lines_of_a_panel_are_never_named_the_same(panel: dict[str, Any]) -> None:
     legends = [target["legendFormat"] for target in panel["targets"]]
     assert len(set(legends)) == len(legends)
     for target in panel["targets"]:
@@ -252,17 +199,15 @@ def test_an_expression_has_balanced_brackets_and_calls_what_there_is(expr: str) 
     assert expr.strip()
     assert balanced(expr)
     assert calls(expr) <= FUNCTIONS | (OF_GRAFANA if expr.startswith("label_values(") else set())
-
-
-@each_expression
-def test_only_what_counts_is_asked_for_its_rate(expr: str) -> None:
+    assert set(re.findall(r"\btopk\(([^,]*),", expr)) <= {"$top"}  # who looks chooses how much is shown
+    # only what counts is asked for its rate
     rated = re.findall(r"\b(?:rate|increase)\((\w+)", expr)
     assert all(name.endswith(("_total", "_bucket")) for name in rated)
     counts = {name for name in metric_names(expr) if name.endswith(("_total", "_bucket", "_sum", "_count"))}
     assert counts == set(rated)
 
 
-@pytest.mark.parametrize("expr", [target["expr"] for _, target in TARGETS])
+@pytest.mark.parametrize("expr", [target["expr"] for panel in SHOWN for target in panel["targets"]])
 def test_every_metric_is_of_the_job_that_exports_it(expr: str) -> None:
     exported = {family.name for family in AgentMetrics([]).collect()}
     found = selectors(expr)
@@ -276,18 +221,12 @@ def test_every_metric_is_of_the_job_that_exports_it(expr: str) -> None:
 
 
 def test_every_variable_that_is_used_is_defined_and_the_other_way_round() -> None:
+    assert {(its["type"], its["uid"]) for its in data_sources(dashboard())} == {
+        ("prometheus", "${datasource}"),
+        ("grafana", "-- Grafana --"),
+    }
     its = {variable for text in texts(dashboard()) for variable in used(text)}
     assert its - BUILT_IN == set(variables())
-
-
-def test_everything_is_asked_of_the_chosen_prometheus() -> None:
-    asked = {(its["type"], its["uid"]) for its in data_sources(dashboard())}
-    assert asked == {("prometheus", "${datasource}"), ("grafana", "-- Grafana --")}
-
-
-@each_expression
-def test_who_looks_chooses_how_much_is_shown(expr: str) -> None:
-    assert set(re.findall(r"\btopk\(([^,]*),", expr)) <= {"$top"}
 
 
 def test_the_jobs_are_those_of_the_alerts_until_others_are_chosen() -> None:

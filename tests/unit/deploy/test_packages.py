@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 DEBIAN = ROOT / "deploy/debian"
-NAMES = ("sopa-agent", "sopa-controller", "sopa-tools")
+Followed = dict[str, tuple[set[str], set[str]]]  # by package: its own modules, and the other packages that those import
 
 
 def loaded(file: Path) -> ModuleType:
@@ -31,6 +31,11 @@ def environment() -> ModuleType:
     module = loaded(DEBIAN / "environment.py")
     module.ROOT = ROOT  # it is run in a copy of the checkout in which its directory is debian/
     return module
+
+
+@pytest.fixture(scope="module")
+def followed(environment: ModuleType) -> Followed:
+    return {name: environment.followed(package) for name, package in environment.PACKAGES.items()}
 
 
 @pytest.fixture(scope="module")
@@ -61,47 +66,41 @@ def test_a_lock_file_that_does_not_fit_is_noticed(
         lock.main()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_environment_has_what_is_locked_and_no_more(environment: ModuleType, lock: ModuleType, name: str) -> None:
-    own, others = environment.followed(environment.PACKAGES[name])
+def test_an_environment_has_what_is_locked_and_no_more(
+    environment: ModuleType, followed: Followed, lock: ModuleType
+) -> None:
     locked = lock.pins(lock.LOCK.read_text())
-    for found in environment.distributions(others):
-        assert locked[lock.normal(found.metadata["Name"])] == found.version
-    assert {"sopa_ryu.cli.agent", "sopa_ryu.agent.runner", "sopa_ryu.cli.query", "sopa_ryu.agent.put_back"} - own <= (
-        set() if name != "sopa-controller" else {"sopa_ryu.agent.put_back"}
-    )
+    for name, (own, others) in followed.items():
+        for found in environment.distributions(others):
+            assert locked[lock.normal(found.metadata["Name"])] == found.version
+        wanted = {"sopa_ryu.cli.agent", "sopa_ryu.agent.runner", "sopa_ryu.cli.query", "sopa_ryu.agent.put_back"}
+        assert wanted - own <= ({"sopa_ryu.agent.put_back"} if name == "sopa-controller" else set())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_an_environment_has_what_its_processes_start(environment: ModuleType, name: str) -> None:
+def test_an_environment_has_its_commands_and_what_its_processes_start(
+    environment: ModuleType, followed: Followed
+) -> None:
     modules = environment.modules()
-    own, _ = environment.followed(environment.PACKAGES[name])
-    started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}
-    assert started & modules.keys() <= own
-    assert ("sopa_ryu.health.worker" in own) == (name != "sopa-agent")
+    for name, (own, _) in followed.items():
+        started = {found for module in own for found in re.findall(r'"-m",\s*"([\w.]+)"', modules[module].read_text())}
+        assert started & modules.keys() <= own
+        assert ("sopa_ryu.health.worker" in own) == (name != "sopa-agent")
+        assert {target.partition(":")[0] for target in environment.PACKAGES[name].commands.values()} <= own
+    assert followed["sopa-tools"][0] == set(modules)
 
 
-def test_an_agents_environment_is_what_an_agent_and_queries_import(environment: ModuleType) -> None:
-    own, others = environment.followed(environment.PACKAGES["sopa-agent"])
+def test_an_agents_environment_is_what_an_agent_and_queries_import(followed: Followed) -> None:
+    own, others = followed["sopa-agent"]
     assert others == {"click", "httpx", "prometheus_client", "pyroute2", "rich", "websockets", "yaml"}
     assert not any(name.startswith(("experiments", "topologies.lab", "sopa_ryu.web")) for name in own)
 
 
-def test_a_package_has_the_modules_of_its_commands(environment: ModuleType) -> None:
-    for name in NAMES:
-        own, _ = environment.followed(environment.PACKAGES[name])
-        assert {target.partition(":")[0] for target in environment.PACKAGES[name].commands.values()} <= own
-    own, _ = environment.followed(environment.PACKAGES["sopa-tools"])
-    assert own == set(environment.modules())
-
-
-def test_what_a_package_lacks_is_imported_inside_functions_only(environment: ModuleType) -> None:
-    for package in environment.PACKAGES.values():
-        own, _ = environment.followed(package)
-        for module in own:
-            text = environment.modules()[module].read_text()
-            for absent in package.absent:
-                assert not re.search(rf"^(from {re.escape(absent)}|import {re.escape(absent)}\b)", text, re.M), module
+def test_what_a_package_lacks_is_imported_inside_functions_only(environment: ModuleType, followed: Followed) -> None:
+    modules = environment.modules()
+    for name, (own, _) in followed.items():
+        for absent in environment.PACKAGES[name].absent:
+            outside = re.compile(rf"^(from {re.escape(absent)}|import {re.escape(absent)}\b)", re.M)
+            assert [module for module in own if outside.search(modules[module].read_text())] == []
 
 
 def test_units_and_configuration_are_in_the_packages() -> None:

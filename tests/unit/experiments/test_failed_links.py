@@ -13,10 +13,10 @@ SCALE = Scale(1000.0, 1.0)
 NOTHING = Plan((), 1.0)
 
 
-@pytest.mark.parametrize("percent", [1, 5, 10, 25])
-@pytest.mark.parametrize("tree", [FatTree(4), FatTree(8), Clos(1, 8, 4, 0, 2), Clos(3, 2, 3, 6, 2)], ids=repr)
+@pytest.mark.parametrize("percent", [1, 5, 25])
+@pytest.mark.parametrize("tree", [FatTree(4), FatTree(6), Clos(1, 8, 4, 0, 2), Clos(3, 2, 3, 6, 2)], ids=repr)
 def test_so_many_links_between_switches_fail_and_racks_stay_connected(tree: Clos, percent: float) -> None:
-    drawn = {with_failed_links(NOTHING, tree, seed, percent).failed for seed in range(5)}
+    drawn = {with_failed_links(NOTHING, tree, seed, percent).failed for seed in range(3)}
     assert len(drawn) > 1
     for failed in drawn:
         assert len(set(failed)) == len(failed) == max(1, round(percent / 100 * tree.switch_link_count))

@@ -21,52 +21,36 @@ ONE = TcpFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
 TWO = TcpFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
 
 
-def test_a_flow_is_named_by_its_hosts_and_ports() -> None:
-    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
-
-
-# -- rates ------------------------------------------------------------------------------------------------------------
+def rates_of(*rounds: tuple[float, list[Reading]]) -> list[dict[TcpFlow, float]]:
+    rates = Rates()
+    return [rates.take(EDGE, readings, at).rates for at, readings in rounds]
 
 
 def test_a_rate_is_what_has_been_counted_since_the_last_round() -> None:
-    rates = Rates()
-    assert rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0).rates == {ONE: 2000.0}
-    assert rates.take(EDGE, [Reading(ONE, 6000, 9.0, None)], 105.0).rates == {ONE: 8000.0}
+    first = (100.0, [Reading(ONE, 1000, 4.0, None)])
+    second = (105.0, [Reading(ONE, 6000, 9.0, None)])
     # one that is new has sent all of it since then
-    report = rates.take(EDGE, [Reading(ONE, 6000, 14.0, None), Reading(TWO, 500, 0.5, None)], 110.0)
-    assert report.rates == {ONE: 0.0, TWO: 800.0}
+    third = (110.0, [Reading(ONE, 6000, 14.0, None), Reading(TWO, 500, 0.5, None)])
+    assert rates_of(first, second, third) == [{ONE: 2000.0}, {ONE: 8000.0}, {ONE: 0.0, TWO: 800.0}]
 
 
-def test_a_placed_flow_is_counted_by_both_of_its_entries() -> None:
+def test_a_new_entry_counts_anew_and_a_flow_that_has_ended_is_not_remembered() -> None:
+    old = (100.0, [Reading(ONE, 9000, 4.0, None)])
+    assert rates_of(old, (105.0, [Reading(ONE, 500, 1.0, None)]))[1] == {ONE: 800.0}
+    assert rates_of(old, (105.0, []), (110.0, [Reading(ONE, 9000, 1.0, None)]))[1:] == [{}, {ONE: 14400.0}]
+    assert rates_of((100.0, [Reading(ONE, 9000, 0.0, None)])) == [{}]  # without an age there is no rate yet
     rates = Rates()
-    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0)
-    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))], 105.0)
-    assert report.rates == {ONE: 1600.0}
-    assert report.placed == {ONE: (1, 0)}
-
-
-def test_a_counter_that_goes_back_is_a_new_entrys() -> None:
-    rates = Rates()
-    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
-    assert rates.take(EDGE, [Reading(ONE, 500, 1.0, None)], 105.0).rates == {ONE: 800.0}
-
-
-def test_a_flow_that_has_ended_is_not_remembered() -> None:
-    rates = Rates()
-    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
-    assert rates.take(EDGE, [], 105.0).rates == {}
-    assert rates.take(EDGE, [Reading(ONE, 9000, 1.0, None)], 110.0).rates == {ONE: 14400.0}
-
-
-def test_a_switch_that_has_come_back_counts_anew() -> None:
-    rates = Rates()
-    rates.take(EDGE, [Reading(ONE, 9000, 4.0, None)], 100.0)
-    rates.forget(EDGE)
+    rates.take(EDGE, old[1], 100.0)
+    rates.forget(EDGE)  # the switch has come back
     assert rates.take(EDGE, [Reading(ONE, 10_000, 10.0, None)], 200.0).rates == {ONE: 8000.0}
 
 
-def test_an_entry_without_age_has_no_rate_yet() -> None:
-    assert Rates().take(EDGE, [Reading(ONE, 9000, 0.0, None)], 100.0).rates == {}
+def test_a_placed_flow_is_counted_by_both_of_its_entries() -> None:
+    assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
+    rates = Rates()
+    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0)
+    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))], 105.0)
+    assert (report.rates, report.placed) == ({ONE: 1600.0}, {ONE: (1, 0)})
 
 
 # -- rounds -----------------------------------------------------------------------------------------------------------
@@ -166,27 +150,23 @@ def test_statistics_of_foreign_hosts_and_static_entries_are_no_readings() -> Non
 # -- options, scheme --------------------------------------------------------------------------------------------------
 
 
-def test_the_options_have_the_papers_defaults_and_can_be_given() -> None:
-    conf = cfg.ConfigOpts()
-    hedera_options.register(conf)
-    hedera_options.register(conf)
-    conf(["--hedera-interval=1", "--hedera-placement=simulated-annealing"])
-    assert hedera_options.settings(conf) == hedera_options.Settings(
-        1.0, 0.1, hedera_options.Algorithm.SIMULATED_ANNEALING, 1
-    )
+def test_the_options_have_the_papers_defaults_and_can_be_given(caplog: pytest.LogCaptureFixture) -> None:
+    def parsed(*words: str) -> hedera_options.Settings:
+        conf = cfg.ConfigOpts()
+        hedera_options.register(conf)
+        hedera_options.register(conf)
+        conf([*words])
+        return hedera_options.settings(conf)
+
+    annealing, first_fit = hedera_options.Algorithm.SIMULATED_ANNEALING, hedera_options.Algorithm.GLOBAL_FIRST_FIT
+    given = parsed("--hedera-interval=1", "--hedera-placement=simulated-annealing")
+    assert given == hedera_options.Settings(1.0, 0.1, annealing, 1)
     other = cfg.ConfigOpts()
     other([])
-    assert hedera_options.settings(other) == hedera_options.Settings(
-        5.0, 0.1, hedera_options.Algorithm.GLOBAL_FIRST_FIT, 1
-    )
-
-
-def test_a_placement_that_is_none_is_refused(caplog: pytest.LogCaptureFixture) -> None:
+    assert hedera_options.settings(other) == hedera_options.Settings(5.0, 0.1, first_fit, 1)
     caplog.set_level(logging.CRITICAL)
-    conf = cfg.ConfigOpts()
-    hedera_options.register(conf)
     with pytest.raises(SystemExit):
-        conf(["--hedera-placement=best"])
+        parsed("--hedera-placement=best")
 
 
 def test_the_scheme_names_what_is_there() -> None:

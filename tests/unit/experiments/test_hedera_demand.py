@@ -48,33 +48,23 @@ def drawn(seed: int) -> list[tuple[Host, Host]]:
     return [(pair[0], pair[1]) for pair in (choose.sample(hosts, 2) for _ in range(choose.randint(1, 60)))]
 
 
-@pytest.mark.parametrize("seed", range(200))
-def test_demands_exceed_no_interface_and_every_flow_is_limited_by_one(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(60))
+def test_every_flow_is_limited_by_an_interface_that_is_not_exceeded_and_the_order_of_flows_does_not_matter(
+    seed: int,
+) -> None:
     flows = drawn(seed)
     demands = estimate(flows)
     sent: Counter[Host] = Counter()
     received: Counter[Host] = Counter()
+    by_pair: dict[tuple[Host, Host], float] = {}
     for (src, dst), demand in zip(flows, demands, strict=True):
         assert 0 < demand <= 1 + 1e-6
+        assert by_pair.setdefault((src, dst), demand) == pytest.approx(demand)
         sent[src] += demand  # type: ignore[assignment]
         received[dst] += demand  # type: ignore[assignment]
     assert max(*sent.values(), *received.values()) <= 1 + 1e-6
     for src, dst in flows:
         assert max(sent[src], received[dst]) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_the_order_of_the_flows_does_not_matter(seed: int) -> None:
-    flows = drawn(seed)
     order = list(range(len(flows)))
     random.Random(-seed - 1).shuffle(order)
-    demands = estimate(flows)
     assert estimate([flows[at] for at in order]) == pytest.approx([demands[at] for at in order])
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_flows_of_one_pair_have_the_same_demand(seed: int) -> None:
-    flows = drawn(seed)
-    by_pair: dict[tuple[Host, Host], float] = {}
-    for pair, demand in zip(flows, estimate(flows), strict=True):
-        assert by_pair.setdefault(pair, demand) == pytest.approx(demand)

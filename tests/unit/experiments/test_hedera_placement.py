@@ -46,7 +46,7 @@ def placements(tree: FatTree, seed: int = 1) -> list[Placement]:
     return [global_first_fit, Annealing(tree, seed).place]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
     tree = FatTree(4 + 2 * (seed % 2))
     failures, elephants = drawn(tree, seed)
@@ -60,7 +60,7 @@ def test_a_path_is_one_that_is_there_and_works(seed: int) -> None:
                 assert tree.kind(src, dst) != "intra-rack"
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(20))
 def test_first_fit_overloads_no_link_and_keeps_its_decisions(seed: int) -> None:
     failures, elephants = drawn(TREE, seed)
     placed = global_first_fit(failures, elephants)
@@ -80,10 +80,7 @@ def test_first_fit_takes_the_first_path_with_room() -> None:
     src, dst, other = Host(0, 0, 2), Host(2, 0, 2), Host(0, 0, 3)
     assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.5), Elephant(other, dst, 0.5)]) == [(0, 0), (0, 0)]
     assert global_first_fit(HEALTHY, [Elephant(src, dst, 0.6), Elephant(other, dst, 0.5)]) == [(0, 0), (1, 0)]
-
-
-def test_placed_flows_keep_their_paths_although_others_would_fit_better() -> None:
-    src, dst = Host(0, 0, 2), Host(2, 0, 2)
+    # placed flows keep their paths although others would fit better
     new, old = Elephant(src, dst, 0.6), Elephant(Host(0, 0, 3), Host(3, 0, 2), 0.6, (0, 0))
     assert global_first_fit(HEALTHY, [new, old]) == [(1, 0), (0, 0)]
 
@@ -97,7 +94,7 @@ def test_a_flow_that_fits_nowhere_stays_and_one_that_grows_moves() -> None:
     assert global_first_fit(HEALTHY, full) == [(0, 0), (1, 0), (1, 1)]
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 def test_annealing_finds_a_place_for_every_flow_of_a_stride(k: int) -> None:
     tree = FatTree(k)
     elephants = stride(tree, tree.half**2)  # every host to the host at its place in the next pod
@@ -108,7 +105,7 @@ def test_annealing_finds_a_place_for_every_flow_of_a_stride(k: int) -> None:
         assert excess(tree, elephants, placed) == pytest.approx(0)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_annealing_never_gets_worse_and_says_the_same_for_a_seed(seed: int) -> None:
     _, elephants = drawn(TREE, 100 + seed)
     annealing = Annealing(TREE, seed)
@@ -130,9 +127,7 @@ def test_annealing_gives_every_core_switch_one_host_of_each_pod() -> None:
     for pod in range(TREE.k):
         served = [annealing.cores[host] for host in HOSTS if host.pod == pod]
         assert sorted(served) == sorted(TREE.choices("inter-pod"))
-
-
-def test_annealing_leaves_what_overloads_nothing_where_it_is() -> None:
+    # what overloads nothing stays where it is
     annealing = Annealing(TREE, 9)
     cores = dict(annealing.cores)
     annealing.place(HEALTHY, [Elephant(HOSTS[0], HOSTS[-1], 1.0)])

@@ -26,7 +26,7 @@ def test_those_that_are_limited_leave_the_rest_to_others() -> None:
     assert max_min(tree, [(a, b), (d, b), (c, b), (d, c)]) == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3])
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(15))
 def test_a_flow_alone_has_the_maximum_flow_of_its_candidate_paths(seed: int) -> None:
     tree = random_fabric(seed)
     src, dst = next(tree.hosts()), list(tree.hosts())[-1]

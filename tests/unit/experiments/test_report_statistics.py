@@ -26,9 +26,6 @@ def test_a_distribution() -> None:
     )
     # Percentiles lie between values: a quarter of the way from 1 to 5 is 2.
     assert distribution([1.0, 5.0]).p5 == pytest.approx(1.2)
-
-
-def test_one_value_has_no_deviation() -> None:
     assert distribution([3.0]) == Distribution(1, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, None)
 
 
@@ -42,9 +39,6 @@ def test_the_interval_is_students() -> None:
     pair = mean_interval([9.0, 11.0])
     assert pair is not None
     assert pair.high == pytest.approx(10 + 12.7062, abs=1e-4)
-
-
-def test_one_run_has_no_interval() -> None:
     assert mean_interval([3.0]) is None
 
 
@@ -75,12 +69,9 @@ def test_fairness_is_jains() -> None:
     assert fairness([0.0, 0.0]) is None
 
 
-def test_completion_times() -> None:
+def test_completion_times_of_which_transfers_that_did_not_end_are_the_slowest() -> None:
     flows = [a_flow(flow=number, size=1000, seconds=float(number)) for number in range(1, 102)]
     assert completion(flows) == Completion(101, 101, 51.0, 51.0, 100.0)
-
-
-def test_transfers_that_did_not_end_are_the_slowest() -> None:
     ended = [a_flow(size=1000, seconds=seconds) for seconds in (1.0, 2.0, 3.0)]
     late = [a_flow(size=1000, seconds=0.5, completed=False)] * 2
     assert completion(late + ended) == Completion(5, 3, 2.0, 3.0, None)
@@ -93,9 +84,6 @@ def test_losses_are_summed_and_shares_are_of_packets() -> None:
     assert (found.packets, found.reordered, found.retransmits) == (1000, 10, 5)
     assert (found.fast_retransmits, found.timeouts, found.spurious) == (2, 1, 3)
     assert (found.reordered_share, found.retransmitted_share) == (0.01, 0.005)
-
-
-def test_shares_of_no_packets_are_none() -> None:
     found = losses([a_flow(packets=0)])
     assert (found.reordered_share, found.retransmitted_share) == (None, None)
 
@@ -114,9 +102,7 @@ def test_the_largest_deviation_is_of_any_path_in_any_window() -> None:
     uneven = Counter({(0, 0): 142, (0, 1): 120, (1, 0): 119, (1, 1): 119})
     assert largest_deviation([even], 4) == 0
     assert largest_deviation([even, uneven], 4) == pytest.approx(13.6)
-
-
-def test_a_path_that_is_never_taken_deviates_by_all_of_its_share() -> None:
+    # a path that is never taken deviates by all of its share
     assert largest_deviation([Counter({(0, 0): 250, (0, 1): 250})], 2) == 0
     assert largest_deviation([Counter({(0, 0): 190, (0, 1): 190, (1, 0): 120})], 4) == pytest.approx(100)
     assert largest_deviation([], 4) is None

@@ -62,9 +62,7 @@ def test_a_link_is_shared_if_packets_of_two_pairs_were_sent_in_one_slot_whenever
     arrived = [Seen(at, DOWN, True, its) for at, its in ((2500, first), (3700, second), (3800, third))]
     found = check(sent + passed + arrived, {**HOSTS, 3: 3}, [CORE], SLOT, 0)
     assert (found.packets, found.used, found.shared) == (3, 4, 2)  # the core link and the receiver's, in slot 0
-
-
-def test_packets_of_one_pair_may_share_a_slot() -> None:
+    # packets of one pair may share a slot
     seen = [Seen(10, UP, False, packet(1, 2, 1)), Seen(20, UP, False, packet(1, 2, 2))]
     seen += [Seen(30, CORE, False, packet(1, 2, number)) for number in (1, 2)]
     assert check(seen, HOSTS, [CORE], SLOT, 0).shared == 0

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from experiments.workloads import Plan, Scale, WorkloadError, named
+from experiments.workloads import Plan, Scale, named
 from experiments.workloads.checks import fair_share
 from experiments.workloads.collectives import SHARE
 from topologies import Clos, FatTree, Host
@@ -32,8 +32,10 @@ def steps(plan: Plan) -> list[list[int]]:
     return [found[step] for step in sorted(found)]
 
 
-@pytest.mark.parametrize("name", ["all-to-all", "all-to-all+5", "all-reduce-ring+4", "all-reduce-halving+8"])
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize(
+    "name", ["all-to-all", "all-reduce-ring", "all-reduce-halving+8", "all-to-all+5", "all-reduce-ring+4"]
+)
+@pytest.mark.parametrize("seed", [1, 2])
 def test_every_step_is_a_permutation_that_waits_for_what_its_hosts_sent_and_received_before(
     name: str, seed: int
 ) -> None:
@@ -99,33 +101,6 @@ def test_it_sends_as_much_as_the_fabric_carries_in_the_time() -> None:
     assert half == pytest.approx(whole / 2, rel=0.001)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("all-to-all+1", "'1' is no number of hosts: write all-to-all\\+8"),
-        ("all-to-all+", "'' is no number of hosts"),
-        ("all-reduce-ring+x", "'x' is no number of hosts"),
-        ("all-reduce-ring+08", "'08' is no number"),
-        ("all-to-all+10", "3x2 leaf-spine fabric has 9, not 10"),
-        ("all-reduce-halving+6", "a power of two hosts, not 6: give all-reduce-halving\\+4"),
-        ("permutation+8", "unknown workload"),
-    ],
-)
-def test_a_number_of_hosts_that_cannot_be_is_refused(name: str, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        built(name)
-
-
-def test_all_hosts_take_part_or_of_halving_the_greatest_power_of_two() -> None:
-    for name, count in (("all-to-all", 9), ("all-reduce-ring", 9), ("all-reduce-halving", 8)):
-        assert len({one.src for one in built(name).transfers}) == count
-
-
-def test_too_many_transfers_are_refused_with_what_would_do() -> None:
-    with pytest.raises(WorkloadError, match=r"all-to-all\+64"):
-        named("all-to-all").build(FatTree(24), 1, SCALE)
-
-
 @pytest.mark.parametrize("tree", [LEAVES, OVERSUBSCRIBED, Clos(2, 1, 2, 2, 2, links={"e0_0-a0_0": "absent"})], ids=repr)
 @pytest.mark.parametrize("name", ["permutation", "permutation-transfers", "ftp", "production", "failure"])
 def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> None:
@@ -135,20 +110,3 @@ def test_workloads_of_the_papers_run_on_any_fabric(name: str, tree: Clos) -> Non
         of = [(host.pod, 0 if tree.pods > 1 else host.edge) for one in plan.transfers for host in (one.src, one.dst)]
         assert all(src != dst for src, dst in zip(of[::2], of[1::2], strict=True))
         assert sorted(one.dst for one in plan.transfers) == list(tree.hosts())
-
-
-@pytest.mark.parametrize("name", ["four-flows", "single-flow-4:1", "short-flow-beside-incast", "asymmetric"])
-def test_examples_of_figure_1_say_that_they_need_it(name: str) -> None:
-    with pytest.raises(WorkloadError, match="needs the fat-tree of figure 1, and this is a 3x2 leaf-spine fabric"):
-        built(name)
-
-
-def test_a_permutation_needs_two_racks() -> None:
-    with pytest.raises(WorkloadError, match="a permutation needs two racks or pods"):
-        built("permutation", Clos(1, 1, 2, 0, 4))
-
-
-@pytest.mark.parametrize("name", ["ftp", "production", "all-to-all"])
-def test_pairs_need_two_hosts(name: str) -> None:
-    with pytest.raises(WorkloadError, match=r"needs (two|2 or more) hosts, and a 1x1 leaf-spine fabric has"):
-        built(name, Clos(1, 1, 1, 0, 1))

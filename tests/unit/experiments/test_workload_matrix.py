@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.workloads import Plan, Scale, Transfer, Workload, WorkloadError, from_csv
-from experiments.workloads.checks import MAX_TRANSFERS
+from experiments.workloads import Plan, Scale, Transfer, Workload, WorkloadError, checks, from_csv
+from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree, Host
 
 SCALE = Scale(4.0, 10.0)
@@ -42,7 +42,7 @@ def test_every_line_is_a_transfer_in_the_order_of_the_file(write: Write) -> None
     assert planned(workload, seed=2) == plan
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 def test_every_host_can_be_named_either_way(write: Write, k: int) -> None:
     hosts = list(FatTree(k).hosts())
     turned = [*hosts[1:], hosts[0]]
@@ -87,63 +87,36 @@ def test_results_of_a_changed_file_are_of_another_experiment(write: Write) -> No
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "line 1: the file is empty: the first line must be src,dst,bytes"),
-        ("\n\n", "the file is empty"),
-        (HEAD, "contains no transfers: write one per line"),
-        ("src,dst\nh0_0_2,h1_0_2\n", "line 1: column bytes is missing"),
-        ("h0_0_2,h1_0_2,5\n", "line 1: unknown column 'h0_0_2': expected one of src, dst, bytes, start"),
-        ("src;dst;bytes\nh0_0_2;h1_0_2;5\n", "line 1: unknown column 'src;dst;bytes'"),
-        ("src,dst,byte\nh0_0_2,h1_0_2,5\n", "line 1: unknown column 'byte': did you mean bytes"),
-        ("src,dst,bytes,bytes\nh0_0_2,h1_0_2,5,5\n", "line 1: a column occurs twice"),
-        (HEAD + "h0_0_2,h1_0_2,5\n", "line 2: 3 values for 4 columns: write src,dst,bytes,start"),
-        (HEAD + "h0_0_2,h1_0_2,5,0,1\n", "line 2: 5 values for 4 columns"),
-        (HEAD + "h0_0_2,h1_0_2,5,\n\nh0_0_2,h1_0_2,-5,\n", "line 4: bytes '-5' is not a size: write a whole number"),
-        (HEAD + "h0_0_2,h1_0_2,0,\n", "line 2: bytes '0'"),
-        (HEAD + "h0_0_2,h1_0_2,1.5,\n", "line 2: bytes '1.5'"),
-        (HEAD + "h0_0_2,h1_0_2,1_000,\n", "line 2: bytes '1_000'"),
         (HEAD + "h0_0_2,h1_0_2,\u0665,\n", "line 2: bytes"),
         (HEAD + f"h0_0_2,h1_0_2,{'9' * 5000},\n", "line 2: bytes"),
-        (HEAD + "h0_0_2,h1_0_2,many,\n", "line 2: bytes 'many'"),
-        (HEAD + "h0_0_2,h1_0_2,5,-1\n", "line 2: start '-1' is not a time: write seconds"),
-        (HEAD + "h0_0_2,h1_0_2,5,soon\n", "line 2: start 'soon'"),
-        (HEAD + "h0_0_2,h1_0_2,5,nan\n", "line 2: start 'nan'"),
-        (HEAD + "h0_0_2,h1_0_2,5,inf\n", "line 2: start 'inf'"),
         (HEAD + 'h0_0_2,"h1_0_2,5,\n', "line 2: .*write plain values"),
         (b"\xff\xfe\x00", "is not UTF-8 text: write"),
-        ("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * (MAX_TRANSFERS + 1), "more than 500000 transfers.*split the file"),
     ],
 )
-def test_a_file_that_is_wrong_is_refused(write: Write, content: str | bytes, said: str) -> None:
-    path = write(content)
-    with pytest.raises(WorkloadError, match=said) as raised:
-        from_csv(path)
-    assert str(path) in str(raised.value)
+def test_a_file_that_is_hardly_text_is_refused(write: Write, content: str | bytes, said: str) -> None:
+    with pytest.raises(WorkloadError, match=said):
+        from_csv(write(content))
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("h4_0_2,h1_0_2,5,", "'h4_0_2' is not a host of a k=4 fat-tree: write a name from h0_0_2 to h3_1_3"),
-        ("h0_0_2,10.4.0.2,5,", "'10.4.0.2' is not a host.*address from 10.0.0.2 to 10.3.1.3"),
-        ("h0_0_2,192.168.0.1,5,", "'192.168.0.1' is not a host"),
-        ("h0_0_2,10.0.0,5,", "'10.0.0' is not a host"),
-        ("h0_0_2,e1_0,5,", "'e1_0' is not a host"),
-        (",h1_0_2,5,", "'' is not a host"),
-        ("h0_0_2,h0_0_2,5,", "sends to itself: write two different hosts"),
-        ("h0_0_2,10.0.0.2,5,", "sends to itself"),
-        ("h0_0_2,h1_0_2,5,10", "start 10 is not before the end of the run at 10 s: .*more --seconds"),
-    ],
-)
-def test_a_line_that_the_fabric_cannot_do_is_refused(write: Write, line: str, said: str) -> None:
-    path = write(HEAD + "h0_0_2,h1_0_2,5,\n" + line + "\n")
-    with pytest.raises(WorkloadError, match=said) as raised:
-        planned(from_csv(path))
-    assert f"{path}, line 3" in str(raised.value)
+@pytest.mark.parametrize("script", scripts(__file__, "matrix"), ids=lambda path: path.stem)
+def test_files(script: Path, write: Write, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        """Read a file with these lines, and plan it in a fat-tree."""
+        path = write("".join(f"{line}\n" for line in step.words))
+        try:
+            plan = planned(from_csv(path), int(step.options.get("k", 4)))
+        except WorkloadError as error:
+            return f"refused: {str(error).replace(str(path), 'FILE')}"
+        told = [(FatTree.name(one.src), FatTree.name(one.dst), one.bytes, one.start) for one in plan.transfers]
+        return "\n".join(f"{src} to {dst}: {size or 'all the time'} from {start:g} s" for src, dst, size, start in told)
+
+    play(script, handle, record=request.config.option.record)
 
 
-def test_hosts_of_a_larger_fabric_are_hosts_there(write: Write) -> None:
-    workload = from_csv(write(HEAD + "h4_0_2,h1_0_2,5,\n"))
-    assert planned(workload, k=6).transfers[0].src == Host(4, 0, 2)
+def test_a_file_with_more_transfers_than_can_be_kept_is_refused(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MAX_TRANSFERS", 3)
+    with pytest.raises(WorkloadError, match=r"more than 3 transfers.*split the file"):
+        from_csv(write("src,dst,bytes\n" + "h0_0_2,h1_0_2,5\n" * 4))
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -151,8 +124,3 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
         from_csv(tmp_path / "none.csv")
     with pytest.raises(WorkloadError, match="cannot be read: Is a directory"):
         from_csv(tmp_path)
-
-
-def test_a_run_without_time_is_refused(write: Write) -> None:
-    with pytest.raises(WorkloadError, match="give --seconds above 0"):
-        from_csv(write(HEAD + "h0_0_2,h1_0_2,5,\n")).build(FatTree(4), 1, Scale(4.0, 0.0))

@@ -2,14 +2,14 @@
 
 import pytest
 
-from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError
+from experiments.workloads import WORKLOADS, Plan, Scale, WorkloadError, inter_pod_permutation
 from topologies import FatTree
 
 SCALE = Scale(4.0, 20.0)
 LINK = 4e6 / 8 * 20
 """Bytes that a link carries in a run at that scale."""
-SIZES = [4, 6, 8]
-SEEDS = range(4)
+SIZES = [4, 6]
+SEEDS = range(2)
 
 
 def built(name: str, k: int = 4, seed: int = 1, scale: Scale = SCALE) -> Plan:
@@ -23,28 +23,19 @@ def pairs(plan: Plan) -> list[str]:
 # -- pairs ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_in_a_permutation_every_host_sends_always_and_receives_once(k: int, seed: int) -> None:
-    hosts, plan = sorted(FatTree(k).hosts()), built("permutation", k, seed)
-    assert sorted(transfer.src for transfer in plan.transfers) == hosts
-    assert sorted(transfer.dst for transfer in plan.transfers) == hosts
-    assert all(one.src.pod != one.dst.pod for one in plan.transfers)
+def test_in_a_permutation_every_host_sends_always_to_another_pod() -> None:
+    plan = built("permutation")
+    assert [(one.src, one.dst) for one in plan.transfers] == inter_pod_permutation(FatTree(4), 1)
     assert {(one.bytes, one.start, one.after) for one in plan.transfers} == {(None, 0.0, ())}
-    assert plan.traced == (0,)
-    assert not plan.failed
+    assert (plan.traced, plan.failed) == ((0,), ())
 
 
-@pytest.mark.parametrize("k", SIZES)
-@pytest.mark.parametrize("seed", SEEDS)
-def test_no_host_has_two_ftps_and_each_has_one(k: int, seed: int) -> None:
-    tree, plan = FatTree(k), built("ftp", k, seed)
-    assert len(plan.transfers) == tree.host_count // 2 == {4: 8, 6: 27, 8: 64}[k]
+def test_no_host_has_two_ftps_and_each_has_one() -> None:
+    tree, plan = FatTree(6), built("ftp", 6)
+    assert len(plan.transfers) == tree.host_count // 2
     assert sorted(host for one in plan.transfers for host in (one.src, one.dst)) == sorted(tree.hosts())
     assert {(one.bytes, one.start, one.after) for one in plan.transfers} == {(None, 0.0, ())}
-
-
-def test_ftps_are_drawn_from_all_hosts_so_that_some_stay_in_their_pod() -> None:
+    # drawn from all hosts, so that some stay in their pod
     kinds = {FatTree.kind(one.src, one.dst) for seed in range(10) for one in built("ftp", 6, seed).transfers}
     assert kinds == {"intra-rack", "inter-rack", "inter-pod"}
 
@@ -57,10 +48,8 @@ def test_servers_have_the_numbers_of_figure_1() -> None:
     expected = [(hosts[src], hosts[dst]) for src, dst in [(0, 4), (0, 5), (1, 4), (1, 5)]]
     assert [(one.src, one.dst) for one in built("four-flows").transfers] == expected
     assert [(one.src, one.dst) for one in built("single-flow").transfers] == [(hosts[0], hosts[5])]
-    assert [(one.src, one.dst) for one in built("asymmetric").transfers] == [
-        (hosts[0], hosts[4]),
-        (hosts[8], hosts[5]),
-    ]
+    asymmetric = [(one.src, one.dst) for one in built("asymmetric").transfers]
+    assert asymmetric == [(hosts[0], hosts[4]), (hosts[8], hosts[5])]
 
 
 @pytest.mark.parametrize("k", SIZES)
@@ -119,14 +108,11 @@ def test_a_short_flow_starts_amid_three_long_ones_to_the_same_client(k: int, see
     assert 0.7 * link < total < 0.9 * link
     assert len({one.bytes for one in long}) == 1
     assert {one.start for one in long} == {0.0}
+    assert {
+        built("short-flow-beside-incast", k, seed, Scale(rate, 10.0)).transfers[-1].bytes for rate in (4, 1000)
+    } == {64_000}
     # In the middle of what the long ones take at best.
     assert short.start == pytest.approx(total / link * scale.seconds / 2, rel=0.01)
-
-
-@pytest.mark.parametrize("rate", [1.0, 4.0, 1000.0])
-def test_the_short_flow_keeps_its_size_at_every_rate(rate: float) -> None:
-    *_, short = built("short-flow-beside-incast", scale=Scale(rate, 10.0)).transfers
-    assert short.bytes == 64_000
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0, 3.0])

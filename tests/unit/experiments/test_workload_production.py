@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from experiments.workloads import WORKLOADS, Plan, Scale, Transfer, WorkloadError
+from experiments.workloads import WORKLOADS, Plan, Scale, Transfer
 from experiments.workloads.production import SIZES, draw_size, kind_of, size_factor
 from topologies import FatTree, Host
 
 SCALE = Scale(4.0, 30.0)
-DRAWS = 20_000
+DRAWS = 10_000
 
 
 def built(k: int, seed: int, scale: Scale = SCALE) -> Plan:
@@ -29,15 +29,16 @@ def what(transfer: Transfer) -> tuple[Host, Host, int | None, str]:
     return transfer.src, transfer.dst, transfer.bytes, transfer.kind
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_95_percent_are_below_1_mb_and_less_than_2_percent_above_10_mb(seed: int) -> None:
-    choose = random.Random(seed)
+def test_95_percent_are_below_1_mb_and_less_than_2_percent_above_10_mb() -> None:
+    choose = random.Random(1)
     sizes = [draw_size(choose) for _ in range(DRAWS)]
-    # Four standard deviations of a share of 0.95 are 0.0062.
-    assert sum(size < 1_000_000 for size in sizes) / DRAWS == pytest.approx(0.95, abs=0.0062)
+    mice = [size for size in sizes if size < 1_000_000]
+    assert len(mice) / DRAWS == pytest.approx(0.95, abs=0.009)  # four standard deviations
     assert 0.01 < sum(size > 10_000_000 for size in sizes) / DRAWS < 0.02
     assert min(sizes) >= 1_000
     assert max(sizes) <= 100_000_000
+    for decade in (1_000, 10_000, 100_000):
+        assert sum(decade <= size < 10 * decade for size in mice) / len(mice) == pytest.approx(1 / 3, abs=0.02)
 
 
 def test_the_shares_make_up_all_flows_and_the_parts_join() -> None:
@@ -45,25 +46,9 @@ def test_the_shares_make_up_all_flows_and_the_parts_join() -> None:
     assert all(lower.largest == upper.smallest for lower, upper in pairwise(SIZES))
 
 
-def test_each_decade_of_the_small_ones_is_as_likely() -> None:
-    choose = random.Random(1)
-    mice = [size for size in (draw_size(choose) for _ in range(DRAWS)) if size < 1_000_000]
-    for decade in (1_000, 10_000, 100_000):
-        assert sum(decade <= size < 10 * decade for size in mice) / len(mice) == pytest.approx(1 / 3, abs=0.015)
-
-
-@pytest.mark.parametrize(
-    ("size", "kind"),
-    [
-        (1_000, "mouse"),
-        (999_999, "mouse"),
-        (1_000_000, "medium"),
-        (10_000_000, "medium"),
-        (10_000_001, "elephant"),
-    ],
-)
-def test_kinds_are_divided_where_the_paper_counts(size: int, kind: str) -> None:
-    assert kind_of(size) == kind
+def test_kinds_are_divided_where_the_paper_counts() -> None:
+    sizes = (1_000, 999_999, 1_000_000, 10_000_000, 10_000_001)
+    assert [kind_of(size) for size in sizes] == ["mouse", "mouse", "medium", "medium", "elephant"]
 
 
 @pytest.mark.parametrize(
@@ -78,12 +63,14 @@ def test_sizes_are_scaled_with_the_rate_but_keep_a_tenth(rate: float, factor: fl
         assert transfer.kind in {kind_of(round(unscaled - 1 / factor)), kind_of(round(unscaled + 1 / factor))}
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("k", [4, 6])
+@pytest.mark.parametrize("seed", range(2))
 def test_every_host_issues_one_flow_after_the_other_all_beginning_at_once(k: int, seed: int) -> None:
     tree, plan = FatTree(k), built(k, seed)
     chains = by_host(plan)
     assert set(chains) == set(tree.hosts())
+    firsts = [plan.transfers[numbers[0]].bytes for numbers in chains.values()]
+    assert len(set(firsts)) > len(firsts) - 3, "hosts send the same"
     for numbers in chains.values():
         first, *others = (plan.transfers[number] for number in numbers)
         assert first.after == ()
@@ -91,7 +78,7 @@ def test_every_host_issues_one_flow_after_the_other_all_beginning_at_once(k: int
         assert {one.start for one in (first, *others)} == {0.0}
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 @pytest.mark.parametrize("scale", [SCALE, Scale(0.5, 10.0), Scale(1000.0, 0.5)])
 def test_at_full_rate_no_host_has_sent_everything_before_the_run_ends(k: int, scale: Scale) -> None:
     plan = built(k, 1, scale)
@@ -102,7 +89,7 @@ def test_at_full_rate_no_host_has_sent_everything_before_the_run_ends(k: int, sc
         assert sum(sizes[:-1]) < link  # and none is planned that could not start
 
 
-@pytest.mark.parametrize("k", [4, 6, 8])
+@pytest.mark.parametrize("k", [4, 6])
 def test_a_flow_goes_to_any_other_host_with_the_same_chance(k: int) -> None:
     tree = FatTree(k)
     plan = built(k, 1)
@@ -116,21 +103,10 @@ def test_a_flow_goes_to_any_other_host_with_the_same_chance(k: int) -> None:
     assert intra_rack == pytest.approx((tree.half - 1) / (tree.host_count - 1), rel=0.25)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_longer_run_has_the_same_flows_first(seed: int) -> None:
     short, long = built(4, seed), built(4, seed, Scale(SCALE.rate_mbit, 2 * SCALE.seconds))
     longer = by_host(long)
     for host, numbers in by_host(short).items():
         before = [what(short.transfers[number]) for number in numbers]
         assert [what(long.transfers[number]) for number in longer[host]][: len(before)] == before
-
-
-def test_no_two_hosts_send_the_same() -> None:
-    plan = built(4, 1)
-    firsts = [plan.transfers[numbers[0]].bytes for numbers in by_host(plan).values()]
-    assert len(set(firsts)) == len(firsts)
-
-
-def test_a_plan_of_more_transfers_than_can_be_kept_is_refused() -> None:
-    with pytest.raises(WorkloadError, match=r"more than 500000 transfers.*fewer --seconds"):
-        built(8, 1, Scale(1000.0, 600.0))

@@ -257,7 +257,7 @@ def quiet() -> Iterator[None]:
     logger.setLevel(level)
 
 
-@pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 200, 40), (ControllerMachine, 50, 40)])
+@pytest.mark.parametrize(("machine", "examples", "steps"), [(SmallMachine, 100, 40), (ControllerMachine, 40, 40)])
 def test_at_rest_all_switches_have_the_rules_of_what_has_failed(
     machine: type[ControllerMachine], examples: int, steps: int, pytestconfig: pytest.Config
 ) -> None:

@@ -7,10 +7,8 @@ import pytest
 from flowrules.model import Flow, Output, SwitchRules, Table
 from sopa_ryu.fabric.installation import Sent
 from sopa_ryu.fabric.messages import (
-    AddFlow,
     Answer,
     BarrierRequest,
-    DeleteFlow,
     FlowsRequest,
     GroupsRequest,
     Installed,
@@ -24,9 +22,11 @@ from sopa_ryu.fabric.phase import Phase
 from sopa_ryu.fabric.rule_changes import cookie
 from sopa_ryu.fabric.switch_errors import AnotherMasterError, RefusedError, SilentError
 from sopa_ryu.fabric.switch_session import SwitchSession
+from tests.models.memory_fabric import MemoryFabric
 from tests.models.memory_switch import MemorySwitch
 from topologies import FatTree
 
+TREE = FatTree(4)
 FLOW = Flow(Table.DOWN, 40, (), "one", apply=(Output(1),))
 OTHER = Flow(Table.DOWN, 41, (), "other", apply=(Output(2),))
 RULES, OTHER_RULES = SwitchRules((FLOW,), ()), SwitchRules((OTHER,), ())
@@ -35,8 +35,7 @@ REFUSAL = Refusal("flow_mod_failed", "flow mod failed, code 1, refused message t
 
 @pytest.fixture
 def session() -> SwitchSession:
-    switch = FatTree(4).switch("e0_0")
-    return SwitchSession(MemorySwitch(1, {}).connect(), switch, "e0_0", Sent(), 100.0)
+    return SwitchSession(MemorySwitch(1, {}).connect(), TREE.switch("e0_0"), "e0_0", Sent(), 100.0)
 
 
 def request(messages: list[Message], kind: type) -> Request:
@@ -119,27 +118,12 @@ def test_retry_intervals_double_up_to_60_s_and_begin_anew_after_success(session:
     assert session.deadline == 2002.0
 
 
-def test_a_late_answer_is_ignored(session: SwitchSession) -> None:
+def test_a_late_refusal_is_ignored(session: SwitchSession) -> None:
     late = request(admitted(session).update(OTHER_RULES, 2), BarrierRequest)
-    session.was_sent(100.0)
-    with pytest.raises(SilentError):
-        session.expire()
     session.back_off(130.0)
-    assert not session.answered(late, None)
-    assert session.rules is None
-    assert session.phase is Phase.BACKING_OFF
     session.refused(late, REFUSAL)
+    assert not session.answered(late, None)
     assert session.phase is Phase.BACKING_OFF
-
-
-def test_the_difference_of_two_versions_is_sent_with_one_barrier(session: SwitchSession) -> None:
-    add, delete, barrier = admitted(session).update(OTHER_RULES, 2)
-    assert add == AddFlow(OTHER, 2)
-    assert isinstance(delete, DeleteFlow)
-    assert session.phase is Phase.UPDATING
-    assert session.rules is None
-    session.answered(barrier, None)
-    assert (session.rules, session.version) == (OTHER_RULES, 2)
 
 
 def test_the_same_rules_need_no_message(session: SwitchSession) -> None:
@@ -203,3 +187,25 @@ def test_probes_are_sent_once_where_this_controller_is_the_master(session: Switc
     no_master = phase in (Phase.CLAIMING, Phase.BACKING_OFF, Phase.TAKEN, Phase.STANDING_BY, Phase.CLOSED)
     assert session.take_probes() == ([] if no_master else [SendProbe(3), SendProbe(4)])
     assert session.probes == ({3, 4} if no_master else set())
+
+
+@pytest.mark.parametrize(
+    ("names", "accepted"),
+    [
+        (["e0_0"], True),
+        (["0000000000010000", "somewhere.example"], True),
+        (["e0_1"], False),
+        ([], False),
+        (None, False),
+    ],
+)
+def test_a_certificate_may_have_to_name_the_switch(names: list[str] | None, accepted: bool) -> None:
+    fabric, switch = MemoryFabric(), TREE.switch("e0_0")
+    manager = fabric.core.switches
+    manager.rejections.bind_certificates = True
+    channel = fabric.switches[switch].connect()
+    channel.names = names
+    fabric.core.switch_connected(channel, fabric.now)
+    assert (switch in manager.sessions) is accepted
+    assert manager.rejections.misnamed == (not accepted)
+    assert accepted or "certificate" in fabric.state.rejected[channel.dpid]

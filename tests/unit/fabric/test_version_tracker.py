@@ -31,3 +31,13 @@ def test_nobody_to_wait_for_is_nothing_done() -> None:
     done: list[int] = []
     assert VersionTracker(done.append).begin(2, []) == 0
     assert done == []
+
+
+def test_versions_of_a_former_count_are_never_done() -> None:
+    done: list[int] = []
+    rollout = VersionTracker(done.append)
+    rollout.begin(7, "ab")
+    rollout.begin(2, "ab")
+    rollout.reached("a", 9)
+    rollout.reached("b", 9)
+    assert done == [2]

@@ -51,7 +51,7 @@ def drawn_failures(tree: Clos, draw: random.Random) -> Failures:
 
 
 @pytest.mark.parametrize("tree", FABRICS, ids=lambda tree: tree.title)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(4))
 def test_every_flow_leaves_by_a_gateway_in_use_and_each_takes_its_share(tree: Clos, seed: int) -> None:
     failures = drawn_failures(tree, random.Random(seed)) if seed else Failures(tree)
     fabric = TableFabric(tree, fabric_rules(tree, failures), failures.hard)
@@ -98,7 +98,7 @@ def test_a_packet_that_an_agent_has_labelled_takes_the_path_to_the_gateway_it_na
 
 
 @pytest.mark.parametrize("tree", FABRICS, ids=lambda tree: tree.title)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_host_writes_as_ethernet_addresses_its_packets_leave_by_a_gateway_in_use(
     tree: Clos, seed: int
 ) -> None:
@@ -106,7 +106,7 @@ def test_whatever_a_host_writes_as_ethernet_addresses_its_packets_leave_by_a_gat
     failures = drawn_failures(tree, draw)
     fabric = TableFabric(tree, fabric_rules(tree, failures), failures.hard)
     macs = [tree.mac(host) for host in tree.hosts()] + ["02:00:0a:fe:fe:fe", "02:00:00:00:00:01", "06:11:22:33:44:55"]
-    for _ in range(300):
+    for _ in range(150):
         src = draw.choice([host for host in tree.hosts() if host not in tree.gateways])
         source = draw.choice([None, label.carrier_mac((draw.randrange(4), draw.randrange(4))), "02:53:9e:04:ff:ff"])
         fields = {"eth_dst": draw.choice(macs), **({"eth_src": source} if source else {})}

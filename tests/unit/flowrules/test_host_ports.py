@@ -13,7 +13,7 @@ from tests.models.flow_table import TableSwitch, ipv4_packet
 from topologies import FatTree, Host, Level
 from topologies.structure import BFD_MAC
 
-SIZES = [2, 4, 6, 8, 16, 32, 48, 128]
+SIZES = [2, 4, 16, 128]
 UDP, TCP = 17, 6
 
 
@@ -49,7 +49,7 @@ def taken_for_their_own(tree: FatTree, draw: random.Random) -> dict[str, Any]:
 def test_what_a_switch_would_take_for_its_own_ends_at_the_first_one(k: int) -> None:
     draw = random.Random(k)
     tree, switch, src, dst, port = first_switch(k, draw)
-    for _ in range(1000):
+    for _ in range(500):
         mac = draw.choice([None, label.carrier_mac((draw.randrange(tree.half), draw.randrange(tree.half))), BFD_MAC])
         packet = ipv4_packet(tree, src, dst, mac, **taken_for_their_own(tree, draw))
         assert switch.receive(packet, port) == [], packet

@@ -24,11 +24,11 @@ NOTICED = ("down", "silent")
 UNNOTICED = ("miswired", "missing")
 
 # (k, seeds, pairs of hosts): fewer where a fabric is larger
-SIZES = [(4, 40, 10), (6, 16, 6), (8, 4, 4)]
+SIZES = [(4, 12, 8), (6, 6, 5), (8, 2, 4)]
 SCENES = [
     pytest.param(FatTree(k), seed, pairs, id=f"k={k}-{seed}") for k, seeds, pairs in SIZES for seed in range(seeds)
 ]
-SCENES += [pytest.param(random_fabric(seed), seed, 6, id=f"any-{seed}") for seed in range(40)]
+SCENES += [pytest.param(random_fabric(seed), seed, 6, id=f"any-{seed}") for seed in range(16)]
 
 
 class Scene:
@@ -235,7 +235,7 @@ def test_every_allowed_uplink_is_hashed_to_however_slow_it_is() -> None:
     assert action.ports.count(3) == action.ports.count(4) > 3
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_uneven_fabrics_need_few_entries(seed: int) -> None:
     tree = random_fabric(seed, rates=True)
     for switch, rules in fabric_rules(tree):

@@ -5,23 +5,22 @@ The server has REST, the agents' channel and the page's feed of a real controlle
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 import tempfile
+import urllib.request
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
-import httpx
 import pytest
 from websockets.sync.client import connect
 
-import sopa_ryu
 from sopa_ryu.channel import protocol
 from topologies import FatTree
 
 SERVER = """
-import collections, gc, json, sys, threading
+import collections, gc, json, sys, time
 from pathlib import Path
 import eventlet
 eventlet.monkey_patch()
@@ -34,7 +33,8 @@ from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from tests.web.stub import LoadedFabric
 
-http_protocol.REQUEST_SECONDS = 0.3
+ahead = 0.0
+eventlet.hubs.get_hub().clock = lambda: time.monotonic() + ahead
 fabric = LoadedFabric(4)
 feed = live_feed.Live(Picture(fabric))
 fabric.changed = feed.changed
@@ -43,9 +43,11 @@ tokens = Tokens(Path(sys.argv[1]))
 rest = RestApplication(fabric, tokens, agents.serve, pages=pages.pages(), sockets={live_feed.PATH: feed.serve})
 
 def answer(environ, start_response):
+    global ahead
     if environ["PATH_INFO"] != "/garbage":
         return rest(environ, start_response)
-    eventlet.sleep(2 * http_protocol.REQUEST_SECONDS)  # the hub keeps what a cancelled timer refers to until its time
+    ahead += 2 * http_protocol.REQUEST_SECONDS  # the hub keeps what a cancelled timer refers to until its time
+    eventlet.sleep(0.01)
     gc.set_debug(gc.DEBUG_SAVEALL)
     gc.collect()
     kinds = collections.Counter(type(each).__qualname__ for each in gc.garbage)
@@ -63,7 +65,7 @@ http_server.serve(listener, answer)
 """
 TREE = FatTree(4)
 HOST = next(iter(TREE.hosts()))
-TIMES = 40
+TIMES = 20
 PATHS = "/sopa/v1/paths?src=10.0.0.2&dst=10.1.0.2"
 
 
@@ -76,18 +78,17 @@ class Server:
 
     def garbage(self) -> dict[str, int]:
         """Collect all garbage, and return the number of its objects by type."""
-        kinds: dict[str, int] = httpx.get(f"http://{self.url}/garbage").raise_for_status().json()
+        with urllib.request.urlopen(f"http://{self.url}/garbage") as answer:
+            kinds: dict[str, int] = json.load(answer)
         return kinds
 
     def get(self, path: str, times: int = 1) -> None:
         """Send GET requests on one connection."""
-        with httpx.Client() as client:
-            for _ in range(times):
-                client.get(f"http://{self.url}{path}")
+        self.send(f"GET {path} HTTP/1.1\r\nHost: {self.url}\r\n\r\n".encode() * times)
 
     def send(self, data: bytes) -> None:
         """Send what may be no request, and read until the server closes the connection."""
-        with socket.create_connection(("127.0.0.1", self.port), 10) as client:
+        with socket.create_connection(("127.0.0.1", self.port), 60) as client:
             client.sendall(data)
             client.shutdown(socket.SHUT_WR)
             while client.recv(4096):
@@ -126,7 +127,6 @@ def server() -> Iterator[Server]:
         lambda server: [server.get(PATHS) for _ in range(TIMES)],
         lambda server: server.get(PATHS, TIMES),
         lambda server: server.get("/sopa/v1/nothing", TIMES),
-        lambda server: server.get("/sopa/v1/paths?src=nowhere", TIMES),
         lambda server: server.get("/", TIMES),
         lambda server: [server.send(b"nonsense\r\n\r\n") for _ in range(TIMES)],
         lambda server: [server.send(b"GET / HTTP/1.1\r\nHo") for _ in range(TIMES)],
@@ -134,16 +134,10 @@ def server() -> Iterator[Server]:
         lambda server: [server.follow() for _ in range(TIMES)],
         lambda server: [server.look() for _ in range(TIMES)],
     ],
-    ids=["closing", "keeping", "unknown", "bad", "page", "nonsense", "cut", "empty", "agent", "feed"],
+    ids=["closing", "keeping", "unknown", "page", "nonsense", "cut", "empty", "agent", "feed"],
 )
 def test_clients_leave_no_objects_in_cycles(server: Server, use: Callable[[Server], object]) -> None:
     use(server)  # what the first request makes for all later ones
     server.garbage()
     use(server)
     assert sum(server.garbage().values()) < TIMES, "objects by type, of which each request left at least one"
-
-
-def test_no_timeout_is_a_green_thread_that_is_cancelled() -> None:
-    """A cancelled one is a cycle with its traceback, and with what its frames refer to; a timer of the hub is none."""
-    sources = [path for path in Path(sopa_ryu.__file__).parent.rglob("*.py") if "spawn_after" in path.read_text()]
-    assert not sources

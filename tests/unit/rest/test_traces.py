@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -11,50 +10,34 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
-from webob import Request, Response
+from webob import Response
 
 from sopa_ryu.agent.flow_labels import flow_labels
 from sopa_ryu.agent.paths.flow_hash import FlowKey
 from sopa_ryu.agent.paths.path_sets import path_table
 from sopa_ryu.agent.paths.path_table import Policy
 from sopa_ryu.channel import protocol, traces
-from sopa_ryu.channel.agent_channel import AgentChannel
 from sopa_ryu.channel.agent_session import AgentSession
 from sopa_ryu.channel.trace_desk import Asked, Trace
 from sopa_ryu.channel.traces import BACK, LOST, LOST_OUT, Answer, FlowLabels, FlowOf, Outcome
-from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.rest.access import Tokens
-from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.rest.operations import Problem
+from sopa_ryu.rest.schemas import SCHEMAS
 from sopa_ryu.rest.trace_answer import tell_flow
 from sopa_ryu.rest.trace_plan import planned
 from sopa_ryu.runtime import clock
 from tests.helpers.random_fabrics import random_fabric, some_pairs
-from tests.helpers.stub_fabric import StubFabric
+from tests.helpers.rest import Rest, refused
 from topologies import Failures, FatTree, Host
 from topologies.failures import Reason
 
 SRC, DST = "h0_0_2", "10.2.1.3"
-TRACES = "/sopa/v1/traces"
 
 
-class Rest:
+class Traced(Rest):
     """The interface, with the session of one host's agent."""
 
     def __init__(self, directory: Path, k: int = 4) -> None:
-        self.state = FabricState(FatTree(k), epoch=1)
-        for switch in self.state.tree.switches():
-            self.state.switch_heard(switch, {}, 0)
-        self.state.settle(0)
-        self.fabric = StubFabric(self.state)
-        tokens = Tokens(directory)
-        self.token = (directory / "token").read_text().strip()
-        self.application = RestApplication(
-            self.fabric, tokens, AgentChannel(self.fabric.notifier, lambda _: None).serve
-        )
+        super().__init__(directory, FatTree(k))
         self.session = self.connect(SRC)
 
     def connect(self, name: str, probes: bool = True) -> AgentSession:
@@ -64,13 +47,15 @@ class Rest:
         assert notifier.due(session, now) is not None  # its snapshot
         return session
 
-    def request(self, method: str, path: str, body: Any = None, token: bool = True) -> Response:
-        headers = {"Authorization": f"Bearer {self.token}"} if token else {}
-        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
-        return Request.blank(path, method=method, headers=headers, body=data).get_response(self.application)
-
     def begin(self, **more: Any) -> Response:
-        return self.request("POST", TRACES, {"src": SRC, "dst": DST, **more})
+        return self.ask("POST", "traces", {"src": SRC, "dst": DST, **more})
+
+    def look(self, number: int = 1) -> Any:
+        """Return what is told of a trace, which its schema describes with no field besides."""
+        body = self.get(f"traces/{number}").json
+        self.check(body, "Trace")
+        assert set(body) <= set(SCHEMAS["Trace"]["properties"])
+        return body
 
     def asked(self) -> traces.Request:
         text = self.fabric.notifier.due(self.session, clock.now())
@@ -84,80 +69,54 @@ class Rest:
 
 
 @pytest.fixture
-def rest(tmp_path: Path) -> Rest:
-    return Rest(tmp_path)
+def rest(tmp_path: Path) -> Traced:
+    return Traced(tmp_path)
 
 
-def check(rest: Rest, body: dict[str, Any]) -> None:
-    """Check an answer by its schema, with no field besides."""
-    document = rest.request("GET", "/openapi.json").json
-    registry: Registry[Any] = Registry().with_resource("urn:sopa", DRAFT202012.create_resource(document))
-    Draft202012Validator({"$ref": "urn:sopa#/components/schemas/Trace"}, registry=registry).validate(body)
-    assert set(body) <= set(document["components"]["schemas"]["Trace"]["properties"])
-
-
-def test_a_trace_is_accepted_followed_and_done(rest: Rest) -> None:
+def test_a_trace_is_accepted_followed_and_done(rest: Traced) -> None:
     response = rest.begin(count=2)
     assert response.status_int == 202
-    assert response.headers["Location"].endswith(f"{TRACES}/1")
+    assert response.headers["Location"].endswith("/sopa/v1/traces/1")
     assert response.json["state"] == "running"
     assert response.json["probes"] == 8
-    check(rest, response.json)
+    rest.look()
     asked = rest.asked()
     assert [(one.up1, one.up2) for one in asked.streams] == [(0, 0), (1, 0), (0, 1), (1, 1)]
     assert (asked.probes, asked.interval_ms) == (2, 10.0)
     half = [Outcome(place, BACK, 80_000 + place) for place in (0, 1, 3)] + [Outcome(2, LOST_OUT)]
     rest.answer(Answer(asked.number, tuple(half)))
-    body = rest.request("GET", f"{TRACES}/1", token=False).json
+    body = rest.look()
     assert (body["state"], body["decided"]) == ("running", 4)
     rest.answer(Answer(asked.number, (*half[:3], Outcome(2, LOST)), done=True))
-    body = rest.request("GET", f"{TRACES}/1").json
-    check(rest, body)
+    body = rest.look()
     assert (body["state"], body["decided"], body["problem"]) == ("done", 8, None)
     third = body["paths"][2]
     assert (third["up"], third["sent"], third["lost"], third["lost_out"], third["lost_back"]) == ([0, 1], 2, 2, 1, 0)
     assert (third["min_us"], third["median_us"]) == (None, None)
-    assert body["paths"][0] == {
-        "up": [0, 0],
-        "option": "9e040000",
-        "hops": ["e0_0", "a0_0", "c0_0", "a2_0", "e2_1"],
-        "weight": 0.25,
-        "sent": 2,
-        "lost": 0,
-        "lost_out": 0,
-        "lost_back": 0,
-        "min_us": 80.0,
-        "median_us": 80.0,
-        "p99_us": 80.0,
-    }
+    first = {"up": [0, 0], "option": "9e040000", "hops": ["e0_0", "a0_0", "c0_0", "a2_0", "e2_1"], "weight": 0.25}
+    counted = {"sent": 2, "lost": 0, "lost_out": 0, "lost_back": 0, "min_us": 80.0, "median_us": 80.0, "p99_us": 80.0}
+    assert body["paths"][0] == {**first, **counted}
     assert body["links"][0]["links"] == ["h0_0_2-e0_0", "h2_1_3-e2_1"]
     assert body["order"] == {"paths": [[0, 0], [1, 0], [0, 1], [1, 1]], "length": 4}
     assert rest.begin(count=1).json["id"] == 2
 
 
-def test_what_a_path_loses_is_put_down_to_its_own_links(rest: Rest) -> None:
+def test_what_a_path_loses_is_put_down_to_its_own_links(rest: Traced) -> None:
     rest.begin(count=20)
     fates = [Outcome(place, LOST if place == 2 else BACK, 0 if place == 2 else 50_000) for place in range(4)] * 20
     rest.answer(Answer(rest.asked().number, tuple(fates), done=True))
-    body = rest.request("GET", f"{TRACES}/1").json
+    body = rest.look()
     assert [(group["links"], group["loss"]) for group in body["links"] if group["loss"]] == [
         (["a0_0-c0_1", "a2_0-c0_1"], 1.0)
     ]
 
 
-def test_a_trace_can_be_ended(rest: Rest) -> None:
+def test_a_trace_can_be_ended_by_operators_who_alone_begin_one(rest: Traced) -> None:
+    refused(rest.ask("POST", "traces", {"src": SRC, "dst": DST}, authorization=None), 401)
     rest.begin()
-    body = rest.request("DELETE", f"{TRACES}/1").json
-    check(rest, body)
-    assert body["state"] == "cancelled"
-    assert rest.request("GET", f"{TRACES}/1").json["state"] == "cancelled"
-
-
-def test_only_operators_begin_and_end_traces(rest: Rest) -> None:
-    assert rest.request("POST", TRACES, {"src": SRC, "dst": DST}, token=False).status_int == 401
-    rest.begin()
-    assert rest.request("DELETE", f"{TRACES}/1", token=False).status_int == 401
-    assert rest.request("GET", f"{TRACES}/1", token=False).status_int == 200
+    refused(rest.ask("DELETE", "traces/1", authorization=None), 401)
+    body = rest.ask("DELETE", "traces/1").json
+    assert body["state"] == rest.look()["state"] == "cancelled"
 
 
 WRONG = [
@@ -195,47 +154,39 @@ WRONG = [
 
 @pytest.mark.parametrize(("body", "status", "text"), WRONG, ids=[str(its[0])[:50] for its in WRONG])
 def test_a_wrong_request_gets_a_problem_document_and_begins_nothing(
-    rest: Rest, body: Any, status: int, text: str
+    rest: Traced, body: Any, status: int, text: str
 ) -> None:
-    response = rest.request("POST", TRACES, body)
-    assert response.status_int == status, response.body
-    assert response.content_type == "application/problem+json"
-    assert text in response.json["detail"]
+    refused(rest.ask("POST", "traces", body), status, text)
     assert rest.fabric.notifier.due(rest.session, clock.now()) is None
 
 
-def test_what_cannot_be_now_is_a_conflict(rest: Rest) -> None:
+def test_what_cannot_be_now_is_a_conflict(rest: Traced) -> None:
     rest.connect("h1_0_2", probes=False)
-    response = rest.request("POST", TRACES, {"src": "h1_0_2", "dst": DST})
-    assert (response.status_int, "sends no probes" in response.json["detail"]) == (409, True)
+    refused(rest.begin(src="h1_0_2"), 409, "sends no probes")
     assert rest.begin().status_int == 202
-    assert rest.begin().status_int == 409
+    refused(rest.begin(), 409)
     rest.state.port_changed(rest.state.tree.switch("a0_0"), 4, Reason.DOWN, 1)
-    response = rest.request("POST", TRACES, {"src": SRC, "dst": DST, "up": [[0, 1]]})
-    assert response.status_int == 409
-    assert "path 0,1 is excluded (link a0_0-c0_1 down)" in response.json["detail"]
+    refused(rest.begin(up=[[0, 1]]), 409, "path 0,1 is excluded (link a0_0-c0_1 down)")
 
 
 @pytest.mark.parametrize("number", ["0", "2", "x", "-1", "99999999999"])
-def test_a_trace_that_there_is_not_is_not_found(rest: Rest, number: str) -> None:
+def test_a_trace_that_there_is_not_is_not_found(rest: Traced, number: str) -> None:
     rest.begin()
     for method in ("GET", "DELETE"):
-        assert rest.request(method, f"{TRACES}/{number}").status_int in (400, 404)
+        assert rest.ask(method, f"traces/{number}").status_int in (400, 404)
 
 
 def test_many_paths_have_to_be_asked_for(tmp_path: Path) -> None:
-    rest = Rest(tmp_path, k=24)
-    refused = rest.begin()
-    assert refused.status_int == 409
-    assert "144 paths" in refused.json["detail"]
-    assert rest.begin(all=True, count=200).status_int == 409  # more probes than a trace may have
+    rest = Traced(tmp_path, k=24)
+    refused(rest.begin(), 409, "144 paths")
+    refused(rest.begin(all=True, count=200), 409)  # more probes than a trace may have
     response = rest.begin(all=True)
     assert response.status_int == 202
     assert len(response.json["paths"]) == 144
     assert len(response.json["order"]["paths"]) == 64
 
 
-def test_named_paths_are_traced_once_each_in_round_robin_order(rest: Rest) -> None:
+def test_named_paths_are_traced_once_each_in_round_robin_order(rest: Traced) -> None:
     rest.begin(up=[[1, 1], [0, 0], [1, 1]])
     assert [(one.up1, one.up2) for one in rest.asked().streams] == [(0, 0), (1, 1)]
 
@@ -243,16 +194,14 @@ def test_named_paths_are_traced_once_each_in_round_robin_order(rest: Rest) -> No
 # -- flows ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_labelled_flow_takes_the_paths_that_its_agent_says(rest: Rest) -> None:
+def test_a_labelled_flow_takes_the_paths_that_its_agent_says(rest: Traced) -> None:
     response = rest.begin(flow={"sport": 40000, "dport": 5201})
     assert response.json["flow"] is None  # the agent has not answered yet
-    check(rest, response.json)
     asked = rest.asked()
     assert asked.flow == FlowOf(6, 40000, 5201)
     labels = ((0, 1), (1, 1), (0, 0), (1, 0))
     rest.answer(Answer(asked.number, done=True, flow=FlowLabels("round-robin", True, 4, labels)))
-    body = rest.request("GET", f"{TRACES}/1").json
-    check(rest, body)
+    body = rest.look()
     flow = body["flow"]
     assert (flow["labelled"], flow["exact"], flow["policy"]) == (True, True, "round-robin")
     assert [way["up"] for way in flow["ways"]] == [[0, 1], [1, 1], [0, 0], [1, 0]]
@@ -261,29 +210,27 @@ def test_a_labelled_flow_takes_the_paths_that_its_agent_says(rest: Rest) -> None
     assert flow["order"] == {"ways": [0, 1, 2, 3], "length": 4}
 
 
-def test_a_flow_that_the_agent_does_not_label_exactly_is_not_told_as_if_it_were(rest: Rest) -> None:
+def test_a_flow_that_the_agent_does_not_label_exactly_is_not_told_as_if_it_were(rest: Traced) -> None:
     rest.begin(flow={"sport": 1})
     rest.answer(Answer(rest.asked().number, done=True, flow=FlowLabels("mcs", False, 0, ((0, 1), (1, 1)))))
-    flow = rest.request("GET", f"{TRACES}/1").json["flow"]
+    flow = rest.look()["flow"]
     assert flow["exact"] is False
     assert "does not follow from the flow alone" in flow["why"]
     assert [way["share"] for way in flow["ways"]] == [None, None]
     assert flow["order"] == {"ways": [], "length": 0}
 
 
-def test_a_flow_without_an_agent_is_hashed_by_the_switches(rest: Rest) -> None:
-    response = rest.request("POST", TRACES, {"src": "h1_0_2", "dst": DST, "flow": {"sport": 40000, "dport": 5201}})
-    assert response.status_int == 202
-    check(rest, response.json)
+def test_a_flow_without_an_agent_is_hashed_by_the_switches(rest: Traced) -> None:
+    response = rest.begin(src="h1_0_2", flow={"sport": 40000, "dport": 5201})
     body = response.json
-    assert body["state"] == "done"
+    assert (response.status_int, body["state"]) == (202, "done")
     flow = body["flow"]
     assert (flow["labelled"], flow["exact"], len(flow["ways"]), len(flow["others"])) == (False, True, 1, 3)
-    assert rest.request("GET", f"{TRACES}/{body['id']}").json["flow"] == flow
+    assert rest.look(body["id"])["flow"] == flow
     assert rest.fabric.notifier.due(rest.session, clock.now()) is None
 
 
-def test_a_host_that_may_not_choose_paths_is_hashed_though_it_has_an_agent(rest: Rest) -> None:
+def test_a_host_that_may_not_choose_paths_is_hashed_though_it_has_an_agent(rest: Traced) -> None:
     rest.fabric.no_label = frozenset({rest.state.tree.host(SRC)})
     flow = rest.begin(flow={"sport": 40000}).json["flow"]
     assert flow["labelled"] is False

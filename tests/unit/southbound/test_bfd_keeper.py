@@ -1,9 +1,11 @@
-"""The BFD keeper with databases in memory and a virtual clock: when it enables BFD, where, and what it says of it."""
+"""The BFD keeper with databases in memory and a virtual clock: when it enables BFD, where, and what it says of it, as scripts."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -11,19 +13,15 @@ import pytest
 from sopa_ryu.fabric.state import FabricState
 from sopa_ryu.southbound import bfd as bfd_module
 from sopa_ryu.southbound import bfd_keeper as keeper_module
-from sopa_ryu.southbound.bfd import REQUIRES, SENDS_TO
-from sopa_ryu.southbound.bfd_keeper import OFF, BfdKeeper
+from sopa_ryu.southbound.bfd_keeper import BfdKeeper
 from sopa_ryu.southbound.connection import Connection
-from tests.models.memory_ovsdb import SESSION_SECONDS, End, MemoryOvsdb
+from tests.helpers.golden import Step, play, scripts
+from tests.models.memory_ovsdb import End, MemoryOvsdb
 from tests.models.memory_switch import Channel, MemorySwitch
 from topologies import Clos, FatTree, Level, Reason, Switch
-from topologies.structure import BFD_MAC
 
 TREE = FatTree(4)
-ENDS = TREE.k * TREE.switch_count - TREE.host_count
 OWN = ["tcp:*:6640"]
-ADDRESSES = {SENDS_TO: BFD_MAC, REQUIRES: BFD_MAC}
-SETTINGS = {"enable": "true", "min_tx": "100", "min_rx": "100", **ADDRESSES}
 
 
 class EndOfTest(BaseException):
@@ -82,7 +80,7 @@ class Bench:
         self.before_each_step: Callable[[], None] = lambda: None
         self.state = FabricState(tree, epoch=1)
         self.connections: dict[Switch, Channel] = {}
-        self.ovsdb = MemoryOvsdb(tree, lambda switch: f"tcp:{self.host(switch)}:6640")
+        self.ovsdb = MemoryOvsdb(tree, self.address)
         for switch in tree.switches():
             self.connect(switch)
         self.state.settle(0)
@@ -112,176 +110,130 @@ class Bench:
         with pytest.raises(EndOfTest):
             self.keeper.watch()
 
-    def enabled(self) -> int:
-        return sum(settings == SETTINGS for settings in self.ovsdb.bfd.values())
+    def address(self, switch: Switch) -> str:
+        return f"tcp:{self.host(switch)}:6640"
 
 
-@pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(monkeypatch)
+class World:
+    """The words of the scripts: a settled k=4 fat-tree with a database at each switch, unless ``fabric`` says otherwise."""
+
+    def __init__(self, make: Callable[..., Bench], logged: Callable[[], list[str]]) -> None:
+        self._make, self._logged, self._told = make, logged, 0
+        self._bench: Bench | None = None
+        self._said: object = None
+
+    def handle(self, step: Step) -> str:
+        """Carry out a step."""
+        if step.command == "fabric":
+            numbers = {name: int(value) for name, value in step.options.items()}
+            self._bench = self._make(
+                *([[]] if "without-databases" in step.words else ()), **({"tree": Clos(**numbers)} if numbers else {})
+            )
+        elif self._bench is None:
+            self._bench = self._make()
+        found = [] if step.command == "fabric" else getattr(self, step.command)(*step.words, **step.options)
+        return "\n".join([*(found or ()), *self._news()])
+
+    @property
+    def bench(self) -> Bench:
+        assert self._bench is not None
+        return self._bench
+
+    def _news(self) -> list[str]:
+        """What the keeper says if it is something else than before, and what it has logged."""
+        bfd, messages = self.bench.state.bfd, self._logged()
+        said = [f"{'on' if bfd['enabled'] else 'off'}: {bfd['detail']}"] if bfd != self._said else []
+        self._said = dict(bfd)
+        new, self._told = messages[self._told :], len(messages)
+        return [*said, *(f"log: {line}" for line in new)]
+
+    def look(self) -> None:
+        """A switch has connected: the keeper looks soon."""
+        self.bench.keeper.look()
+
+    def run(self, seconds: str) -> list[str]:
+        """Let time pass; tell at how many ends BFD was enabled meanwhile, and after how many seconds."""
+        bench = self.bench
+        begin, before = bench.clock.now, set(bench.ovsdb.enabled_at)
+        bench.run(float(seconds))
+        times = Counter(round(at - begin, 2) for end, at in bench.ovsdb.enabled_at.items() if end not in before)
+        found = [f"enabled at {count} ends after {at:g} s" for at, count in sorted(times.items())]
+        return found + [f"failed: {', '.join(bench.state.failures)}"] * bool(bench.state.failures)
+
+    def uplinks(self) -> list[str]:
+        """Tell which uplinks' ends have BFD, by when it was enabled."""
+        found: dict[float, set[int]] = {}
+        for (switch, port), at in self.bench.ovsdb.enabled_at.items():
+            neighbour = self.bench.tree.neighbour(switch, port)
+            assert isinstance(neighbour, Switch)
+            found.setdefault(at, set()).add(max(switch, neighbour).index)
+        return [f"uplinks {sorted(its)}" for _, its in sorted(found.items())]
+
+    def asked(self) -> list[str]:
+        """Tell how many transactions there were."""
+        return [f"{len(self.bench.ovsdb.transactions)} transactions"]
+
+    def settings(self, end: str, **options: str) -> list[str]:
+        """Set the settings of an interface, or tell them."""
+        name, port = end.split(":")
+        place = self.bench.tree.switch(name), int(port)
+        if options:
+            self.bench.ovsdb.bfd[place] = options
+            if options["enable"] == "true":
+                self.bench.ovsdb.enabled_at[place] = 0.0
+            return []
+        return [" ".join(f"{key}={value}" for key, value in sorted(self.bench.ovsdb.bfd[place].items()))]
+
+    def broken(self, *ends: str) -> None:
+        """Let BFD hear nothing at these ports, and at all others as usual."""
+        self.bench.ovsdb.broken = {
+            (self.bench.tree.switch(name), int(port)) for name, port in (end.split(":") for end in ends)
+        }
+
+    def silent(self, *names: str) -> None:
+        """Let the databases of these switches not answer, and all others."""
+        self.bench.ovsdb.refusing = {self.bench.address(self.bench.tree.switch(name)) for name in names}
+
+    def away(self, name: str) -> None:
+        """Take the connection of a switch away."""
+        del self.bench.connections[self.bench.tree.switch(name)]
+
+    def connect(self, name: str) -> None:
+        """Connect a switch."""
+        self.bench.connect(self.bench.tree.switch(name))
+
+    def settled(self, does: str) -> None:
+        """Let the fabric have settled, or not."""
+        self.bench.state.settled = does == "yes"
+
+    def commands(self, does: str) -> None:
+        """Let this controller command the switches, or not, or ``until`` it has enabled BFD somewhere."""
+
+        def until() -> None:
+            self.bench.commands = not self.bench.ovsdb.enabled_at
+
+        self.bench.commands = does == "yes"
+        self.bench.before_each_step = until if does == "until" else lambda: None
+
+    def another_begins(self) -> None:
+        """Let another process enable BFD at the first uplinks just before this one would."""
+        bench = self.bench
+
+        def begun() -> None:
+            if not bench.ovsdb.enabled_at:
+                bfd_module.enable([bench.address(switch) for switch in TREE.switches()], TREE, 100, uplink=0)
+                bench.clock.sleep(0.01)  # its switches say so
+
+        bench.before_each_step = begun
 
 
-def test_without_addresses_it_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Bench(monkeypatch, [])
-    assert bench.state.bfd == {"enabled": False, "detail": OFF}
-
-
-def test_it_enables_bfd_between_all_switches_soon_after_one_connects(bench: Bench) -> None:
-    assert bench.state.bfd == {"enabled": False, "detail": "no switch is connected yet"}
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == ENDS == 64
-    assert {end for end, settings in bench.ovsdb.bfd.items() if settings} == set(bench.ovsdb.fabric_ends())
-    assert bench.state.bfd == {"enabled": True, "detail": "on at 64 of 64 ends of links between switches"}
-    assert not bench.state.failures
-
-
-def test_one_uplink_index_follows_the_other_when_its_links_are_back(bench: Bench) -> None:
-    bench.keeper.look()
-    bench.run(2.5)
-    first, second = sorted(set(bench.ovsdb.enabled_at.values()))
-    assert second - first >= 1
-    for (switch, port), at in bench.ovsdb.enabled_at.items():
-        neighbour = TREE.neighbour(switch, port)
-        assert isinstance(neighbour, Switch)
-        uplink = max(switch, neighbour).index
-        assert at == (first, second)[uplink]
-
-
-def test_it_stops_after_links_that_do_not_come_back(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    edge = TREE.switch("e0_0")
-    bench.ovsdb.broken.add((edge, TREE.uplink_port(Level.EDGE, 0)))
-    bench.keeper.look()
+@pytest.mark.parametrize("script", scripts(__file__, "bfd"), ids=lambda path: path.stem)
+def test_script(
+    script: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.INFO, "sopa.bfd"):
-        bench.run(13)
-    assert bench.enabled() == 32
-    assert "links stayed down for 10 s" in bench.state.bfd["detail"]
-    assert bench.state.bfd["enabled"]
-    assert "BFD enabled at 32 ends of links, every 100 ms" in caplog.messages
-    bench.run(63)  # it goes on a minute later, but for that switch's other uplink
-    assert bench.enabled() == 62
-    postponed = "; not on yet at 2 ends: the switches below have no other live uplink"
-    assert bench.state.bfd["detail"] == f"on at 62 of 64 ends of links between switches{postponed}"
-    assert TREE.uplink_port(Level.EDGE, 1) not in {port for switch, port in bench.ovsdb.enabled_at if switch == edge}
-    bench.ovsdb.broken.clear()
-    bench.run(13)
-    assert bench.enabled() == 64
-    assert not bench.state.failures
-
-
-def test_the_only_uplink_that_a_switch_has_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    tree = Clos(1, 2, 1, 0, 2)
-    bench = Bench(monkeypatch, tree=tree)
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 4
-    assert bench.state.bfd["detail"] == "on at 4 of 4 ends of links between switches"
-
-
-def test_links_that_another_process_has_just_interrupted_are_waited_for(bench: Bench) -> None:
-    """As at a restart, or when another member takes the leader's place, in the middle of a roll-out."""
-
-    def begun() -> None:
-        if not bench.ovsdb.enabled_at:
-            bfd_module.enable([f"tcp:{bench.host(switch)}:6640" for switch in TREE.switches()], TREE, 100, uplink=0)
-            bench.clock.sleep(0.01)  # its switches say so
-
-    bench.before_each_step = begun
-    bench.keeper.look()
-    bench.run(2)
-    assert bench.enabled() == 32
-    assert "not on yet at 32 ends" in bench.state.bfd["detail"]
-    bench.run(12)
-    assert bench.enabled() == 64
-    first, second = sorted(set(bench.ovsdb.enabled_at.values()))
-    assert second - first >= SESSION_SECONDS
-    assert not bench.state.failures
-
-
-def test_one_that_does_not_command_the_switches_changes_nothing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    bench.commands = False
-    bench.keeper.look()
-    with caplog.at_level(logging.INFO, "sopa.bfd"):
-        bench.run(66)
-    assert bench.enabled() == 0
-    detail = "on at 0 of 64 ends of links between switches; this controller changes nothing while another one leads"
-    assert bench.state.bfd == {"enabled": False, "detail": detail}
-    assert caplog.messages == [f"BFD is off: {detail}"]
-    bench.commands = True
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 64
-    bench.commands = False  # it says what it reads all the same
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.state.bfd == {"enabled": True, "detail": "on at 64 of 64 ends of links between switches"}
-
-
-def test_one_that_is_deposed_in_the_middle_stops(bench: Bench) -> None:
-    def deposed() -> None:
-        bench.commands = not bench.ovsdb.enabled_at
-
-    bench.before_each_step = deposed
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 32
-
-
-def test_it_looks_again_each_minute_and_keeps_what_is_set(bench: Bench) -> None:
-    end = TREE.switch("a0_0"), 3
-    bench.ovsdb.bfd[end] = {"enable": "true", "min_tx": "500", "decay_min_rx": "7"}
-    bench.ovsdb.enabled_at[end] = 0.0
-    bench.run(59)
-    assert bench.ovsdb.transactions == []
-    bench.run(66)
-    assert bench.ovsdb.bfd[end] == {"enable": "true", "min_tx": "500", "decay_min_rx": "7", **ADDRESSES}
-    assert bench.enabled() == 63
-    assert bench.state.bfd["detail"] == "on at 64 of 64 ends of links between switches"
-
-
-def test_other_settings_of_an_interface_stay(bench: Bench) -> None:
-    end = TREE.switch("a0_0"), 3
-    bench.ovsdb.bfd[end] = {"enable": "false", "min_tx": "500", "decay_min_rx": "7"}
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.ovsdb.bfd[end] == {**SETTINGS, "decay_min_rx": "7"}
-
-
-def test_nothing_is_enabled_before_the_fabric_has_settled(bench: Bench) -> None:
-    bench.state.settled = False
-    bench.keeper.look()
-    bench.run(90)
-    assert bench.ovsdb.transactions == []
-    bench.state.settled = True
-    bench.run(6)
-    assert bench.enabled() == 64
-
-
-def test_an_end_whose_other_end_is_not_found_is_left_without(bench: Bench) -> None:
-    missing = TREE.switch("c0_0")
-    del bench.connections[missing]
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 56
-    detail = "on at 56 of 64 ends of links between switches; not on at 4 ends whose other ends were not found"
-    assert bench.state.bfd["detail"] == detail
-    bench.connect(missing)
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 64
-
-
-def test_a_database_that_does_not_answer_is_named_and_others_are_served(bench: Bench) -> None:
-    silent = f"tcp:{bench.host(TREE.switch('e0_0'))}:6640"
-    bench.ovsdb.refusing.add(silent)
-    bench.keeper.look()
-    bench.run(5)
-    assert bench.enabled() == 60
-    assert bench.state.bfd["detail"].endswith(f"; {silent}: no answer within 5 s")
-    bench.ovsdb.refusing.clear()
-    bench.run(66)
-    assert bench.enabled() == 64
-    assert not bench.state.failures
+        world = World(lambda *more, **options: Bench(monkeypatch, *more, **options), lambda: caplog.messages)
+        play(script, world.handle, record=request.config.option.record)
 
 
 @pytest.mark.parametrize(
@@ -299,12 +251,3 @@ def test_an_asterisk_stands_for_the_address_of_each_switch(
     bench.keeper.look()
     bench.run(1.5)
     assert set(bench.ovsdb.transactions) == {address, "tcp:198.51.100.1"} | others
-
-
-def test_the_same_result_is_logged_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "sopa.bfd"):
-        bench.keeper.look()
-        bench.run(200)
-    assert [message for message in caplog.messages if message.startswith("BFD is")] == [
-        "BFD is on: on at 64 of 64 ends of links between switches"
-    ]

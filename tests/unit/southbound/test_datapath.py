@@ -83,10 +83,9 @@ def test_what_a_slow_switch_takes_late_arrives_whole_and_in_order(pair: Pair) ->
             eventlet.sleep(0)
 
     writers = [eventlet.spawn(write, first) for first in (0, 1)]
-    eventlet.sleep(0.2)
-    held = len(done)
-    assert 0 < held < 120  # they wait for room
-    assert pair.datapath._sender is not None
+    eventually(lambda: len(done), lambda number: number > 0, sleep=eventlet.sleep)
+    eventually(lambda: pair.datapath._sender is not None, sleep=eventlet.sleep)
+    assert len(done) < 120  # they wait for room, since nobody reads
     reader = eventlet.spawn(pair.read)
     for writer in writers:
         writer.wait()
@@ -114,9 +113,8 @@ def test_who_waits_for_room_hears_that_the_connection_is_gone(pair: Pair) -> Non
         outcomes.append(outcome)
 
     writers = [eventlet.spawn(write) for _ in range(5)]
-    eventlet.sleep(0.1)
+    eventually(lambda: len(pair.datapath._unsent), lambda number: number >= ROOM - 1, sleep=eventlet.sleep)
     assert not outcomes
-    assert len(pair.datapath._unsent) >= ROOM - 1
     pair.switch.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
     pair.switch.close()  # resets the connection
     for writer in writers:

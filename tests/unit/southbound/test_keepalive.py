@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from sopa_ryu.southbound.keepalive import ECHOES_PER_SECOND, GRAIN_SECONDS, SHOR
 
 INTERVAL, MOST = 2.0, 3
 LATEST = INTERVAL * (MOST + 2)
-SIZES = [20, 720, 2880]
+SIZES = [20, 2880]
 
 
 class Over(Exception):
@@ -122,3 +123,17 @@ def test_without_a_limit_nothing_is_asked() -> None:
     channel = Channel(Clock(1.0), 0.0)
     keepalive.add(channel)
     assert not channel.asked
+
+
+def test_a_channel_is_closed_with_the_request_after_the_last_that_may_stay_unanswered() -> None:
+    [channel] = run(1, 60.0, dies=0.0)
+    assert len(channel.asked) == MOST + 1
+    assert channel.closed == pytest.approx((MOST + 1) * INTERVAL, abs=(MOST + 1) * GRAIN_SECONDS)
+
+
+def test_a_switch_that_never_answers_is_asked_at_shorter_intervals_than_one_that_does() -> None:
+    size = 2400
+    rest, step = pace(INTERVAL, MOST, size)
+    assert step < rest / 2
+    last = run(size, 30.0, dies=0.0)[-1]
+    assert max(after - before for before, after in pairwise(last.asked)) <= step + 2 * GRAIN_SECONDS

@@ -1,13 +1,13 @@
 """LLDP: our own probes there and back, what strangers call themselves, and nothing but ValueError for everything else."""
 
 import random
-import time
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from ryu.lib.packet import ethernet, lldp, packet
 
 from sopa_ryu.southbound.lldp import MARK, Probe, frame, parse
-from topologies import FatTree
 from topologies.structure import GATEWAY_MAC
 
 MANDATORY = [
@@ -38,18 +38,11 @@ def raw(*tlvs: bytes) -> bytes:
 CHASSIS, PORT, TTL, END = tlv(1, b"\x07rack"), tlv(2, b"\x07uplink"), tlv(3, b"\0\x78"), tlv(0, b"")
 
 
-@pytest.mark.parametrize("k", [2, 4, 48])
-def test_a_probe_tells_the_switch_and_port_that_it_left(k: int) -> None:
-    tree = FatTree(k)
-    for switch in tree.switches():
-        dpid = tree.dpid(switch)
-        for port in (1, k):
-            assert parse(frame(dpid, port)) == Probe(dpid, port, "")
-
-
-@pytest.mark.parametrize(("dpid", "port"), [(0, 1), (2**64 - 1, 0xFFFFFEFF), (0x020001, 10)])
-def test_any_datapath_id_and_port_fit(dpid: int, port: int) -> None:
-    assert parse(frame(dpid, port)) == Probe(dpid, port, "")
+@given(st.integers(0, 2**64 - 1), st.integers(1, 0xFFFFFEFF))
+@example(0, 1)
+@example(2**64 - 1, 0xFFFFFEFF)
+def test_a_probe_tells_the_switch_and_port_that_it_left_whatever_the_padding(dpid: int, port: int) -> None:
+    assert parse(frame(dpid, port)) == parse(frame(dpid, port) + bytes(40)) == Probe(dpid, port, "")
 
 
 def test_a_probe_is_lldp_to_everybody_else() -> None:
@@ -62,10 +55,6 @@ def test_a_probe_is_lldp_to_everybody_else() -> None:
     assert description.system_description == MARK
     assert end.tlv_type == lldp.LLDP_TLV_END
     assert len(frame(0x020001, 3)) >= 60
-
-
-def test_padding_behind_a_probe_does_not_matter() -> None:
-    assert parse(frame(0x030000, 2) + bytes(40)) == Probe(0x030000, 2, "")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +73,10 @@ def test_padding_behind_a_probe_does_not_matter() -> None:
             "192.0.2.7 port 00:1b:21:aa:bb:cd",
         ),
         (
+            [lldp.ChassisID(subtype=5, chassis_id=b"\x03abc"), lldp.PortID(subtype=7, port_id=b"1"), lldp.TTL(ttl=120)],
+            "03616263 port 1",
+        ),
+        (
             [
                 lldp.ChassisID(subtype=5, chassis_id=b"\x02" + bytes.fromhex("20010db8" + "00" * 11 + "01")),
                 lldp.PortID(subtype=7, port_id=b"\x00\x00\x00\x03"),
@@ -95,15 +88,6 @@ def test_padding_behind_a_probe_does_not_matter() -> None:
 )
 def test_somebody_else_is_told_by_name_chassis_and_port(tlvs: list[lldp.LLDPBasicTLV], text: str) -> None:
     assert parse(written(*tlvs)) == Probe(None, None, text)
-
-
-def test_another_controllers_probe_is_somebody_elses() -> None:
-    other = written(
-        lldp.ChassisID(subtype=7, chassis_id=b"dpid:0000000000020001"),
-        lldp.PortID(subtype=7, port_id=b"3"),
-        lldp.TTL(ttl=120),
-    )
-    assert parse(other) == Probe(None, None, "dpid:0000000000020001 port 3")
 
 
 @pytest.mark.parametrize(
@@ -161,9 +145,8 @@ def outcome(data: bytes) -> Probe | None:
     return probe
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_any_bytes_are_a_probe_or_refused(seed: int) -> None:
-    rng = random.Random(seed)
+def test_any_bytes_are_a_probe_or_refused() -> None:
+    rng = random.Random(1)
     seeds = [
         frame(0x020001, 3),
         written(*MANDATORY, lldp.SystemName(system_name=b"leaf12")),
@@ -177,7 +160,7 @@ def test_any_bytes_are_a_probe_or_refused(seed: int) -> None:
         ),
     ]
     refused = 0
-    for _ in range(5000):
+    for _ in range(6000):
         data = bytearray(rng.choice(seeds))
         for _ in range(rng.randrange(8)):
             data[rng.randrange(14, len(data))] = rng.randrange(256)
@@ -189,7 +172,7 @@ def test_any_bytes_are_a_probe_or_refused(seed: int) -> None:
         refused += outcome(bytes(data)) is None
         outcome(bytes(data[:14]) + rng.randbytes(rng.randrange(80)))
         outcome(rng.randbytes(rng.randrange(80)))
-    assert 500 < refused < 4500
+    assert 600 < refused < 5400
 
 
 def test_a_probe_cut_short_is_refused_until_all_that_it_says_is_there() -> None:
@@ -199,12 +182,3 @@ def test_a_probe_cut_short_is_refused_until_all_that_it_says_is_there() -> None:
     unmarked = len(whole) - 2 - (2 + len(MARK))
     assert told == [unmarked, len(whole) - 2, len(whole)]
     assert outcome(whole[:unmarked]) == Probe(None, None, "dpid:0000000000020001 port 3")
-
-
-def test_a_round_of_probes_is_cheap() -> None:
-    tree = FatTree(8)
-    probes = [(tree.dpid(switch), port) for switch in tree.switches() for port in range(1, 9)]
-    start = time.perf_counter()
-    for dpid, port in probes:
-        assert parse(frame(dpid, port)).dpid == dpid
-    assert (time.perf_counter() - start) / len(probes) < 1e-3

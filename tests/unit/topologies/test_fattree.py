@@ -1,4 +1,4 @@
-"""The fat-tree's identities, cabling, graph and candidate paths, over many k."""
+"""The fat-tree's sizes, identities, graph and order of candidate paths; what holds for any Clos fabric is in `test_clos`."""
 
 import networkx
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from topologies import FatTree, Host, Level, Link, Switch, TopologyError
 
-EVERY_K = list(range(2, 129, 2))
+EVERY_K = [2, 4, 6, 8, 16, 30, 48, 64, 128]
 SMALL_K = [2, 4, 6, 8]
 
 
@@ -17,25 +17,15 @@ def test_a_size_that_is_no_fat_tree_is_refused_with_the_range(k: object) -> None
         FatTree(k)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("k", EVERY_K)
-def test_the_counts_are_the_papers(k: int) -> None:
-    tree = FatTree(k)
-    assert tree.host_count == k**3 // 4
-    assert sum(1 for _ in tree.switches(Level.CORE)) == (k // 2) ** 2
-    assert sum(1 for _ in tree.switches(Level.EDGE)) == sum(1 for _ in tree.switches(Level.AGGREGATION)) == k * k // 2
-    assert sum(1 for _ in tree.switches()) == tree.switch_count
-
-
-@pytest.mark.parametrize("k", [2, 4, 6, 16, 48])
-def test_every_identity_converts_there_and_back(k: int) -> None:
-    tree = FatTree(k)
-    for switch in tree.switches():
-        assert tree.switch(tree.name(switch)) == switch
-        assert tree.switch_by_dpid(tree.dpid(switch)) == switch
-    for host in tree.hosts():
-        assert tree.host(tree.name(host)) == host
-        assert tree.host_by_ip(str(tree.ip(host))) == host
-        assert tree.host_by_mac(tree.mac(host)) == host
+def test_the_counts_are_the_papers() -> None:
+    for k in EVERY_K:
+        tree = FatTree(k)
+        assert tree.host_count == k**3 // 4
+        counts = [sum(1 for _ in tree.switches(level)) for level in (Level.EDGE, Level.AGGREGATION, Level.CORE)]
+        assert counts == [k * k // 2, k * k // 2, (k // 2) ** 2]
+        assert sum(1 for _ in tree.switches()) == tree.switch_count
+    for k in [*SMALL_K, 12]:
+        assert sum(1 for _ in FatTree(k).links()) == 3 * FatTree(k).host_count
 
 
 def test_identities_are_the_plan() -> None:
@@ -78,19 +68,6 @@ def test_any_number_is_a_known_datapath_id_or_refused(dpid: int) -> None:
         assert dpid not in {tree.dpid(switch) for switch in tree.switches()}
 
 
-@pytest.mark.parametrize("k", [2, 4, 6, 12])
-def test_both_ends_of_every_cable_agree(k: int) -> None:
-    tree = FatTree(k)
-    for switch in tree.switches():
-        for port, neighbour in tree.ports(switch).items():
-            assert tree.port(switch, neighbour) == port
-            if isinstance(neighbour, Switch):
-                assert tree.neighbour(neighbour, tree.port(neighbour, switch)) == switch
-            else:
-                assert tree.edge_of(neighbour) == switch
-    assert sum(1 for _ in tree.links()) == 3 * tree.host_count
-
-
 @pytest.mark.parametrize(
     "name", ["e0_0-a1_0", "e0_0-c0_0", "a0_0-c1_0", "h0_0_2-e0_1", "a0_0-e0_0", "c0_0-a0_0", "a0_0-"]
 )
@@ -103,8 +80,6 @@ def test_links_and_switches_have_names() -> None:
     tree = FatTree(4)
     assert tree.element("a0_0-c0_1") == Link(Switch(Level.AGGREGATION, 0, 0), Switch(Level.CORE, 0, 1))
     assert tree.element("a0_0") == Switch(Level.AGGREGATION, 0, 0)
-    for link in tree.links():
-        assert tree.element(tree.name(link)) == link
 
 
 @pytest.mark.parametrize("k", SMALL_K)
@@ -126,33 +101,12 @@ def test_the_graph_is_a_fat_tree_with_what_the_structure_says(k: int) -> None:
 LEVELS = ["host", "edge", "aggregation", "core"]
 
 
-@pytest.mark.parametrize("k", SMALL_K)
-def test_candidate_paths_are_exactly_the_graphs_shortest_paths(k: int) -> None:
-    tree = FatTree(k)
-    graph = tree.graph()
-    hosts = list(tree.hosts())
-    for src, dst in {
-        (hosts[0], hosts[-1]),
-        (hosts[0], hosts[1]),
-        (hosts[1], hosts[k // 2]),
-        (hosts[-1], hosts[2 % len(hosts)]),
-    }:
-        if src == dst:
-            continue
-        ours = [list(path.hops) for path in tree.candidate_paths(src, dst)]
-        theirs = [way[1:-1] for way in networkx.all_shortest_paths(graph, tree.name(src), tree.name(dst))]
-        assert sorted(ours) == sorted(theirs)
-
-
-@pytest.mark.parametrize("k", EVERY_K)
-def test_interleaving_changes_the_aggregation_switch_on_every_packet(k: int) -> None:
-    tree, half = FatTree(k), k // 2
-    order = tree.choices("inter-pod")
-    assert len(set(order)) == len(order) == half * half
-    for n, (up1, up2) in enumerate(order):
-        assert (up1, up2) == (n % half, n // half)
-    assert tree.choices("inter-rack") == tuple((j,) for j in range(half))
-    assert tree.choices("intra-rack") == ((),)
+def test_interleaving_changes_the_aggregation_switch_on_every_packet() -> None:
+    for k in EVERY_K:
+        tree, half = FatTree(k), k // 2
+        assert list(tree.choices("inter-pod")) == [(n % half, n // half) for n in range(half * half)]
+        assert tree.choices("inter-rack") == tuple((j,) for j in range(half))
+        assert tree.choices("intra-rack") == ((),)
 
 
 def test_kinds_tell_rack_and_pod_apart() -> None:

@@ -194,9 +194,6 @@ def test_frames_faster_than_the_pace_wait_and_others_have_their_turn() -> None:
         feed(socket, masked(1, b"x") * 100)
         assert len(owner.messages) == websocket.FRAMES_AT_ONCE  # then everything else has its turn
         assert transport.paused
-        for _ in range(3):
-            await asyncio.sleep(0)
-        assert 40 <= len(owner.messages) < 100
         while transport.paused:
             await asyncio.sleep(0.01)
         assert len(owner.messages) == 100

@@ -1,0 +1,79 @@
+"""Scripts with golden traces, after the interaction tests of etcd's raft: what is done, and what it leads to.
+
+A script is a text file: comments, then steps, which are a line of input each and the output that it must have::
+
+    # A link that fails twice is held down twice as long.
+    port a0_0 4 down
+    ----
+    version 2: a0_0-c0_1 down
+
+A step's output ends at the next empty line. ``pytest --record`` writes what the steps say today; ``git diff`` is then the review.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+RULE = "----"
+NOTHING = "ok"  # the output of a step that says nothing
+
+
+@dataclass(frozen=True)
+class Step:
+    """A line of input: ``set a0_0 port=4`` is the command ``set``, the word ``a0_0`` and the option ``port``."""
+
+    command: str
+    words: list[str]
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, line: str) -> Step:
+        command, *rest = shlex.split(line)
+        options = dict(part.split("=", 1) for part in rest if "=" in part)
+        return cls(command, [part for part in rest if "=" not in part], options)
+
+
+def scripts(module: str, subject: str) -> list[Path]:
+    """Return the scripts of a subject, beside a test module's file; at least one."""
+    found = sorted((Path(module).parent / "scripts" / subject).glob("*.txt"))
+    assert found, f"no script in scripts/{subject} beside {module}"
+    return found
+
+
+def play(script: Path, handle: Callable[[Step], str], *, record: bool) -> None:
+    """Play a script, and check each step's output, or record it.
+
+    Raises
+    ------
+    AssertionError
+        At the first step whose output differs, with its line; at text that is no step.
+    """
+    written: list[str] = []
+    lines = script.read_text().splitlines()
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if not line.strip() or line.startswith("#"):
+            written.append(line)
+            continue
+        place = f"{script.name}:{at}: {line}"
+        expected = None
+        if at < len(lines) and lines[at] == RULE:
+            end = next((n for n in range(at + 1, len(lines)) if not lines[n].strip()), len(lines))
+            expected, at = lines[at + 1 : end], end
+        assert record or expected is not None, f"{place}: no output; pytest --record writes it"
+        said = [row.rstrip() for row in handle(Step.read(line)).splitlines() if row.strip()] or [NOTHING]
+        assert record or said == expected, f"{place}\nexpected:\n{_shown(expected)}\nsaid:\n{_shown(said)}"
+        written += [line, RULE, *said]
+        if expected is None and at < len(lines) and lines[at].strip():
+            written.append("")
+    if record:
+        script.write_text("\n".join(written) + "\n")
+
+
+def _shown(lines: list[str] | None) -> str:
+    return "\n".join(f"    {line}" for line in lines or ())

@@ -1,0 +1,157 @@
+"""A leader and relays in memory, with the channels between them, on a virtual clock; relays and leader are `PushChannel`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator
+
+from sopa_ryu.agent.mcs_peers import McsPeers, Use
+from sopa_ryu.channel import relayed, relayed_mcs
+from sopa_ryu.channel.handed_mcs import HandedMcsHosts
+from sopa_ryu.channel.mcs import ChannelKind
+from sopa_ryu.channel.relay_desk import RelayDesk
+from sopa_ryu.channel.relayed import Relayed
+from sopa_ryu.channel.relayed_mcs import News
+from tests.models.push_channel import TREE, Agent, PushChannel
+from topologies import Host
+
+HOSTS = list(TREE.hosts())
+LEADER = "leader"
+
+
+def scattering(host: Host, kind: ChannelKind = ChannelKind.PATHS) -> Agent:
+    """Return an agent that runs MCS."""
+    return Agent(host, peers=McsPeers(TREE.ip(host), kind))
+
+
+def targets(agent: Agent, use: Use = Use.SCATTERS) -> set[Host]:
+    """Return the hosts that an agent scatters to, or those of another use."""
+    uses = agent.peers.uses() if agent.peers is not None else {}
+    return {TREE.host_by_ip(host) for host, its in uses.items() if its is use}
+
+
+def follow(channel: PushChannel, *agents: Agent) -> None:
+    """Let agents of a channel read what is due, and their answers arrive, until there is nothing more."""
+    busy = True
+    while busy:
+        busy = False
+        for agent in agents:
+            if channel.session(agent) is not None:
+                busy |= agent.read() | channel.hear(agent)
+                channel.carry_out([])
+
+
+class Relay:
+    """A relay with its agents, and its channel to the leader."""
+
+    def __init__(self) -> None:
+        self.channel = PushChannel(relays=True)
+        self.channel.settle()
+        self.uplink: Relayed | None = None
+
+    @property
+    def mcs(self) -> HandedMcsHosts:
+        its = self.channel.notifier.mcs_hosts
+        assert isinstance(its, HandedMcsHosts)
+        return its
+
+
+class RelayedChannels:
+    """A leader and relays; ``old`` are the names of those that do not speak of MCS, "leader" for the leader."""
+
+    def __init__(self, relays: int = 0, old: Collection[str] = ()) -> None:
+        self.relays = {f"r{number}": Relay() for number in range(relays)}
+        self.old = set(old)
+        self.agents: list[Agent] = []
+        self.lead()
+
+    def lead(self) -> None:
+        """Let another member lead: it knows nothing of relays and agents yet."""
+        self.leader: PushChannel | None = PushChannel()
+        self.leader.settle()
+        notifier = self.leader.notifier
+        if self.relays:
+            notifier.depose(True, "another")
+            notifier.depose(False)
+        self.desk = RelayDesk(TREE, notifier.probe_lists, mcs=notifier.mcs_hosts)
+        for name in self.relays:
+            self.break_off(name)
+
+    def break_off(self, name: str) -> None:
+        """Let the channel of a relay to the leader break."""
+        relay = self.relays[name]
+        if relay.uplink is not None:
+            self.desk.left(relay.uplink)
+            relay.uplink = None
+            relay.mcs.ended()
+
+    def lose_leader(self) -> None:
+        """Let there be no leader."""
+        for name in self.relays:
+            self.break_off(name)
+        self.leader = None
+
+    def kill(self, name: str) -> None:
+        """Kill a relay and start it again: its agents' channels are lost, and it knows nothing."""
+        self.break_off(name)
+        for agent in self.agents:
+            if self.at(agent) == name:
+                agent.connection = None
+        self.relays[name] = Relay()
+
+    def channels(self) -> Iterator[tuple[str, PushChannel]]:
+        """Yield the relays' channels by name, and the leader's."""
+        for name, relay in self.relays.items():
+            yield name, relay.channel
+        if self.leader is not None:
+            yield LEADER, self.leader
+
+    def channel(self, name: str) -> PushChannel:
+        return dict(self.channels())[name]
+
+    def connect(self, agent: Agent, name: str = LEADER) -> None:
+        assert self.channel(name).claim(agent).accepted
+        if agent not in self.agents:
+            self.agents.append(agent)
+
+    def at(self, agent: Agent) -> str | None:
+        """The relay, or the leader, that an agent is connected to."""
+        return next((name for name, channel in self.channels() if channel.session(agent)), None)
+
+    def leave(self, agent: Agent, *, says_so: bool = True) -> None:
+        """Let an agent end, or lose its channel."""
+        name = self.at(agent)
+        assert name is not None
+        self.channel(name).leave(agent, says_so=says_so)
+
+    def pass_seconds(
+        self, seconds: int, asleep: Collection[Agent] = (), look: Callable[[int], None] = lambda second: None
+    ) -> None:
+        """Let seconds pass: channels and agents that are awake do what is due in each."""
+        for second in range(seconds):
+            for name in self.relays:
+                self._exchange(name)
+            for _, channel in self.channels():
+                channel.advance(1.0)
+                follow(channel, *(agent for agent in self.agents if agent not in asleep))
+            look(second + 1)
+
+    def _exchange(self, name: str) -> None:
+        relay = self.relays[name]
+        if self.leader is None:
+            return
+        if relay.uplink is None:
+            relay.uplink, former = self.desk.entered(name, "192.0.2.1", object())
+            assert former is None
+            relay.mcs.opened()
+            hosts = json.loads(relayed.hosts([]))
+            if self.old & {name, LEADER}:
+                del hosts["mcs"]
+            self.desk.received(relay.uplink, json.dumps(hosts))
+        while (told := relay.mcs.take()) is not None:
+            self.desk.received(relay.uplink, relayed_mcs.told_text(told))
+        self.desk.bring()
+        while (text := self.desk.due(relay.uplink)) is not None:
+            for news in relayed.read_down(text, len(HOSTS)):
+                assert isinstance(news, News)
+                relay.mcs.follow(news)

@@ -1,0 +1,5 @@
+"""The command ``python -m tests.mutants``."""
+
+from tests.mutants.runner import main
+
+raise SystemExit(main())

@@ -1,0 +1,1 @@
+"""A controller and Open vSwitch with the dummy datapath."""

@@ -1,0 +1,85 @@
+"""Verdicts on how fast the product is, on machines that are shared: each sample beside a control, and never by one sample.
+
+A sample counts only if the bare machine was on time meanwhile: one during which the control was later than tolerated is *void* and
+taken again, up to `MAX_VOID` times. A bound is kept if `NEEDED` of at most ``2 * NEEDED - 1`` samples that count keep it, which is
+to say that their median does: a product that keeps it in 95% of the cases fails one run of 860 (binomial, 3 of 5), one that keeps
+it in 10% passes one of 117.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.helpers import report
+from tests.timing.controls import Control
+
+NEEDED = 3
+MAX_VOID = 15
+
+
+class Timing:
+    """Takes samples, judges them and records both (`tests.helpers.report`)."""
+
+    def at_most(
+        self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float
+    ) -> None:
+        """Check that a value is at most ``bound``, as a rule.
+
+        Parameters
+        ----------
+        bound
+            In the unit of the value.
+        sample
+            Measures once. It is called 3 to 5 times, and again for each sample that is void.
+        what
+            Is measured, with its unit, for the record.
+        control
+            Runs beside each sample.
+        tolerated
+            By how many seconds the control may be late in a sample that counts.
+
+        Raises
+        ------
+        AssertionError
+            Three samples that count miss the bound; or `MAX_VOID` samples were void, so that nothing is known.
+        """
+        self._judge("at most", bound, sample, what, control, tolerated)
+
+    def at_least(
+        self, bound: float, sample: Callable[[], float], *, what: str, control: Control, tolerated: float
+    ) -> None:
+        """Check that a value is at least ``bound``, as a rule; otherwise like `at_most`."""
+        self._judge("at least", bound, sample, what, control, tolerated)
+
+    def _judge(
+        self, relation: str, bound: float, sample: Callable[[], float], what: str, control: Control, tolerated: float
+    ) -> None:
+        values: list[float] = []
+        late: list[float] = []
+        void: list[float] = []
+        kept = 0
+        while kept < NEEDED and len(values) - kept < NEEDED and len(void) < MAX_VOID:
+            with control:
+                value = sample()
+            if control.late > tolerated:
+                void.append(control.late)
+                continue
+            values.append(value)
+            late.append(control.late)
+            kept += value <= bound if relation == "at most" else value >= bound
+        report.record(
+            "timing",
+            what=what,
+            relation=relation,
+            bound=bound,
+            samples=[round(value, 4) for value in values],
+            control=control.name,
+            late=[round(seconds, 4) for seconds in late],
+            void=[round(seconds, 4) for seconds in void],
+        )
+        if kept < NEEDED:
+            known = f"{what}: {', '.join(f'{value:.4g}' for value in values) or 'no sample'}"
+            if len(void) == MAX_VOID:
+                why = f"the {control.name} was late by {min(void):.3f} to {max(void):.3f} s ({tolerated:g} tolerated)"
+                raise AssertionError(f"{known}; {MAX_VOID} more samples say nothing, as {why}: free this machine")
+            raise AssertionError(f"{known}; expected {relation} {bound:g} in {NEEDED} of {2 * NEEDED - 1}")

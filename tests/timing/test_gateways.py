@@ -1,0 +1,39 @@
+"""How many datagrams are lost when a gateway dies."""
+
+from __future__ import annotations
+
+from experiments.emulation.sopa_lab import SopaLab
+from tests.helpers.sopa_lab import QUICK, in_lab, run
+from tests.helpers.waiting import eventually
+from tests.lab.test_gateways import GATEWAYS, LEAVES, SENDERS, Stream, away, in_force, outside, restore, wait_for
+from tests.timing.controls import Timer
+from tests.timing.judge import Timing
+
+
+def test_a_gateway_that_dies(timing: Timing) -> None:
+    def body(lab: SopaLab) -> None:
+        dying = GATEWAYS[0]
+        interface = lab.lab.interface(lab.tree.host(dying), 0)
+        with outside(lab) as world:
+
+            def lost() -> float:
+                """Return how many of 1,000 a second are lost: of a host that labels or of one that does not, the more."""
+                for got in world.got.values():
+                    got.clear()
+                with Stream(lab, SENDERS[0], 1000) as one, Stream(lab, SENDERS[1], 1000) as other:
+                    wait_for(one, 300)
+                    run(lab, dying, "ip", "link", "set", interface, "down")
+                    eventually(lambda: away(lab, dying) is not None)
+                    in_force(lab)
+                    wait_for(one, 200)
+                counts = []
+                for stream in (one, other):
+                    last = set(range(len(stream.sent) - 20, len(stream.sent)))
+                    eventually(lambda stream=stream, last=last: last <= world.arrived(stream.address))
+                    counts.append(len(stream.sent) - len(world.arrived(stream.address)))
+                restore(lab, dying)
+                return max(counts)
+
+            timing.at_most(50, lost, what="datagrams lost when a gateway dies", control=Timer(), tolerated=0.03)
+
+    in_lab(body, LEAVES, controller_options=QUICK)

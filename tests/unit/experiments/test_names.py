@@ -1,0 +1,64 @@
+"""What names of schemes and workloads and the simulator's options stand for, and what is said of those that are none."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from experiments.ns3.simulation_options import OPTIONS, OptionError, parse
+from experiments.schemes import SchemeError, named, schemes
+from experiments.workloads import Scale, WorkloadError
+from experiments.workloads import named as workload
+from tests.helpers.golden import Step, play, scripts
+from topologies import Clos, FatTree
+
+LEAVES = Clos(1, 3, 2, 0, 3)
+
+
+def scheme_of(text: str) -> str:
+    """Return a variant's name, and what it has otherwise than the scheme itself."""
+    its = named(text)
+    plain = asdict(schemes()[its.name.partition("+")[0]])
+    changed = {
+        key: value for key, value in asdict(its).items() if value != plain[key] and key not in ("name", "summary")
+    }
+    return "\n".join([its.name, *(f"    {key} {value}" for key, value in changed.items())])
+
+
+def plan_of(text: str, k: str) -> str:
+    """Return how many transfers a workload has in a fat-tree, or in the leaf-spine fabric ``leaves``."""
+    tree = LEAVES if k == "leaves" else Clos(1, 1, 1, 0, 1) if k == "one" else FatTree(int(k))
+    return f"{len(workload(text).build(tree, 1, Scale(4.0, 20.0)).transfers)} transfers"
+
+
+def handle(step: Step) -> str:
+    """Return what a scheme, a workload or options are; of an error its beginning, and with ``explain`` all of it."""
+    command, *words = ([step.command] if step.command != "explain" else []) + step.words
+    k = step.options.pop("k", "4")
+    text = [*words, *(f"{key}={value}" for key, value in step.options.items())]
+    try:
+        if command == "scheme":
+            return scheme_of(text[0])
+        if command == "workload":
+            return plan_of(text[0], k)
+        assert command == "set"
+        return " ".join(f"{name} {value}" for name, value in parse(text).items())
+    except (SchemeError, WorkloadError, OptionError) as error:
+        what_there_is = ": expected one of| expected one of|(?<=is not a setting): write \\+fr"
+        return f"refused: {error if step.command == 'explain' else re.split(what_there_is, str(error))[0]}"
+
+
+def test_every_default_of_the_simulator_is_a_value_and_none_is_given_twice() -> None:
+    for name, option in OPTIONS.items():
+        assert option.parse(option.default) is not None, name
+        assert option.description
+    with pytest.raises(OptionError, match="twice"):
+        parse(("spread=1ms", "spread=2ms"))
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "names"), ids=lambda path: path.stem)
+def test_names(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, handle, record=request.config.option.record)

@@ -1,0 +1,117 @@
+"""What the tests stand on: verdicts on measurements, golden scripts, the record of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.helpers import report
+from tests.helpers.golden import Step, play
+from tests.timing.controls import Control
+from tests.timing.judge import MAX_VOID, Timing
+
+GOOD, BAD = 1.0, 3.0
+
+
+class Told(Control):
+    """A control that is as late as told, sample by sample."""
+
+    name = "told"
+
+    def __init__(self, late: Iterator[float]) -> None:
+        self._late = late
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.late = next(self._late)
+
+
+def judged(values: list[float], late: dict[int, float] | None = None, relation: str = "at_most") -> str:
+    """Return why a series of values misses its bound of 2, or nothing; it must be as long as the verdict needs."""
+    given = iter(values)
+    control = Told((late or {}).get(number, 0.0) for number in range(100))
+    try:
+        getattr(Timing(), relation)(2.0, lambda: next(given), what="steps", control=control, tolerated=0.1)
+    except AssertionError as error:
+        return str(error)
+    finally:
+        assert next(given, None) is None
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("values", "missed"),
+    [
+        ([GOOD] * 3, False),
+        ([BAD, GOOD, BAD, GOOD, GOOD], False),
+        ([BAD] * 3, True),
+        ([GOOD, BAD, GOOD, BAD, BAD], True),
+    ],
+)
+def test_three_of_five_samples_decide(values: list[float], missed: bool) -> None:
+    assert bool(judged(values)) == missed
+    assert bool(judged(values, relation="at_least")) != missed
+
+
+def test_a_sample_of_a_late_machine_does_not_count_and_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
+    assert judged([BAD, GOOD, BAD, GOOD, GOOD], {0: 0.2, 2: 3.0}) == ""
+    [line] = report.read(tmp_path / "record")
+    assert (line["samples"], line["void"], line["late"]) == ([GOOD] * 3, [0.2, 3.0], [0.0] * 3)
+    assert "2 samples taken again" in "\n".join(report.summary([line]))
+
+
+def test_a_machine_that_is_always_late_is_no_verdict_on_the_product() -> None:
+    assert "15 more samples say nothing" in judged([GOOD] * MAX_VOID, dict.fromkeys(range(MAX_VOID), 0.5))
+
+
+SCRIPT = "# What it shows.\nadd 2 to=3\n----\n{}\n\nnothing\n----\nok\n"
+
+
+def calculator(step: Step) -> str:
+    return str(int(step.words[0]) + int(step.options["to"])) if step.command == "add" else ""
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [(SCRIPT.format(6), "script:2: add 2 to=3"), ("add 1 to=1\n", "pytest --record")]
+)
+def test_a_script_that_says_otherwise_fails_at_its_line_and_is_recorded(
+    tmp_path: Path, text: str, problem: str
+) -> None:
+    script = tmp_path / "script"
+    script.write_text(text)
+    with pytest.raises(AssertionError, match=problem):
+        play(script, calculator, record=False)
+    play(script, calculator, record=True)
+    assert script.read_text() in (SCRIPT.format(5), "add 1 to=1\n----\n2\n")
+    play(script, calculator, record=False)
+
+
+def test_the_summary_names_the_slowest_and_what_came_near_its_bound() -> None:
+    lines = [{"kind": "test", "test": f"t{n}", "seconds": float(n), "timeout": 300.0} for n in (1, 200, *range(2, 12))]
+    lines.append({"kind": "wait", "test": "t5", "seconds": 31.0, "bound": 60.0})
+    shown = list(report.summary(lines))
+    assert shown[1].endswith("200.0 s  t200")
+    assert not any(line.endswith(" t1") for line in shown)
+    assert shown[11:] == [
+        "waits and tests that took half of their bound or more: 2",
+        "     31.0 s of 60  t5",
+        "    200.0 s of 300  t200",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "recorded"), [(29.0, 0), (30.0, 1)])
+def test_a_wait_of_half_its_bound_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, recorded: int
+) -> None:
+    (tmp_path / "record").touch()
+    monkeypatch.setenv(report.VARIABLE, str(tmp_path / "record"))
+    report.note_wait(seconds, 60)
+    assert [json.loads(line)["kind"] for line in (tmp_path / "record").read_text().splitlines()] == ["wait"] * recorded
