@@ -1,4 +1,4 @@
-"""A real browser, without a window, on the pages of a controller with real switches behind it, and of fabrics that are only states."""
+"""A real browser, without a window: pages of a controller with real switches, and of fabrics that are only states."""
 
 from __future__ import annotations
 

@@ -35,8 +35,9 @@ def facts(page: Page) -> dict[str, str]:
 
 def test_the_page_shows_the_arbiter_and_that_it_is_gone(shown: Shown, stubbed: Stubbed) -> None:
     report = {
-        "listen": "192.0.2.5:9160", "order": "min-max-min", "paths": "colouring", "slot_ms": 3.2, "lease_ms": 103, "participants": 1,
-        "load": 0.25, "batches": 9, "late_batches": 1, "granted_cells": 20_000, "unplaced_cells": 2, "rejected_datagrams": 3,
+        "listen": "192.0.2.5:9160", "order": "min-max-min", "paths": "colouring", "slot_ms": 3.2, "lease_ms": 103,
+        "participants": 1, "load": 0.25, "batches": 9, "late_batches": 1, "granted_cells": 20_000, "unplaced_cells": 2,
+        "rejected_datagrams": 3,
     }  # fmt: skip
     assert report.keys() == REPORTED.keys()
     with shown(stubbed) as page:
