@@ -10,7 +10,7 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 
-from tests.helpers.waiting import eventually
+from tests.helpers.waiting import Containing, eventually
 
 CHROMIUM, DRIVER = Path("/usr/bin/chromium"), Path("/usr/bin/chromedriver")  # Debian's, by scripts/install.sh
 ARGUMENTS = (
@@ -105,6 +105,44 @@ class Page:
         """Set the colour scheme that the user prefers: light or dark."""
         features = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+
+    def desktop(self) -> None:
+        """Show it at a desktop's size, in light colours, and load it."""
+        self.size(1280, 1000)
+        self.scheme("light")
+        self.open()
+
+    def enter(self, selector: str, text: str) -> None:
+        """Replace the text of a field, and press Enter."""
+        self.one(selector).clear()
+        self.one(selector).send_keys(text, Keys.ENTER)
+
+    def look_up(self, name: str) -> str:
+        """Look up a switch, host or link; return the first paragraph about it."""
+        self.enter("#name", name)
+        return self.text("#chosen p")
+
+    def show_paths(self, source: str, destination: str) -> str:
+        """Ask for the paths between two hosts; return the summary once it is about them."""
+        self.one("#source").clear()
+        self.one("#source").send_keys(source)
+        self.enter("#destination", destination)
+        return str(eventually(lambda: self.text("#paths-summary"), Containing(f"{source} to {destination}")))
+
+    def give_token(self, token: str) -> None:
+        """Type in the operator's token."""
+        self.one("#token").send_keys(token)
+        self.one("#operator [type=submit]").click()
+
+    def press(self, text: str) -> None:
+        """Press a button of what is looked up."""
+        [button] = [each for each in self.driver.find_elements("css selector", "#chosen button") if each.text == text]
+        button.click()
+
+    def leave(self) -> None:
+        """Check that the console has no messages, and open an empty page."""
+        assert self.errors() == []
+        self.driver.get("about:blank")
 
     def errors(self) -> list[str]:
         """Return the console's messages since the last call."""

@@ -1,14 +1,20 @@
-"""A real browser, without a window, on the page of a real controller with real switches behind it."""
+"""A real browser, without a window: pages of a controller with real switches, and of fabrics that are only states."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
 import pytest
 from selenium.webdriver import Chrome
 
 from tests.helpers.browser import Page, chromium
 from tests.helpers.fabrics import Fabric, running
+from tests.web.stub import Stub, Stubbed
+from topologies import Clos
+
+Shown = Callable[..., AbstractContextManager[Page]]
 
 
 @pytest.fixture(scope="session")
@@ -17,6 +23,36 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
     chrome = chromium(tmp_path_factory.mktemp("profile"))
     yield chrome
     chrome.quit()
+
+
+@pytest.fixture(scope="session")
+def stub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stub]:
+    """A process that serves fabrics that are only states."""
+    with Stub(tmp_path_factory.mktemp("stub")) as its:
+        yield its
+
+
+@pytest.fixture
+def stubbed(stub: Stub, tmp_path: Path) -> Stubbed:
+    """A k=4 fabric of the test's own that is only a state."""
+    return stub.serve(4, tmp_path)
+
+
+@pytest.fixture(scope="session")
+def shown(driver: Chrome, stub: Stub, tmp_path_factory: pytest.TempPathFactory) -> Shown:
+    """Return a context manager: the page of a fabric that is only a state; the console has to stay empty."""
+
+    @contextmanager
+    def its_page(fabric: Clos | int | Stubbed, width: int = 1280) -> Iterator[Page]:
+        its = fabric if isinstance(fabric, Stubbed) else stub.serve(fabric, tmp_path_factory.mktemp("tokens"))
+        page = Page(driver, its.url)
+        page.scheme("light")
+        page.size(width, 1000)
+        page.open()
+        yield page
+        page.leave()
+
+    return its_page
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +66,6 @@ def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
 def page(driver: Chrome, fabric: Fabric) -> Iterator[Page]:
     """The page of that fabric, at a desktop's size."""
     page = Page(driver, fabric.controller.url)
-    page.size(1280, 1000)
-    page.scheme("light")
-    page.open()
+    page.desktop()
     yield page
     driver.get("about:blank")

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.keys import Keys
 
 from tests.helpers.browser import Page
-from tests.helpers.fabrics import running
 from tests.helpers.waiting import Containing, eventually
-from tests.web.test_feed import serving
-from topologies import Clos, Failures, Level
+from tests.web.conftest import Shown
+from tests.web.stub import Stub
+from topologies import Clos, Failures
 from topologies.weights import weights
 
 SLOW_SPINE = Clos(
@@ -38,38 +36,11 @@ RACKS = Clos(pods=1, edges=32, aggregations=4, cores=0, hosts=48)
 TOO_LARGE = Clos(pods=1, edges=64, aggregations=8, cores=0, hosts=48, links={"e0_0-a0_0": "absent"})
 
 
-@contextmanager
-def shown(driver: Chrome, fabric: Clos, directory: Path, width: int = 1280) -> Iterator[Page]:
-    """The page of a fabric that is only a state."""
-    with serving(fabric, directory) as where:
-        page = Page(driver, f"http://{where}")
-        page.size(width, 1000)
-        page.scheme("light")
-        page.open()
-        yield page
-        assert page.errors() == []
-        driver.get("about:blank")
-
-
 @pytest.fixture(scope="module")
-def slow_spine(driver: Chrome, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+def slow_spine(shown: Shown) -> Iterator[Page]:
     """A leaf-spine fabric whose second spine has half the rate."""
-    with shown(driver, SLOW_SPINE, tmp_path_factory.mktemp("spine")) as page:
+    with shown(SLOW_SPINE) as page:
         yield page
-
-
-def look_up(page: Page, name: str) -> str:
-    page.one("#name").clear()
-    page.one("#name").send_keys(name, Keys.ENTER)
-    return page.text("#chosen p")
-
-
-def show_paths(page: Page, source: str, destination: str) -> str:
-    for field, name in (("#source", source), ("#destination", destination)):
-        page.one(field).clear()
-        page.one(field).send_keys(name)
-    page.one("#destination").send_keys(Keys.ENTER)
-    return str(eventually(lambda: page.text("#paths-summary"), Containing(f"{source} to {destination}")))
 
 
 BOXES = """
@@ -95,21 +66,17 @@ def boxes(page: Page) -> dict[str, list[Any]]:
         (SLOW_SPINE, 1280),
         (SLOW_SPINE, 375),
         (IRREGULAR, 1280),
-        (THREE_TO_ONE, 1280),
         (RACKS, 1280),
         (RACKS, 375),
         (Clos(pods=1, edges=1, aggregations=1, cores=0, hosts=1), 1280),
         (Clos(pods=1, edges=2, aggregations=40, cores=0, hosts=3), 1280),
         (Clos(pods=20, edges=1, aggregations=2, cores=40, hosts=20), 1280),
         (Clos(pods=1, edges=5, aggregations=3, cores=0, hosts=252), 1280),
-        (Clos(pods=2, edges=12, aggregations=4, cores=8, hosts=7), 1280),
     ],
     ids=lambda value: value.title.replace(" ", "-") if isinstance(value, Clos) else str(value),
 )
-def test_everything_is_drawn_once_and_nothing_over_another(
-    driver: Chrome, tmp_path: Path, fabric: Clos, width: int
-) -> None:
-    with shown(driver, fabric, tmp_path, width) as page:
+def test_everything_is_drawn_once_and_nothing_over_another(shown: Shown, fabric: Clos, width: int) -> None:
+    with shown(fabric, width) as page:
         nodes = [fabric.name(node) for node in (*fabric.switches(), *fabric.hosts())]
         places = boxes(page)
         assert sorted(places) == sorted(nodes)
@@ -135,8 +102,8 @@ def test_everything_is_drawn_once_and_nothing_over_another(
             assert upper[4] < lower[3]
 
 
-def test_names_of_32_leaves_and_1536_hosts_are_legible(driver: Chrome, tmp_path: Path) -> None:
-    with shown(driver, RACKS, tmp_path) as page:
+def test_names_of_32_leaves_and_1536_hosts_are_legible(shown: Shown) -> None:
+    with shown(RACKS) as page:
         assert page.text("#size") == "leaf-spine: 4 spines, 32 leaves \u00d7 48 hosts"
         assert page.text("#fact-agents") == "0 of 1536"
         places = boxes(page)
@@ -147,20 +114,20 @@ def test_names_of_32_leaves_and_1536_hosts_are_legible(driver: Chrome, tmp_path:
         # the links of a rack's many hosts are faint, until they matter
         faint = "return getComputedStyle(document.querySelector(`[data-link='${arguments[0]}']`)).opacity"
         assert page.run(faint, "h0_0_2-e0_0") == "0.35"
-        assert "4 candidate paths of 4" in show_paths(page, "h0_0_2", "h0_20_49")
+        assert "4 candidate paths of 4" in page.show_paths("h0_0_2", "h0_20_49")
         assert page.run(faint, "h0_0_2-e0_0") == "1"
         assert len(page.driver.find_elements("css selector", "#host-names option")) == 1536
 
 
-def test_a_leaf_spine_fabric_that_is_too_large_has_a_card_for_each_switch(driver: Chrome, tmp_path: Path) -> None:
-    with shown(driver, TOO_LARGE, tmp_path) as page:
+def test_a_leaf_spine_fabric_that_is_too_large_has_a_card_for_each_switch(shown: Shown) -> None:
+    with shown(TOO_LARGE) as page:
         titles = page.text(".pods-title").split("\n")
         assert titles == ["Aggregation switches (spines)", "Edge switches (leaves)"]
         assert page.names(".pod-card", "key") == [f"a0_{j}" for j in range(8)] + [f"e0_{i}" for i in range(64)]
         assert page.text(".pod-card[data-key=a0_3]") == "a0_3in usebusiest 49 %"
         page.one(".pod-card[data-key=e0_0] button").click()
         assert page.text("#chosen p") == "In use; rack 10.0.0.0/24; 1 link absent: e0_0-a0_0"
-        assert "7 candidate paths of 7" in show_paths(page, "h0_0_2", "h0_63_2")
+        assert "7 candidate paths of 7" in page.show_paths("h0_0_2", "h0_63_2")
 
 
 # -- uneven fabrics ---------------------------------------------------------------------------------------------------
@@ -171,12 +138,12 @@ def test_slower_links_have_narrower_bands_and_words(slow_spine: Page) -> None:
     width = "return parseFloat(getComputedStyle(document.querySelector(`[data-band='${arguments[0]}']`)).strokeWidth)"
     assert page.run(width, "e0_2-a0_0") > 1.5 * page.run(width, "e0_2-a0_1") > 0
     assert page.text(".legend [aria-label='Links by rate'] li") == "full rate\n50 % of it"
-    assert look_up(page, "e0_2-a0_0") == "In use; 40 Gbit/s; 18 Gbit/s up, 1.0 kbit/s down: 45 % of 40 Gbit/s"
-    look_up(page, "e0_2")  # lists its links, where the rate is said once
+    assert page.look_up("e0_2-a0_0") == "In use; 40 Gbit/s; 18 Gbit/s up, 1.0 kbit/s down: 45 % of 40 Gbit/s"
+    page.look_up("e0_2")  # lists its links, where the rate is said once
     assert (
         page.text(".links-list li:nth-child(6)") == "e0_2-a0_1in use; 19 Gbit/s up, 1.0 kbit/s down: 95 % of 20 Gbit/s"
     )
-    words = look_up(page, "e0_2-a0_1")
+    words = page.look_up("e0_2-a0_1")
     assert words.startswith("In use; 20 Gbit/s, 50 % of the fastest of its level; 19 Gbit/s up")
 
 
@@ -186,13 +153,13 @@ def test_gateways_and_hosts_that_may_not_choose_are_marked(slow_spine: Page) -> 
     assert page.names(".node.no-label", "node") == ["h0_0_3"]
     hosts = page.text(".legend [aria-label=Hosts] li")
     assert hosts == "host with an agent\nwithout\ngateway\nmay not choose paths"
-    assert look_up(page, "h0_3_5") == "10.0.3.5, gateway 10.0.3.1. It leads out of the fabric."
-    assert "It may not choose paths" in look_up(page, "h0_0_3")
+    assert page.look_up("h0_3_5") == "10.0.3.5, gateway 10.0.3.1. It leads out of the fabric."
+    assert "It may not choose paths" in page.look_up("h0_0_3")
     label = "return document.querySelector(`[data-node='${arguments[0]}']`).getAttribute('aria-label')"
     assert page.run(label, "h0_3_5") == "gateway h0_3_5, 10.0.3.5, without an agent"
     assert page.run(label, "h0_0_3") == "host h0_0_3, 10.0.0.3, without an agent, may not choose paths"
     assert page.run(label, "a0_1") == "aggregation switch (spine) a0_1: in use"
-    assert "h0_0_3 may not choose paths" in show_paths(page, "h0_0_3", "h0_2_2")
+    assert "h0_0_3 may not choose paths" in page.show_paths("h0_0_3", "h0_2_2")
 
 
 WEIGHTED = """
@@ -211,7 +178,7 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
     shares = weights(Failures(SLOW_SPINE), SLOW_SPINE.host("h0_0_2"), SLOW_SPINE.host("h0_2_2"))
     assert shares == pytest.approx((2 / 3, 1 / 3), abs=0.02)
     page.run(WEIGHTED, list(shares))
-    show_paths(page, "h0_0_2", "h0_2_2")
+    page.show_paths("h0_0_2", "h0_2_2")
     assert page.text(".path b").split("\n") == ["67 %", "33 %"]
     script = "return Object.fromEntries([...document.querySelectorAll('.halo')].map(" + (
         "each => [each.dataset.key, parseFloat(getComputedStyle(each).strokeWidth)]))"
@@ -224,7 +191,7 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
     page.driver.find_elements("css selector", ".path")[1].click()
     assert page.text(".path small").strip() == ""
     page.run(WEIGHTED, [0.5, 0.5])
-    show_paths(page, "h0_0_2", "h0_1_2")
+    page.show_paths("h0_0_2", "h0_1_2")
     assert page.text(".path b").strip() == ""
     page.run("unweighted()")
 
@@ -232,7 +199,7 @@ def test_weights_are_in_the_list_and_in_the_width_of_lines(slow_spine: Page) -> 
 OUTSIDE = "const told = JSON.stringify(arguments[0]); window.fetch = async () => new Response(told);"
 
 
-def test_paths_to_an_address_outside_end_at_gateways(driver: Chrome, tmp_path: Path) -> None:
+def test_paths_to_an_address_outside_end_at_gateways(shown: Shown) -> None:
     ways = [([0], "h0_3_5"), ([1], "h0_3_5"), ([0], "h0_3_4")]
     candidates = [
         {
@@ -247,12 +214,12 @@ def test_paths_to_an_address_outside_end_at_gateways(driver: Chrome, tmp_path: P
     answer = {"src": "10.0.0.2", "dst": "192.0.2.1", "kind": "outside", "version": 1, "total": 5}
     # as an answer without gateways, and with candidates that nothing else distinguishes
     plain = [{key: value for key, value in each.items() if key != "gateway"} for each in candidates]
-    with shown(driver, SLOW_SPINE, tmp_path) as page:
+    with shown(SLOW_SPINE) as page:
         for told, ends in ((candidates, [" → h0_3_5", " → h0_3_5", " → h0_3_4"]), (plain, ["", "", ""])):
             excluded = [{"up": [1], "reason": "host h0_3_4 down"}, {"up": [1], "reason": "host h0_3_4 down"}]
             page.run(OUTSIDE, {**answer, "candidates": told, "excluded": excluded})
             for _ in range(2):
-                summary = show_paths(page, "h0_0_2", "192.0.2.1")
+                summary = page.show_paths("h0_0_2", "192.0.2.1")
                 assert "h0_0_2 to 192.0.2.1, outside: 3 candidate paths of 5" in summary
             words = [f"e0_0 → a0_{up[0]} → e0_3{end}" for (up, _), end in zip(ways, ends, strict=True)]
             # the summary may be that of the same paths before
@@ -262,42 +229,45 @@ def test_paths_to_an_address_outside_end_at_gateways(driver: Chrome, tmp_path: P
             assert set(page.names(".halo.candidate", "key")) - {"h0_3_5-e0_3", "h0_3_4-e0_3"} == lit
 
 
-def test_an_equal_width_where_weights_are_equal(driver: Chrome, tmp_path: Path) -> None:
-    with shown(driver, THREE_TO_ONE, tmp_path) as page:
-        show_paths(page, "h0_0_2", "h3_5_7")
+def test_an_equal_width_where_weights_are_equal(shown: Shown) -> None:
+    with shown(THREE_TO_ONE) as page:
+        page.show_paths("h0_0_2", "h3_5_7")
         assert page.names(".halo.weighted", "key") == []
         assert page.text(".path b").strip() == ""
         assert page.text(".legend [aria-label='Links by rate']") == ""
 
 
-# -- live -------------------------------------------------------------------------------------------------------------
+# -- use --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.switch
-@pytest.mark.parametrize("fabric", [SLOW_SPINE, IRREGULAR], ids=["leaf-spine", "irregular"])
-def test_the_page_of_a_running_controller(driver: Chrome, tmp_path: Path, fabric: Clos) -> None:
-    with running(fabric, tmp_path) as its:
-        page = Page(driver, its.controller.url)
-        page.size(1280, 1000)
-        page.scheme("light")
-        page.open()
-        total = fabric.switch_count
-        eventually(lambda: page.text("#fact-switches"), f"{total} of {total}")
-        assert page.names(".links [data-link]", "link") == [fabric.name(link) for link in fabric.links()]
-        eventually(lambda: page.one("#healthy").is_displayed())
-        its.dummy.set_port(fabric.switch("e0_0"), fabric.uplink_port(Level.EDGE, 0), False)
+def test_an_irregular_fabric_is_used_as_any_other(shown: Shown, stub: Stub, tmp_path: Path) -> None:
+    its = stub.serve(IRREGULAR, tmp_path)
+    with shown(its) as page:
+        total = IRREGULAR.switch_count
+        assert page.text("#fact-switches") == f"{total} of {total}"
+        assert page.one("#healthy").is_displayed()
+        its.ask("cut", "e0_0-a0_0")
         eventually(lambda: page.state("e0_0-a0_0"), "failed")
-        eventually(lambda: page.text("#problem-lists li"), "e0_0-a0_0down")
-        for absent in sorted(fabric.name(each) for each in fabric.absent):
-            look_up(page, absent)
+        assert page.text("#problem-lists li") == "e0_0-a0_0down"
+        for absent in sorted(IRREGULAR.name(each) for each in IRREGULAR.absent):
+            page.look_up(absent)
             assert page.text("#find-error") == f"{absent} is absent: the fabric has no cable there."
-            look_up(page, absent.split("-")[0])
-            assert f"1 link absent: {absent}" in page.text("#chosen p")
-        source, destination = "h0_0_2", fabric.name(list(fabric.hosts())[-1])
-        words = show_paths(page, source, destination)
-        told = its.controller.get("/paths", src=source, dst=destination).json()
-        assert f"{len(told['candidates'])} candidate path" in words
-        hops = "\n".join(" → ".join(path["hops"]) for path in told["candidates"])
+            assert f"1 link absent: {absent}" in page.look_up(absent.split("-")[0])
+        ends = {"src": "h0_0_2", "dst": IRREGULAR.name(list(IRREGULAR.hosts())[-1])}
+        words = page.show_paths(*ends.values())
+        candidates = httpx.get(f"{its.url}/sopa/v1/paths", params=ends).json()["candidates"]
+        assert f"{len(candidates)} candidate path" in words
+        hops = "\n".join(" → ".join(path["hops"]) for path in candidates)
         eventually(lambda: page.text("[aria-label='Candidate paths'] .path span"), hops)
-        assert page.errors() == []
-        driver.get("about:blank")
+
+
+@pytest.mark.parametrize(("k", "selector", "count"), [(16, ".links line", 3072), (24, ".pod-card", 24)])
+def test_large_fabrics_are_shown_too(shown: Shown, k: int, selector: str, count: int) -> None:
+    with shown(k) as page:
+        assert len(page.driver.find_elements("css selector", selector)) == count
+        page.one("#source").send_keys("h0_0_2")
+        page.enter("#destination", f"10.{k - 1}.0.3")
+        eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))
+        assert len(page.names(".paths-list li", "key")) == k * k / 4
+        page.size(375, 800)
+        eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import socket
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,71 +14,25 @@ import eventlet.green.socket
 import httpx
 import pytest
 from ryu.lib import hub
-from selenium.webdriver import Chrome
-from selenium.webdriver.common.keys import Keys
-from websocket import (
-    WebSocket as BlockingWebSocket,
-)
-from websocket import (
-    WebSocketBadStatusException,
-    create_connection,
-)
+from websocket import WebSocket as BlockingWebSocket
+from websocket import WebSocketBadStatusException, create_connection
 from websockets.client import ClientProtocol
 from websockets.protocol import OPEN
 from websockets.server import ServerProtocol
 from websockets.uri import parse_uri
 
-from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.channel.websocket import WebSocket
 from sopa_ryu.fabric.hold_down import HoldDown
 from sopa_ryu.runtime import clock
 from sopa_ryu.runtime.clock import SteadyClock
 from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
-from tests.helpers.browser import Page
-from tests.helpers.waiting import Containing, eventually
-from tests.web.stub import LoadedFabric
-from topologies import Clos, Reason
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+from tests.web.conftest import Shown
+from tests.web.stub import LoadedFabric, Stub, Stubbed
+from topologies import Reason
 
 Connect = Callable[..., BlockingWebSocket]
-
-
-@contextmanager
-def serving(fabric: Clos | int, directory: Path, most: int = live_feed.MAX_CLIENTS, *leader: str) -> Iterator[str]:
-    """The page over a fabric, or a fat-tree of k, that is only a state: its address without the scheme."""
-    [port] = free_ports(1)
-    where = f"127.0.0.1:{port}"
-    file = directory / "fabric.json"  # JSON is YAML, too
-    if isinstance(fabric, Clos):
-        file.write_text(json.dumps(fabric.document()))
-    command = [
-        sys.executable,
-        "-m",
-        "tests.web.stub",
-        str(file if isinstance(fabric, Clos) else fabric),
-        str(port),
-        str(directory),
-        str(most),
-        *leader,
-    ]
-    with ChildProcess(command, directory / "stub.log") as process:
-
-        def answers() -> bool:
-            try:
-                return httpx.get(f"http://{where}/").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        process.wait_until(answers, "the page answered")
-        yield where
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
-    """A k=4 fabric with traffic, for at most three pages."""
-    directory = tmp_path_factory.mktemp("stub")
-    with serving(4, directory, most=3) as where:
-        yield where, directory
 
 
 @pytest.fixture
@@ -89,8 +40,8 @@ def connect() -> Iterator[Connect]:
     """Opens connections to the feed, which are closed however the test ends."""
     with ExitStack() as stack:
 
-        def opened(where: str, **options: Any) -> BlockingWebSocket:
-            made = create_connection(f"ws://{where}{live_feed.PATH}", timeout=10, **options)
+        def opened(its: Stubbed, **options: Any) -> BlockingWebSocket:
+            made = create_connection(f"ws://{its.where}{live_feed.PATH}", timeout=PATIENCE_SECONDS, **options)
             stack.callback(made.shutdown)
             return made
 
@@ -100,22 +51,6 @@ def connect() -> Iterator[Connect]:
 def message(opened: BlockingWebSocket) -> dict[str, Any]:
     body: dict[str, Any] = json.loads(opened.recv())
     return body
-
-
-def drained(opened: BlockingWebSocket, names: list[str]) -> dict[str, Any]:
-    """Return the first message with these drains: one of every two seconds may come before."""
-    while (body := message(opened))["drains"] != names:
-        pass
-    return body
-
-
-def set_drain(where: str, directory: Path, method: str, name: str) -> None:
-    url = f"http://{where}/sopa/v1/drains/{name}"
-    httpx.request(method, url, headers=authorized(directory)).raise_for_status()
-
-
-def authorized(directory: Path) -> dict[str, str]:
-    return {"Authorization": f"Bearer {(directory / 'token').read_text().strip()}"}
 
 
 # -- time ---------------------------------------------------------------------------------------------------------------
@@ -161,99 +96,54 @@ def test_after_a_pause_of_the_controller_nothing_is_late(monkeypatch: pytest.Mon
 # -- the channel ------------------------------------------------------------------------------------------------------
 
 
-def test_a_page_is_told_at_once_then_at_each_change_and_every_two_seconds(
-    connect: Connect, small: tuple[str, Path]
-) -> None:
-    where, directory = small
-    opened = connect(where)
+def test_a_page_is_told_at_once_at_each_change_and_again_without_one(connect: Connect, stubbed: Stubbed) -> None:
+    opened = connect(stubbed)
     first = message(opened)
-    set_drain(where, directory, "PUT", "a0_0-c0_0")
-    second = drained(opened, ["a0_0-c0_0"])
-    assert second["version"] == first["version"] + 1
-    set_drain(where, directory, "DELETE", "a0_0-c0_0")
-    third = drained(opened, [])
-    assert message(opened)["at"] - third["at"] > live_feed.ROUND_SECONDS * 0.9
+    for number, (method, drains) in enumerate((("PUT", ["a0_0-c0_0"]), ("DELETE", [])), first["version"] + 1):
+        url = f"{stubbed.url}/sopa/v1/drains/a0_0-c0_0"
+        httpx.request(method, url, headers={"Authorization": f"Bearer {stubbed.token}"}).raise_for_status()
+        while (told := message(opened))["drains"] != drains:
+            assert told["version"] < number
+        assert told["version"] == number
+    again = message(opened)
+    assert again.pop("at") > told.pop("at")
+    assert again == told
 
 
-def test_many_changes_are_one_message(connect: Connect, small: tuple[str, Path]) -> None:
-    where, directory = small
-    opened = connect(where)
-    version = message(opened)["version"]
-
-    def messages() -> int:
-        """Return how many messages 40 changes are."""
-        nonlocal version
-        began, count, last = time.monotonic(), 0, version + 40
-        for _ in range(20):
-            for method in ("PUT", "DELETE"):
-                client.request(method, f"http://{where}/sopa/v1/drains/a0_0-c0_0").raise_for_status()
-        while version < last:
-            version, count = message(opened)["version"], count + 1
-        assert count <= 1 + (time.monotonic() - began) / live_feed.SPACING_SECONDS
-        return count
-
-    with httpx.Client(headers=authorized(directory)) as client:
-        # each is one where 40 requests take longer than 40 messages may: on a machine that is busy
-        eventually(messages, lambda count: count < 40)
-
-
-def test_one_page_too_many_is_told_so(connect: Connect, small: tuple[str, Path]) -> None:
-    where, _ = small
-    pages: list[BlockingWebSocket] = []
-
-    def three() -> bool:
-        """Open one page more; it is one too many while those of the test before have not left."""
-        opened = connect(where)
-        if opened.recv_data()[0] == 1:
-            pages.append(opened)
-        return len(pages) == 3
-
-    eventually(three)
-    refused = connect(where)
+def test_one_page_too_many_is_told_so(connect: Connect, stub: Stub, tmp_path: Path) -> None:
+    its = stub.serve(4, tmp_path, most=3)
+    pages = [connect(its) for _ in range(3)]
+    assert [page.recv_data()[0] for page in pages] == [1] * 3
+    refused = connect(its)
     code, data = refused.recv_data()
     assert code == 8
     assert int.from_bytes(data[:2], "big") == live_feed.TRY_AGAIN_LATER
     assert data[2:].decode() == "3 pages are open already: close one"
     pages[0].close()  # that makes room
-    eventually(lambda: connect(where).recv_data()[0], 1)
+    eventually(lambda: connect(its).recv_data()[0], 1)
 
 
-def test_who_is_no_page_is_cut_off(connect: Connect, small: tuple[str, Path]) -> None:
-    where, _ = small
-    talker = connect(where)
+def test_who_is_no_page_is_cut_off(connect: Connect, stubbed: Stubbed) -> None:
+    where = stubbed.where
+    talker = connect(stubbed)
     message(talker)
     talker.send("hello")
     while (received := talker.recv_data())[0] != 8:
         pass
     assert int.from_bytes(received[1][:2], "big") == live_feed.POLICY_VIOLATION
     port = where.rpartition(":")[2]
-    foreign = [
-        "http://evil.example",
-        "null",
-        "file://",
-        f"https://{where}",
-        "http://127.0.0.1:1",
-        f"http://{where}/",
-        "",
-    ]
-    for origin in [*foreign, f"http://{where}.evil.example", f"http://localhost:{port}"]:
+    others = ("http://evil.example", "http://127.0.0.1:1", f"http://{where}.evil.example", f"http://localhost:{port}")
+    for origin in (*others, "null", "file://", f"https://{where}", f"http://{where}/", " "):
         with pytest.raises(WebSocketBadStatusException) as refused:
-            connect(where, origin=origin or " ")
+            connect(stubbed, origin=origin)
         assert refused.value.status_code == 403, origin
     for host in (f"rebound.example:{port}", f"localhost.evil.example:{port}", " "):
         with pytest.raises(WebSocketBadStatusException) as refused:
-            connect(where, host=host, origin=f"http://{host.strip()}")
+            connect(stubbed, host=host, origin=f"http://{host.strip()}")
         assert refused.value.status_code == 403, host
 
-    def first(host: str) -> int:
-        page = connect(where, host=host, origin=f"http://{host.lower()}")
-        try:
-            return int(page.recv_data()[0])
-        finally:
-            page.shutdown()
-
     for host in (where, f"localhost:{port}", f"LOCALHOST:{port}", f"[::1]:{port}"):
-        eventually(partial(first, host), 1)
+        assert connect(stubbed, host=host, origin=f"http://{host.lower()}").recv_data()[0] == 1
     assert httpx.get(f"http://{where}{live_feed.PATH}").status_code == 426
 
 
@@ -305,6 +195,22 @@ def counted() -> Iterator[tuple[live_feed.Live, Counter]]:
     hub.kill(worker)
 
 
+def test_many_changes_are_one_message_and_without_any_there_is_one_from_time_to_time(
+    counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feed, counter = counted
+    with attended(feed) as page:
+        for number in (1, 2, 3):
+            for _ in range(40):
+                feed.changed()
+            assert json.loads(page.wait())["number"] == number
+        monkeypatch.setattr(live_feed, "ROUND_SECONDS", 0.01)
+        feed.changed()  # ends the present round
+        for number in (4, 5, 6):
+            assert json.loads(page.wait())["number"] == number
+    assert counter.made >= 6
+
+
 def test_without_a_page_nothing_is_made(counted: tuple[live_feed.Live, Counter]) -> None:
     feed, counter = counted
     for _ in range(3):
@@ -329,50 +235,26 @@ def test_a_page_that_reads_nothing_delays_no_other_and_gets_the_latest(
 def test_a_page_that_is_stuck_is_cut_off(
     counted: tuple[live_feed.Live, Counter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(live_feed, "STUCK_SECONDS", 0.1)
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now", lambda: now[0])
     feed, _ = counted
     with attended(feed), attended(feed) as awake:
-        awake.wait()
-        assert len(feed) == 2
-        hub.sleep(0.2)  # longer than STUCK_SECONDS
-        feed.changed()
-        awake.wait()
-        eventually(lambda: len(feed), 1, sleep=hub.sleep)
+        for later, left in ((live_feed.STUCK_SECONDS - 1, 2), (2, 1)):
+            number = json.loads(awake.wait())["number"]
+            now[0] += later
+            feed.changed()
+            while json.loads(awake.wait())["number"] <= number:
+                pass
+            eventually(lambda: len(feed), left, sleep=hub.sleep)
 
 
 # -- what the page makes of it ----------------------------------------------------------------------------------------
 
 
-def test_load_shows_in_the_drawing_and_in_words(driver: Chrome, small: tuple[str, Path]) -> None:
-    page = Page(driver, f"http://{small[0]}")
-    page.size(1280, 1000)
-    page.open()
-    step = "return document.querySelector(`[data-link='${arguments[0]}']`).dataset.step"
-    assert [page.run(step, name) for name in ("h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1")] == ["-1", "2", "4"]
-    widths = [
-        page.run(
-            "return getComputedStyle(document.querySelector(arguments[0])).strokeWidth", f'.links [data-step="{each}"]'
-        )
-        for each in (2, 4)
-    ]
-    assert widths == ["3px", "5.2px"]
-    page.one("#name").send_keys("e0_0-a0_1", Keys.ENTER)
-    assert page.text("#chosen p") == "In use; 9.5 Mbit/s up, 1.0 kbit/s down: 95 % of 10 Mbit/s"
-    assert page.errors() == []
-    driver.get("about:blank")
-
-
-@pytest.mark.parametrize(("k", "selector", "count"), [(16, ".links line", 3072), (24, ".pod-card", 24)])
-def test_large_fabrics_are_shown_too(driver: Chrome, tmp_path: Path, k: int, selector: str, count: int) -> None:
-    with serving(k, tmp_path) as where:
-        page = Page(driver, f"http://{where}")
-        page.open()
-        assert len(page.driver.find_elements("css selector", selector)) == count
-        page.one("#source").send_keys("h0_0_2")
-        page.one("#destination").send_keys(f"10.{k - 1}.0.3", Keys.ENTER)
-        eventually(lambda: page.text("#paths-summary"), Containing(f"h0_0_2 to h{k - 1}_0_3"))
-        assert len(page.names(".paths-list li", "key")) == k * k / 4
-        page.size(375, 800)
-        eventually(lambda: page.run("return document.documentElement.scrollWidth <= innerWidth"))
-        assert page.errors() == []
-        driver.get("about:blank")
+def test_load_shows_in_the_drawing_and_in_words(shown: Shown, stubbed: Stubbed) -> None:
+    with shown(stubbed) as page:
+        step = "return document.querySelector(`[data-link='${arguments[0]}']`).dataset.step"
+        assert [page.run(step, name) for name in ("h0_0_2-e0_0", "e0_0-a0_0", "e0_0-a0_1")] == ["-1", "2", "4"]
+        width = "return getComputedStyle(document.querySelector(arguments[0])).strokeWidth"
+        assert [page.run(width, f'.links [data-step="{each}"]') for each in (2, 4)] == ["3px", "5.2px"]
+        assert page.look_up("e0_0-a0_1") == "In use; 9.5 Mbit/s up, 1.0 kbit/s down: 95 % of 10 Mbit/s"

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from selenium.webdriver import Chrome
 from selenium.webdriver.common.keys import Keys
 from websockets.sync.client import connect
 
 from sopa_ryu.southbound import lldp
 from tests.helpers.browser import Page
-from tests.helpers.fabrics import Fabric, running
+from tests.helpers.fabrics import Fabric
 from tests.helpers.waiting import Containing, eventually
 
 pytestmark = pytest.mark.switch
@@ -33,27 +32,6 @@ def cut(fabric: Fabric, switch: str, port: int) -> Iterator[None]:
 def drained(fabric: Fabric) -> list[str]:
     names: list[str] = fabric.controller.get("/drains").json()["drains"]
     return names
-
-
-def give_token(page: Page, token: str) -> None:
-    page.one("#token").send_keys(token)
-    page.one("#operator [type=submit]").click()
-
-
-def look_up(page: Page, name: str) -> None:
-    page.one("#name").clear()
-    page.one("#name").send_keys(name, Keys.ENTER)
-
-
-def press(page: Page, text: str) -> None:
-    [button] = [each for each in page.driver.find_elements("css selector", "#chosen button") if each.text == text]
-    button.click()
-
-
-def show_paths(page: Page, source: str, destination: str) -> None:
-    page.one("#source").send_keys(source)
-    page.one("#destination").send_keys(destination, Keys.ENTER)
-    eventually(lambda: page.text("#paths-summary"), Containing(f"{source} to {destination}"))
 
 
 # -- what it shows ----------------------------------------------------------------------------------------------------
@@ -105,7 +83,7 @@ def test_a_switch_without_a_channel_is_missing_and_a_dead_one_takes_its_links_wi
         eventually(lambda: page.state("c1_0"), "failed")
         links = [f"a{pod}_1-c1_0" for pod in range(4)]
         assert page.names(".links [data-state=failed]", "link") == links
-        look_up(page, "a2_1-c1_0")
+        page.look_up("a2_1-c1_0")
         assert "Its switch c1_0 is down" in page.text("#chosen p")
     finally:
         plug(True)
@@ -148,7 +126,7 @@ def test_an_agent_that_does_not_answer_is_listed_as_lagging(page: Page, fabric: 
 
 
 def test_two_hosts_picked_light_up_their_paths_with_words(page: Page, fabric: Fabric) -> None:
-    show_paths(page, "h0_0_2", "h2_0_3")
+    page.show_paths("h0_0_2", "h2_0_3")
     words = page.text(".paths-list code").split("\n")
     told = fabric.controller.get("/paths", src="h0_0_2", dst="h2_0_3").json()
     assert words == [path["option"] for path in told["candidates"]] == ["9e040000", "9e040100", "9e040001", "9e040101"]
@@ -167,7 +145,7 @@ def test_two_hosts_picked_light_up_their_paths_with_words(page: Page, fabric: Fa
 
 
 def test_a_failure_moves_a_path_to_the_excluded_ones_with_its_reason(page: Page, fabric: Fabric) -> None:
-    show_paths(page, "h0_0_2", "h2_0_3")
+    page.show_paths("h0_0_2", "h2_0_3")
     with cut(fabric, "a0_0", 3):
         eventually(lambda: page.text("#paths-summary"), Containing("3 candidate paths of 4"))
         assert "9e040000" not in page.text(".paths-list code")
@@ -191,9 +169,9 @@ def test_hosts_are_picked_in_the_drawing_and_refused_names_are_explained(page: P
 
 
 def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
-    give_token(page, fabric.controller.token_file.read_text().strip())
-    look_up(page, "a1_1-c1_0")
-    press(page, "Drain a1_1-c1_0")
+    page.give_token(fabric.controller.token_file.read_text().strip())
+    page.look_up("a1_1-c1_0")
+    page.press("Drain a1_1-c1_0")
     eventually(lambda: page.state("a1_1-c1_0"), "drained")
     eventually(lambda: page.text("#outcome"), "a1_1-c1_0 is drained.")
     assert drained(fabric) == ["a1_1-c1_0"]
@@ -223,20 +201,20 @@ def test_a_drain_and_its_end_from_the_page(page: Page, fabric: Fabric) -> None:
 
 
 def test_a_wrong_token_and_what_cannot_be_drained_are_explained(page: Page, fabric: Fabric) -> None:
-    look_up(page, "c0_0")
-    press(page, "Drain c0_0")
+    page.look_up("c0_0")
+    page.press("Drain c0_0")
     assert page.text("#refusal") == "Type in the operator token first."
-    give_token(page, "wrong")
-    press(page, "Drain c0_0")
+    page.give_token("wrong")
+    page.press("Drain c0_0")
     eventually(lambda: page.text("#refusal"), Containing("Unauthorized"))
     assert f"the token is in {fabric.controller.token_file}" in page.text("#refusal")
     assert drained(fabric) == []
     assert page.focused() == "token"
     page.type(Keys.ESCAPE)
     assert not page.one("#notice").is_displayed()
-    look_up(page, "h0_0_2-e0_0")
+    page.look_up("h0_0_2-e0_0")
     assert "Drain" not in [each.text for each in page.driver.find_elements("css selector", "#chosen button")]
-    look_up(page, "<b>x</b>")
+    page.look_up("<b>x</b>")
     assert "There is no <b>x</b> here" in page.text("#find-error")
 
 
@@ -254,7 +232,7 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
     eventually(lambda: page.text("#paths-summary"), Containing("h0_0_2 to h3_1_3"))
     page.tab_to("token")
     page.type(fabric.controller.token_file.read_text().strip(), Keys.ENTER)
-    look_up(page, "c0_1")
+    page.look_up("c0_1")
     page.tab_to("Drain c0_1")
     page.type(Keys.ENTER)
     eventually(lambda: page.state("c0_1"), "drained")
@@ -265,7 +243,7 @@ def test_everything_can_be_done_by_keyboard(page: Page, fabric: Fabric) -> None:
 
 def test_a_phone_needs_no_sideways_scrolling(page: Page) -> None:
     page.size(375, 812)
-    show_paths(page, "h0_0_2", "h3_1_3")
+    page.show_paths("h0_0_2", "h3_1_3")
     eventually(
         lambda: page.run("return document.querySelector('svg.tree').getBoundingClientRect().width"),
         lambda value: value < 375,
@@ -309,7 +287,7 @@ def test_light_and_dark_are_readable(page: Page, scheme: str) -> None:
 
 
 def test_nothing_is_asked_of_anybody_else(page: Page, fabric: Fabric) -> None:
-    show_paths(page, "h0_0_2", "h2_0_3")
+    page.show_paths("h0_0_2", "h2_0_3")
     asked = page.run("return performance.getEntriesByType('resource').map(entry => entry.name)")
     assert len(asked) > 10
     assert {"/".join(url.split("/")[:3]) for url in asked} == {fabric.controller.url}
@@ -346,21 +324,3 @@ def test_a_killed_controller_is_said_and_its_return_seen(page: Page, fabric: Fab
     eventually(lambda: page.text("#fact-switches"), "20 of 20")
     with cut(fabric, "e0_0", 3):
         eventually(lambda: page.state("e0_0-a0_0"), "failed")
-
-
-def test_first_paint_at_k_8(
-    driver: Chrome, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with running(8, tmp_path_factory.mktemp("k8")) as fabric:
-        page = Page(driver, fabric.controller.url)
-        page.size(1280, 1000)
-        page.open()
-        assert len(page.names(".links [data-link]", "link")) == 384
-        wanted = "e => e.entryType === 'paint' || e.name === 'drawn'"
-        script = f"return performance.getEntries().filter({wanted}).map(e => [e.name, e.startTime])"
-        # Chrome adds the paint entry after the frame is shown, which may be later than the mark
-        times = eventually(lambda: dict(page.run(script)), lambda its: {"first-paint", "drawn"} <= its.keys())
-        assert page.errors() == []
-        driver.get("about:blank")
-    with capsys.disabled():
-        print(" ", ", ".join(f"{name} {milliseconds:.0f} ms" for name, milliseconds in times.items()), end=" ")

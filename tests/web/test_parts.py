@@ -1,0 +1,117 @@
+"""What the page shows only in a cluster, with an arbiter or with probes, of fabrics that are only states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sopa_ryu.channel.arbiter import REPORTED
+from tests.helpers.browser import Page
+from tests.helpers.waiting import Containing, eventually
+from tests.web.conftest import Shown
+from tests.web.stub import Stub, Stubbed
+
+LOSSY, SLOW, OTHER = "a2_0-c0_1", "e1_0-a1_1", "a0_0-c0_0"
+
+
+def test_a_standbys_page_names_the_leader_and_its_page(shown: Shown, stub: Stub, tmp_path: Path) -> None:
+    standby = stub.serve(4, tmp_path, leader="c2")
+    with shown(standby) as page:
+        eventually(lambda: page.text("#fact-cluster"), "c2 leads, this one stands by; term 1790000000000")
+        assert page.one("#in-cluster").is_displayed()
+        page.give_token(standby.token)
+        page.look_up("a1_1-c1_0")
+        page.press("Drain a1_1-c1_0")
+        said = "Another controller leads the cluster: drain and restore on its page, http://192.0.2.2:8080."
+        eventually(lambda: page.text("#refusal"), said)
+        assert page.state("a1_1-c1_0") != "drained"
+        page.errors()  # the browser itself notes the rejected request
+
+
+def facts(page: Page) -> dict[str, str]:
+    """Return what the page says of the arbiter, by name."""
+    terms = page.run("return [...document.querySelectorAll('#arbiter-facts dt')].map(each => each.textContent)")
+    return {term: page.text(f"#arbiter-facts > div:nth-child({n}) dd") for n, term in enumerate(terms, 1)}
+
+
+def test_the_page_shows_the_arbiter_and_that_it_is_gone(shown: Shown, stubbed: Stubbed) -> None:
+    report = {
+        "listen": "192.0.2.5:9160", "order": "min-max-min", "paths": "colouring", "slot_ms": 3.2, "lease_ms": 103,
+        "participants": 1, "load": 0.25, "batches": 9, "late_batches": 1, "granted_cells": 20_000, "unplaced_cells": 2,
+        "rejected_datagrams": 3,
+    }  # fmt: skip
+    assert report.keys() == REPORTED.keys()
+    with shown(stubbed) as page:
+        assert not page.one("#arbiter").is_displayed()
+        assert not page.one("#has-arbiter").is_displayed()
+        stubbed.ask("arbiter_reports", report)
+        eventually(lambda: page.one("#arbiter").is_displayed())
+        assert page.text("#fact-arbiter") == "1 of 16 hosts take part, load 25 %"
+        assert page.text("#arbiter-gone") == ""
+        its = facts(page)
+        assert its.pop("Term").isdigit()
+        assert its == {
+            "Arbiter": "192.0.2.5:9160, connected from 192.0.2.5",
+            "Hosts that take part": "1 of 16",
+            "Load": "25 % of hosts' slots in use",
+            "Slot; lease": "3.2 ms; 103 ms",
+            "Granted": "20000 slots in 9 batches",
+            "Order; paths": "min-max-min; colouring",
+            "Late": "1 batch",
+            "Without a path": "2 slots",
+            "Rejected": "3 datagrams",
+        }
+        stubbed.ask("arbiter_goes")
+        eventually(lambda: page.text("#fact-arbiter"), "gone")
+        assert page.text("#arbiter-gone") == (
+            "The arbiter is gone, it was at 192.0.2.5: hosts of policy cfr send without slots once their leases end. "
+            "Start it again: sopa arbiter"
+        )
+        eventually(lambda: facts(page)["Arbiter"], Containing("gone"))
+
+
+def colour(page: Page, link: str) -> str:
+    found = f'.links [data-link="{link}"]'
+    return str(page.run("return getComputedStyle(document.querySelector(arguments[0])).stroke", found))
+
+
+def heights(page: Page, curve: str) -> list[float]:
+    """How far up a plot a curve reaches, in shares of its height."""
+    script = """
+      const curve = document.querySelector(`.history .curves ${arguments[0]}`);
+      const axis = document.querySelectorAll(`.plot:has(.curves ${arguments[0]}) .axes path`);
+      const [low, high] = [axis[0].getBBox().y, axis[2].getBBox().y];
+      const numbers = [...curve.getAttribute("d").matchAll(/[ML][0-9.]+ ([0-9.]+)/g)];
+      return numbers.map((found) => (low - Number(found[1])) / (low - high));
+    """
+    return [float(value) for value in page.run(script, curve)]
+
+
+def test_links_are_coloured_by_loss_and_delay_and_the_selected_one_shows_its_hour(
+    shown: Shown, stubbed: Stubbed
+) -> None:
+    with shown(stubbed) as page:
+        page.look_up(LOSSY)
+        eventually(lambda: page.text(".history .hint"), "No probe has crossed this link in the last hour.")
+        stubbed.ask("links_measured", {LOSSY: 0.2}, {SLOW: 2000.0})
+        lossy, slow = (", ".join(f'.links [data-{what}="{step}"]' for step in (1, 2)) for what in ("loss", "delay"))
+        eventually(lambda: page.names(lossy, "link"), [LOSSY])
+        assert page.names(slow, "link") == [SLOW]
+        colours = {}
+        for what, legend in (("loss", "% lost or more"), ("delay", "times the median or more")):
+            page.one(f"#colouring input[value={what}]").click()
+            assert legend in page.text("#legend")
+            colours[what] = {name: colour(page, name) for name in (LOSSY, SLOW, OTHER)}
+        assert colours["loss"][LOSSY] != colours["loss"][SLOW] == colours["loss"][OTHER]
+        assert colours["delay"][SLOW] != colours["delay"][LOSSY] == colours["delay"][OTHER]
+
+        page.look_up(OTHER)
+        page.look_up(LOSSY)  # asks at once
+        eventually(lambda: page.text(".history .hint"), Containing("99th percentile"))
+        eventually(lambda: max(heights(page, ".down")), lambda height: height > 0.4)
+        assert max(heights(page, ".up")) < 0.1
+        label = page.one(".history .plot.loss").get_attribute("aria-label")
+        assert label is not None
+        assert label.startswith(f"Lost probes of {LOSSY}: at most 20")
+        for without in ("c0_1", "h0_0_2-e0_0"):
+            page.look_up(without)
+            assert not page.one(".history").is_displayed()
