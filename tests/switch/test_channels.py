@@ -48,7 +48,9 @@ def test_a_second_connection_is_closed_and_takes_over_from_one_that_hangs(shared
         shared.lead([name], controller.openflow)
         eventually(lambda: log(shared), Containing(f"second connection of switch {name} from 127.0.0.1 closed"))
         with standing_still(twin.pid()):
-            eventually(lambda: log(shared), Containing(f"{name}: its connection from 127.0.0.1 does not answer or is gone"))
+            eventually(
+                lambda: log(shared), Containing(f"{name}: its connection from 127.0.0.1 does not answer or is gone")
+            )
             eventually(lambda: controller.fabric()["connected"], 20)
 
 

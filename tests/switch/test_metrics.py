@@ -70,7 +70,9 @@ def test_every_port_of_every_switch_has_metrics_after_a_poll(polled: Fabric) -> 
 
 
 def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(polled: Fabric) -> None:
-    answer = httpx.get(f"{polled.controller.url}/metrics", headers={"Accept": "application/openmetrics-text"}, timeout=60)
+    answer = httpx.get(
+        f"{polled.controller.url}/metrics", headers={"Accept": "application/openmetrics-text"}, timeout=60
+    )
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
     names = {sample.name for family in openmetrics(answer.text) for sample in family.samples}
     assert {name for name in scrape(polled) if name.startswith("sopa_")} == {n for n in names if n.startswith("sopa_")}

@@ -5,15 +5,23 @@ What is concluded from probes is in `tests/unit/fabric/scripts/wiring`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from sopa_ryu.southbound import lldp
-from tests.helpers.fabrics import Fabric
+from tests.helpers.fabrics import Fabric, running
 from tests.helpers.waiting import Containing, eventually
 
 pytestmark = pytest.mark.switch
+
+
+@pytest.fixture(scope="module")
+def cabled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    """A fabric whose controller sends probes, of which none arrives by itself."""
+    with running(4, tmp_path_factory.mktemp("cabled"), "--sopa-hold-down=0", "--sopa-hold-down-max=0") as fabric:
+        yield fabric
 
 
 def hear(fabric: Fabric, at: str, port: int, frame: bytes) -> None:
@@ -34,33 +42,33 @@ def problems(fabric: Fabric) -> dict[str, str]:
     return {each["link"]: each["kind"] for each in wiring(fabric)["problems"]}
 
 
-def test_probes_that_arrive_at_both_planned_ends_are_right_and_those_of_hosts_do_not_count(shared: Fabric) -> None:
+def test_probes_that_arrive_at_both_planned_ends_are_right_and_those_of_hosts_do_not_count(cabled: Fabric) -> None:
     def taken() -> bool:
         """Tell whether the edge switch has dropped the host's."""
-        lines = shared.ovs.ofctl("dump-flows", "e0_0").splitlines()
+        lines = cabled.ovs.ofctl("dump-flows", "e0_0").splitlines()
         return any("in_port=1 " in line and "n_packets=1" in line for line in lines)
 
-    assert wiring(shared)["links"] == 32
-    hear(shared, "e0_0", 1, probe(shared, "c0_1", 4))
+    assert wiring(cabled)["links"] == 32
+    hear(cabled, "e0_0", 1, probe(cabled, "c0_1", 4))
     eventually(taken)
-    broken = probe(shared, "c0_0", 1)
-    hear(shared, "a0_0", 3, broken[:16] + b"\xff" * (len(broken) - 16))
-    eventually(shared.controller.log.read_text, Containing("a frame that is no LLDP arrived"))
-    hear(shared, "a0_0", 3, probe(shared, "c0_0", 1))
-    hear(shared, "c0_0", 1, probe(shared, "a0_0", 3))
-    eventually(lambda: wiring(shared)["right"], 1)
-    assert problems(shared) == {}
+    broken = probe(cabled, "c0_0", 1)
+    hear(cabled, "a0_0", 3, broken[:16] + b"\xff" * (len(broken) - 16))
+    eventually(cabled.controller.log.read_text, Containing("a frame that is no LLDP arrived"))
+    hear(cabled, "a0_0", 3, probe(cabled, "c0_0", 1))
+    hear(cabled, "c0_0", 1, probe(cabled, "a0_0", 3))
+    eventually(lambda: wiring(cabled)["right"], 1)
+    assert problems(cabled) == {}
 
 
-def test_a_miswired_link_is_listed_and_excluded_until_its_cable_is_pulled(shared: Fabric) -> None:
-    hear(shared, "a0_0", 3, probe(shared, "c0_1", 1))  # where c0_0 should be
-    eventually(lambda: problems(shared), {"a0_0-c0_0": "swapped"})
-    assert "a0_0 port 3 leads to c0_1 port 1, not to c0_0 port 1" in wiring(shared)["problems"][0]["detail"]
-    shared.fails({"a0_0-c0_0": "miswired"})
-    paths = shared.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
+def test_a_miswired_link_is_listed_and_excluded_until_its_cable_is_pulled(cabled: Fabric) -> None:
+    hear(cabled, "a0_0", 3, probe(cabled, "c0_1", 1))  # where c0_0 should be
+    eventually(lambda: problems(cabled), {"a0_0-c0_0": "swapped"})
+    assert "a0_0 port 3 leads to c0_1 port 1, not to c0_0 port 1" in wiring(cabled)["problems"][0]["detail"]
+    cabled.fails({"a0_0-c0_0": "miswired"})
+    paths = cabled.controller.get("/paths", src="10.0.0.2", dst="10.2.0.2").json()
     assert paths["excluded"] == [{"up": [0, 0], "reason": "link a0_0-c0_0 miswired"}]
-    assert "is miswired and excluded from candidate paths" in shared.controller.log_tail()
-    shared.set_link("a0_0-c0_0", False)
-    eventually(lambda: problems(shared), {"a0_0-c0_0": "missing"})
-    shared.set_link("a0_0-c0_0", True)
-    shared.fails({})
+    assert "is miswired and excluded from candidate paths" in cabled.controller.log.read_text()
+    cabled.set_link("a0_0-c0_0", False)
+    eventually(lambda: problems(cabled), {"a0_0-c0_0": "missing"})
+    cabled.set_link("a0_0-c0_0", True)
+    cabled.fails({})
