@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 UPGRADE = b"GET /sopa/v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -52,10 +52,15 @@ ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
 CONNECTIONS = 16
 
 
+BURST_MESSAGES = 600
+BURST_CONNECTIONS, BURST_ONCE = 4, 100
+"""Connections of a burst; those of the kinds in `ONCE`."""
+
+
 def flood(first: bytes, more: bytes, port: int, until: float) -> None:
     """Send on one connection after the other; a thread reads what comes back."""
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as client:
+        with contextlib.suppress(OSError), _open(port) as client:
             reader = threading.Thread(target=_read, args=(client,))
             reader.start()
             client.sendall(first)
@@ -73,12 +78,53 @@ def _read(client: socket.socket) -> None:
             pass
 
 
+def messages_of(kind: str) -> tuple[str, bytes, bytes]:
+    """Return the name of a kind, what is sent first, and what again and again."""
+    side, _, name = kind.partition(" ")
+    return name, *(REST if side == "rest" else OPENFLOW)[name]
+
+
+@contextlib.contextmanager
+def burst(kind: str, port: int) -> Iterator[Callable[[], bool]]:
+    """Flood by a bounded number of messages, and cut off at the end what is still being sent.
+
+    Yields whether something is.
+    """
+    name, first, more = messages_of(kind)
+
+    def send(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the controller may close it at any time
+            client.sendall(first)
+            for _ in range(BURST_MESSAGES if more else 0):
+                client.sendall(more)
+
+    with contextlib.ExitStack() as stack:
+        opened = [_open(port, 60) for _ in range(BURST_ONCE if name in ONCE else BURST_CONNECTIONS)]
+        clients = [stack.enter_context(client) for client in opened]
+        senders = [threading.Thread(target=send, args=(client,)) for client in clients]
+        threads = senders + [threading.Thread(target=_read, args=(client,)) for client in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            yield lambda: any(sender.is_alive() for sender in senders)
+        finally:
+            for client in clients:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+
+def _open(port: int, timeout: float = 5) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout)
+
+
 def open_many(first: bytes, port: int, until: float) -> None:
     """Open connections that stay open, as many as go; each sends something once."""
     with contextlib.ExitStack() as stack:
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
-                client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                client = stack.enter_context(_open(port))
                 client.sendall(first)
             time.sleep(0.001)  # the rate of connections
 
@@ -87,13 +133,12 @@ def open_many(first: bytes, port: int, until: float) -> None:
 def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Open connections that say nothing."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(count)]
+        yield [stack.enter_context(_open(port, 60)) for _ in range(count)]
 
 
 def main(kind: str, port: int, seconds: float) -> None:
     """Flood for some seconds; the end of the process cuts off what is still being sent."""
-    side, _, name = kind.partition(" ")
-    first, more = (REST if side == "rest" else OPENFLOW)[name]
+    name, first, more = messages_of(kind)
     until = time.monotonic() + seconds
     print("flooding", flush=True)
     if name in ONCE:
