@@ -55,21 +55,7 @@ CONNECTIONS = 16
 BURST_MESSAGES = 600
 BURST_CONNECTIONS, BURST_ONCE = 4, 100
 """Connections of a burst; those of the kinds in `ONCE`."""
-
-
-def flood(first: bytes, more: bytes, port: int, until: float) -> None:
-    """Send on one connection after the other; a thread reads what comes back."""
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), _open(port) as client:
-            reader = threading.Thread(target=_read, args=(client,))
-            reader.start()
-            client.sendall(first)
-            while more and time.monotonic() < until:
-                client.sendall(more)
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            reader.join()
-        time.sleep(0.001)  # a rejected flood comes back: the rate of connections is another test
+FOREVER = 1 << 60
 
 
 def _read(client: socket.socket) -> None:
@@ -85,8 +71,10 @@ def messages_of(kind: str) -> tuple[str, bytes, bytes]:
 
 
 @contextlib.contextmanager
-def burst(kind: str, port: int) -> Iterator[Callable[[], bool]]:
-    """Flood by a bounded number of messages, and cut off at the end what is still being sent.
+def burst(
+    kind: str, port: int, messages: int = BURST_MESSAGES, connections: int = BURST_CONNECTIONS
+) -> Iterator[Callable[[], bool]]:
+    """Flood by a number of messages on each connection, while others read, and cut off at the end what is still being sent.
 
     Yields whether something is.
     """
@@ -95,14 +83,14 @@ def burst(kind: str, port: int) -> Iterator[Callable[[], bool]]:
     def send(client: socket.socket) -> None:
         with contextlib.suppress(OSError):  # the controller may close it at any time
             client.sendall(first)
-            for _ in range(BURST_MESSAGES if more else 0):
+            for _ in range(messages if more else 0):
                 client.sendall(more)
 
     with contextlib.ExitStack() as stack:
-        opened = [_open(port, 60) for _ in range(BURST_ONCE if name in ONCE else BURST_CONNECTIONS)]
-        clients = [stack.enter_context(client) for client in opened]
-        senders = [threading.Thread(target=send, args=(client,)) for client in clients]
-        threads = senders + [threading.Thread(target=_read, args=(client,)) for client in clients]
+        count = BURST_ONCE if name in ONCE else connections
+        clients = [stack.enter_context(_open(port, 60)) for _ in range(count)]
+        senders = [threading.Thread(target=send, args=(client,), daemon=True) for client in clients]
+        threads = senders + [threading.Thread(target=_read, args=(client,), daemon=True) for client in clients]
         for thread in threads:
             thread.start()
         try:
@@ -138,17 +126,16 @@ def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 def main(kind: str, port: int, seconds: float) -> None:
     """Flood for some seconds; the end of the process cuts off what is still being sent."""
-    name, first, more = messages_of(kind)
+    name, first, _ = messages_of(kind)
     until = time.monotonic() + seconds
     print("flooding", flush=True)
     if name in ONCE:
         open_many(first, port, until)
         return
-    threads = [threading.Thread(target=flood, args=(first, more, port, until), daemon=True) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), burst(kind, port, FOREVER, CONNECTIONS) as sending:
+            while sending() and time.monotonic() < until:
+                time.sleep(0.001)  # a rejected flood comes back: the rate of connections is another test
 
 
 if __name__ == "__main__":
