@@ -16,7 +16,7 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
+from sopa_ryu.channel.relayed import Asked, Forged, Given
 from sopa_ryu.channel.trace_desk import State, UnableError
 from topologies import FatTree
 
@@ -114,46 +114,6 @@ def test_forged_records_are_counted_by_the_relay() -> None:
     assert its.forged(HOSTS[4], 2) is relay
     assert its.forged(HOSTS[4], 1) is relay
     assert list(relayed.read_down(relay.due() or "", len(HOSTS))) == [Forged(4, 3)]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "no JSON",
-        "[]",
-        '{"type": "lists"}',
-        '{"type": "hosts", "hosts": [16]}',
-        '{"type": "hosts", "hosts": [-1]}',
-        '{"type": "hosts", "hosts": [true]}',
-        '{"type": "hosts", "hosts": "0"}',
-        report(0)[:-1],
-        report(0)[:5],
-    ],
-)
-def test_malformed_messages_of_relays_change_nothing(message: str | bytes) -> None:
-    its, lists = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts({0}))
-    with pytest.raises(RelayedError):
-        its.received(relay, message)
-    assert lists.hosts() == [HOSTS[0]]
-    assert lists.take_waiting() == b""
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "no JSON",
-        "{}",
-        '{"type": "lists", "lists": [[0, 1]]}',
-        '{"type": "lists", "lists": [[99, 1, "x"]]}',
-        '{"type": "forged", "hosts": [[0, "1"]]}',
-        '{"type": "forged", "hosts": {}}',
-    ],
-)
-def test_malformed_messages_of_a_leader_are_rejected(message: str) -> None:
-    with pytest.raises(RelayedError):
-        list(relayed.read_down(message, len(HOSTS)))
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.binary(max_size=40)), max_size=30), st.frozensets(st.integers(0, 15)))
