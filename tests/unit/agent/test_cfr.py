@@ -6,7 +6,7 @@ from ipaddress import IPv4Address
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowrules.label import Carrier
@@ -162,6 +162,7 @@ def test_a_lease_has_an_end() -> None:
     assert not grants.is_closed(BEGIN + MAX_LEASE_MS * 1_000_000)
 
 
+@settings(max_examples=30)
 @given(st.permutations(range(1, 40)), st.lists(st.integers(1, 39), max_size=80))
 def test_each_grant_holds_once_in_whatever_order_they_come(order: list[int], again: list[int]) -> None:
     grants = Grants(HOST)

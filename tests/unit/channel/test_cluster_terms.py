@@ -199,7 +199,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestCluster = ClusterMachine.TestCase
-TestCluster.settings = settings(max_examples=40, stateful_step_count=40)
+TestCluster.settings = settings(max_examples=25, stateful_step_count=40)
 
 
 # -- the rules one by one ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster import records
@@ -46,6 +46,7 @@ def test_a_view_of_another_fabric_is_named() -> None:
         records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from([*RECORDS, "notes", ""]), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(
