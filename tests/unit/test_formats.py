@@ -25,7 +25,9 @@ from sopa_ryu.channel.protocol import GapError, LowerTermError
 from sopa_ryu.channel.relay_desk import RelayDesk
 from sopa_ryu.channel.relayed_mcs import News, Told
 from sopa_ryu.channel.traces import Answer, Outcome, Request
-from sopa_ryu.cluster import address, records
+from sopa_ryu.cluster import address, gateway, records
+from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
+from sopa_ryu.cluster.troubles import Trouble, TroubleError
 from sopa_ryu.fabric.view import View
 from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree
@@ -63,7 +65,7 @@ def changed(right: str, change: str, without: str = "") -> str:
 def without_details(problem: object) -> str:
     """Return a problem without the words of Python's own readers, which differ from release to release."""
     return re.sub(
-        r"(no JSON(?! object)|ADDRESS:PORT|ADDRESS:8080|no base64|recursion depth exceeded)[: ][(:]?.*",
+        r"(no JSON(?! object)|ADDRESS:PORT|ADDRESS:8080|no base64|recursion depth exceeded|not a message of a watch)[: ][(:]?.*",
         r"\1",
         str(problem),
     )
@@ -191,6 +193,24 @@ class Readers:
 
     def do_value(self, key: str, text: str, times: str = "1") -> str:
         return str(records.read(key, text * int(times)))
+
+    def do_etcd(self, status: str, code: str, text: str) -> str:
+        """Say what an error of etcd's gateway means, as an answer and in a stream."""
+        said = gateway.answer(int(status), json.dumps({"error": text, "message": text, "code": int(code)}).encode())
+        in_stream = {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}
+        assert gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n") == said
+        assert isinstance(said, Trouble)
+        more = [name.replace("_", " ") for name in ("perhaps_done", "sign_in", "no_lease") if getattr(said, name)]
+        return ", ".join([f"{said.kind.name}: {said.text}", *more])
+
+    def do_watch(self, text: str) -> str:
+        """Read a line of a watch, which ends it."""
+        try:
+            return str(list(WatchReader("sopa", 4).feed(text.encode() + b"\n")))
+        except HistoryGone:
+            return "history gone"
+        except TroubleError as error:
+            return f"{error.trouble.kind.name}: {without_details(error)}"
 
     def do_engine(self, text: str) -> str:
         its = address.parse(text)
