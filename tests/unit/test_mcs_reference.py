@@ -36,7 +36,7 @@ channel_numbers = st.integers(2, MAX_CHANNELS)
 # -- order ------------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(delays, delays, channel_numbers, sequence_numbers, st.sets(st.integers(0, 15)), st.integers(3, 80))
 def test_without_a_loss_no_duplicate_ack_and_no_sack_block_reaches_the_sender(
     there: list[int], back: list[int], channels: int, isn: int, marking: set[int], cwnd: int
@@ -56,6 +56,7 @@ def test_the_network_reorders_so_that_without_mcs_each_such_transfer_would_be_re
     assert sum(reordered) > 50
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 150), channel_numbers, sequence_numbers)
 def test_after_a_loss_duplicate_acks_pass_until_it_is_repaired(number: int, channels: int, isn: int) -> None:
     # one after the first of its channel: a receiver has to know what it is to expect there
@@ -87,7 +88,7 @@ def test_the_loss_of_a_channels_first_packet_shows_only_by_a_timeout() -> None:
     st.sets(st.integers(0, 300), max_size=15),
     st.booleans(),
 )
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_whatever_is_lost_nothing_is_retransmitted_endlessly(
     there: list[int],
     back: list[int],
@@ -172,7 +173,7 @@ def test_one_channel_a_round_trip_changes_its_weight_and_all_marked_leaves_them_
     assert seen[3:] == [[3, 1, 0, 0], [3, 2, 0, 0]]
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(delays, channel_numbers)
 def test_a_channel_that_marks_gets_less(there: list[int], channels: int) -> None:
     transfer = Transfer(Network((there, there), marking={0}), count=600, channels=channels)
@@ -217,7 +218,7 @@ def test_a_window_has_two_segments_at_least_and_is_never_zero(marks: list[bool],
 # -- failures ---------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(channel_numbers, delays, st.data())
 def test_a_dead_channel_is_inactive_after_three_rounds_at_most(
     channels: int, there: list[int], draw: st.DataObject
@@ -259,7 +260,7 @@ def test_a_transfer_goes_on_without_the_dead_channel() -> None:
     assert done.timeouts <= FRESH + 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(channel_numbers, st.integers(0, 3000), st.integers(1, 6000))
 def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: int, since: int, lasting: int) -> None:
     dead = dict.fromkeys(range(channels), (since, since + lasting))
@@ -269,7 +270,7 @@ def test_when_all_channels_were_dead_and_are_back_the_transfer_ends(channels: in
 # -- connections ------------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(sequence_numbers, st.booleans())
 def test_a_connection_that_was_forgotten_begins_anew_in_the_middle(isn: int, at_sender: bool) -> None:
     transfer = Transfer(Network(), count=400, isn=isn)
