@@ -127,10 +127,7 @@ def test_the_fragments_between_two_hosts_go_to_one_gateway() -> None:
     src = PODS.host("h0_1_2")
     # the table in memory compares ip_frag like any field: 1 is the first fragment's, 3 that of a later one
     assert len({gateway_of(fabric, src, port, ip_frag=frag) for port in range(50) for frag in (1, 3)}) == 1
-    one_each = Counter(
-        gateway_of(fabric, src, 1, ip_frag=1, ipv4_dst=OUTSIDE, ip_proto=17)
-        for src in insiders(PODS)
-    )
+    one_each = Counter(gateway_of(fabric, src, 1, ip_frag=1, ipv4_dst=OUTSIDE, ip_proto=17) for src in insiders(PODS))
     assert len(one_each) > 1
 
 
