@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import networkx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.random_fabrics import random_fabric, some_pairs
@@ -173,6 +173,7 @@ ANYTHING = st.recursive(
 KEYS = ["pods", "edges", "aggregations", "cores", "hosts", "mbit", "links", "gateways", "no_label", "k"]
 
 
+@settings(max_examples=50)
 @given(ANYTHING | st.dictionaries(st.sampled_from(KEYS), ANYTHING | st.integers(0, 4)))
 def test_any_data_are_a_fabric_or_refused(document: object) -> None:
     with contextlib.suppress(TopologyError):
