@@ -34,7 +34,8 @@ SCENES += [pytest.param(random_fabric(seed), seed, 6, id=f"any-{seed}") for seed
 class Scene:
     """A fabric with random failures, its rules in force, and pairs of hosts to try.
 
-    Seed 0 has no failure. Every other scene has all its failures in and above two pods, where together they cut more ways than far apart.
+    Seed 0 has none. Every other scene has all its failures in and above two pods, where together they cut more ways
+    than far apart.
     """
 
     def __init__(self, tree: Clos, seed: int, pairs: int, reasons: Iterable[str], most: int = 6) -> None:
