@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT, catalogue: P
         return 2
     except KeyboardInterrupt:
         _tell(verdicts)
-        print(f"mutants: interrupted after {len(verdicts)}; nothing is recorded", file=sys.stderr)
+        print(f"mutants: interrupted after {len(verdicts)} defects; nothing is recorded", file=sys.stderr)
         return 130
 
 
