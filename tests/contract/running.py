@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -16,7 +20,6 @@ from experiments.emulation.processes import ControllerProcess, free_ports
 from sopa_ryu.southbound import lldp
 from tests.contract.questions import ROOT, STATE
 from tests.contract.values import TEXT, masked
-from tests.helpers.commands import ask
 from tests.helpers.fabrics import set_live
 from tests.helpers.waiting import eventually
 from topologies import FatTree, Switch
@@ -119,9 +122,28 @@ class Running:
 
     def sopa(self, *words: str) -> dict[str, Any]:
         """Run a command; return its exit status and its output: JSON, or whether there is any."""
-        done = ask(self.controller, *words)
-        said = TEXT if done.stderr else ""
-        return {"exit": done.exit_code, "stdout": self._output(done.stdout), "stderr": said}
+        assert self._commands.stdin
+        assert self._commands.stdout
+        self._commands.stdin.write(json.dumps(words) + "\n")
+        self._commands.stdin.flush()
+        line = self._commands.stdout.readline()
+        assert line, f"sopa {' '.join(words)} has failed: see the output"
+        done = json.loads(line)
+        return {**done, "stdout": self._output(done["stdout"]), "stderr": TEXT if done["stderr"] else ""}
+
+    @cached_property
+    def _commands(self) -> subprocess.Popen[str]:
+        """Start a process that runs commands."""
+        own = {name: value for name, value in os.environ.items() if not name.startswith("SOPA_")}
+        own |= {"SOPA_CONTROLLER": self.controller.url, "SOPA_TOKEN_FILE": str(self.controller.token_file)}
+        command = [sys.executable, "-m", "tests.contract.worker"]
+        pipe = subprocess.PIPE
+        here = Path(__file__).parents[2]
+        return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=own, cwd=here)
+
+    def close(self) -> None:
+        """End what was started to ask."""
+        self._commands.communicate(timeout=60)
 
     def _output(self, text: str) -> Any:
         try:
@@ -217,4 +239,5 @@ def running(k: int, directory: Path, *options: str, connect_switches: bool = Tru
         if connect_switches:
             controller.wait_connected(tree.switch_count)
             its.version = its.body("/fabric")["version"]
-        yield its
+        with contextlib.closing(its):
+            yield its
