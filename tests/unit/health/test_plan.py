@@ -41,7 +41,7 @@ def test_every_link_of_a_fat_tree_is_crossed_equally_often_by_equally_many_strea
     assert 0.7 * streams <= least <= streams <= most <= 1.4 * streams
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000))
 def test_streams_are_candidate_paths_between_racks_within_what_links_and_hosts_bear(seed: int) -> None:
     tree = random_fabric(seed, most=40, rates=True)

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.protocol import OPEN
@@ -155,7 +155,6 @@ def cut(data: bytes, sizes: list[int]) -> list[bytes]:
     return [piece for piece in (*pieces, data) if piece]
 
 
-@settings(max_examples=40)
 @given(stream, st.lists(st.integers(1, 40), max_size=30))
 def test_any_stream_means_what_it_means_to_the_library(data: bytes, sizes: list[int]) -> None:
     transport, owner = ours(cut(data, sizes))
