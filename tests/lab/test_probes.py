@@ -15,6 +15,7 @@ from typing import Any
 
 from experiments.emulation.bad_links import BadLinks
 from experiments.emulation.sopa_lab import SopaLab
+from experiments.emulation.traffic.udp_stream import UdpStream
 from sopa_ryu.agent.kernel import link_attributes
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.probing.frames import Ends, ProbeFrame, read
@@ -100,13 +101,13 @@ def test_a_trace_names_a_silent_link_and_the_way_of_a_flow(probing: SopaLab) -> 
     assert lost == {(0, 0): (10, 0), (1, 0): (10, 0), (0, 1): (10, 10), (1, 1): (10, 0)}
     named = [(group["links"], group["loss"]) for group in answer["links"] if group["loss"]]
     assert named == [([LINK, "a1_0-c0_1"], 1.0)]
-    for host, seen in ((SRC, "(\\d+) answers to this host's"), (DST, "^(\\d+) probes of other hosts answered")):
-        with inside(probing.lab.netns(host)):
-            found = check_probes(probing.lab.interface(probing.tree.host(host), 0), others=host == SRC)
-        counted = re.search(seen, found.text)
-        assert found.right, found
-        assert counted is not None, found
-        assert int(counted[1]) >= 30
+    assert answers(probing) >= 30
+    with inside(probing.lab.netns(DST)):
+        found = check_probes(probing.lab.interface(probing.tree.host(DST), 0), others=False)
+    assert found.right, found
+    counted = re.search(r"^(\d+) probes of other hosts answered", found.text)
+    assert counted is not None, found
+    assert int(counted[1]) >= 30
     swallow(probing, False)
     status, answer, said = traced(probing, [0, 0, 0, 0], SRC, DST)
     assert (status, answer["state"], answer["decided"]) == (0, "done", 80), said
@@ -127,12 +128,23 @@ def test_a_trace_names_a_silent_link_and_the_way_of_a_flow(probing: SopaLab) -> 
     subprocess.run(["tc", "filter", "del", "dev", "a0_0-eth4", "egress", "pref", "1"], check=True)
 
 
+def answers(lab: SopaLab) -> int:
+    """Return how many answers to its own probes the sender has had."""
+    with inside(lab.lab.netns(lab.tree.host(SRC))):
+        text = check_probes(lab.lab.interface(lab.tree.host(SRC), 0), others=True).text
+    counted = re.search(r"(\d+) answers to this host's", text)
+    return int(counted[1]) if counted else 0
+
+
 def test_a_host_leaves_a_silent_links_paths_without_a_controller_and_takes_them_again(probing: SopaLab) -> None:
     assert probing.agent is not None
     log = probing.agent.log
     at = len(log.read_text())
     eventually(lambda: set(datagrams(probing, SRC, DST, 8, 40002)) == {(0, 0), (0, 1), (1, 0), (1, 1)})
-    with standing_still(probing.controller.pid):
+    # a rack is probed for as long as packets go there
+    probed, used = answers(probing), UdpStream(probing.lab, probing.tree.host(SRC), probing.tree.host(DST), 100)
+    with used, standing_still(probing.controller.pid):
+        eventually(lambda: answers(probing) > probed + 100)
         set_silent(
             probing.lab, "a1_0-c0_1", "a1_0", True
         )  # down to the receiver's pod: no switch before it knows better

@@ -31,6 +31,12 @@ class Told(Control):
         self.late = next(self._late)
 
 
+@pytest.fixture(autouse=True)
+def _no_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is judged here is no measurement of the run."""
+    monkeypatch.delenv(report.VARIABLE, raising=False)
+
+
 def judged(values: list[float], late: dict[int, float] | None = None, relation: str = "at_most") -> str:
     """Return why a series of values misses its bound of 2, or nothing; it must be as long as the verdict needs."""
     given = iter(values)
