@@ -14,7 +14,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import Distribution, distribution, packages_distributions
 from itertools import pairwise
 from pathlib import Path
@@ -91,6 +91,12 @@ def imported(node: ast.AST) -> Iterator[str]:
             yield from imported(child)
 
 
+@cache
+def imports(file: Path) -> frozenset[str]:
+    """Return what a module's file imports or starts, as `imported`."""
+    return frozenset(imported(ast.parse(file.read_text())))
+
+
 def started(words: ast.List) -> Iterator[str]:
     """Yield the module that a command line starts as a process of its own: ``[sys.executable, "-m", MODULE, ...]``."""
     for option, name in pairwise(words.elts):
@@ -117,7 +123,7 @@ def followed(package: Package) -> tuple[set[str], set[str]]:
             continue
         own.add(module)
         todo += [module.rpartition(".")[0]] if "." in module else []
-        for name in set(imported(ast.parse(all_modules[module].read_text()))) - package.absent:
+        for name in imports(all_modules[module]) - package.absent:
             top = name.partition(".")[0]
             if name in all_modules:
                 todo.append(name)

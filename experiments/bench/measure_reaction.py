@@ -49,9 +49,9 @@ LIMIT_MS = 150
 class Fault:
     """A link that goes silent in the direction of the packets of a pair, and the labels that lead over it."""
 
-    def __init__(self, its: SopaLab, up: tuple[int, int], hop: int) -> None:
+    def __init__(self, its: SopaLab, up: tuple[int, int], hop: int, pair: tuple[str, str] = (SRC, DST)) -> None:
         tree = its.tree
-        src, dst = tree.host(SRC), tree.host(DST)
+        src, dst = map(tree.host, pair)
         ways = {way: list(pairwise(tree.hops(src, dst, way))) for way in tree.choices_between(src, dst)}
         sender, receiver = ways[up][hop]
         self.link, self.towards = tree.name(tree.link(sender, receiver)), tree.name(receiver)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import cache
+from typing import Any
 
 import pytest
 
@@ -13,6 +15,7 @@ from sopa_ryu.agent.labeller import Labeller
 from tests.bpf.mcs_both import CAPACITY, Both
 from tests.bpf.mcs_programs import Programs
 from tests.helpers.frames import FAR, table
+from tests.helpers.path_tables import forget_packets
 from tests.helpers.veth import Pair, veth_pair
 
 
@@ -31,24 +34,41 @@ def one_processor() -> Iterator[None]:
     os.sched_setaffinity(0, before)
 
 
-@pytest.fixture
-def make_labeller() -> Iterator[Callable[..., Labeller]]:
-    """Makes labellers of the loopback interface, loaded and never attached."""
+@pytest.fixture(scope="module")
+def loaded(objects: None) -> Iterator[Callable[..., Labeller]]:
+    """Labellers of the loopback interface, loaded and never attached: one for each choice of options."""
     with ExitStack() as stack:
 
-        def make(**options: int) -> Labeller:
-            labeller = Labeller("lo", **options)  # type: ignore[arg-type]
-            labeller.load()
-            stack.callback(labeller.close)
-            return labeller
+        @cache
+        def load(**options: Any) -> Labeller:
+            return stack.enter_context(Labeller("lo", **options))
 
-        yield make
+        yield load
+
+
+@pytest.fixture
+def make_labeller(loaded: Callable[..., Labeller]) -> Callable[..., Labeller]:
+    """Returns a labeller that has not seen a packet, but may have a path table."""
+
+    def make(**options: Any) -> Labeller:
+        labeller = loaded(**options)
+        forget_packets(labeller)
+        return labeller
+
+    return make
 
 
 @pytest.fixture
 def labeller(make_labeller: Callable[..., Labeller]) -> Labeller:
-    """A loaded program without a path table."""
+    """A labeller that has not seen a packet."""
     return make_labeller()
+
+
+@pytest.fixture
+def fresh(objects: None) -> Iterator[Labeller]:
+    """A program that has just been loaded, without a path table."""
+    with Labeller("lo") as its:
+        yield its
 
 
 @pytest.fixture

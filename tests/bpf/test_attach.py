@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -20,8 +20,9 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.agent.paths.path_table import PathTable
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
-from tests.helpers.path_tables import read_table, table_in_force
+from tests.helpers.killed_agent import abandon
 from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair
 from tests.helpers.waiting import eventually
 
@@ -132,25 +133,19 @@ def test_detach_leaves_nothing(pair: Pair) -> None:
     assert noted == [True, False]
 
 
-@pytest.mark.parametrize("direction", ["ingress", "egress"])
+@pytest.mark.parametrize("stranger", ["ingress", "egress", None])
 @pytest.mark.parametrize("ours", [False, True])
-def test_a_clsact_with_a_strangers_filter_survives(pair: Pair, direction: str, ours: bool) -> None:
-    stranger = f"tc filter add dev host0 {direction} protocol ip prio 77 u32 match u32 0 0 flowid 1:1"
+def test_a_clsact_that_somebody_else_uses_or_made_survives(pair: Pair, stranger: str | None, ours: bool) -> None:
     if not ours:
         pair.on_host("tc qdisc add dev host0 clsact")
     with Labeller("host0", netns=pair.host) as labeller:
         labeller.attach()
-        pair.on_host(stranger)
-    assert clsact(pair)
-    assert "pref 77 u32" in pair.on_host(f"tc filter show dev host0 {direction}")
-    assert "sopa" not in egress_filters(pair)
-
-
-def test_an_empty_clsact_of_somebody_else_survives(pair: Pair) -> None:
-    pair.on_host("tc qdisc add dev host0 clsact")
-    with Labeller("host0", netns=pair.host) as labeller:
-        labeller.attach()
-    assert clsact(pair)
+        if stranger:
+            pair.on_host(f"tc filter add dev host0 {stranger} protocol ip prio 77 u32 match u32 0 0 flowid 1:1")
+    assert clsact(pair) is (stranger is not None or not ours)
+    if stranger:
+        assert "pref 77 u32" in pair.on_host(f"tc filter show dev host0 {stranger}")
+    assert not clsact(pair) or "sopa" not in egress_filters(pair)
 
 
 def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
@@ -166,49 +161,15 @@ def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
     assert "empty" in egress_filters(pair)
 
 
-AGENT = """
-import sys
-from pathlib import Path
-from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.labeller import Labeller
-from tests.helpers.path_tables import decode
-settings = HostSettings("host0", fr_threshold=20, state_dir=Path(sys.argv[2]), netns=sys.argv[1])
-settings.apply()
-labeller = Labeller("host0", netns=sys.argv[1], owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-labeller.load()
-labeller.swap(decode(bytes.fromhex(sys.argv[3])))
-labeller.attach()
-print("ready", flush=True)
-sys.stdin.read()
-"""
-
-
-def start_agent(pair: Pair, state_dir: Path) -> subprocess.Popen[str]:
-    """An agent in a process of its own, at work."""
-    agent = subprocess.Popen(
-        [sys.executable, "-c", AGENT, pair.host, str(state_dir), table().encode().hex()],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
-    assert agent.stdout
-    if agent.stdout.readline() != "ready\n":
-        kill(agent)
-        pytest.fail("the agent did not start")
-    return agent
-
-
-def kill(agent: subprocess.Popen[str]) -> None:
-    agent.send_signal(signal.SIGKILL)
-    agent.communicate()
-
-
-def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: Pair, tmp_path: Path) -> None:
+def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restores_the_saved_settings(
+    pair: Pair, tmp_path: Path
+) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
     pair.on_host("ip link set host0 gso_max_segs 44")
     for _ in range(2):  # killed twice: the second must not save the first one's values as the host's own
-        kill(start_agent(pair, tmp_path))
+        settings, killed = agent_of(pair, tmp_path, table(), fr_threshold=20)
+        abandon(settings)
+        killed.close()  # as the kernel closes a killed agent's descriptors
     assert "sopa_egress" in egress_filters(pair)
     assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "20"
 
@@ -221,22 +182,17 @@ def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: 
             while not done.is_set():
                 send_datagrams(pair, 1)
                 sent += 1
+                time.sleep(0.001)  # what nobody reads meanwhile has to fit
 
         sender = threading.Thread(target=keep_sending)
         sender.start()
         eventually(lambda: sent >= 2 * len(INTER_POD))  # by the killed agent's program
-        settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
-        settings.apply()
-        labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-        labeller.load()
-        labeller.swap(table(inter_pod=((7, 7), (8, 8))))
-        labeller.attach()
+        settings, labeller = agent_of(pair, tmp_path, table(inter_pod=((7, 7), (8, 8))))
         eventually(lambda: labeller.counters()["labelled"])
         done.set()
         sender.join()
         words = {word_of(frame) for frame in frames(capture)}
-    assert words <= {*INTER_POD, (7, 7), (8, 8)}
-    assert words >= {*INTER_POD}
+    assert {*INTER_POD} <= words <= {*INTER_POD, (7, 7), (8, 8)}
 
     labeller.detach()
     labeller.close()
@@ -247,15 +203,15 @@ def test_the_successor_of_a_killed_agent_restores_the_saved_host_settings(pair: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_second_agent_on_the_interface_is_told_who_has_it(pair: Pair, tmp_path: Path) -> None:
-    from sopa_ryu.agent.host_settings import InterfaceBusy
-
-    agent = start_agent(pair, tmp_path)
-    try:
-        with pytest.raises(InterfaceBusy, match=rf"pid {agent.pid}\) works on host0"):
-            HostSettings("host0", state_dir=tmp_path, netns=pair.host).apply()
-    finally:
-        kill(agent)
+def agent_of(pair: Pair, state_dir: Path, paths: PathTable, **options: int) -> tuple[HostSettings, Labeller]:
+    """The settings and the program of an agent at work."""
+    settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, **options)
+    settings.apply()
+    labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
+    labeller.load()
+    labeller.swap(paths)
+    labeller.attach()
+    return settings, labeller
 
 
 # -- what cannot work -------------------------------------------------------------------------------------------------
@@ -319,14 +275,3 @@ def test_inside_returns_to_the_threads_own_namespace(pair: Pair) -> None:
     assert cookie() == home
     with veth_pair() as other, inside(other.host):
         assert cookie() not in (home, there)
-
-
-def test_the_table_in_force_can_be_read_after_its_agent_was_killed(pair: Pair) -> None:
-    assert table_in_force("host0", pair.host) is None
-    with Labeller("host0", netns=pair.host) as labeller:
-        labeller.attach()
-        assert table_in_force("host0", pair.host) is None
-        labeller.swap(table())
-        assert table_in_force("host0", pair.host) == read_table(labeller)
-        labeller.close()  # as the kernel closes a killed agent's descriptors
-        assert table_in_force("host0", pair.host) == table()

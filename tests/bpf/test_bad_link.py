@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import struct
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.frames import UDP, ip, ports
-from tests.helpers.veth import PEER_ADDRESS, Pair
+from tests.helpers.veth import PEER_ADDRESS, Pair, arrives
 from topologies import Clos, FatTree, Host, Switch, TopologyError
 
 QUIET_SECONDS = 0.3
@@ -157,7 +156,7 @@ def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
         got = []
         with end:
             # the kernel may deliver a little later than it takes; what is lost nobody can wait for
-            while select.select([end], [], [], QUIET_SECONDS)[0]:
+            while arrives(end, QUIET_SECONDS):
                 got.append(struct.unpack("!I", end.recv(64))[0])
         arrived.append(got)
     return arrived[0], arrived[1]

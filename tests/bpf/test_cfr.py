@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,16 +26,19 @@ from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.channel.slots import Granted
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, UDP, echo, ip, table, word_of
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.veth import PEER_ADDRESS, Pair
 from tests.helpers.waiting import eventually
 
-SLOT_NS = 10**12
-"""So long that a test does not notice that time passes: what decides is at least 0.005 of it away."""
-NOW = 5_000_000
+SLOT_NS = 10**13
+"""So long that a test does not notice that time passes: what decides is at least 0.005 of it away, which is 50 s."""
+NOW = 500_000
 """The slot that it is in tests."""
 FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
 HEADERS = 20 + 20
 ETHERNET = 14
+AHEAD = 0.05
+"""Of a slot: how long before its begin data passes, where there are departure times."""
 LABEL = (7, 9)
 """No path of the path table."""
 
@@ -67,8 +71,19 @@ class Host:
         self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
         self._closing.callback(self.own.close)
         self._label = its.program_fd("sopa_cfr")
-        self.set()
+        self._sent = its.map_fd("cfr_sent")
+        self.reset()
         return self
+
+    def reset(self) -> None:
+        """Have a host that has no slots and has not sent anything; nothing is held."""
+        self.programs.forget()
+        for key in list(libbpf.keys(self._sent, 4)):
+            libbpf.delete(self._sent, key)
+        self._counted = self.counted.by_reason()
+        self.own.busy()
+        self.own.sent_again()
+        self.set()
 
     def __exit__(self, *_exception: object) -> None:
         self._closing.close()
@@ -107,100 +122,95 @@ class Host:
     def counts(self) -> dict[str, int]:
         found = self.counted.by_reason()
         every = (Reason.GRANTED, Reason.HELD, Reason.PASSED_IN_GUARD, Reason.GATE_OPEN)
-        return {reason.name.lower(): found[reason] for reason in every if found[reason]}
+        counts = {reason.name.lower(): found[reason] - self._counted[reason] for reason in every}
+        return {name: count for name, count in counts.items() if count}
 
 
-@pytest.fixture
-def host() -> Iterator[Host]:
+@pytest.fixture(scope="module")
+def loaded(objects: None) -> Iterator[Host]:
     with Host() as its:
         yield its
 
 
-def test_the_agent_keeps_as_many_slots_as_the_program() -> None:
-    assert SLOTS == KEPT
+@pytest.fixture
+def host(loaded: Host) -> Host:
+    loaded.reset()
+    return loaded
 
 
-def test_data_passes_in_its_slot_up_to_the_budget(host: Host) -> None:
-    host.programs.grant([granted(NOW)])
-    assert [host.passes(segment()) for _ in range(3)] == [True, True, False]
-    assert host.counts() == {"granted": 2, "held": 1}
-    assert host.programs.used(NOW) == 3028
-    assert host.programs.sent([IPv4Address(FAR), IPv4Address(NEAR)]) == {IPv4Address(FAR): 3028}
+class Script:
+    """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
+
+    ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
+    a packet, maybe with a departure time of TCP's own (``at``), and ``label`` which path it takes: ``sum`` what was used and sent.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.slots: set[int] = set()
+
+    def handle(self, step: Step) -> str:
+        return str(getattr(self, f"do_{step.command}")(step) or "")
+
+    def do_grant(self, step: Step) -> None:
+        up1, up2 = map(int, step.options.get("label", "7.9").split("."))
+        slots = [NOW + int(word) for word in step.words]
+        self.slots |= set(slots)
+        budget, destination = int(step.options.get("budget", 3028)), IPv4Address(step.options.get("to", FAR))
+        self.host.programs.grant(Granted(slot, up1, up2, destination, budget) for slot in slots)
+
+    def do_time(self, step: Step) -> None:
+        its = {name: float(value) for name, value in step.options.items()}
+        slot, into = divmod(float(step.words[0]), 1)
+        self.host.set(
+            slot=NOW + int(slot), into=into, **its | {"first": NOW + int(its["first"]) if "first" in its else 0}
+        )
+
+    def do_never(self, _step: Step) -> None:
+        """Set the gate as before the first grant."""
+        self.host.programs.set_gate(IPv4Address(HERE), Gate(0, 0, 0, 0, 0))
+
+    def do_forget(self, _step: Step) -> None:
+        self.host.programs.forget()
+
+    def do_data(self, step: Step) -> str:
+        tstamp, rows = self._at(step), []
+        for _ in range(int(step.options.get("times", 1))):
+            left = self.host.departs(self._frame(step), tstamp, int(step.options.get("burst", 0)))
+            if left is None:
+                rows.append("held")
+            elif left == tstamp:
+                rows.append("passes")
+            else:
+                slot = round((left - self.host.gate.begin_of(NOW)) / SLOT_NS)
+                assert left == self.host.gate.begin_of(NOW + slot)
+                rows.append(f"waits for the begin of {slot:+}")
+        return ", ".join(rows)
+
+    def do_label(self, step: Step) -> str:
+        found = {self.host.label(self._frame(step), self._at(step)) for _ in range(8)}
+        if found == set(INTER_POD):
+            return "all paths in turn"
+        return " ".join(str(word and f"{word[0]}.{word[1]}") for word in found)
+
+    def do_sum(self, _step: Step) -> str:
+        used = ", ".join(f"{slot - NOW:+}: {self.host.programs.used(slot)}" for slot in sorted(self.slots))
+        sent = self.host.programs.sent(map(IPv4Address, (FAR, NEAR)))
+        counts = ", ".join(f"{name} {count}" for name, count in self.host.counts().items())
+        return f"used {used}\nsent {', '.join(f'{to}: {size}' for to, size in sent.items()) or 'nothing'}\n{counts}"
+
+    def _at(self, step: Step) -> int:
+        at = step.options.get("at")
+        return 0 if at is None else self.host.gate.begin_of(NOW) + round(float(at) * 1000) * (SLOT_NS // 1000)
+
+    @staticmethod
+    def _frame(step: Step) -> bytes:
+        return segment(int(step.options.get("size", 1460)), dst=step.options.get("to", FAR))
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        granted(NOW, NEAR),
-        granted(NOW + 1),
-        granted(NOW - 1),
-        granted(NOW - SLOTS),
-        granted(NOW + SLOTS),
-        granted(NOW, budget=1513),
-        granted(NOW, budget=0),
-    ],
-)
-def test_other_slots_and_other_destinations_grants_do_not_count(host: Host, entry: Granted) -> None:
-    host.programs.grant([entry])
-    assert not host.passes(segment())
-    assert host.counts() == {"held": 1}
-    assert host.programs.used(entry.slot) == 0
-    assert host.programs.sent([IPv4Address(FAR)]) == {}
-
-
-def test_a_smaller_packet_takes_what_a_larger_one_left(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=2000)])
-    assert [host.passes(segment(size)) for size in (1460, 1460, 400, 32, 1)] == [True, False, True, False, False]
-    assert host.programs.used(NOW) == 1514 + 454
-
-
-def test_a_packet_is_held_that_would_end_after_its_slot(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=15_140)])  # a tenth of the slot each
-    for into, passes in ((0.0, True), (0.89, True), (0.905, True), (0.92, False), (0.999, False)):
-        host.set(into=into, late=0.01)
-        assert host.passes(segment()) is passes, into
-
-
-def test_a_slot_of_one_packet_is_lost_if_it_is_begun_late(host: Host) -> None:
-    for slot, into, passes in ((NOW, 0.19, True), (NOW + 1, 0.21, False)):
-        host.programs.grant([granted(slot, budget=1514)])
-        host.set(slot=slot, into=into, late=0.2)
-        assert host.passes(segment()) is passes
-
-
-def test_slots_follow_one_another_around_the_ring(host: Host) -> None:
-    for slot in range(NOW, NOW + 3 * SLOTS, 100):
-        host.programs.grant([granted(slot, budget=1514)])
-        host.set(slot=slot, into=0.001)
-        assert [host.passes(segment()), host.passes(segment())] == [True, False]
-        assert host.programs.used(slot) == 1514
-        assert host.programs.used(slot - SLOTS) == 0
-
-
-def test_after_the_lease_and_before_the_first_slot_the_gate_is_open(host: Host) -> None:
-    host.set(lease=-1e-9)
-    assert host.passes(segment())
-    host.set(first=NOW + 1)
-    assert host.passes(segment())
-    assert host.counts() == {"gate_open": 2}
-    host.set(first=NOW)
-    assert not host.passes(segment())
-    assert host.programs.sent([IPv4Address(FAR)]) == {IPv4Address(FAR): 3028}
-
-
-def test_a_lease_ends_without_the_agent(host: Host) -> None:
-    host.set(lease=0.05)
-    assert not host.passes(segment())
-    eventually(lambda: host.passes(segment()))
-
-
-def test_without_a_grant_the_gate_is_open(host: Host) -> None:
-    host.programs.set_gate(IPv4Address(HERE), Gate(0, 0, 0, 0, 0))
-    assert host.passes(segment())
-    host.set()
-    host.programs.grant([granted(NOW)])
-    host.programs.forget()
-    assert not host.passes(segment())
+@pytest.mark.parametrize("script", scripts(__file__, "gate"), ids=lambda path: path.stem)
+def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Script(host).handle, record=request.config.option.record)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +234,9 @@ def test_without_a_grant_the_gate_is_open(host: Host) -> None:
 )
 def test_all_else_passes_and_is_not_counted(host: Host, frame: bytes) -> None:
     assert host.passes(frame)
+    host.programs.grant([granted(NOW + 1)])
+    host.set(into=0.99, ahead=AHEAD)
+    assert [host.departs(frame, tstamp) for tstamp in (0, 12345)] == [0, 12345]
     assert host.counts() == {}
 
 
@@ -233,21 +246,6 @@ def test_all_else_passes_and_is_not_counted(host: Host, frame: bytes) -> None:
 def test_any_data_to_a_host_of_the_fabric_waits(host: Host, frame: bytes) -> None:
     assert not host.passes(frame)
     assert host.counts() == {"held": 1}
-
-
-def test_a_burst_counts_with_the_headers_that_its_packets_will_have(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=2 * 1514 + 3 * 784 + 1513)])
-    assert host.passes(segment(2 * 1460), gso_segments=2)
-    assert host.programs.used(NOW) == 2 * 1514
-    assert host.passes(segment(3 * 730), gso_segments=3)
-    assert host.programs.used(NOW) == 2 * 1514 + 3 * 784
-    assert not host.passes(segment(1460))
-
-
-def test_sockets_of_other_namespaces_are_not_gated() -> None:
-    with Host(every_socket=False) as host:
-        assert host.passes(segment())
-        assert host.counts() == {}
 
 
 def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
@@ -272,128 +270,6 @@ def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
 
 
 def test_a_model_of_the_rules_agrees(host: Host) -> None:
-    its = random.Random(18)
-    used: dict[int, int] = {}
-    ring: dict[int, Granted] = {}
-    for step in range(500):
-        slot, into, late = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.6, 0.95]), its.choice([0.0, 0.04, 0.2])
-        if its.random() < 0.3:
-            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), its.choice([0, 500, 1514, 4000, 30_000]))
-            host.programs.grant([entry])
-            ring[entry.slot], used[entry.slot] = entry, 0
-        host.set(slot=slot, into=into + 1e-6, late=late)
-        size, destination = its.choice([1, 400, 1460]), its.choice([FAR, NEAR])
-        bytes_, entry_now = ETHERNET + HEADERS + size, ring.get(slot)
-        expected = (
-            entry_now is not None
-            and entry_now.destination == IPv4Address(destination)
-            and used[slot] + bytes_ <= entry_now.budget
-            and into + 1e-6 + bytes_ / entry_now.budget <= 1 + late
-        )
-        assert host.passes(segment(size, dst=destination)) is expected, step
-        used[slot] = used.get(slot, 0) + bytes_ * expected
-        assert host.programs.used(slot) == (used[slot] if entry_now else 0)
-
-
-# -- departure times -------------------------------------------------------------------------------------------------------------
-
-AHEAD = 0.05
-"""Of a slot, in these tests."""
-
-
-def test_data_passes_shortly_before_its_slot_and_departs_at_its_begin(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.94, ahead=AHEAD)
-    assert host.departs(segment()) is None
-    host.set(into=0.96, ahead=AHEAD)
-    begin = host.gate.begin_of(NOW + 1)
-    assert [host.departs(segment()) for _ in range(3)] == [begin, begin, None]
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (0, 3028)
-    assert host.counts() == {"held": 2, "granted": 2}
-    assert host.programs.sent([IPv4Address(FAR)]) == {IPv4Address(FAR): 3028}
-    host.set(slot=NOW + 1, into=0.0, ahead=AHEAD)
-    assert host.departs(segment()) is None  # its budget is the same one
-
-
-def test_without_departure_times_nothing_passes_ahead_and_none_is_written_or_read(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.9999)
-    assert host.departs(segment()) is None
-    assert host.departs(segment(), host.gate.begin_of(NOW + 1)) is None
-    host.programs.grant([granted(NOW)])
-    host.set(into=0.1)
-    assert host.departs(segment()) == 0
-    later = host.gate.begin_of(NOW + 5)
-    assert host.departs(segment(), later) == later
-    assert host.programs.used(NOW) == 3028
-
-
-@pytest.mark.parametrize(
-    "entry", [granted(NOW + 1, NEAR), granted(NOW + 2), granted(NOW + 1, budget=1513), granted(NOW + 1 - SLOTS)]
-)
-def test_ahead_of_a_slot_its_grant_decides(host: Host, entry: Granted) -> None:
-    host.programs.grant([entry])
-    host.set(into=0.99, ahead=AHEAD)
-    assert host.departs(segment()) is None
-    assert host.programs.used(entry.slot) == 0
-
-
-def test_what_fits_into_its_slot_does_not_wait_for_the_next_one(host: Host) -> None:
-    host.programs.grant([granted(NOW, budget=30_280), granted(NOW + 1)])
-    host.set(into=0.96, ahead=AHEAD)
-    assert host.departs(segment(400)) == 0
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 0)
-    begin = host.gate.begin_of(NOW + 1)
-    assert host.departs(segment()) == begin  # too long for what is left of this one
-    assert host.departs(segment(400)) == begin  # what follows does not overtake it
-    assert (host.programs.used(NOW), host.programs.used(NOW + 1)) == (454, 1514 + 454)
-
-
-def test_a_burst_goes_ahead_as_one(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.96, ahead=AHEAD)
-    assert host.departs(segment(2 * 1460), gso_segments=2) == host.gate.begin_of(NOW + 1)
-    assert host.programs.used(NOW + 1) == 3028
-
-
-def test_a_packet_that_tcp_has_paced_belongs_to_the_slot_in_which_it_departs(host: Host) -> None:
-    host.programs.grant([granted(NOW), granted(NOW + 3)])
-    host.set(into=0.1, ahead=AHEAD)
-    begin = host.gate.begin_of(NOW + 3)
-    for tstamp, departs in (
-        (host.gate.begin_of(NOW) - 1, host.gate.begin_of(NOW) - 1),  # it is late: it leaves now
-        (begin + SLOT_NS // 2, begin + SLOT_NS // 2),
-        (begin - SLOT_NS // 50, begin),
-        (begin - SLOT_NS // 10, None),
-        (begin - 2 * SLOT_NS, None),
-        (begin + SLOT_NS, None),
-    ):
-        assert host.departs(segment(), tstamp) == departs
-    assert (host.programs.used(NOW), host.programs.used(NOW + 3)) == (1514, 3028)
-
-
-def test_leases_are_of_now_and_the_first_slot_is_that_of_the_departure(host: Host) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.99, ahead=AHEAD, lease=-1e-9)
-    assert host.departs(segment()) == 0
-    host.set(into=0.99, ahead=AHEAD, first=NOW + 1)
-    assert host.departs(segment()) == 0
-    assert host.departs(segment(dst=NEAR), host.gate.begin_of(NOW + 1)) is None
-    assert host.counts() == {"gate_open": 2, "held": 1}
-    assert host.programs.used(NOW + 1) == 0
-
-
-@pytest.mark.parametrize(
-    "frame", [segment(0, SYN), segment(0, ACK), segment(0, FIN | ACK), segment(dst="192.0.2.1"), echo(1)]
-)
-def test_what_does_not_wait_keeps_its_departure_time(host: Host, frame: bytes) -> None:
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.99, ahead=AHEAD)
-    assert host.departs(frame) == 0
-    assert host.departs(frame, 12345) == 12345
-
-
-def test_a_model_of_departures_agrees(host: Host) -> None:
     its = random.Random(61)
     ring: dict[int, Granted] = {}
     used: dict[int, int] = {}
@@ -402,15 +278,17 @@ def test_a_model_of_departures_agrees(host: Host) -> None:
         entry = ring.get(slot)
         if entry is None or entry.destination != IPv4Address(destination) or used[slot] + size > entry.budget:
             return False
-        return into + size / entry.budget <= 1.01
+        return into + size / entry.budget <= 1 + late
 
-    for step in range(500):
-        slot, into, ahead = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.92, 0.96]) + 1e-6, its.choice([0.0, 0.05])
+    for step in range(1000):
+        slot, into, late = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.6, 0.92, 0.96]), its.choice([0.0, 0.01, 0.2])
         if its.random() < 0.4:
-            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), its.choice([0, 1514, 4000, 300_000]))
+            budget = its.choice([0, 500, 1514, 4000, 30_000, 300_000])
+            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), budget)
             host.programs.grant([entry])
             ring[entry.slot], used[entry.slot] = entry, 0
-        host.set(slot=slot, into=into, ahead=ahead)
+        into, ahead = into + 1e-6, its.choice([0.0, AHEAD])
+        host.set(slot=slot, into=into, ahead=ahead, late=late)
         wait = its.choice([0.0, 0.0, 0.02, 1.4])
         size, destination = its.choice([1, 400, 1460]), its.choice([FAR, NEAR])
         tstamp = host.gate.begin_of(slot) + int((into + wait) * SLOT_NS) if wait else 0
@@ -426,64 +304,30 @@ def test_a_model_of_departures_agrees(host: Host) -> None:
             expected, taken = host.gate.begin_of(following), following
         else:
             expected, taken = None, None
-        found = host.departs(segment(size, dst=destination), tstamp)
-        # a packet that leaves now has taken some time until it is judged: the begin is exact to what the program computes
-        assert found == expected, step
+        assert host.departs(segment(size, dst=destination), tstamp) == expected, step
         if taken is not None:
             used[taken] += bytes_
             assert host.programs.used(taken) == used[taken], step
 
 
-def test_data_takes_the_path_of_the_slot_in_which_it_departs(host: Host) -> None:
-    other = (5, 6)
-    host.programs.grant([granted(NOW), Granted(NOW + 1, *other, IPv4Address(FAR), 3028), granted(NOW + 2, NEAR)])
-    host.set(ahead=AHEAD)
-    begin = host.gate.begin_of
-    assert host.label(segment(), 0) == LABEL
-    assert host.label(segment(), begin(NOW + 1)) == other
-    assert host.label(segment(), begin(NOW + 1) - 1000) == LABEL
-    assert host.label(segment(), begin(NOW + 2)) == other  # it has passed the gate at the end of that slot
-    assert (
-        host.label(segment(dst=NEAR), begin(NOW + 2) - SLOT_NS // 50) == LABEL
-    )  # the clock has been corrected meanwhile
-    assert host.label(segment(), begin(NOW + 2) + SLOT_NS // 2) in INTER_POD
-    assert {host.label(segment(0), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
-    host.set()
-    assert host.label(segment(), begin(NOW + 1)) == LABEL
-    host.set(ahead=AHEAD, lease=-1)
-    assert {host.label(segment(), begin(NOW + 1)) for _ in range(8)} == set(INTER_POD)
-
-
-# -- labels ----------------------------------------------------------------------------------------------------------------------
-
-
-def test_data_in_its_slot_takes_the_granted_path_and_all_else_takes_turns(host: Host) -> None:
-    host.programs.grant([granted(NOW), granted(NOW + 1, NEAR)])
-    assert host.label(segment()) == LABEL
-    assert {host.label(segment(0)) for _ in range(8)} == set(INTER_POD)
-    host.set(slot=NOW + 1, into=0.005)
-    assert host.label(segment()) == LABEL  # it has passed the gate at the end of its slot
-    assert host.label(segment(dst=NEAR)) == LABEL
-    host.set(slot=NOW + 1, into=0.02)
-    assert host.label(segment()) in INTER_POD
-    host.set(slot=NOW + 1, lease=-1)
-    assert {host.label(segment()) for _ in range(8)} == set(INTER_POD)
-    assert host.label(segment(dst=HERE)) is not None
-    assert host.label(segment(dst="192.0.2.1")) is None
+def test_slots_of_the_agent_and_of_the_program_are_as_many() -> None:
+    assert SLOTS == KEPT
 
 
 def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_not(host: Host) -> None:
+    one, two = 1 << 20, (1 << 20) + 1460  # behind what tests before have sent
     host.programs.grant([granted(NOW)])
+    time.sleep(0.02)  # a rack that was used in the same jiffy before is not news
     assert host.own.busy() == []
-    assert host.label(segment(seq=1000)) == LABEL
+    assert host.label(segment(seq=one)) == LABEL
     assert host.own.busy() == [(2, 1)]
     host.set(slot=NOW + 1, into=0.02)  # no slot of its own
-    other = host.label(segment(seq=2460))
+    other = host.label(segment(seq=two))
     assert other in INTER_POD
     assert host.own.sent_again() == []
     host.set()
-    host.label(segment(seq=1000))
-    host.label(segment(seq=2460))
+    host.label(segment(seq=one))
+    host.label(segment(seq=two))
     assert host.own.sent_again() == [SentAgain((2, 1), LABEL), SentAgain((2, 1), other)]
     host.own.busy()
     host.label(segment(dst=SAME_RACK))  # no choice of a path: there is none to leave

@@ -17,6 +17,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from tests.helpers.frames import FAR, table
 from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run, transfer
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 CARRIERS = pytest.mark.parametrize("carrier", Carrier)
 BYTES = 4_000_000
@@ -148,7 +149,7 @@ def test_all_that_the_host_itself_sends_is_labelled(pair: Pair, tmp_path: Path, 
             with inside(pair.peer):
                 for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):  # answered by RST and by ICMP
                     with socket.socket(socket.AF_INET, kind) as prober:
-                        prober.settimeout(5)
+                        prober.settimeout(PATIENCE_SECONDS)
                         with pytest.raises(ConnectionRefusedError):
                             probe(prober)
             sent = [frame for frame in frames(capture) if frame[26:30] == bytes([10, 0, 0, 2])]

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable
 from ipaddress import IPv4Address
 
 import pytest
 
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
 from tests.bpf.mcs_both import (
-    BLOCKS,
     CAPACITY,
     DPORT,
     KEY,
-    LAST,
     MSS,
     SPORT,
     Both,
@@ -24,12 +21,11 @@ from tests.bpf.mcs_both import (
     sent,
     tcp_frame,
     tcp_header,
-    tcp_sum,
 )
-from tests.bpf.mcs_frames import ACK, CE, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
+from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
 from tests.bpf.mcs_programs import ACCEPTS, Programs
-from tests.bpf.mcs_reference import FRESH, MAX_CHANNELS, Connection, Mco, Scale, Verdict, plus
-from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, summed, table, word_of
+from tests.bpf.mcs_reference import FRESH, Mco, Scale, Verdict, plus
+from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
 
 # -- which packets ------------------------------------------------------------------------------------------------------
 
@@ -111,45 +107,6 @@ def test_without_settings_nothing_is_touched(programs: Programs, channels: int) 
 # -- what is written ----------------------------------------------------------------------------------------------------
 
 
-def test_the_placeholder_is_filled_in_where_it_is(both: Both) -> None:
-    frame = sent(seq=7000, payload=100, tos=0xB8)
-    out = both.sent(frame)
-    assert option_of(out) == Mco(rcb=0, rb=0, rp=0, channel=0, gsn=7000, lsn=7000)
-    assert out[L4 + 12] == frame[L4 + 12] | RESERVED
-    assert word_of(out) in INTER_POD
-    assert out[LINK + 1] == 0xB8 | 2  # ECT(0)
-    assert summed(out[LINK:L4]) % 0xFFFF == 0
-    assert tcp_sum(out) == 0xFFFF
-    assert len(out) == len(frame)
-    assert (out[:6], out[12:15], out[L4 + 18 : L4 + 32], out[-100:]) == (
-        frame[:6], frame[12:15], frame[L4 + 18 : L4 + 32], frame[-100:],
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(("payload", "flags", "tos", "wanted"), [
-    (1, ACK, 0, 2), (0, ACK, 0, 0), (0, FIN | ACK, 0, 2), (1, ACK, 1, 1), (1, ACK, 2, 2), (1, ACK, 3, 3), (1, ACK, 0xFC, 0xFE),
-])  # fmt: skip
-def test_what_takes_sequence_numbers_may_be_marked(both: Both, payload: int, flags: int, tos: int, wanted: int) -> None:
-    both.sent(sent())  # a FIN begins no connection
-    assert both.sent(sent(payload=payload, flags=flags, tos=tos))[LINK + 1] == wanted
-
-
-def test_what_was_received_is_told_once(both: Both) -> None:
-    both.into(received(seq=4000, payload=100, mco=Mco(0, 0, 0, 9, 4000, 0)))
-    both.into(received(seq=4100, payload=2 * MSS, mco=Mco(0, 0, 0, 2, 4100, 0)), gso_segments=3)
-    both.into(received(seq=9000, payload=100, tos=CE, mco=Mco(0, 0, 0, 15, 9000, 0)))
-    both.into(received(seq=9100, tos=CE, mco=Mco(0, 0, 0, 1, 9100, 0)))  # no data, no news
-    first, second = (option_of(both.sent(sent(ack=4000))) for _ in "12")
-    assert (first.rcb, first.rb, first.rp) == (1 << 15, 1 << 15 | 1 << 9 | 1 << 2, 4)
-    assert (second.rcb, second.rb, second.rp) == (0, 0, 0)
-
-
-def test_received_packets_stop_at_255(both: Both) -> None:
-    for number in range(3):
-        both.into(received(seq=4000 + number, payload=1), gso_segments=100)
-    assert option_of(both.sent(sent())).rp == 255
-
-
 @pytest.mark.parametrize("channels", [2, 3, 8, 16])
 def test_a_channel_is_the_next_candidate_path_from_the_flows_own_on(both: Both, channels: int) -> None:
     both.use(channels=channels)
@@ -177,20 +134,6 @@ def test_without_a_path_to_the_host_the_mco_goes_and_the_switches_hash(both: Bot
     out = both.sent(sent())
     assert word_of(out) is None
     assert option_of(out).channel == 0
-
-
-def test_a_port_of_channel_c_is_c_lower_and_the_receiver_puts_it_back(both: Both) -> None:
-    both.use(Kind.PORTS)
-    for channel in range(8):
-        out = both.sent(sent(payload=10))
-        assert struct.unpack_from("!HH", out, L4) == (SPORT - channel, DPORT)
-        assert word_of(out) is None
-        assert tcp_sum(out) == 0xFFFF
-    for channel in range(16):
-        back = both.into(received(source_port=DPORT - channel, mco=Mco(0, 0, 0, channel, 4000, 0)))
-        assert struct.unpack_from("!HH", back, L4) == (DPORT, SPORT)
-        assert tcp_sum(back) == 0xFFFF
-    assert both.programs.known_keys() == [KEY]
 
 
 @pytest.mark.parametrize("port", [0, 3, 65535])
@@ -250,18 +193,6 @@ def test_the_scale_of_the_remotes_window_comes_from_both_syns(
     assert both.programs.scale(KEY).of_remote_window == known.of_remote_window == scale
 
 
-def test_any_packet_but_fin_and_rst_begins_a_connection_in_either_direction(both: Both) -> None:
-    for flags in (FIN, FIN | ACK, RST, RST | ACK):
-        both.sent(sent(flags=flags))
-        both.into(received(flags=flags))
-        assert both.programs.known_keys() == []
-    both.into(received(ack=LAST))
-    assert (both.its.nsn, both.its.msn, both.its.lan) == (LAST, LAST, None)
-    both.sent(sent(flags=RST))
-    both.sent(sent(seq=77, ack=5))
-    assert (both.its.nsn, both.its.nlsn, both.its.lan) == (77, [77] * MAX_CHANNELS, 5)
-
-
 @pytest.mark.parametrize(
     "frame",
     [sent(flags=RST), sent(flags=RST | ACK, room=b""), sent(flags=RST | ACK, room=b"", before=b"")],
@@ -270,49 +201,6 @@ def test_any_packet_but_fin_and_rst_begins_a_connection_in_either_direction(both
 def test_a_reset_of_this_host_ends_the_connection(both: Both, frame: bytes) -> None:
     both.sent(sent())
     assert both.sent(frame) == frame
-    assert both.programs.known_keys() == []
-
-
-@pytest.mark.parametrize("reserved", [0, RESERVED])
-def test_a_reset_of_the_other_host_ends_the_connection(both: Both, reserved: int) -> None:
-    both.sent(sent())
-    frame = received(flags=RST | ACK, reserved=reserved)
-    assert both.into(frame) == frame
-    assert both.programs.known_keys() == []
-
-
-@pytest.mark.parametrize("closing", ["out-first", "in-first"])
-def test_the_acknowledgement_of_the_second_fin_ends_the_connection(both: Both, closing: str) -> None:
-    both.sent(sent())
-    steps: list[Callable[[], object]] = [
-        lambda: both.sent(sent(flags=FIN | ACK)),
-        lambda: both.into(received(flags=FIN | ACK)),
-    ]
-    for step in steps if closing == "out-first" else steps[::-1]:
-        assert both.programs.known_keys() == [KEY]
-        step()
-    assert both.programs.known_keys() == [KEY]
-    if closing == "out-first":
-        assert option_of(both.sent(sent(ack=4001)))
-    else:
-        both.into(received(ack=1001))
-    assert both.programs.known_keys() == []
-
-
-def test_a_half_open_connection_goes_on(both: Both) -> None:
-    both.sent(sent())
-    both.into(received(flags=FIN | ACK))
-    for number in range(20):
-        assert option_of(both.sent(sent(seq=1000 + number, payload=1)))
-        both.into(received(ack=1000 + number))
-    assert both.its.closed_in
-
-
-def test_an_ack_that_is_filtered_does_not_end_the_connection(both: Both) -> None:
-    both.begin(Connection(lan=4000, closed_in=True, closed_out=True))
-    assert both.out(sent(ack=4000, blocks=BLOCKS[:1]))[0] is Verdict.DROP
-    assert both.programs.known_keys() == [KEY]
-    both.sent(sent(ack=4001))
     assert both.programs.known_keys() == []
 
 
@@ -343,15 +231,6 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     assert programs.sweep(between) == (39, 11)
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
     assert all(programs.seen_ns(key) > between for key in programs.known_keys())
-
-
-def test_super_packets_teach_the_segment_size(both: Both) -> None:
-    both.sent(sent(payload=3000), gso_size=MSS, gso_segments=3)
-    assert both.its.mss == MSS
-    assert both.its.nlsn[0] == 4000
-    both.sent(sent(payload=2000))
-    assert both.its.mss == 2000
-    assert both.programs.counters()["gso"] == 1
 
 
 def test_a_burst_without_a_length_in_its_header_is_as_long_as_it_is(both: Both) -> None:

@@ -14,20 +14,21 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import httpx
 import pytest
 
 from experiments.emulation.processes import AgentProcess, free_ports
 from sopa_ryu.agent.kernel.netns import inside
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, word_of
+from tests.helpers.scrape import scrape
 from tests.helpers.sock_ops import detach, program_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, frames, raw_socket, transfer
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies.lab.standstill import standing_still
 
 HOST_ADDRESS = "10.0.0.2"
 SCATTERED, KIND = 0x08, 253
+FILTERS = ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
 
 
 class Mco(NamedTuple):
@@ -75,12 +76,12 @@ class Ends:
         return self._directory / f"{end}.log"
 
     def metric(self, end: str, name: str) -> float:
-        text = httpx.get(f"http://127.0.0.1:{self.ports[end]}/metrics").text
+        text = scrape(self.ports[end])
         found = re.findall(rf"^sopa_agent_{re.escape(name)}[,}}]?.*? (\S+)$", text, re.MULTILINE)
         return sum(map(float, found))
 
     def packets(self, end: str, outcome: str) -> int:
-        text = httpx.get(f"http://127.0.0.1:{self.ports[end]}/metrics").text
+        text = scrape(self.ports[end])
         found = re.search(rf'^sopa_agent_mcs_packets_total{{.*outcome="{outcome}"}} (\S+)$', text, re.MULTILINE)
         return int(float(found[1])) if found else 0
 
@@ -93,13 +94,7 @@ class Ends:
             yield one, other
 
     def wait_for_hosts(self, end: str, count: int) -> None:
-        def hosts() -> float | None:
-            try:
-                return self.metric(end, "mcs_hosts")
-            except httpx.ConnectError:  # the agent has just begun to start
-                return None
-
-        eventually(hosts, count)
+        eventually(lambda: self.metric(end, "mcs_hosts"), count)
 
     def state(self, end: str = "host") -> list[str]:
         """Everything that an agent changes."""
@@ -140,7 +135,7 @@ class Stream:
         with inside(pair.peer):
             self._server = socket.create_server((PEER_ADDRESS, 5002))
         with inside(pair.host):
-            self._client = socket.create_connection((PEER_ADDRESS, 5002), 10)
+            self._client = socket.create_connection((PEER_ADDRESS, 5002), PATIENCE_SECONDS)
         self._accepted, _ = self._server.accept()
         self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
         for thread in self._threads:
@@ -186,7 +181,7 @@ def test_a_connection_is_scattered_over_paths_and_the_host_stays_as_it_is(ends: 
     with ends.at_work() as (one, other):
         assert [agent["policy"] for agent in ends.controller.agents()] == ["mcs", "mcs"]
         assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
+        assert sorted(ends.filters("host")) == FILTERS
         seen = mcos(ends.sent(), HOST_ADDRESS)
         assert {mco.channel for mco in seen} == set(range(8))
         assert {mco.label for mco in seen} == set(INTER_POD)
@@ -197,62 +192,62 @@ def test_a_connection_is_scattered_over_paths_and_the_host_stays_as_it_is(ends: 
             for outcome in ("mco_unknown", "mco_malformed", "no_connection"):
                 assert ends.packets(end, outcome) == 0
             eventually(lambda end=end: ends.metric(end, "mcs_connections"), 0.0)
+        detached = program_of(ends.pair.host)
+        assert detached is not None
+        with standing_still(one.pid):  # or it may have attached it again before the connection is made
+            detach(detached)
+            assert not any(map(option_of, ends.sent()))
+        eventually(lambda: program_of(ends.pair.host), detached)
+        assert mcos(ends.sent(), HOST_ADDRESS)
+        eventually(ends.log("host").read_text, Containing("put right"))
         for agent in (one, other):
             assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     assert ends.state() == before
     assert not any(map(option_of, ends.sent()))
 
 
-def test_a_connection_is_scattered_over_ports_and_arrives_at_one(ends: Ends) -> None:
-    with ends.at_work("--channel-kind=ports", "--channels=4"):
-        seen = mcos(ends.sent(), HOST_ADDRESS)
-        first = max(mco.source_port for mco in seen)
-        assert {(mco.channel, mco.source_port) for mco in seen} == {(c, first - c) for c in range(4)}
-        assert {mco.label for mco in seen} == {None}
-
-
-def test_a_host_whose_peer_does_not_run_mcs_sends_as_without_an_agent(ends: Ends) -> None:
-    with ends.agent("host"), ends.agent("peer", policy="round-robin"):
-        eventually(ends.controller.acknowledged, 2)
-        assert not any(map(option_of, ends.sent()))
-        assert ends.packets("host", "scattered") == 0
-        assert ends.packets("host", "unscattered") > 0
-
-
 @pytest.mark.parametrize("kind", ["paths", "ports"])
 def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(ends: Ends, kind: str) -> None:
+    """And the end of the other host's agent, after which, by ports, nothing is scattered any more."""
     before = ends.state()
-    options = f"--channel-kind={kind}"
-    with ends.at_work(options) as (one, _), stream(ends.pair) as flow:
+    options = f"--channel-kind={kind}", "--channels=4"
+    with ends.at_work(*options) as (one, other):
+        seen = mcos(ends.sent(), HOST_ADDRESS)
+        first = max(mco.source_port for mco in seen)
+        if kind == "ports":
+            assert {(mco.channel, mco.source_port) for mco in seen} == {(c, first - c) for c in range(4)}
+            assert {mco.label for mco in seen} == {None}
+        with stream(ends.pair) as flow:
+            survive(ends, flow, one, other, options)
+    assert ends.state() == before
+
+
+def survive(ends: Ends, flow: Stream, one: AgentProcess, other: AgentProcess, options: tuple[str, ...]) -> None:
+    """Let agents end while data flows."""
+    flow.flows()
+    one.stop(signal.SIGKILL)
+    flow.flows()
+    assert sorted(ends.filters("host")) == FILTERS
+    scattered = ends.packets("peer", "mco_taken")
+    flow.flows()
+    assert ends.packets("peer", "mco_taken") == scattered  # nothing leaves room any more
+    with ends.agent("host", *options) as successor:
+        for end in ends.ports:
+            ends.wait_for_hosts(end, 1)
+        eventually(lambda: ends.packets("host", "scattered") > 100)
+        eventually(lambda: ends.packets("peer", "mco_taken") > scattered)
         flow.flows()
-        one.stop(signal.SIGKILL)
+        assert other.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert ends.filters("peer") == []
         flow.flows()
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
-        scattered = ends.packets("peer", "mco_taken")
-        flow.flows()
-        assert ends.packets("peer", "mco_taken") == scattered  # nothing leaves room any more
-        with ends.agent("host", options) as successor:
-            ends.wait_for_hosts("host", 1)
-            ends.wait_for_hosts("peer", 1)
-            eventually(lambda: ends.packets("host", "scattered") > 100)
-            eventually(lambda: ends.packets("peer", "mco_taken") > scattered)
+        if "--channel-kind=ports" in options:  # by paths a host that is gone is listed for a minute
+            ends.wait_for_hosts("host", 0)
             flow.flows()
-            assert successor.stop(signal.SIGTERM) == 128 + signal.SIGTERM
-        flow.flows()
-        assert ends.state() == before
-
-
-@pytest.mark.parametrize("end", ["host", "peer"])
-def test_connections_over_ports_survive_the_end_of_either_agent(ends: Ends, end: str) -> None:
-    with ends.at_work("--channel-kind=ports") as agents, stream(ends.pair) as flow:
-        flow.flows()
-        eventually(lambda: ends.packets("peer", "mco_taken") > 100)
-        assert agents[end == "peer"].stop(signal.SIGTERM) == 128 + signal.SIGTERM
-        assert ends.filters(end) == []
-        flow.flows()
-        with inside(ends.pair.host):
-            retransmitted = ends.pair.on_host("ss -tinH dst 10.2.1.3")
-        assert "lost:" not in retransmitted, retransmitted
+            scattered = ends.packets("host", "scattered")
+            flow.flows()
+            assert ends.packets("host", "scattered") == scattered
+        assert successor.stop(signal.SIGTERM) == 128 + signal.SIGTERM
+    flow.flows()
 
 
 def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_settings_back(ends: Ends) -> None:
@@ -262,7 +257,7 @@ def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_se
         killed.stop(signal.SIGKILL)
     assert sorted(ends.filters("host")) == ["sopa_egress", "sopa_probe"]
     with ends.agent("host") as agent:
-        eventually(lambda: sorted(ends.filters("host")), ["sopa_mcs", "sopa_mcs_in", "sopa_probe"])
+        eventually(lambda: sorted(ends.filters("host")), FILTERS)
         assert [item for item in ends.state() if "clsact" not in item] == [before[0], before[1], before[3]]
         agent.stop(signal.SIGKILL)
     with ends.agent("host", policy="round-robin") as last:
@@ -271,12 +266,11 @@ def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_se
     assert ends.state() == before
 
 
-@pytest.mark.parametrize("kind", ["paths", "ports"])
-def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_path: Path, kind: str) -> None:
+def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_path: Path) -> None:
     [port] = free_ports(1)
     with ExitStack() as first, ExitStack() as later:
         ends = Ends(pair, first.enter_context(channel_server(port)), tmp_path)
-        with ends.at_work(f"--channel-kind={kind}"), stream(pair) as flow:
+        with ends.at_work(), stream(pair) as flow:
             flow.flows()
             first.close()
             eventually(lambda: ends.metric("host", "connected"), 0)
@@ -293,51 +287,30 @@ def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_pa
 
 
 def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(ends: Ends) -> None:
+    """And only one in a network namespace, of that process or of another one."""
+    ends.pair.on_host("ip link add other type veth peer name other-peer")
+    for command in ("ip addr add 10.1.0.2/32 dev other", "ip link set other up", "ip link set other-peer up"):
+        ends.pair.on_host(command)
+    second, refusal = f"other@{ends.pair.host}", "another interface in this network namespace has --policy mcs"
+    assert refusal in rejected(ends.agent("host", further=(second,)))
+    assert ends.filters("host") == []
+    assert program_of(ends.pair.host) is None
     with ends.agent("host", further=(ends.interface("peer"),)) as agent:
-        eventually(ends.controller.acknowledged, 2)
-        eventually(lambda: ends.metric("host", "mcs_hosts"), 2)
+        ends.wait_for_hosts("host", 2)
         program = program_of(ends.pair.host)
         assert program is not None
         assert program_of(ends.pair.peer) == program
         assert {mco.channel for mco in mcos(ends.sent(), HOST_ADDRESS)} == set(range(8))
+        options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
+        assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
+        assert sorted(ends.filters("host")) == FILTERS
         assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     assert program_of(ends.pair.host) is None
     assert not any(map(option_of, ends.sent()))
 
 
-def test_a_program_that_is_detached_from_sockets_is_attached_again(ends: Ends) -> None:
-    with ends.at_work() as (one, _):
-        detached = program_of(ends.pair.host)
-        assert detached is not None
-        with standing_still(one.pid):  # or it may have attached it again before the connection is made
-            detach(detached)
-            assert not any(map(option_of, ends.sent()))
-        eventually(lambda: program_of(ends.pair.host), detached)
-        assert mcos(ends.sent(), HOST_ADDRESS)
-        eventually(ends.log("host").read_text, Containing("put right"))
-        assert one.stop(signal.SIGTERM) == 128 + signal.SIGTERM
-
-
-@pytest.mark.parametrize("processes", [1, 2])
-def test_a_second_interface_in_a_network_namespace_is_rejected(ends: Ends, processes: int) -> None:
-    ends.pair.on_host("ip link add other type veth peer name other-peer")
-    for command in ("ip addr add 10.1.0.2/32 dev other", "ip link set other up", "ip link set other-peer up"):
-        ends.pair.on_host(command)
-    second, refusal = f"other@{ends.pair.host}", "another interface in this network namespace has --policy mcs"
-    if processes == 1:
-        assert refusal in rejected(ends.agent("host", further=(second,)))
-        assert ends.filters("host") == []
-        assert program_of(ends.pair.host) is None
-        return
-    with ends.agent("host"):
-        eventually(ends.controller.acknowledged, 1)
-        options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
-        assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
-        assert sorted(ends.filters("host")) == ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
-
-
 def rejected(agent: AgentProcess) -> str:
     """Return what an agent says that cannot start."""
-    done = subprocess.run(agent.command, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(agent.command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 1
     return done.stderr

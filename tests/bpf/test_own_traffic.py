@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Network
 
 import pytest
@@ -20,7 +19,12 @@ from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
 ROOM = 1023
 ACK, SYN = 0x10, 0x02
-MakeLabeller = Callable[..., Labeller]
+
+
+@pytest.fixture
+def labeller(fresh: Labeller) -> Labeller:
+    """A program that remembers nothing."""
+    return fresh
 
 
 def segment(seq: int, size: int, *, sport: int = 40000, dst: str = FAR, flags: int = ACK, options: int = 0) -> bytes:
@@ -67,10 +71,14 @@ class Reference:
 
 @pytest.mark.parametrize("carrier", Carrier)
 def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(
-    make_labeller: MakeLabeller, carrier: Carrier
+    carrier: Carrier,
 ) -> None:
-    labeller = make_labeller(carrier=carrier)
-    labeller.swap(table())
+    with Labeller("lo", carrier=carrier) as labeller:
+        labeller.swap(table())
+        sends_again(labeller)
+
+
+def sends_again(labeller: Labeller) -> None:
     labels = [label_of(labeller, segment(1000 + 100 * n, 100)) for n in range(6)]
     assert sorted(labels[:4]) == sorted(INTER_POD)
     assert again(labeller) == []
@@ -83,8 +91,8 @@ def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(make_labeller: MakeLabeller, seed: int) -> None:
-    labeller, draw = make_labeller(), random.Random(f"{seed} own traffic")
+def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(labeller: Labeller, seed: int) -> None:
+    draw = random.Random(f"{seed} own traffic")
     labeller.swap(table(seed=seed))
     reference = Reference(seed)
     flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]

@@ -12,7 +12,7 @@ import pytest
 from flowrules.label import Carrier
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
-from sopa_ryu.agent.paths.path_table import PARAMETERS, Label, Policy
+from sopa_ryu.agent.paths.path_table import Label, Policy
 from tests.bpf.models import LOOKS_BACK, Flowcells, Flowlets, LeastUsed
 from tests.helpers.frames import FAR, HERE, INTER_POD, INTER_RACK, INTRA_RACK, NEAR, TCP, ip, ports, table, tcp, word_of
 from tests.helpers.path_tables import flow_positions, read_table, set_flow
@@ -42,26 +42,6 @@ def word(labeller: Labeller, frame: bytes) -> Label:
 # -- least used -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_the_bytes_of_paths_stay_within_one_packet_of_each_other(labeller: Labeller, seed: int) -> None:
-    labeller.swap(table(policy=Policy.LEAST_USED))
-    draw = random.Random(seed)
-    carried: Counter[Label] = Counter(dict.fromkeys(INTER_POD, 0))
-    for _ in range(3000):
-        frame = frame_of(draw.choice((60, 60, 600, 1514)), draw.randrange(1, 30))
-        before = min(carried.values())
-        taken = word(labeller, frame)
-        assert carried[taken] == before
-        carried[taken] += len(frame)
-        assert max(carried.values()) - min(carried.values()) <= 1514
-
-
-def test_equal_packets_take_the_candidates_in_turn(labeller: Labeller) -> None:
-    labeller.swap(table(policy=Policy.LEAST_USED))
-    taken = [word(labeller, tcp()) for _ in range(400)]
-    assert all(set(taken[at : at + 4]) == set(INTER_POD) for at in range(0, 400, 4))
-
-
 @pytest.mark.parametrize("inter_pod", [INTER_POD, MANY], ids=["4", "576"])
 def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
     labeller: Labeller, inter_pod: tuple[Label, ...]
@@ -82,32 +62,20 @@ def test_program_and_model_choose_alike_whatever_is_sent_and_swapped(
             assert word(labeller, frame_of(size, sport, dst=dst)) == model.choose(key_of(sport, dst), size)
 
 
-def test_packets_with_a_single_path_count_for_the_choices_of_others(labeller: Labeller) -> None:
-    one = table(policy=Policy.LEAST_USED)._replace(
-        sets=(INTRA_RACK, INTER_RACK, INTER_POD, INTER_POD[:1]), destinations=(0, 1, 2, 2, 3, 2, 2, 2)
-    )
-    labeller.swap(one)
-    for _ in range(20):
-        labeller.run(frame_of(1000, dst="10.2.0.2"))
-    taken = [word(labeller, frame_of(1000)) for _ in range(60)]
-    assert Counter(taken) == dict.fromkeys(INTER_POD[1:], 20)
-
-
-def test_with_more_candidates_than_are_compared_bytes_stay_balanced(labeller: Labeller) -> None:
-    # Measured with 4 seeds: 2.2 to 4.6 KB above or below the mean after 11,520 packets and after 115,200, as each packet goes
-    # to the least of 8 drawn anew; at random it is 10 to 20 KB and 40 to 62 KB, growing as the root of the packets.
-    labeller.swap(table(policy=Policy.LEAST_USED, inter_pod=MANY))
+@pytest.mark.parametrize(
+    # of 576 it is the least of 8 drawn anew: 2.2 to 4.6 KB above or below the mean, with 4 seeds; at random it is 10 to 20 KB
+    ("inter_pod", "apart"),
+    [(INTER_POD, 1514), (MANY, 8 * 1514)],
+    ids=["4", "576"],
+)
+def test_bytes_stay_balanced(labeller: Labeller, inter_pod: tuple[Label, ...], apart: int) -> None:
+    labeller.swap(table(policy=Policy.LEAST_USED, inter_pod=inter_pod))
     draw = random.Random(1)
-    carried, at_random = (Counter(dict.fromkeys(MANY, 0)) for _ in range(2))
-    for number in range(60 * len(MANY)):
+    carried = Counter(dict.fromkeys(inter_pod, 0))
+    for _ in range(20 * len(MANY)):
         frame = frame_of(draw.choice((60, 1514)), draw.randrange(1, 30))
         carried[word(labeller, frame)] += len(frame)
-        at_random[draw.choice(MANY)] += len(frame)
-        if number + 1 in (20 * len(MANY), 60 * len(MANY)):
-            mean = sum(carried.values()) / len(carried)
-            assert max(carried.values()) - mean < 4 * 1514
-            assert mean - min(carried.values()) < 4 * 1514
-    assert max(at_random.values()) - mean > 4 * 4 * 1514
+    assert max(carried.values()) - min(carried.values()) <= apart
 
 
 def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(labeller: Labeller) -> None:
@@ -142,25 +110,6 @@ def test_flows_have_gaps_of_their_own(labeller: Labeller) -> None:
         assert word(labeller, frame_of(60, sport)) == model.choose(key_of(sport), now[sport])
 
 
-def test_a_burst_keeps_its_path_and_a_gap_draws_another_one(labeller: Labeller) -> None:
-    chosen_from = table(policy=Policy.FLOWLET, inter_pod=MANY)._replace(parameter=GAP_NS)
-    labeller.swap(chosen_from)
-    key = key_of()
-    for number in range(40):
-        taken = {word(labeller, tcp()) for _ in range(20)}
-        assert taken == {chosen_from.choose(key, number)}
-        set_last_packet(labeller, 2 * GAP_NS)
-
-
-def test_paths_are_drawn_evenly_by_flowlets(labeller: Labeller) -> None:
-    labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=GAP_NS))
-    taken: Counter[Label] = Counter()
-    for _ in range(2000):
-        taken[word(labeller, tcp())] += 1
-        set_last_packet(labeller, 2 * GAP_NS)
-    assert all(420 < taken[each] < 580 for each in INTER_POD)  # 500 expected, 4 standard deviations: 77
-
-
 def test_the_gap_is_time_since_the_flows_last_packet(labeller: Labeller) -> None:
     labeller.swap(table(policy=Policy.FLOWLET)._replace(parameter=GAP_NS))
     labeller.run(tcp())
@@ -178,38 +127,22 @@ def test_the_gap_is_time_since_the_flows_last_packet(labeller: Labeller) -> None
 # -- flowcells --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cell", [1, 1514, 4000, 65_536])
+@pytest.mark.parametrize("cell", [1, 1514, 10_000, 65_536])
 def test_the_path_changes_with_the_first_packet_behind_a_cells_border(labeller: Labeller, cell: int) -> None:
-    chosen_from = table(policy=Policy.FLOWCELL, inter_pod=MANY)._replace(parameter=cell)
-    labeller.swap(chosen_from)
-    key, draw, sent = key_of(), random.Random(cell), 0
-    for _ in range(500):
-        frame = frame_of(draw.choice((60, 700, 1514)))
-        assert word(labeller, frame) == chosen_from.choose(key, sent // cell)
-        sent += len(frame)
-
-
-def test_flows_have_cells_of_their_own_and_a_super_packet_counts_in_full(labeller: Labeller) -> None:
-    model = Flowcells(table(policy=Policy.FLOWCELL)._replace(parameter=10_000))
+    """Flows have cells of their own, and a super-packet counts in full."""
+    model = Flowcells(table(policy=Policy.FLOWCELL)._replace(parameter=cell))
     labeller.swap(model.table)
     draw = random.Random(4)
-    for _ in range(1500):
-        size, sport = draw.choice((60, 1514, 3000)), draw.randrange(5)
+    for _ in range(600):
+        size, sport = draw.choice((60, 1514, 3000)), draw.randrange(3)
         taken = word_of(labeller.run(frame_of(size, sport), gso_segments=3 if size == 3000 else 0).data)
         assert taken == model.choose(key_of(sport), size)
-
-
-def test_cells_take_the_candidates_in_the_interleaved_order(labeller: Labeller) -> None:
-    labeller.swap(table(policy=Policy.FLOWCELL)._replace(parameter=5 * 1000))
-    taken = [word(labeller, frame_of(1000)) for _ in range(60)]
-    start = INTER_POD.index(taken[0])
-    assert taken == [INTER_POD[(start + at // 5) % 4] for at in range(60)]
 
 
 # -- all --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", STATEFUL)
+@pytest.mark.parametrize("policy", Policy)
 def test_both_carriers_choose_alike(make_labeller: MakeLabeller, policy: Policy) -> None:
     mac, option = make_labeller(), make_labeller(carrier=Carrier.OPTION)
     for labeller in (mac, option):
@@ -226,14 +159,6 @@ def test_a_fragment_and_a_rack_with_one_path_need_no_state(labeller: Labeller, p
     assert len(fragments) == 1
     labeller.run(tcp(dst="10.0.0.3"))
     assert flow_positions(labeller) == {}
-
-
-@pytest.mark.parametrize("policy", STATEFUL)
-def test_the_kernel_gives_back_the_parameter(labeller: Labeller, policy: Policy) -> None:
-    its = table(policy=policy)
-    labeller.swap(its)
-    assert read_table(labeller) == its
-    assert its.parameter == PARAMETERS.get(policy, 0)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from experiments.bench.switched import switched
 from flowrules.label import Carrier
 from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import segmentation
@@ -20,7 +19,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor_host import check_bursts
 from tests.helpers.frames import INTER_POD, table
 from tests.helpers.path_tables import flow_positions
-from tests.helpers.veth import PEER_ADDRESS, Pair, transfer
+from tests.helpers.veth import Pair, transfer
 from topologies import FatTree
 
 CARRIERS = pytest.mark.parametrize("carrier", list(Carrier))
@@ -54,33 +53,6 @@ def test_every_packet_of_a_burst_takes_the_next_path(
     assert set(used) == set(INTER_POD)
     assert max(used.values()) - min(used.values()) <= 1
     assert used.total() == packets[Reason.LABELLED] == position > len(DATA) / 9000
-
-
-def test_the_receiver_merges_sprayed_packets_as_it_does_unsprayed_ones(pair: Pair, tmp_path: Path) -> None:
-    pair.on_host("ethtool -K host0 tso off")  # a veth pair merges only what cannot be a burst
-    pair.on_peer("ethtool -K peer0 gro on")
-    pair.on_peer("ip addr add 192.0.2.1/32 dev peer0")
-    pair.on_host("ip route add 192.0.2.1 dev host0")
-
-    def merged(target: str) -> float:
-        """Return the mean number of packets that TCP got at once."""
-        before = received(pair)
-        assert transfer(pair, DATA, target=target) == DATA
-        packets, deliveries = (now - past for now, past in zip(received(pair), before, strict=True))
-        return packets / deliveries
-
-    with labelling(pair, tmp_path) as labeller, inside(pair.host), switched("host0"):
-        unsprayed, sprayed = merged("192.0.2.1"), merged(PEER_ADDRESS)
-        assert labeller.counted.by_reason()[Reason.LABELLED] > len(DATA) / 9000
-    assert unsprayed > 3
-    assert sprayed > unsprayed / 2
-
-
-def received(pair: Pair) -> tuple[int, int]:
-    """Return the frames that have come to the peer's interface, and the packets of which its IP has heard."""
-    counters = [line.split() for line in pair.on_peer("cat /proc/net/snmp").splitlines() if line.startswith("Ip:")]
-    deliveries = dict(zip(*counters, strict=True))["InReceives"]
-    return int(pair.on_peer("cat /sys/class/net/peer0/statistics/rx_packets")), int(deliveries)
 
 
 @CARRIERS

@@ -20,16 +20,18 @@ from experiments.emulation.flow_monitor import FlowMonitors
 from experiments.emulation.processes import ControllerProcess
 from experiments.emulation.sopa_lab import SopaLab
 from tests.faults.cluster_history import Committed, wrong_agents, wrong_commits, wrong_switches
-from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, Fault, Step
+from tests.faults.cluster_plan import ETCD, ETCD_LEADER, LEADER, RELAY, UNTIL_ANOTHER_LEADS, Fault, Step
 from tests.faults.harness import BFD_MS, OPTIONS, FaultyLab, Wrong
 from tests.faults.management import CLOCK_SHIFT, PAST
 from tests.faults.oracle import Oracle
 from tests.faults.probes import Probes
 from tests.faults.shares import Shares
+from tests.helpers.waiting import eventually
 from topologies import Clos
 from topologies.lab.cuts import Way
 
 SETTLE_SECONDS = 90.0
+ANSWER_SECONDS = 30.0
 LINK_AFTER_SECONDS = 0.3
 """From the beginning of the faults to the links' changes: most of them happen while the faults last."""
 DISK_MIB = 256
@@ -80,7 +82,7 @@ class FaultyCluster(FaultyLab):
 
     def run(self, step: Step) -> None:
         """Do the faults of a step and its changes of links, undo the faults, wait until everything has settled, and check it."""
-        began, oracle = time.monotonic(), self.oracle()
+        began, oracle, term = time.monotonic(), self.oracle(), self._term()
         undo: list[tuple[float, Callable[[], None]]] = []
         for fault in step.faults:
             undo.append((began + fault.seconds, self._break(fault)))
@@ -92,11 +94,25 @@ class FaultyCluster(FaultyLab):
         elif all(fault.kind not in ("switches", "stale") for fault in step.faults):
             self._check_packets(oracle)  # whatever happens to the cluster, switches forward
         for until, mend in sorted(undo, key=lambda each: each[0]):
-            time.sleep(max(0.0, until - time.monotonic()))  # how long a fault lasts
+            if until == UNTIL_ANOTHER_LEADS:
+                eventually(
+                    lambda: self._term() > term or not self._unusual()
+                )  # another fault's end may have ended this one
+            else:
+                time.sleep(max(0.0, until - time.monotonic()))  # how long a fault lasts
             mend()
         self._mend_all()
         self.settle()
         self.check()
+
+    def _term(self) -> int:
+        """Return the term of who leads, as the engine says; 0 while it says nothing."""
+        return int((self.cluster.record("leader") or {"term": 0})["term"])
+
+    def _unusual(self) -> bool:
+        """Return True while a part stands still or is cut off."""
+        states = {self.cluster.state(name) for name in self.cluster.parts}
+        return "stopped" in states or bool(self.cluster.network.cut_machines())
 
     def _break(self, fault: Fault) -> Callable[[], None]:
         """Begin a fault, and return what ends it."""
@@ -221,7 +237,7 @@ class FaultyCluster(FaultyLab):
                 if its is None or (its["version"], its["term"]) != (view["version"], view["term"]):
                     return f"{name} says {its}, the view is {view}"
         try:
-            fabric = httpx.get(f"{leader['url']}/sopa/v1/fabric", timeout=5.0).json()
+            fabric = httpx.get(f"{leader['url']}/sopa/v1/fabric", timeout=ANSWER_SECONDS).json()
         except (httpx.HTTPError, ValueError) as error:
             return f"{leader['url']}: {error}"
         if fabric["connected"] != self.tree.switch_count or not fabric["settled"]:
@@ -284,7 +300,11 @@ class FaultyCluster(FaultyLab):
         for endpoint in self.cluster.address.endpoints:
             try:
                 asked = {"key": key, "revision": str(revision)}
-                answer = httpx.post(f"http://{endpoint}/v3/kv/range", json=asked, timeout=5.0).raise_for_status().json()
+                answer = (
+                    httpx.post(f"http://{endpoint}/v3/kv/range", json=asked, timeout=ANSWER_SECONDS)
+                    .raise_for_status()
+                    .json()
+                )
             except httpx.HTTPError:
                 continue
             found: list[dict[str, Any]] = answer.get("kvs", [])

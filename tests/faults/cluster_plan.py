@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 
 from topologies import Clos, Switch
 
@@ -22,8 +23,8 @@ CUTS = {
 WAYS = ("both", "sent", "received")
 SECONDS = (0.3, 4.5)
 """How long a fault lasts: less than a lease to more than two."""
-STALE_SECONDS = 4.0
-"""As long as another member takes to lead for certain."""
+UNTIL_ANOTHER_LEADS = inf
+"""Seconds of a fault of the leader that lasts until another member leads."""
 BOTH_SHARE = 0.3
 LINK_SHARE = 0.7
 MAX_DOWN = 2
@@ -31,7 +32,7 @@ MAX_DOWN = 2
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to a part: ``kill leader 2.5``, ``partition etcd 1.2 controllers sent``, ``switches all 0.5``.
+    """What happens to a part: ``kill leader 2.5``, ``partition etcd 1.2 controllers sent``, ``stale leader inf``.
 
     The part is a role, and at the time of the fault one that has it is taken. What ends by itself has a time all the same, in
     which other faults and links may change.
@@ -121,5 +122,5 @@ def _fault(draw: random.Random, kind: str) -> Fault:
         case "switches":
             return Fault(kind, "all", seconds)
         case "stale":
-            return Fault(kind, LEADER, STALE_SECONDS)
+            return Fault(kind, LEADER, UNTIL_ANOTHER_LEADS)
     return Fault(kind, role, seconds)

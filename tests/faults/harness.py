@@ -35,8 +35,9 @@ from topologies.lab.faults import kill_switch, restore_switch, set_silent, swap_
 
 SETTLE_SECONDS = 120.0
 MAX_REPETITIONS = 5
-BFD_MS = 2000
-"""Three missing packets are a failure: machines stand still for seconds, and that is no fault that the oracle knows."""
+PARTITION_LOOK_SECONDS = 1.0
+BFD_MS = 3000
+"""Three missing packets are a failure: machines stand still for five seconds, and that is no fault that the oracle knows."""
 OPTIONS = ["--sopa-hold-down=0.2", "--sopa-hold-down-max=1", "--sopa-lldp-interval=1", "--sopa-settle=3"]
 OPTIONS += ["--sopa-rule-check-interval=1"]
 _COOKIE = re.compile(r"cookie=(0x[0-9a-f]+)")
@@ -180,6 +181,7 @@ class FaultyLab:
             until = time.monotonic() + float(seconds)
             while time.monotonic() < until:
                 self._check_packets(oracle)
+                time.sleep(PARTITION_LOOK_SECONDS)  # between two looks
             if part is not None:  # the controller can be asked
                 fabric = self.client.get("/fabric").json()
                 if fabric["failures_total"] or not set(fabric["missing"]) <= set(management.cut_off(self.its, part)):

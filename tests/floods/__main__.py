@@ -30,7 +30,7 @@ def main(words: tuple[str, ...], seconds: float, rounds: int) -> None:
         try:
             for _ in range(rounds):
                 for kind in kinds:
-                    click.echo(withstand(fabric, kind, seconds))
+                    click.echo(str(withstand(fabric, kind, seconds)))
         except AssertionError as error:
             click.echo(f"FAILED: {error}\n{fabric.controller.log_tail(40)}", err=True)
             sys.exit(1)

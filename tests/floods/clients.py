@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 UPGRADE = b"GET /sopa/v1/live HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
 KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
@@ -52,19 +52,10 @@ ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
 CONNECTIONS = 16
 
 
-def flood(first: bytes, more: bytes, port: int, until: float) -> None:
-    """Send on one connection after the other; a thread reads what comes back."""
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 5) as client:
-            reader = threading.Thread(target=_read, args=(client,))
-            reader.start()
-            client.sendall(first)
-            while more and time.monotonic() < until:
-                client.sendall(more)
-            with contextlib.suppress(OSError):
-                client.shutdown(socket.SHUT_RDWR)
-            reader.join()
-        time.sleep(0.001)  # a rejected flood comes back: the rate of connections is another test
+BURST_MESSAGES = 600
+BURST_CONNECTIONS, BURST_ONCE = 4, 100
+"""Connections of a burst; those of the kinds in `ONCE`."""
+FOREVER = 1 << 60
 
 
 def _read(client: socket.socket) -> None:
@@ -73,12 +64,55 @@ def _read(client: socket.socket) -> None:
             pass
 
 
+def messages_of(kind: str) -> tuple[str, bytes, bytes]:
+    """Return the name of a kind, what is sent first, and what again and again."""
+    side, _, name = kind.partition(" ")
+    return name, *(REST if side == "rest" else OPENFLOW)[name]
+
+
+@contextlib.contextmanager
+def burst(
+    kind: str, port: int, messages: int = BURST_MESSAGES, connections: int = BURST_CONNECTIONS
+) -> Iterator[Callable[[], bool]]:
+    """Flood by a number of messages on each connection, while others read, and cut off at the end what is still being sent.
+
+    Yields whether something is.
+    """
+    name, first, more = messages_of(kind)
+
+    def send(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):  # the controller may close it at any time
+            client.sendall(first)
+            for _ in range(messages if more else 0):
+                client.sendall(more)
+
+    with contextlib.ExitStack() as stack:
+        count = BURST_ONCE if name in ONCE else connections
+        clients = [stack.enter_context(_open(port, 60)) for _ in range(count)]
+        senders = [threading.Thread(target=send, args=(client,), daemon=True) for client in clients]
+        threads = senders + [threading.Thread(target=_read, args=(client,), daemon=True) for client in clients]
+        for thread in threads:
+            thread.start()
+        try:
+            yield lambda: any(sender.is_alive() for sender in senders)
+        finally:
+            for client in clients:
+                with contextlib.suppress(OSError):
+                    client.shutdown(socket.SHUT_RDWR)
+            for thread in threads:
+                thread.join()
+
+
+def _open(port: int, timeout: float = 5) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout)
+
+
 def open_many(first: bytes, port: int, until: float) -> None:
     """Open connections that stay open, as many as go; each sends something once."""
     with contextlib.ExitStack() as stack:
         while time.monotonic() < until:
             with contextlib.suppress(OSError):
-                client = stack.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+                client = stack.enter_context(_open(port))
                 client.sendall(first)
             time.sleep(0.001)  # the rate of connections
 
@@ -87,23 +121,21 @@ def open_many(first: bytes, port: int, until: float) -> None:
 def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
     """Open connections that say nothing."""
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(count)]
+        yield [stack.enter_context(_open(port, 60)) for _ in range(count)]
 
 
 def main(kind: str, port: int, seconds: float) -> None:
     """Flood for some seconds; the end of the process cuts off what is still being sent."""
-    side, _, name = kind.partition(" ")
-    first, more = (REST if side == "rest" else OPENFLOW)[name]
+    name, first, _ = messages_of(kind)
     until = time.monotonic() + seconds
     print("flooding", flush=True)
     if name in ONCE:
         open_many(first, port, until)
         return
-    threads = [threading.Thread(target=flood, args=(first, more, port, until), daemon=True) for _ in range(CONNECTIONS)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), burst(kind, port, FOREVER, CONNECTIONS) as sending:
+            while sending() and time.monotonic() < until:
+                time.sleep(0.001)  # a rejected flood comes back: the rate of connections is another test
 
 
 if __name__ == "__main__":

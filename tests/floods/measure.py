@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 from websockets.sync.client import ClientConnection, connect
@@ -36,12 +37,63 @@ def agent(fabric: Fabric) -> Iterator[ClientConnection]:
     headers = {"Authorization": f"Bearer {fabric.controller.agent_token_file.read_text().strip()}"}
     url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/10.0.0.2"
     with connect(url, additional_headers=headers, proxy=None, compression=None, ping_interval=None) as opened:
-        opened.recv(10)
+        opened.recv(60)
         yield opened
 
 
-def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX_GROWTH_MIB) -> str:
-    """Flood the controller, and ask it as another client all the time; return what was measured.
+class Measured(NamedTuple):
+    """What another client saw: answers, the seconds of the slowest, and the controller's memory before and at most in MiB."""
+
+    kind: str
+    answers: int
+    slowest: float
+    before_mib: float
+    most_mib: float
+
+    def __str__(self) -> str:
+        memory = f"memory {self.before_mib:.0f} MiB, then {self.most_mib:.0f} MiB"
+        return f"{self.kind}: {self.answers} answers, the slowest after {self.slowest:.3f} s; {memory}"
+
+
+def withstand(fabric: Fabric, kind: str, seconds: float) -> Measured:
+    """Flood the controller as `measure`, and judge.
+
+    Raises
+    ------
+    AssertionError
+        If an answer was late, memory has grown, or a switch or the agent was lost.
+    """
+    measured = measure(fabric, kind, seconds)
+    assert measured.most_mib - measured.before_mib < MAX_GROWTH_MIB, str(measured)
+    assert measured.slowest < MAX_ANSWER_SECONDS, str(measured)
+    return measured
+
+
+@contextlib.contextmanager
+def unharmed(fabric: Fabric) -> Iterator[httpx.Client]:
+    """Yield another client of a controller that keeps its switches, its version and its agent meanwhile.
+
+    Raises
+    ------
+    AssertionError
+        If it does not.
+    """
+    controller = fabric.controller
+    log_start = len(controller.log.read_text())
+    with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=60) as client:
+        version = client.get("/fabric").json()["version"]
+        yield client
+        body = client.get("/fabric").json()
+        assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
+        assert client.get("/agents").json()["total"] == 1
+        assert its.ping().wait(60)
+    said = controller.log.read_text()[log_start:]
+    assert re.findall(r"switch .* (?:disconnected|lost its OpenFlow channel)", said) == []
+    assert "Traceback" not in said
+
+
+def measure(fabric: Fabric, kind: str, seconds: float) -> Measured:
+    """Flood the controller, and ask it as another client all the time.
 
     An answer's time is counted without that in which the controller or this client waited for a processor (Linux, sched-stats.rst):
     what else this machine does, the flood included, is no delay by the controller. The flood lasts for enough answers.
@@ -49,35 +101,23 @@ def withstand(fabric: Fabric, kind: str, seconds: float, growth_mib: float = MAX
     Raises
     ------
     AssertionError
-        If an answer was late, memory has grown, or a switch or the agent was lost.
+        If a switch or the agent was lost.
     """
-    controller = fabric.controller
-    log_start = len(controller.log.read_text())
-    with agent(fabric) as its, httpx.Client(base_url=f"{controller.url}/sopa/v1", timeout=20) as client:
-        version = client.get("/fabric").json()["version"]
-        before = resident_mib(controller.pid)
+    pid = fabric.controller.pid
+    with unharmed(fabric) as client:
+        before = most = resident_mib(pid)
         port = port_of(fabric, kind.partition(" ")[0])
         with _flooding(kind, port, seconds + SPARE_SECONDS):
-            took, most, until = [], before, time.monotonic() + seconds
+            took, until = [], time.monotonic() + seconds
             while time.monotonic() < until or (len(took) < MIN_ANSWERS and max(took, default=0.0) < MAX_ANSWER_SECONDS):
-                asked, waited = time.monotonic(), [_waited(which) for which in (controller.pid, "thread-self")]
+                asked, waited = time.monotonic(), [_waited(which) for which in (pid, "thread-self")]
                 assert client.get("/fabric").json()["connected"] == fabric.tree.switch_count
-                now, waits = time.monotonic(), [_waited(which) for which in (controller.pid, "thread-self")]
+                now, waits = time.monotonic(), [_waited(which) for which in (pid, "thread-self")]
                 # both may wait at the same time: the longer one is certain
                 took.append(now - asked - max(end - start for start, end in zip(waited, waits, strict=True)))
-                most = max(most, resident_mib(controller.pid))
+                most = max(most, resident_mib(pid))
                 time.sleep(REQUEST_INTERVAL_SECONDS)  # the other client's rate: nothing is waited for
-        body = client.get("/fabric").json()
-        assert (body["connected"], body["version"]) == (fabric.tree.switch_count, version)
-        assert client.get("/agents").json()["total"] == 1
-        assert its.ping().wait(20)
-    said = controller.log.read_text()[log_start:]
-    assert re.findall(r"switch .* (?:disconnected|lost its OpenFlow channel)", said) == []
-    assert "Traceback" not in said
-    measured = f"{kind}: {len(took)} answers, the slowest after {max(took):.3f} s; memory {before:.0f} MiB, then {most:.0f} MiB"
-    assert most - before < growth_mib, measured
-    assert max(took) < MAX_ANSWER_SECONDS, measured
-    return measured
+    return Measured(kind, len(took), max(took), before, most)
 
 
 @contextlib.contextmanager

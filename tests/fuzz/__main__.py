@@ -50,8 +50,15 @@ PROGRAMS = {
 """Modules that fuzz eBPF programs and the arbiter's library, which need no controller."""
 
 
-def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str], None] = click.echo) -> int:
-    """Send one kind of input for a time; return the number of steps.
+def fuzz(
+    its: Target,
+    kind: str,
+    seed: int,
+    seconds: float = float("inf"),
+    most: float = float("inf"),
+    say: Callable[[str], None] = click.echo,
+) -> None:
+    """Send one kind of input for a time, or a number of times.
 
     Raises
     ------
@@ -62,7 +69,7 @@ def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str],
     steps, last, begin = 0, b"", time.monotonic()
     before, said = its.memory_mib(), begin
     try:
-        while time.monotonic() < begin + seconds:
+        while steps < most and time.monotonic() < begin + seconds:
             last = source.step()
             steps += 1
             its.check()
@@ -76,7 +83,6 @@ def fuzz(its: Target, kind: str, seed: int, seconds: float, say: Callable[[str],
         source.close()
     its.heal()
     say(f"{kind}: {steps} steps, nothing found; memory {before:.0f} MiB before, {its.memory_mib():.0f} MiB after")
-    return steps
 
 
 @click.command()

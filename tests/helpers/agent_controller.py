@@ -67,7 +67,7 @@ class AgentController:
                     self._channel.send(protocol.delta(before, self.view))
             return self.view.version
 
-    def send(self, text: str) -> None:
+    def send(self, text: str | bytes) -> None:
         """Send a message, if the agent is connected."""
         with self._guard:
             if self._channel is not None:

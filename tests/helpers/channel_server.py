@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
+from tests.helpers.scrape import scrape
 
 ROOT = Path(__file__).parents[2]
 _SERVER = """
@@ -47,7 +48,7 @@ class ChannelServer:
     """A controller of a k=4 fat-tree that is at work: its URL, and what it knows of agents."""
 
     def __init__(self, port: int, process: subprocess.Popen[str]) -> None:
-        self.url = f"http://127.0.0.1:{port}"
+        self.url, self._port = f"http://127.0.0.1:{port}", port
         self._process = process
 
     def signal(self, number: signal.Signals) -> None:
@@ -56,7 +57,7 @@ class ChannelServer:
 
     def agents(self) -> list[dict[str, Any]]:
         """Return the connected agents, as ``GET /agents`` has them."""
-        body: list[dict[str, Any]] = httpx.get(self.url).raise_for_status().json()
+        body: list[dict[str, Any]] = json.loads(scrape(self._port, "/"))
         return body
 
     def acknowledged(self) -> int:

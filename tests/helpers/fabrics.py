@@ -26,6 +26,13 @@ def set_live(dummy: DummyFabric, switch: Switch, port: int, live: bool) -> None:
         dummy.ovs.vsctl("set", "Interface", interface, "bfd:enable=true")  # no peer answers
 
 
+def be_patient(ovs: PrivateOvs) -> None:
+    """Have no switch close its channel because a controller is silent, and each one connect again within a second."""
+    ovs.transact(
+        [{"op": "update", "table": "Controller", "where": [], "row": {"inactivity_probe": 0, "max_backoff": 1000}}]
+    )
+
+
 @dataclass
 class Traced:
     """The effect of a switch on a packet: its ports, the datapath actions as Open vSwitch prints them, its addresses then."""
@@ -55,6 +62,7 @@ class Fabric:
         """Give switches other controllers, all at one moment: channels that are lost one by one are no fault of the network."""
         words = [word for name in names for word in ("--", "set-controller", name, *targets)]
         self.ovs.vsctl(*words[1:])
+        be_patient(self.ovs)
 
     def await_installed(self) -> None:
         """Wait until every switch has confirmed the rules of the present version."""
@@ -195,6 +203,7 @@ def running(fabric: Clos | int, directory: Path, *options: str) -> Iterator[Fabr
         PrivateOvs(directory / "ovs", dummy=True) as ovs,
     ):
         dummy = DummyFabric(tree, ovs, controller.openflow)
+        be_patient(ovs)
         controller.wait_connected(tree.switch_count)
         yield Fabric(tree, controller, ovs, dummy)
 

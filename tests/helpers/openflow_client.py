@@ -11,7 +11,7 @@ from ryu.ofproto import ofproto_parser, ofproto_v1_3
 from ryu.ofproto.ofproto_protocol import ProtocolDesc
 
 HEADER_BYTES = 8
-ANSWER_SECONDS = 20.0
+ANSWER_SECONDS = 60.0
 
 
 class OpenFlowClient:

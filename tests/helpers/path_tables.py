@@ -89,6 +89,16 @@ def set_flow(labeller: Labeller, key: FlowKey, *, turns: int | None = None, mark
     libbpf.update(flows, packed, FLOW_STATE.pack(*state))
 
 
+def forget_packets(labeller: Labeller) -> None:
+    """Have a loaded program know no flow, and have counted nothing; its path table stays."""
+    flows = labeller._object.map_fd("flows")
+    for key in list(libbpf.keys(flows, FLOW_KEY.size)):
+        libbpf.delete(flows, key)
+    for name in ("counters", "path_packets", "path_load"):
+        fd, value_bytes = labeller._object.map_fd(name), 8 * libbpf.possible_cpus()
+        libbpf.fill_array(fd, bytes(map_entries(fd) * value_bytes), value_bytes)
+
+
 def map_entries(fd: int) -> int:
     """Return a map's max_entries (struct bpf_map_info)."""
     return int(struct.unpack_from("=I", libbpf._info(fd, 80), 16)[0])

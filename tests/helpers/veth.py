@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import select
 import socket
+import struct
 import subprocess
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.waiting import Containing, eventually
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 
 IPV4, ALL = 0x0800, 0x0003  # what a packet socket receives
+SIOCGIFFLAGS, IFF_RUNNING = 0x8913, 0x40
 
 
 def run(command: str) -> str:
@@ -47,26 +52,35 @@ def veth_pair() -> Iterator[Pair]:
     """A `Pair`, removed afterwards."""
     host, peer = (f"sopatest-{end}-{uuid.uuid4().hex[:8]}" for end in "hp")
     try:
+        ip(f"netns add {host}", f"netns add {peer}")
         for name in (host, peer):
-            run(f"ip netns add {name}")
-            run(
-                f"ip netns exec {name} sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"
-            )
-            run(f"ip -n {name} link set lo up")
-        run(f"ip link add host0 mtu 9000 netns {host} type veth peer name peer0 mtu 9000 netns {peer}")
-        for name, interface, address in ((host, "host0", "10.0.0.2/8"), (peer, "peer0", "10.2.1.3/8")):
-            run(f"ip -n {name} addr add {address} dev {interface}")
-            run(f"ip -n {name} link set {interface} up")
+            with inside(f"/run/netns/{name}"):
+                for which in ("all", "default"):
+                    Path(f"/proc/sys/net/ipv6/conf/{which}/disable_ipv6").write_text("1")
+        ip(f"link add host0 mtu 9000 netns {host} type veth peer name peer0 mtu 9000 netns {peer}")
+        for name, interface, address in ((host, "host0", "10.0.0.2/8"), (peer, "peer0", f"{PEER_ADDRESS}/8")):
+            ip("link set lo up", f"addr add {address} dev {interface}", f"link set {interface} up", netns=name)
         # the end that was up first has a queue only after a worker of the kernel has seen its carrier; until then it drops packets
         for name, interface in ((host, "host0"), (peer, "peer0")):
-            eventually(
-                lambda name=name, interface=interface: run(f"ip -n {name} link show {interface}"),
-                Containing("state UP"),
-            )
+            eventually(lambda name=name, interface=interface: is_running(f"/run/netns/{name}", interface))
         yield Pair(host, peer)
     finally:
-        for name in (host, peer):
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        subprocess.run(["ip", "-force", "-batch", "-"], input=f"netns del {host}\nnetns del {peer}\n", text=True,
+                       capture_output=True, check=False)  # fmt: skip
+
+
+def is_running(netns: str, interface: str) -> bool:
+    """Whether an interface is up and has been seen to have a carrier."""
+    with inside(netns), socket.socket() as asking:
+        flags = fcntl.ioctl(asking, SIOCGIFFLAGS, struct.pack("16s16x", interface.encode()))
+    return bool(struct.unpack_from("16xH", flags)[0] & IFF_RUNNING)
+
+
+def ip(*commands: str, netns: str | None = None) -> None:
+    """Run commands of ip(8), in a network namespace, by one process."""
+    words = ["ip", *(("-n", netns) if netns else ()), "-batch", "-"]
+    done = subprocess.run(words, input="\n".join(commands), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{commands}: {done.stderr}"
 
 
 def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
@@ -81,11 +95,21 @@ def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
 def frames(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
     """All frames that came in, until none does for a while."""
     taken = []
-    while select.select([capture], [], [], wait)[0]:
+    while arrives(capture, wait):
         data, address = capture.recvfrom(65536)
         if address[2] != socket.PACKET_OUTGOING:
             taken.append(data)
     return taken
+
+
+def arrives(end: socket.socket, wait: float) -> bool:
+    """Whether something comes in within a while, in which this process does not stand still."""
+    while True:
+        begun = time.monotonic()
+        if select.select([end], [], [], wait)[0]:
+            return True
+        if time.monotonic() - begun < 2 * wait:
+            return False
 
 
 def transfer(
@@ -113,7 +137,7 @@ def transfer(
 
     receiver = threading.Thread(target=receive)
     receiver.start()
-    with server, inside(source or pair.host), socket.create_connection((target, 5001), 10) as client:
+    with server, inside(source or pair.host), socket.create_connection((target, 5001), PATIENCE_SECONDS) as client:
         step = -(-len(data) // pieces)
         for at in range(0, len(data), step):
             if halfway is not None and at >= len(data) // 2:

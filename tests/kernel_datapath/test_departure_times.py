@@ -26,7 +26,7 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import qdiscs
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.channel.slots import Granted
-from tests.bpf.test_cfr_agent import CLOCK_NS, Fabric, Wire, flows, judge
+from tests.helpers.cfr_fabric import CLOCK_NS, Fabric, Wire, flows, judge
 from tests.helpers.channel_server import channel_server
 from tests.helpers.frames import HERE, NEAR, table, word_of
 from tests.helpers.rack import SENDERS, Rack

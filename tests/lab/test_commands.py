@@ -103,7 +103,7 @@ def test_what_needs_root_says_so(monkeypatch: pytest.MonkeyPatch, words: str) ->
     assert "needs root" in done.output
 
 
-def test_the_demo_shows_balanced_cores_and_writes_the_contracts_figures(tmp_path: Path) -> None:
+def test_the_demo_shows_what_each_core_carried_and_writes_the_contracts_figures(tmp_path: Path) -> None:
     file = tmp_path / "demo.json"
     done = sopa("demo", "--k", "4", "--seed", "3", "--duration", "6", "--json", str(file))
     assert done.returncode == 0, done.stderr
@@ -113,8 +113,10 @@ def test_the_demo_shows_balanced_cores_and_writes_the_contracts_figures(tmp_path
     assert len(flows) == len({flow["src"] for flow in flows}) == len({flow["dst"] for flow in flows}) == 16
     assert min(flow["mbit"] for flow in flows) == traffic["min_mbit"] > 0
     assert sorted(traffic["core_packets"]) == ["c0_0", "c0_1", "c1_0", "c1_1"]
-    # evenly, but for packets that are sent again on a busy machine; by hashes some core switch has twice as many as another
-    assert max(traffic["core_packets"].values()) <= 1.2 * min(traffic["core_packets"].values())
+    # each packet of data crosses one core switch; how evenly they are used is test_sopa.py's
+    assert sum(traffic["core_packets"].values()) >= sum(flow["bytes"] for flow in flows) / 1448
+    counts = sorted(traffic["core_packets"].values())
+    assert traffic["core_max_min"] == round(counts[-1] / max(1, counts[0]), 4)
     assert traffic["retransmits"] == sum(flow["retransmits"] for flow in flows)
     assert (failure["candidates_before"], failure["candidates_down"], failure["candidates_after"]) == (4, 3, 4)
-    assert failure["mbit_during"] >= 0
+    assert failure["mbit_during"] > 0  # by the other paths

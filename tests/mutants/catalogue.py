@@ -45,12 +45,9 @@ class Defect(NamedTuple):
 
     def lines(self, text: str) -> list[int]:
         """Return the numbers of the lines of its file's text that it changes."""
-        before, after = text.splitlines(), self.applied(text).splitlines()
-        first = next(at for at, pair in enumerate(zip(before, [*after, None], strict=False)) if pair[0] != pair[1])
-        same = 0
-        while before[len(before) - 1 - same] == after[len(after) - 1 - same] and len(before) - same > first + 1:
-            same += 1
-        return list(range(first + 1, len(before) - same + 1))
+        first, kept = text.count("\n", 0, text.index(self.old)) + 1, self.new.splitlines()
+        changed = [number for number, line in enumerate(self.old.splitlines(), first) if line not in kept]
+        return changed or [first]
 
 
 def load(directory: Path = CATALOGUE) -> list[Defect]:

@@ -13,6 +13,11 @@ import pytest
 PACKAGES = ("topologies", "flowrules", "sopa_ryu", "experiments")
 
 
+def function(test: str) -> str:
+    """Return the name of a test without its parameters."""
+    return test.partition("[")[0]
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("mutants")
     group.addoption("--lines-to", type=Path, metavar="FILE", help="write which test function executes which lines")
@@ -28,25 +33,21 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.functions_of:
         order = {name: place for place, name in enumerate(config.option.functions_of.read_text().split())}
-        items[:] = sorted(
-            (its for its in items if function(its.nodeid) in order), key=lambda its: order[function(its.nodeid)]
-        )
-
-
-def function(test: str) -> str:
-    """Return the name of a test without its parameters."""
-    return test.partition("[")[0]
+        chosen = [its for its in items if function(its.nodeid) in order]
+        items[:] = sorted(chosen, key=lambda its: order[function(its.nodeid)])
 
 
 class Recorder:
-    """Plugin that writes, for each test function, the lines of each file as bits, its seconds, and whether it has failed."""
+    """Plugin that writes, for each test function, its seconds, whether it has failed, and the lines of each file as bits."""
 
     def __init__(self, target: Path, root: Path) -> None:
         from coverage import Coverage  # who only selects need not have it
 
-        packages = [str(root / package) for package in PACKAGES]
         self._coverage = Coverage(
-            f"{target}.coverage", config_file=False, source=packages, concurrency=["thread", "greenlet"]
+            f"{target}.coverage",
+            config_file=False,
+            source=[str(root / package) for package in PACKAGES],
+            concurrency=["thread", "greenlet"],
         )
         self._coverage.set_option("run:disable_warnings", ["module-not-measured", "no-data-collected"])
         self._coverage.start()
@@ -74,6 +75,5 @@ class Recorder:
             for line, names in data.contexts_by_lineno(file).items():
                 for name in names:
                     lines[name][str(Path(file).relative_to(self._root))] |= 1 << line
-        self._target.write_text(
-            json.dumps({name: [seconds, name in self._failed, lines[name]] for name, seconds in self._seconds.items()})
-        )
+        found = {name: [seconds, name in self._failed, lines[name]] for name, seconds in self._seconds.items()}
+        self._target.write_text(json.dumps(found))

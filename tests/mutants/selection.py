@@ -37,12 +37,12 @@ class Selection:
 
     def __init__(self, trees: Sequence[Tree], kept: Path) -> None:
         self._trees, self._kept, self._root = trees, kept, trees[0].path
-        self.modules = [module for suite in (*SUITES, "tests/arbiter") for module in self._found(suite)]
+        self.modules = self._found(*SUITES, "tests/arbiter")
         self.functions: list[Function] = []
 
-    def _found(self, suite: str) -> list[str]:
-        found = sorted(str(path.relative_to(self._root)) for path in self._root.glob(f"{suite}/**/test_*.py"))
-        return [name for name in found if name != OWN]
+    def _found(self, *suites: str) -> list[str]:
+        paths = [path for suite in suites for path in sorted(self._root.glob(f"{suite}/**/test_*.py"))]
+        return [name for name in (str(path.relative_to(self._root)) for path in paths) if name != OWN]
 
     def record(self, executor: Executor) -> None:
         """Run the modules of which nothing is kept, and read all that is; raises `MutantsError` if a test fails."""
@@ -52,13 +52,8 @@ class Selection:
         if missing:
             print(f"{len(missing)} test modules run without a defect, to see what they execute", flush=True)
         shares = [missing[at :: len(self._trees)] for at in range(len(self._trees))]
-        failed = [
-            name for names in executor.map(self._record, self._trees, shares, [keys] * len(shares)) for name in names
-        ]
-        if failed:
-            raise MutantsError(
-                f"these fail without a defect: mend them, or run again if it was by chance: {' '.join(failed)}"
-            )
+        if failed := " ".join(executor.map(self._record, self._trees, shares, [keys] * len(shares))).strip():
+            raise MutantsError(f"these fail without a defect: mend them, or run again if it was by chance: {failed}")
         for module, path in keys.items():
             for name, (seconds, _, files) in json.loads(path.read_text()).items():
                 lines = sum(bits.bit_count() for bits in files.values())
@@ -70,31 +65,35 @@ class Selection:
         for path in sorted(self._root.rglob("*.*")):
             name = str(path.relative_to(self._root))
             is_product = name.startswith(PACKAGES) and path.suffix in {".py", ".c", ".h", ".cc"}
-            is_helper = name.startswith("tests/") and path.suffix == ".py" and not path.name.startswith("test_")
-            if is_product or (is_helper and "/mutants/" not in name):
+            is_shared = name.startswith("tests/") and path.suffix in {".py", ".txt"} and path.stem[:5] != "test_"
+            if is_product or (is_shared and "/mutants/" not in name):
                 common.update(name.encode() + path.read_bytes())
-        keys = {}
-        for module in [name for suite in SUITES for name in self._found(suite)]:
-            its = hashlib.sha256(common.digest() + (self._root / module).read_bytes()).hexdigest()
-            keys[module] = self._kept / f"{module.replace('/', '-')}-{its[:16]}.json"
-        return keys
 
-    def _record(self, tree: Tree, modules: Sequence[str], keys: dict[str, Path]) -> list[str]:
+        def key(module: str) -> str:
+            its = hashlib.sha256(common.digest() + (self._root / module).read_bytes()).hexdigest()
+            return f"{module.replace('/', '-')}-{its[:16]}.json"
+
+        return {module: self._kept / key(module) for module in self._found(*SUITES)}
+
+    def _record(self, tree: Tree, modules: Sequence[str], keys: dict[str, Path]) -> str:
         """Run modules and keep what those execute that pass; return the functions that fail."""
+        if not modules:
+            return ""
         target = tree.path / "lines.json"
-        _, output = tree.pytest(["--lines-to", str(target), *modules], RECORD_SECONDS) if modules else ("", "")
-        if modules and not target.exists():
+        _, output = tree.pytest(["--lines-to", str(target), *modules], RECORD_SECONDS)
+        if not target.exists():
             raise MutantsError(
                 f"what tests execute was not recorded (pip install -r requirements-dev.txt?):\n{output[-2000:]}"
             )
-        content = json.loads(target.read_text()) if modules else {}
-        for module in modules:
-            its = {name: found for name, found in content.items() if name.startswith(f"{module}::")}
-            if not any(failed for _, failed, _ in its.values()):
-                beside = keys[module].with_suffix(".new")
-                beside.write_text(json.dumps(its))
-                beside.replace(keys[module])
-        return [name for name, (_, failed, _) in content.items() if failed]
+        content = json.loads(target.read_text())
+        failed = [name for name, (_, failed, _) in content.items() if failed]
+        for module in set(modules) - {name.partition("::")[0] for name in failed}:
+            beside = keys[module].with_suffix(".new")
+            beside.write_text(
+                json.dumps({name: its for name, its in content.items() if name.startswith(f"{module}::")})
+            )
+            beside.replace(keys[module])
+        return " ".join(failed)
 
     def executing(self, defect: Defect, text: str) -> list[Function]:
         """Return the functions that execute the lines of a defect, those of modules first that execute little else."""

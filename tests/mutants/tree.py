@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -34,34 +34,35 @@ class Tree:
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
         own = [name for name in tracked(root) if not name.startswith("tests/")]
-        theirs = [
-            name for name in tracked(tests) if name.startswith("tests/") and not name.startswith("tests/mutants/")
-        ]
-        built = [str(path.relative_to(root)) for pattern in BUILT for path in root.glob(pattern)]
-        for source, names in ((root, own), (tests, theirs), (root, built)):
-            for name in names:
+        own += [str(path.relative_to(root)) for pattern in BUILT for path in root.glob(pattern)]
+        theirs = [name for name in tracked(tests) if name.startswith("tests/")]
+        for source, name in [*((root, name) for name in own), *((tests, name) for name in theirs)]:
+            if (source / name).exists() and not name.startswith("tests/mutants/"):
                 (directory / name).parent.mkdir(parents=True, exist_ok=True)
-                if (source / name).exists():
-                    shutil.copy2(source / name, directory / name)
+                shutil.copy2(source / name, directory / name)
         (directory / "tests/__init__.py").touch()
         shutil.copytree(Path(__file__).parent, directory / "tests/mutants")
-        self._env = {name: its for name, its in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        self._env["PYTHONPATH"] = str(directory)  # it comes before the editable installation of the checkout
+        # it comes before the editable installation of the checkout
+        self._env = {**os.environ, "PYTHONPATH": str(directory), "PYTHONDONTWRITEBYTECODE": ""}
 
     def check(self) -> None:
         """Raise `MutantsError` if Python does not take the product from here, wherever it starts."""
-        for package in filter(lambda name: (self.path / name).is_dir(), PACKAGES):
-            _, output = self.run(
-                ["-c", f"import os; os.chdir('/'); import {package}; print({package}.__path__)"], BUILD_SECONDS
-            )
-            if str(self.path) not in output:
-                raise MutantsError(f"{package} is not taken from {self.path}, but from {output}")
+        packages = [name for name in PACKAGES if (self.path / name).is_dir()]
+        _, output = self.run(
+            [
+                "-c",
+                "import os, sys; os.chdir('/'); [print(__import__(its).__file__) for its in sys.argv[1:]]",
+                *packages,
+            ],
+            BUILD_SECONDS,
+        )
+        if output.split() != [str(self.path / name / "__init__.py") for name in packages]:
+            raise MutantsError(f"the product is not taken from {self.path}, but from {output}")
 
     @contextmanager
     def with_defect(self, defect: Defect) -> Iterator[None]:
         """Apply a defect, and undo it; raises `MutantsError` if it does not fit or does not compile."""
-        path = self.path / defect.file
-        built = self._built(defect.file)
+        path, built = self.path / defect.file, self._built(defect.file)
         before = {file: (file.read_bytes(), file.stat()) for file in (path, *built)}
         changed = defect.applied(path.read_text()).encode()
         try:
@@ -77,41 +78,40 @@ class Tree:
                 _write(file, content, times)
 
     def _built(self, name: str) -> list[Path]:
-        """Return what is built of a source."""
+        """Return what is built of a source: all programs of a header, although not all include it."""
         if name.startswith(PROGRAMS):
-            return [
-                its.with_suffix(".o") for its in self.path.glob(f"{PROGRAMS}/*.c") if self.path / name in _read_by(its)
-            ]
+            sources = [self.path / name] if name.endswith(".c") else sorted(self.path.glob(f"{PROGRAMS}/*.c"))
+            return [its.with_suffix(".o") for its in sources]
         return [self.path / LIBRARY] if name.endswith((".cc", ".h")) else []
 
-    def pytest(self, arguments: Iterable[str], seconds: float) -> tuple[str, str]:
+    def pytest(self, arguments: Sequence[str], seconds: float) -> tuple[str, str]:
         """Run pytest; return as `run` does."""
-        return self.run(
-            ["-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.mutants.plugin", *arguments], seconds
-        )
+        plugins = ["-p", "no:cacheprovider", "-p", "tests.mutants.plugin"]
+        return self.run(["-m", "pytest", "-q", *plugins, *arguments], seconds)
 
     def run(self, arguments: Sequence[str], seconds: float) -> tuple[str, str]:
         """Run Python; return the test that has failed first, or why the run has failed, or nothing; and all output."""
-        if self._stopped:
-            raise KeyboardInterrupt
+        status = None
         with tempfile.TemporaryFile() as file:
-            command = [sys.executable, *arguments]
-            self._process = subprocess.Popen(
-                command, cwd=self.path, env=self._env, stdout=file, stderr=file, start_new_session=True
-            )
-            try:
-                status = self._process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
+            if not self._stopped:
+                self._process = subprocess.Popen(
+                    [sys.executable, *arguments],
+                    cwd=self.path,
+                    env=self._env,
+                    stdout=file,
+                    stderr=file,
+                    start_new_session=True,
+                )
+                with suppress(subprocess.TimeoutExpired):
+                    status = self._process.wait(seconds)
                 self._end()
             file.seek(0)
             output = file.read().decode(errors="replace")
         if self._stopped:
             raise KeyboardInterrupt
-        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
         if status is None:
             return f"(more than {seconds:.0f} s)", output
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
         return ("" if status in (0, 5) else failed[1] if failed else f"(exit status {status})"), output
 
     def stop(self) -> None:
@@ -141,12 +141,3 @@ def _write(path: Path, content: bytes, times: os.stat_result) -> None:
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
     for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
         compiled.unlink()
-
-
-def _read_by(source: Path, seen: frozenset[Path] = frozenset()) -> frozenset[Path]:
-    """Return a C source with all that it includes of its directory."""
-    seen |= {source}
-    for name in re.findall(r'#include "(.+)"', source.read_text()):
-        if source.parent / name not in seen:
-            seen |= _read_by(source.parent / name, seen)
-    return seen

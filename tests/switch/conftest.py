@@ -31,13 +31,6 @@ def shared(kept: Kept) -> Iterator[Fabric]:
         yield its
 
 
-@pytest.fixture(scope="module", params=[4, 8], ids="k={}".format)
-def any_fabric(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
-    """A healthy fabric of each size; tests leave it as they found it."""
-    with running(request.param, tmp_path_factory.mktemp("fabric")) as fabric:
-        yield fabric
-
-
 @pytest.fixture
 def fabric(tmp_path: Path) -> Iterator[Fabric]:
     """A k=4 fabric of one's own."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from experiments.emulation.processes import ControllerProcess, free_ports
-from tests.helpers.commands import sopa
+from tests.helpers.commands import ask, sopa
 from tests.helpers.waiting import eventually
-from topologies import Clos
 from topologies.fabric_file import dump, parse
 from topologies.lab.private_ovs import DummyFabric, PrivateOvs
 
@@ -20,68 +18,52 @@ pytestmark = pytest.mark.switch
 TEXT = "pods: 1\nedges: 3\naggregations: 2\ncores: 0\nhosts: 2\nlinks:\n  e0_1-a0_0: absent\n"
 
 
-def asked(url: str, *words: str) -> tuple[int, str]:
-    done = sopa(*words, "--controller", url)
-    return done.exit_code, done.stdout + done.stderr
+def add_port(ovs: PrivateOvs, name: str, port: int) -> None:
+    interface = f"{name}-eth{port}"
+    ovs.vsctl("add-port", name, interface, "--", "set", "Interface", interface, "type=dummy", f"ofport_request={port}")
 
 
-def ports_of(ovs: PrivateOvs, tree: Clos, name: str, ports: Sequence[str]) -> None:
-    for port in ports:
-        number = port.removeprefix("eth")
-        ovs.vsctl("add-port", name, f"{name}-{port}", "--", "set", "Interface", f"{name}-{port}", "type=dummy",
-                  f"ofport_request={number}")  # fmt: skip
-
-
-def test_switches_that_fit_are_used_and_others_are_told_the_file(tmp_path: Path) -> None:
-    tree = parse(TEXT).fabric
-    openflow, rest = free_ports(2)
-    with (
-        ControllerProcess(tree, tmp_path / "controller.log", openflow, rest) as controller,
-        PrivateOvs(tmp_path / "ovs", dummy=True) as ovs,
-    ):
-        DummyFabric(tree, ovs, controller.openflow)
-        controller.wait_connected(tree.switch_count)
-        status, said = asked(controller.url, "paths", "h0_0_2", "h0_1_2")
-        assert (status, "1 of 1 paths" in said) == (0, True), said
-        status, said = asked(controller.url, "paths", "h0_0_2", "h0_2_2")
-        assert (status, "2 of 2 paths" in said) == (0, True), said
-        status, said = asked(controller.url, "status")
-        assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in said
-        assert "5 of 5 switches" in said
-
-        # the port of an absent link may be there: e0_1's to a0_0 is 3
-        ports_of(ovs, tree, "e0_1", ["eth3"])
-        ovs.appctl("bridge/reconnect", "e0_1")
-        ovs.vsctl("del-port", "e0_2-eth1")
-        ovs.appctl("bridge/reconnect", "e0_2")
-        file = tmp_path / "controller.fabric.yaml"
-        told = f"e0_2 has ports 2-4, but {file} plans 1-4: sopa doctor switch --fabric {file} there says what mends it"
-        eventually(lambda: [told in its["reason"] for its in controller.fabric()["rejected"]], [True])
-        eventually(lambda: controller.fabric()["connected"], 4)
-
-
-def test_a_changed_file_is_said_before_it_is_used_and_a_broken_one_ends_the_start(tmp_path: Path) -> None:
-    before = parse(TEXT).fabric
-    log = tmp_path / "controller.log"
-    openflow, rest = free_ports(2)
-    with ControllerProcess(before, log, openflow, rest) as controller:
-        controller_state = controller.state_dir
-        for name in ("a0_1", "e0_2-a0_0"):
-            status, said = asked(controller.url, "drain", name, "--token-file", str(controller.token_file))
-            assert status in (0, 3), said
+def test_switches_that_fit_are_used_and_others_told_the_file_until_it_changes(tmp_path: Path) -> None:
+    tree, log, ports = parse(TEXT).fabric, tmp_path / "controller.log", free_ports(2)
     with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
+        with ControllerProcess(tree, log, *ports) as controller:
+            DummyFabric(tree, ovs, controller.openflow)
+            controller.wait_connected(tree.switch_count)
+            for host, found in (("h0_1_2", "1 of 1 paths"), ("h0_2_2", "2 of 2 paths")):
+                said = ask(controller, "paths", "h0_0_2", host)
+                assert (said.exit_code, found in said.stdout) == (0, True), said.output
+            said = ask(controller, "status")
+            assert "3x2 leaf-spine fabric, 5 switches, 6 hosts" in said.stdout
+            assert "5 of 5 switches" in said.stdout
+
+            # the port of an absent link may be there: e0_1's to a0_0 is 3
+            add_port(ovs, "e0_1", 3)
+            ovs.appctl("bridge/reconnect", "e0_1")
+            ovs.vsctl("del-port", "e0_2-eth1")
+            ovs.appctl("bridge/reconnect", "e0_2")
+            file = log.with_suffix(".fabric.yaml")
+            told = (
+                f"e0_2 has ports 2-4, but {file} plans 1-4: sopa doctor switch --fabric {file} there says what mends it"
+            )
+            eventually(lambda: [told in its["reason"] for its in controller.fabric()["rejected"]], [True])
+            eventually(lambda: controller.fabric()["connected"], 4)
+            add_port(ovs, "e0_2", 1)
+            add_port(ovs, "a0_0", 2)  # to e0_1, for the other file
+            for name in ("a0_1", "e0_2-a0_0"):
+                assert controller.change("PUT", f"/drains/{name}").status_code == 200
         now = parse(TEXT.replace("e0_1-a0_0", "e0_2-a0_0")).fabric
-        with ControllerProcess(now, log, openflow, rest) as controller:
-            DummyFabric(now, ovs, controller.openflow)
+        with ControllerProcess(now, log, *ports) as controller:
             controller.wait_connected(now.switch_count)
             assert controller.get("/drains").json()["drains"] == ["a0_1"]
-        text = log.read_text()
+        said_now = log.read_text()
         changed = "links.e0_1-a0_0 as usual instead of absent; links.e0_2-a0_0 absent instead of as usual"
-        assert f"the fabric differs from the one of the last start: {changed}" in text
-        assert text.index(changed) < text.index("SOPA controller for a 3x2 leaf-spine fabric", text.index(changed))
-        assert "this fabric has no e0_2-a0_0, drained before the start: now in drains.refused" in text
+        _, before, after = said_now.partition(f"the fabric differs from the one of the last start: {changed}")
+        assert before
+        assert "SOPA controller for a 3x2 leaf-spine fabric" in after
+        assert "this fabric has no e0_2-a0_0, drained before the start: now in drains.refused" in said_now
 
-        kept = {file.name: file.read_bytes() for file in controller_state.iterdir()}
+        # a broken file ends the start and changes nothing
+        kept = {file.name: file.read_bytes() for file in controller.state_dir.iterdir()}
         flows = ovs.ofctl("dump-flows", "e0_0", "--no-stats")
         file = tmp_path / "broken.yaml"
         file.write_text(dump(now).replace("hosts: 2", "hosts: 2000") + "colour: red\n")
@@ -91,7 +73,7 @@ def test_a_changed_file_is_said_before_it_is_used_and_a_broken_one_ends_the_star
         assert f"ryu-manager: {file}:5: hosts: must be a number from 1 to 252, not 2000" in done.stderr
         assert f"{file}:8: colour: is no key of a fabric file" in done.stderr
         assert "Traceback" not in done.stderr
-        assert {file.name: file.read_bytes() for file in controller_state.iterdir()} == kept
+        assert {file.name: file.read_bytes() for file in controller.state_dir.iterdir()} == kept
         assert ovs.ofctl("dump-flows", "e0_0", "--no-stats") == flows
 
 

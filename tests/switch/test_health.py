@@ -24,7 +24,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from sopa_ryu.channel import protocol
 from sopa_ryu.channel.probes import Counts, Report, Stream, read_assignment, report_text
 from sopa_ryu.fabric.view import View
-from tests.helpers.fabrics import Fabric
+from tests.helpers.fabrics import Fabric, running
 from tests.helpers.waiting import eventually
 from topologies import Host
 
@@ -66,7 +66,7 @@ class Hosts:
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(timeout=20)
+        self._thread.join(timeout=60)
 
     def _cancel(self) -> None:
         for task in asyncio.all_tasks(self._loop):
@@ -162,29 +162,10 @@ def everyone_has_a_list(its: Hosts) -> bool:
     return len(its.lists) == its.tree.host_count and all(its.lists.values())
 
 
-def test_a_link_that_loses_packets_is_named_and_no_other_also_by_the_next_estimator(fabric: Fabric) -> None:
-    with hosts(fabric) as its:
-        eventually(lambda: everyone_has_a_list(its), True)
-        eventually(lambda: health(fabric)["running"], True)
-        assert suspects(fabric) == []
-        its.losing = {"c0_1-a2_0": 0.05}
-        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=120)
-        link = health(fabric, suspects="1")["links"][0]
-        assert link["confidence"] > 0.95
-        assert link["hosts"] >= 3
-        assert link["loss"]["down"] == pytest.approx(0.05, rel=0.9)
-        assert link["loss"]["up"] < 0.005
-        assert link["action"] is None
-        log = fabric.controller.log.read_text()
-        assert "link a2_0-c0_1 loses" in log
-        assert "downwards" in log
-        assert "--sopa-suspect warn" in log
-        os.kill(int(log.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
-        eventually(lambda: fabric.controller.log.read_text().count("runs as process "), 2, seconds=120)
-        fabric.controller.change("PUT", "/drains/c1_1").raise_for_status()
-        eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
-        its.losing = {"a1_1-c1_0": 0.1}
-        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=120)
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running(4, tmp_path_factory.mktemp("fabric")) as its:
+        yield its
 
 
 def test_lists_follow_failures_and_forged_reports_are_refused_and_counted(fabric: Fabric) -> None:
@@ -208,3 +189,28 @@ def test_lists_follow_failures_and_forged_reports_are_refused_and_counted(fabric
             eventually(lambda before=before: refused() > before, True)
             its.forge = None
         assert suspects(fabric) == []
+
+
+def test_a_link_that_loses_packets_is_named_and_no_other_also_by_the_next_estimator(fabric: Fabric) -> None:
+    with hosts(fabric) as its:
+        eventually(lambda: everyone_has_a_list(its), True)
+        eventually(lambda: health(fabric)["running"], True)
+        assert suspects(fabric) == []
+        its.losing = {"c0_1-a2_0": 0.05}
+        eventually(lambda: suspects(fabric), ["a2_0-c0_1"], seconds=120)
+        link = health(fabric, suspects="1")["links"][0]
+        assert link["confidence"] > 0.95
+        assert link["hosts"] >= 3
+        assert link["loss"]["down"] == pytest.approx(0.05, rel=0.9)
+        assert link["loss"]["up"] < 0.005
+        assert link["action"] is None
+        log = fabric.controller.log.read_text()
+        assert "link a2_0-c0_1 loses" in log
+        assert "downwards" in log
+        assert "--sopa-suspect warn" in log
+        os.kill(int(log.rpartition("runs as process ")[2].split()[0]), signal.SIGKILL)
+        eventually(lambda: fabric.controller.log.read_text().count("runs as process "), 2, seconds=120)
+        fabric.controller.change("PUT", "/drains/c1_1").raise_for_status()
+        eventually(lambda: fabric.controller.get("/agents").json()["behind"], 0)
+        its.losing = {"a1_1-c1_0": 0.1}
+        eventually(lambda: suspects(fabric), ["a1_1-c1_0"], seconds=120)

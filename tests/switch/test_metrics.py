@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import httpx
+import pytest
 import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as plain
@@ -15,15 +16,15 @@ from sopa_ryu.rest.controller_metrics import of_cluster
 from tests.helpers.fabrics import Fabric
 from tests.helpers.prometheus_names import dashboard_expressions, metric_names
 from tests.helpers.stub_cluster import StubCluster
-from tests.helpers.waiting import Containing, eventually
-from topologies import Switch
+from tests.helpers.waiting import eventually
 
 RULES = Path(__file__).parents[2] / "deploy/prometheus/sopa.rules.yml"
+SUFFIXES = re.compile(r"_(total|bucket|count|sum|info)$")
 
 
 def scrape(fabric: Fabric) -> dict[str, list[tuple[dict[str, str], float]]]:
     """Every sample by its name: labels and value."""
-    answer = httpx.get(f"{fabric.controller.url}/metrics").raise_for_status()
+    answer = httpx.get(f"{fabric.controller.url}/metrics", timeout=60).raise_for_status()
     assert answer.headers["Content-Type"].startswith("text/plain")
     samples: dict[str, list[tuple[dict[str, str], float]]] = {}
     for family in plain(answer.text):
@@ -32,48 +33,52 @@ def scrape(fabric: Fabric) -> dict[str, list[tuple[dict[str, str], float]]]:
     return samples
 
 
-def test_a_scrape_tells_what_rest_tells(fabric: Fabric) -> None:
-    samples = scrape(fabric)
+def ports(fabric: Fabric) -> list[dict[str, str]]:
+    return [labels for labels, _ in scrape(fabric).get("sopa_port_receive_bytes_total", [])]
+
+
+@pytest.fixture
+def polled(shared: Fabric) -> Fabric:
+    """A fabric whose ports' counters have come: some metrics are there from then on."""
+    eventually(lambda: len(ports(shared)), 20 * 4)
+    return shared
+
+
+@pytest.fixture
+def exported(polled: Fabric) -> set[str]:
+    names = {family.name for family in plain(polled.metrics())}
+    return names | {family.name for family in (*AgentMetrics([]).collect(), *of_cluster(StubCluster()))}
+
+
+def test_a_scrape_tells_what_rest_tells(shared: Fabric) -> None:
+    samples = scrape(shared)
     connected = {labels["level"]: value for labels, value in samples["sopa_switches_connected"]}
     assert connected == {"edge": 8, "aggregation": 8, "core": 4}
-    [(_, version)] = samples["sopa_fabric_version"]
-    assert version == fabric.controller.fabric()["version"]
-    before = fabric.tree.port(fabric.tree.switch("a0_0"), fabric.tree.switch("c0_1"))
-    fabric.dummy.set_port(fabric.tree.switch("a0_0"), before, False)
+    assert samples["sopa_fabric_version"] == [({}, shared.controller.fabric()["version"])]
+    shared.set_link("a0_0-c0_1", False)
 
     def failures() -> dict[tuple[str, str], float]:
-        return {(labels["kind"], labels["reason"]): value for labels, value in scrape(fabric)["sopa_failures"] if value}
+        return {(labels["kind"], labels["reason"]): value for labels, value in scrape(shared)["sopa_failures"] if value}
 
     eventually(failures, {("link", "down"): 1})  # it may be silent before
+    shared.set_link("a0_0-c0_1", True)
+    eventually(failures, {})
 
 
-def test_every_port_of_every_switch_has_metrics_after_one_poll(fabric: Fabric) -> None:
-    def ports() -> list[dict[str, str]]:
-        return [labels for labels, _ in scrape(fabric).get("sopa_port_receive_bytes_total", [])]
-
-    eventually(lambda: len(ports()), 20 * 4)
-    switch: Switch = fabric.tree.switch("e0_0")
-    assert {labels["port"] for labels in ports() if labels["dp_name"] == fabric.tree.name(switch)} == {
-        "1",
-        "2",
-        "3",
-        "4",
-    }
+def test_every_port_of_every_switch_has_metrics_after_a_poll(polled: Fabric) -> None:
+    assert {labels["port"] for labels in ports(polled) if labels["dp_name"] == "e0_0"} == {"1", "2", "3", "4"}
 
 
-def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(fabric: Fabric) -> None:
-    eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))  # some come with the first poll
-    answer = httpx.get(f"{fabric.controller.url}/metrics", headers={"Accept": "application/openmetrics-text"})
+def test_openmetrics_is_spoken_to_who_asks_for_it_and_has_the_same_names(polled: Fabric) -> None:
+    answer = httpx.get(
+        f"{polled.controller.url}/metrics", headers={"Accept": "application/openmetrics-text"}, timeout=60
+    )
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
     names = {sample.name for family in openmetrics(answer.text) for sample in family.samples}
-    assert {name for name in scrape(fabric) if name.startswith("sopa_")} == {n for n in names if n.startswith("sopa_")}
+    assert {name for name in scrape(polled) if name.startswith("sopa_")} == {n for n in names if n.startswith("sopa_")}
 
 
-def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric: Fabric) -> None:
-    eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))
-    exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
-    exported |= {family.name for family in AgentMetrics([]).collect()}
-    exported |= {family.name for family in of_cluster(StubCluster())}
+def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(exported: set[str]) -> None:
     rules = [rule for group in yaml.safe_load(RULES.read_text())["groups"] for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules) == 22
     for rule in rules:
@@ -88,11 +93,7 @@ def test_every_alert_names_metrics_that_are_exported_and_says_what_to_do(fabric:
         assert rule["annotations"]["description"].endswith(".")
 
 
-def test_every_metric_of_the_dashboard_is_exported(fabric: Fabric) -> None:
-    eventually(lambda: scrape(fabric), Containing("sopa_port_receive_bytes_total"))
-    exported = {family.name for family in plain(httpx.get(f"{fabric.controller.url}/metrics").text)}
-    exported |= {family.name for family in AgentMetrics([]).collect()}
-    suffixes = re.compile(r"_(total|bucket|count|sum|info)$")
-    known = {suffixes.sub("", name) for name in exported}
+def test_every_metric_of_the_dashboard_is_exported(exported: set[str]) -> None:
+    known = {SUFFIXES.sub("", name) for name in exported}
     for expression in dashboard_expressions():
-        assert {suffixes.sub("", name) for name in metric_names(expression)} <= known, expression
+        assert {SUFFIXES.sub("", name) for name in metric_names(expression)} <= known, expression

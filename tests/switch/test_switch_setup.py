@@ -133,19 +133,19 @@ def test_the_documented_repair_keeps_every_entry_and_the_former_one_did_not(dumm
     assert "priority=7" not in dummy.ovs.ofctl("dump-flows", "e0_0")
 
 
-def test_the_doctor_sees_a_switch_that_is_right_and_connected(tmp_path: Path) -> None:
-    with running(4, tmp_path) as fabric:
-        unmanaged = doctor(fabric.ovs)
-        assert unmanaged.exit_code == 3
-        assert "its database is reached at nowhere" in unmanaged.stdout
-        fabric.ovs.vsctl("set-manager", "ptcp:0:127.0.0.1")
-        # Open vSwitch writes into its database every five seconds who is connected
-        said = eventually(lambda: doctor(fabric.ovs), lambda its: its.exit_code == 0)
-        assert said.stderr == ""
-        assert "ok    e0_0 (e0_0): in-band" in said.stdout
-        assert "connected to tcp:" in said.stdout
-        assert doctor(fabric.ovs, "--bridge", "nosuch").exit_code == 1
-    assert doctor(fabric.ovs).exit_code == 1
+def test_the_doctor_sees_a_switch_that_is_right_and_connected(shared: Fabric, tmp_path: Path) -> None:
+    unmanaged = doctor(shared.ovs)
+    assert unmanaged.exit_code == 3
+    assert "its database is reached at nowhere" in unmanaged.stdout
+    shared.ovs.vsctl("set-manager", "ptcp:0:127.0.0.1")
+    # Open vSwitch writes into its database every five seconds who is connected
+    said = eventually(lambda: doctor(shared.ovs), lambda its: its.exit_code == 0)
+    assert said.stderr == ""
+    assert "ok    e0_0 (e0_0): in-band" in said.stdout
+    assert "connected to tcp:" in said.stdout
+    assert doctor(shared.ovs, "--bridge", "nosuch").exit_code == 1
+    shared.ovs.vsctl("del-manager")
+    assert sopa("doctor", "switch", "--db", f"unix:{tmp_path}/none").exit_code == 1
 
 
 def test_the_doctor_sees_who_reaches_the_database(dummy: DummyFabric, tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import socket
 import ssl
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ import pytest
 from websockets.sync.client import connect
 
 from experiments.emulation.processes import AgentProcess, ControllerProcess, ProcessError, free_ports
+from tests.helpers.arbiter import ArbiterProcess
 from tests.helpers.certificates import Authority, Certificate
 from tests.helpers.veth import veth_pair
 from tests.helpers.waiting import Containing, eventually
@@ -33,37 +33,40 @@ def own(authority: Authority) -> Certificate:
     return authority.sign("controller")
 
 
-@contextmanager
-def controller(directory: Path, authority: Authority, own: Certificate) -> Iterator[ControllerProcess]:
+@pytest.fixture(scope="module")
+def its(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, own: Certificate
+) -> Iterator[ControllerProcess]:
     openflow, rest = free_ports(2)
-    options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}"]
-    with ControllerProcess(
-        TREE.k, directory / "controller.log", openflow, rest, options=options, ca_file=authority.certificate
-    ) as process:
+    log = tmp_path_factory.mktemp("controller") / "log"
+    options = [f"--sopa-tls-cert={own.certificate}", f"--sopa-tls-key={own.key}", "--sopa-no-switches"]
+    with ControllerProcess(TREE.k, log, openflow, rest, options=options, ca_file=authority.certificate) as process:
         yield process
 
 
-def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authority, own: Certificate) -> None:
-    with controller(tmp_path, authority, own) as its:
-        context = ssl.create_default_context(cafile=authority.certificate)
-        assert its.url.startswith("https://")
-        assert its.fabric()["k"] == 4
-        assert its.change("PUT", "/drains/c0_0").status_code == 200
-        url = its.url.replace("https", "wss") + "/sopa/v1/agents/10.0.0.2"
-        headers = {"Authorization": f"Bearer {its.agent_token_file.read_text().strip()}"}
-        with connect(url, ssl=context, additional_headers=headers, proxy=None):
-            eventually(lambda: its.get("/agents").json()["total"], 1)
-        # an authority that did not sign it, and no TLS at all
-        stranger = Authority(tmp_path, "stranger")
-        with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
-            httpx.get(f"{its.url}/sopa/v1/fabric", verify=ssl.create_default_context(cafile=stranger.certificate))
-        with pytest.raises(httpx.TransportError):
-            httpx.get(its.url.replace("https", "http") + "/sopa/v1/fabric")
-        assert "Traceback" not in its.log.read_text()
+def test_rest_and_the_agents_channel_over_tls(tmp_path: Path, authority: Authority, its: ControllerProcess) -> None:
+    context = ssl.create_default_context(cafile=authority.certificate)
+    assert its.url.startswith("https://")
+    assert its.fabric()["k"] == 4
+    assert its.change("PUT", "/drains/c0_0").status_code == 200
+    url = its.url.replace("https", "wss") + "/sopa/v1/agents/10.0.0.2"
+    headers = {"Authorization": f"Bearer {its.agent_token_file.read_text().strip()}"}
+    with connect(url, ssl=context, additional_headers=headers, proxy=None):
+        eventually(lambda: its.get("/agents").json()["total"], 1)
+    # an authority that did not sign it, and no TLS at all
+    stranger = Authority(tmp_path, "stranger")
+    with pytest.raises(httpx.ConnectError, match="CERTIFICATE_VERIFY_FAILED"):
+        httpx.get(f"{its.url}/sopa/v1/fabric", verify=ssl.create_default_context(cafile=stranger.certificate))
+    with pytest.raises(httpx.TransportError):
+        httpx.get(its.url.replace("https", "http") + "/sopa/v1/fabric")
+    assert "Traceback" not in its.log.read_text()
 
 
-def test_a_hosts_agent_follows_a_controller_over_tls(tmp_path: Path, authority: Authority, own: Certificate) -> None:
-    with controller(tmp_path, authority, own) as its, veth_pair() as pair:
+def test_a_hosts_agent_follows_a_controller_over_tls(
+    tmp_path: Path, authority: Authority, its: ControllerProcess
+) -> None:
+    eventually(lambda: its.get("/agents").json()["total"], 0)
+    with veth_pair() as pair:
         options = [f"--state-dir={tmp_path / 'agent'}", f"--token-file={its.agent_token_file}"]
         interface = f"host0@{pair.host}"
         with AgentProcess([interface], its.url, tmp_path / "stranger.log", options) as agent:
@@ -73,18 +76,25 @@ def test_a_hosts_agent_follows_a_controller_over_tls(tmp_path: Path, authority: 
             agent.wait_until(lambda: its.get("/agents").json()["total"] == 1, "it was connected")
 
 
-def test_a_client_that_does_not_finish_its_handshake_holds_up_nobody(
-    tmp_path: Path, authority: Authority, own: Certificate
+def test_an_arbiter_trusts_the_authority_that_it_is_given(
+    tmp_path: Path, authority: Authority, its: ControllerProcess
 ) -> None:
-    with controller(tmp_path, authority, own) as its:
-        port = int(its.url.rpartition(":")[2])
-        silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(100)]
-        try:
-            for _ in range(5):
-                assert its.fabric()["k"] == 4
-        finally:
-            for each in silent:
-                each.close()
+    options = [f"--secret-file={its.state_dir / 'agent-secret'}", "--rate=40"]
+    with ArbiterProcess(its.url, tmp_path / "stranger.log", options) as arbiter:
+        eventually(arbiter.text, Containing("CERTIFICATE_VERIFY_FAILED"))
+    options.append(f"--ca-file={authority.certificate}")
+    with ArbiterProcess(its.url, tmp_path / "arbiter.log", options) as arbiter:
+        eventually(lambda: its.fabric().get("arbiter", {}).get("connected"))
+        assert "link rates cannot be read" not in arbiter.text()
+
+
+def test_a_client_that_does_not_finish_its_handshake_holds_up_nobody(its: ControllerProcess) -> None:
+    port = int(its.url.rpartition(":")[2])
+    with ExitStack() as silent:
+        for _ in range(100):
+            silent.enter_context(socket.create_connection(("127.0.0.1", port)))
+        for _ in range(5):
+            assert its.fabric()["k"] == 4
 
 
 def test_only_switches_with_a_certificate_connect_over_tls(
@@ -112,25 +122,22 @@ def test_only_switches_with_a_certificate_connect_over_tls(
         assert "Traceback" not in its.log.read_text()
 
 
-@pytest.mark.parametrize("kind", ["tcp", "ssl"])
-def test_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
-    tmp_path: Path, authority: Authority, own: Certificate, kind: str
+def test_over_tls_bfd_is_switched_on_in_the_database_at_each_switchs_own_address(
+    tmp_path: Path, authority: Authority, own: Certificate
 ) -> None:
     switch = authority.sign("switch", "192.0.2.1")  # by which address a switch is reached its certificate need not say
     openflow, rest, database = free_ports(3)
-    options = [f"--sopa-ovsdb={kind}:*:{database}"]
-    if kind == "ssl":
-        options += [f"--ca-certs={authority.certificate}", f"--ctl-cert={own.certificate}", f"--ctl-privkey={own.key}"]
-        options.append(f"--ofp-ssl-listen-port={openflow}")
+    options = [f"--ca-certs={authority.certificate}", f"--ctl-cert={own.certificate}", f"--ctl-privkey={own.key}"]
+    options += [f"--ofp-ssl-listen-port={openflow}", f"--sopa-ovsdb=ssl:*:{database}"]
     with PrivateOvs(tmp_path / "ovs", dummy=True) as ovs:
         ovs.vsctl("set-ssl", str(switch.key), str(switch.certificate), str(authority.certificate))
-        ovs.vsctl("set-manager", f"p{kind}:{database}:127.0.0.1")
+        ovs.vsctl("set-manager", f"pssl:{database}:127.0.0.1")
         log = tmp_path / "controller.log"
         with ControllerProcess(TREE.k, log, openflow, rest, options=options) as its:
-            DummyFabric(TREE, ovs, f"{kind}:127.0.0.1:{openflow}")
+            DummyFabric(TREE, ovs, f"ssl:127.0.0.1:{openflow}")
             its.wait_connected(TREE.switch_count)
             # dummy ports carry no packets: the links of the first uplinks do not come back, so no more are touched
-            eventually(lambda: its.fabric()["bfd"]["detail"], Containing("on at 32 of 64 ends"), seconds=120)
+            eventually(lambda: its.fabric()["bfd"]["detail"], Containing("on at 32 of 64 ends"))
 
 
 def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, authority: Authority) -> None:
@@ -141,7 +148,5 @@ def test_a_certificate_that_cannot_be_used_is_said_at_the_start(tmp_path: Path, 
     ):
         openflow, rest = free_ports(2)
         options = [f"--sopa-tls-cert={certificate}", f"--sopa-tls-key={key}"]
-        started = time.monotonic()
         with pytest.raises(ProcessError, match=problem):
             ControllerProcess(TREE.k, tmp_path / "log", openflow, rest, options=options).start()
-        assert time.monotonic() - started < 25

@@ -3,15 +3,28 @@
 import random
 import re
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
-from tests.helpers.fabrics import Fabric, packet
+from tests.helpers.fabrics import Fabric, packet, running
 from tests.helpers.waiting import eventually
 from topologies import Host, Level, Switch
 from topologies.structure import BFD_MAC
 
 pytestmark = pytest.mark.switch
+
+
+@pytest.fixture(scope="module")
+def larger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
+    with running(6, tmp_path_factory.mktemp("larger")) as its:
+        yield its
+
+
+@pytest.fixture(params=["shared", "larger"], ids=["k=4", "k=6"])
+def any_fabric(request: pytest.FixtureRequest) -> Fabric:
+    its: Fabric = request.getfixturevalue(request.param)
+    return its
 
 
 @pytest.fixture
@@ -36,12 +49,10 @@ def test_a_labelled_packet_passes_exactly_the_hops_of_its_candidate_path(any_fab
             assert way == [*candidate["hops"], tree.name(dst)]
 
 
-def test_the_last_switch_writes_the_hosts_own_address(any_fabric: Fabric) -> None:
-    tree = any_fabric.tree
+def test_the_last_switch_writes_the_hosts_own_address(fabric: Fabric) -> None:
+    tree = fabric.tree
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
-    traced = any_fabric.trace(
-        tree.edge_of(dst), f"in_port={tree.uplink_port(Level.EDGE, 0)},{packet(any_fabric, src, dst)}"
-    )
+    traced = fabric.trace(tree.edge_of(dst), f"in_port={tree.uplink_port(Level.EDGE, 0)},{packet(fabric, src, dst)}")
     assert f"dst={tree.mac(dst)}" in traced.actions
     assert traced.ports == [1]
 
@@ -82,37 +93,37 @@ def test_unlabelled_flows_are_hashed_differently_at_each_level(any_fabric: Fabri
     assert min(cores.values()) > 30 / 4
 
 
-def test_a_spoofed_source_is_dropped_at_the_first_switch(any_fabric: Fabric) -> None:
-    tree = any_fabric.tree
+def test_a_spoofed_source_is_dropped_at_the_first_switch(fabric: Fabric) -> None:
+    tree = fabric.tree
     liar, victim, dst = Host(0, 0, 2), Host(0, 0, 3) if tree.k > 2 else Host(1, 0, 2), Host(1, 0, 2)
     for up in (None, (0, 0)):
-        assert any_fabric.walk(tree.name(liar), packet(any_fabric, victim, dst, up)) == ["e0_0"]
+        assert fabric.walk(tree.name(liar), packet(fabric, victim, dst, up)) == ["e0_0"]
 
 
 @pytest.mark.parametrize("up", [(250, 250), (0, 200), (200, 0)])
-def test_a_word_out_of_range_still_arrives(any_fabric: Fabric, up: tuple[int, int]) -> None:
+def test_a_word_out_of_range_still_arrives(fabric: Fabric, up: tuple[int, int]) -> None:
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
-    assert any_fabric.walk("h0_0_2", packet(any_fabric, src, dst, up))[-1] == "h1_0_2"
+    assert fabric.walk("h0_0_2", packet(fabric, src, dst, up))[-1] == "h1_0_2"
 
 
-def test_what_came_down_never_goes_up_again(any_fabric: Fabric) -> None:
-    tree = any_fabric.tree
-    flow = packet(any_fabric, Host(1, 0, 2), Host(2, 0, 2), (0, 0))
+def test_what_came_down_never_goes_up_again(fabric: Fabric) -> None:
+    tree = fabric.tree
+    flow = packet(fabric, Host(1, 0, 2), Host(2, 0, 2), (0, 0))
     for name in ("e0_0", "a0_0"):
-        assert any_fabric.trace(tree.switch(name), f"in_port={tree.uplink_port(Level.EDGE, 0)},{flow}").ports == []
+        assert fabric.trace(tree.switch(name), f"in_port={tree.uplink_port(Level.EDGE, 0)},{flow}").ports == []
 
 
-def test_the_edge_switch_answers_arp_by_itself(any_fabric: Fabric) -> None:
-    tree = any_fabric.tree
+def test_the_edge_switch_answers_arp_by_itself(fabric: Fabric) -> None:
+    tree = fabric.tree
     src = Host(0, 0, 2)
     request = f"in_port=1,arp,dl_src={tree.mac(src)},dl_dst=ff:ff:ff:ff:ff:ff,arp_op=1,arp_sha={tree.mac(src)},arp_spa=10.0.0.2"
     for target in ("10.0.0.1", "10.0.0.3", f"10.{tree.k - 1}.0.2"):
-        traced = any_fabric.trace(tree.edge_of(src), f"{request},arp_tpa={target}")
+        traced = fabric.trace(tree.edge_of(src), f"{request},arp_tpa={target}")
         assert traced.ports == [1]
         for what in (f"sip={target}", "tip=10.0.0.2", "op=2", "sha=02:00:00:00:00:01", f"tha={tree.mac(src)}"):
             assert what in traced.actions
     assert (
-        any_fabric.trace(tree.edge_of(src), request.replace("spa=10.0.0.2", "spa=0.0.0.0") + ",arp_tpa=10.0.0.2").ports
+        fabric.trace(tree.edge_of(src), request.replace("spa=10.0.0.2", "spa=0.0.0.0") + ",arp_tpa=10.0.0.2").ports
         == []
     )
 
@@ -142,18 +153,18 @@ DENIED = [
 @pytest.mark.parametrize("label", [None, (0, 0)], ids=["unlabelled", "labelled"])
 @pytest.mark.parametrize("vlan", ["", ",dl_vlan=7"], ids=["untagged", "tagged"])
 def test_what_switches_would_take_for_their_own_ends_at_the_hosts_port(
-    any_fabric: Fabric, label: tuple[int, int] | None, vlan: str
+    fabric: Fabric, label: tuple[int, int] | None, vlan: str
 ) -> None:
-    tree = any_fabric.tree
+    tree = fabric.tree
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
-    base = dict(word.split("=") for word in packet(any_fabric, src, dst, label).split(",") if "=" in word)
+    base = dict(word.split("=") for word in packet(fabric, src, dst, label).split(",") if "=" in word)
     for text in DENIED:
         kind, *words = text.format(core=f"10.{tree.k}.1.1").split(",")
         fields = base | dict(word.split("=") for word in words)
         if kind.startswith("dl_type") or kind.endswith("6"):  # no IPv4: these have no such fields
             fields = {name: value for name, value in fields.items() if name.startswith("dl_") or "udp" in name}
         flow = ",".join([kind, *(f"{name}={value}" for name, value in fields.items())])
-        traced = any_fabric.trace(tree.edge_of(src), f"in_port=1,{flow}{vlan}")
+        traced = fabric.trace(tree.edge_of(src), f"in_port=1,{flow}{vlan}")
         assert (traced.ports, traced.actions) == ([], "drop"), flow
 
 
@@ -196,18 +207,18 @@ def test_few_bits_decide_on_a_labelled_packet(any_fabric: Fabric, kind: str) -> 
     assert re.search(r"nw_dst=[\d.]+/(1\d|9)\b", aggregation)
 
 
-def test_what_looks_nearly_like_it_passes(any_fabric: Fabric) -> None:
+def test_what_looks_nearly_like_it_passes(fabric: Fabric) -> None:
     src, dst = Host(0, 0, 2), Host(1, 0, 2)
-    plain = packet(any_fabric, src, dst, (0, 0), rest="udp")
+    plain = packet(fabric, src, dst, (0, 0), rest="udp")
     for change in (
         "udp_dst=3783", "udp_dst=3786", "udp_dst=4783", "udp_dst=4789", "udp_src=3784", "nw_frag=first", "nw_frag=later",
         "tcp_dst=3784", "tcp_dst=6653",
     ):  # fmt: skip
         flow = plain.replace("udp,", "tcp,") if change.startswith("tcp") else plain
-        assert any_fabric.walk("h0_0_2", f"{flow},{change}")[-1] == "h1_0_2", change
-    assert any_fabric.walk("h0_0_2", plain.replace("02:00:00:00:00:01", "02:53:4f:50:41:02"))[-1] == "h1_0_2"
+        assert fabric.walk("h0_0_2", f"{flow},{change}")[-1] == "h1_0_2", change
+    assert fabric.walk("h0_0_2", plain.replace("02:00:00:00:00:01", "02:53:4f:50:41:02"))[-1] == "h1_0_2"
     late = plain.replace("nw_ttl=64", "nw_ttl=255") + ",nw_frag=later"
-    assert any_fabric.walk("h0_0_2", late)[-1] == "h1_0_2"
+    assert fabric.walk("h0_0_2", late)[-1] == "h1_0_2"
 
 
 def test_no_decision_of_one_version_covers_that_of_another(fabric: Fabric) -> None:
@@ -245,14 +256,14 @@ def test_no_decision_of_one_version_covers_that_of_another(fabric: Fabric) -> No
         eventually(lambda: fabric.controller.fabric()["failures"], [])
 
 
-def test_a_host_that_announces_its_address_gets_no_answer(any_fabric: Fabric) -> None:
+def test_a_host_that_announces_its_address_gets_no_answer(fabric: Fabric) -> None:
     for announced, asked, answered in (
         ("10.0.0.2", "10.0.0.2", []),
         ("10.0.0.2", "10.0.0.3", [1]),
         ("10.0.0.3", "10.0.0.2", [1]),
     ):
         request = "in_port=1,arp,dl_src=02:00:0a:00:00:02,dl_dst=ff:ff:ff:ff:ff:ff,arp_op=1,arp_sha=02:00:0a:00:00:02"
-        traced = any_fabric.trace(any_fabric.tree.switch("e0_0"), f"{request},arp_spa={announced},arp_tpa={asked}")
+        traced = fabric.trace(fabric.tree.switch("e0_0"), f"{request},arp_spa={announced},arp_tpa={asked}")
         assert traced.ports == answered
 
 

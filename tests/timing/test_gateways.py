@@ -34,6 +34,6 @@ def test_a_gateway_that_dies(timing: Timing) -> None:
                 restore(lab, dying)
                 return max(counts)
 
-            timing.at_most(50, lost, what="datagrams lost when a gateway dies", control=Timer(), tolerated=0.03)
+            timing.at_most(25, lost, what="datagrams lost when a gateway dies", control=Timer(), tolerated=0.03)
 
     in_lab(body, LEAVES, controller_options=QUICK)

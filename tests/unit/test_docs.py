@@ -158,10 +158,21 @@ def sentences() -> list[list[str]]:
 
 
 @cache
-def endings(first: str) -> list[list[str]]:
-    """Return the messages from each word on that can read like another; first those in which it is the same."""
-    found = [message[at:] for message in sentences() for at, word in enumerate(message) if reads(word, first)]
-    return sorted(found, key=lambda message: message[0] != first)
+def begun_by() -> dict[str, list[list[str]]]:
+    """Return the messages from each word on, by that word."""
+    found: dict[str, list[list[str]]] = {}
+    for message in sentences():
+        for at, word in enumerate(message):
+            found.setdefault(word, []).append(message[at:])
+    return found
+
+
+def endings(first: str) -> Iterator[list[str]]:
+    """Yield the messages from each word on that can read like another; first those in which it is the same."""
+    yield from begun_by().get(first, ())
+    for word, found in begun_by().items():
+        if word != first and reads(word, first):
+            yield from found
 
 
 def is_message(text: str) -> bool:

@@ -1,6 +1,7 @@
 """The ryu-manager command. Ryu patches the standard library on import, so it runs in processes of its own."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ from experiments.emulation.processes import free_ports
 from sopa_ryu import options
 from sopa_ryu.manager import StartError, check_port, check_switch_tls
 from tests.helpers.certificates import Authority
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.waiting import Containing, eventually
 from topologies import FatTree, Host
 
@@ -92,6 +94,35 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "sopa_ryu.manager", *map(str, arguments)]
 
 
+ONE_AFTER_THE_OTHER = """
+import json, os, sys
+from sopa_ryu import manager
+manager.eventlet.monkey_patch()
+manager.make_ryu_importable()
+import ryu.app.wsgi, ryu.cmd.manager
+for number, words in enumerate(json.loads(sys.argv[2])):
+    if (pid := os.fork()) == 0:
+        for stream, name in ((sys.stdout, "out"), (sys.stderr, "err")):
+            os.dup2(os.open(f"{sys.argv[1]}/{number}.{name}", os.O_WRONLY | os.O_CREAT), stream.fileno())
+        sys.argv = ["ryu-manager", *words]
+        sys.exit(manager.main())
+    with open(f"{sys.argv[1]}/{number}.status", "w") as file:
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), file=file)
+"""
+
+
+def run_each(directory: Path, *commands: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Run commands that end at once, each in a child of a process that has imported all; status, output and errors of each."""
+    its = [sys.executable, "-c", ONE_AFTER_THE_OTHER, str(directory), json.dumps(commands)]
+    done = subprocess.run(its, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+    def read(number: int, name: str) -> str:
+        return (directory / f"{number}.{name}").read_text()
+
+    return [(int(read(n, "status")), read(n, "out"), read(n, "err")) for n in range(len(commands))]
+
+
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command(*arguments), capture_output=True, text=True, timeout=250)
 
@@ -154,28 +185,14 @@ def test_options_and_their_defaults() -> None:
     assert named == {Host(0, 0, 2), Host(3, 1, 3)}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        *(
-            ([f"--sopa-k={k}"], f"^k must be an even number from 2 to 128, not {k}$")
-            for k in ("5", "0", "-2", "130", "four", "4.0", "", "²")
-        ),
-        (["--sopa-carrier=vlan"], "^carrier must be mac or option, not vlan$"),
-        *(
-            [[f"--sopa-no-label={host}"], "^no-label: "]
-            for host in ("h9_0_2", "e0_0", "10.9.0.2", "10.0.0", "somebody")
-        ),
-        (["--sopa-hold-down=9", "--sopa-hold-down-max=3"], r"^hold-down-max \(3\) must not be below hold-down \(9\)$"),
-        (
-            ["--sopa-no-switches", "--sopa-cluster=etcd://127.0.0.1:2379"],
-            "^no-switches and cluster exclude each other: ",
-        ),
-    ],
-)
-def test_what_an_option_cannot_be(arguments: list[str], message: str) -> None:
-    with pytest.raises(options.OptionError, match=message):
-        options.settings(parsed(*arguments))
+@pytest.mark.parametrize("script", scripts(__file__, "options"), ids=lambda path: path.stem)
+def test_what_an_option_cannot_be(script: Path, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        with pytest.raises(options.OptionError) as caught:
+            options.settings(parsed(*(f"--sopa-{name}={text}" for name, text in step.options.items()), *step.words))
+        return str(caught.value)
+
+    play(script, handle, record=request.config.option.record)
 
 
 def test_config_file(tmp_path: Path) -> None:
@@ -199,16 +216,14 @@ def test_registering_twice_and_after_parsing() -> None:
 # -- the command
 
 
-def test_version_and_help() -> None:
-    version = run("--version")
-    assert (version.returncode, version.stdout.strip()) == (0, "ryu-manager 4.34")
-    shown = run("--help")
-    text = re.sub(r"\s+", " ", shown.stdout)
-    assert shown.returncode == 0
+def test_version_and_help(tmp_path: Path) -> None:
+    version, (status, out, err) = run_each(tmp_path, ["--version"], ["--help"])
+    assert version[:2] == (0, "ryu-manager 4.34\n")
+    text = re.sub(r"\s+", " ", out)
+    assert (status, err) == (0, "")
     assert "SOPA options: --sopa-bfd-interval" in text
     assert "even number from 2 to 128" in text
     assert "webapp listen host (default 127.0.0.1)" in text
-    assert not shown.stderr
 
 
 def test_the_installed_command_is_ours() -> None:
@@ -216,24 +231,20 @@ def test_the_installed_command_is_ours() -> None:
     assert "sopa_ryu.manager" in script.read_text()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--sopa-k=5"], "ryu-manager: k must be an even number from 2 to 128, not 5"),
-        (["no.such.app"], "ryu-manager: cannot find application no.such.app: No module named 'no'"),
-        (["--config-file=/no/file"], "ryu-manager: Failed to find some config files: /no/file"),
-        (["--wsapi-port=x"], "argument --wsapi_port: Invalid Integer value: x"),
-        (
-            ["sopa_ryu.app", "--ctl-privkey=/tmp/x.pem"],
-            "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, or neither",
-        ),
-    ],
-)
-def test_wrong_arguments(arguments: list[str], message: str) -> None:
-    result = run(*arguments)
-    assert result.returncode == 1
-    assert result.stderr.splitlines()[-1] == message
-    assert "Traceback" not in result.stderr
+WRONG = {
+    "--sopa-k=5": "ryu-manager: k must be an even number from 2 to 128, not 5",
+    "no.such.app": "ryu-manager: cannot find application no.such.app: No module named 'no'",
+    "--config-file=/no/file": "ryu-manager: Failed to find some config files: /no/file",
+    "--wsapi-port=x": "argument --wsapi_port: Invalid Integer value: x",
+    "sopa_ryu.app --ctl-cert=/x.pem": "ryu-manager: --ctl-privkey and --ctl-cert belong together: give both for OpenFlow over TLS, "
+    "or neither",
+}
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    done = run_each(tmp_path, *map(str.split, WRONG))
+    assert [(status, err.splitlines()[-1]) for status, _, err in done] == [(1, said) for said in WRONG.values()]
+    assert not any("Traceback" in err for _, _, err in done)
 
 
 def test_taken_ports(app: str, tmp_path: Path) -> None:

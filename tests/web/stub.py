@@ -11,7 +11,6 @@ import json
 import signal
 import socket
 import sys
-from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -22,102 +21,17 @@ from ryu.lib import hub
 
 from experiments.emulation.processes import ChildProcess, free_ports
 from sopa_ryu.channel.agent_channel import AgentChannel
-from sopa_ryu.fabric.state import FabricState
-from sopa_ryu.health import wire
-from sopa_ryu.health.history import CELL, DELAY_UNIT, SECONDS, History
 from sopa_ryu.rest import http_server
 from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
-from sopa_ryu.runtime import clock
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
 from tests.helpers.stub_cluster import StubCluster
-from tests.helpers.stub_fabric import StubFabric
-from topologies import Clos, FatTree, Host, Link, Reason, Switch
+from tests.web.loaded_fabric import LoadedFabric
+from topologies import Clos
 from topologies.fabric_file import parse
 
-CAPACITY = 10e6
 BEGUN = "serving"
-
-
-def healthy_state(fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> FabricState:
-    """The state of a new fabric whose switches are all connected, but those that are absent."""
-    state = FabricState(FatTree(fabric) if isinstance(fabric, int) else fabric, epoch=1)
-    for switch in state.tree.switches():
-        if not absent(switch):
-            state.switch_heard(switch, {}, 0)
-            state.switch_ready(switch, 0)
-    state.settle(0)
-    return state
-
-
-class LoadedFabric(StubFabric):
-    """A new fabric with load: the more, the higher the uplink's number; nothing is known of hosts' links.
-
-    Parameters
-    ----------
-    fabric : Clos or int
-        The fabric, or k of a fat-tree.
-    absent : callable
-        Whether a switch has never connected; by default all are there.
-    """
-
-    def __init__(self, fabric: Clos | int, absent: Callable[[Switch], bool] = lambda switch: False) -> None:
-        super().__init__(healthy_state(fabric, absent))
-        self.changed: Callable[[], None] = lambda: None
-
-    def link_rates(self, link: Link) -> tuple[float, float] | None:
-        if isinstance(link.lower, Host):
-            return None
-        uplinks = self.state.tree.uplink_count(link.lower.level)
-        return (link.upper.index + 0.9) / uplinks * self.link_capacity(link), 1000.0
-
-    def link_capacity(self, link: Link) -> float:
-        tree = self.state.tree
-        return tree.capacity(link) * 1e6 if tree.mbit else CAPACITY
-
-    def set_drained(self, name: str, drained: bool) -> None:
-        super().set_drained(name, drained)
-        self.changed()
-
-    # -- what tests have happen to it -------------------------------------------------------------------------------------
-
-    def cut(self, name: str) -> None:
-        """Let the upper end of a link be down."""
-        link = self.state.tree.link_by_name(name)
-        self.state.port_changed(link.upper, self.state.tree.port(link.upper, link.lower), Reason.DOWN, 1)
-        self.changed()
-
-    def arbiter_reports(self, report: dict[str, Any]) -> None:
-        """Let an arbiter connect, and report."""
-        session, _ = self.arbiter.enter("192.0.2.5", object(), 1)
-        self.arbiter.received(session, json.dumps({"type": "ack", "epoch": 1, "version": 1, "report": report}), 1)
-        self.changed()
-
-    def arbiter_goes(self) -> None:
-        """Let the arbiter's channel be lost."""
-        for session in list(self.arbiter.sessions.values()):
-            self.arbiter.closed(session)
-        self.changed()
-
-    def links_measured(self, lost: dict[str, float], delayed_us: dict[str, float]) -> None:
-        """Let probes have found for some time what links lose downwards, and what they add to 10 us there and back."""
-        its, tree = self.health, self.state.tree
-        size, number = its.elements.links, {tree.name(link): n for n, link in its.elements.present}
-        loss, delay = array("f", [0.0] * 2 * size), array("f", [10.0] * size)
-        for name, share in lost.items():
-            loss[size + number[name]] = share
-        for name, more in delayed_us.items():
-            delay[number[name]] += more
-        about = {"suspects": [], "forged": {}, "plan": {}}
-        its._follow(wire.read_health(wire.health(about, loss.tobytes(), delay.tobytes())[wire.HEADER.size :]))
-        its.history = its.history or History(size)
-        for slot in range(int(clock.now()) // SECONDS - 5, int(clock.now()) // SECONDS):
-            row = its.history.begin(slot)
-            for n in range(size):
-                CELL.pack_into(row, CELL.size * n, 1000, loss[n], loss[size + n], delay[n] / DELAY_UNIT)
-            its.history.end(slot)
-        self.changed()
 
 
 class Stub(ChildProcess):

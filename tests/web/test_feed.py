@@ -29,7 +29,8 @@ from sopa_ryu.web import live_feed
 from sopa_ryu.web.picture import Picture
 from tests.helpers.waiting import PATIENCE_SECONDS, eventually
 from tests.web.conftest import Shown
-from tests.web.stub import LoadedFabric, Stub, Stubbed
+from tests.web.loaded_fabric import LoadedFabric
+from tests.web.stub import Stub, Stubbed
 from topologies import Reason
 
 Connect = Callable[..., BlockingWebSocket]

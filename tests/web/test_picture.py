@@ -16,7 +16,7 @@ from sopa_ryu.runtime import clock
 from sopa_ryu.web.picture import MAX_LISTED, Picture
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
-from tests.web.stub import CAPACITY, LoadedFabric, healthy_state
+from tests.web.loaded_fabric import CAPACITY, LoadedFabric, healthy_state
 from topologies import Clos, FatTree, Host, Level, Reason, Switch
 
 

@@ -20,7 +20,7 @@ from sopa_ryu.agent.cfr_demand import Unsent
 from sopa_ryu.agent.cfr_hints import MAX_HINTS, MAX_OF_USER, Hints
 from sopa_ryu.agent.hint_client import tell
 from sopa_ryu.agent.hint_place import connect
-from sopa_ryu.agent.hint_protocol import Accepted, Hint, HintError, Refusal, read_answer, read_hint, write_hint
+from sopa_ryu.agent.hint_protocol import Accepted, Hint, HintError, Refusal, read_hint, write_hint
 from sopa_ryu.agent.hint_socket import HintSocket
 
 PEER = IPv4Address("10.1.0.2")
@@ -169,43 +169,9 @@ def test_the_number_of_hints_is_bounded_for_each_user_and_in_all() -> None:
 # -- lines ----------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        (b"", "no JSON"),
-        (b"\xff\n", "no JSON"),
-        (b"[" * 1000, "no JSON"),
-        (b"[]\n", "no JSON object"),
-        (b'{"port": 1, "bytes": 1}\n', "destination is no IPv4 address"),
-        (b'{"destination": "10.1.0", "port": 1, "bytes": 1}\n', "destination is no IPv4 address"),
-        (b'{"destination": 167837698, "port": 1, "bytes": 1}\n', "destination is no IPv4 address"),
-        (b'{"destination": "10.1.0.2", "bytes": 1}\n', "port is no whole number from 1 to 65535"),
-        (b'{"destination": "10.1.0.2", "port": 65536, "bytes": 1}\n', "port is no whole number"),
-        (b'{"destination": "10.1.0.2", "port": true, "bytes": 1}\n', "port is no whole number"),
-        (b'{"destination": "10.1.0.2", "port": 1, "bytes": 0}\n', "bytes is no whole number"),
-        (b'{"destination": "10.1.0.2", "port": 1, "bytes": 1e6}\n', "bytes is no whole number"),
-        (b'{"destination": "10.1.0.2", "port": 1, "bytes": 1, "within_ms": 1}\n', "within_ms is no whole number"),
-        (b'{"destination": "10.1.0.2", "port": 1, "bytes": 1, "size": 1}\n', "'size' is none of"),
-    ],
-)
-def test_malformed_hints_are_refused_with_the_reason(line: bytes, problem: str) -> None:
-    with pytest.raises(HintError, match=problem) as refused:
-        read_hint(line)
-    assert refused.value.reason is Refusal.MALFORMED
-
-
 def test_a_hint_is_read_as_it_was_written() -> None:
     for its in (HINT, Hint(IPv4Address("255.255.255.255"), 65535, 0, 2**63 - 1, 60_000)):
         assert read_hint(write_hint(its)) == its
-
-
-@pytest.mark.parametrize(
-    "line", [b"", b"[]\n", b"{}\n", b'{"error": "x", "detail": ""}\n', b'{"own_port": null, "bytes": 1}\n']
-)
-def test_what_is_no_answer_is_none(line: bytes) -> None:
-    with pytest.raises(HintError) as refused:
-        read_answer(line)
-    assert refused.value.reason is Refusal.FAILED
 
 
 # -- the socket -----------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flowrules.label import Carrier
@@ -229,6 +229,7 @@ def test_a_delay_is_forgotten_after_two_windows() -> None:
         assert (its.deadline_ns > 100 * MS) is (5 <= second < 20)
 
 
+@settings(max_examples=30)
 @given(
     st.integers(1, 12),
     st.integers(0, 12),

@@ -182,7 +182,7 @@ def test_an_address_outside_the_fabric_is_rejected(entry: Wanted | None) -> None
     assert rejected.value.reason == ("destination" if entry else "foreign")
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.floats(0, 0.6), st.floats(0, 0.6))
 def test_whatever_is_lost_doubled_or_late_every_byte_is_granted_in_the_end(
     seed: int, lost: float, doubled: float

@@ -100,11 +100,6 @@ def test_terms_only_rise_whatever_the_controllers_clock_does(steps: list[tuple[i
     assert last < 2**53
 
 
-@pytest.mark.parametrize("text", ["", "-1", "x", "٣", str(2**63), "9" * 400, "1.5"])
-def test_a_term_that_none_can_have_had_is_ignored(text: str) -> None:
-    assert arbiter.asked_term({"term": [text]}) == 0
-
-
 def test_what_it_reports_is_shown_and_nothing_else() -> None:
     controller = Controller()
     its = controller.its

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from sopa_ryu.channel import arbiter, protocol
 from sopa_ryu.channel.arbiter_notifier import ArbiterNotifier
 from sopa_ryu.channel.notifier import MAX_DELTA_VERSIONS
-from sopa_ryu.channel.protocol import GapError, LowerTermError, ProtocolError
+from sopa_ryu.channel.protocol import GapError
 from sopa_ryu.fabric.view import View
 from tests.models.push_channel import TREE, Agent, PushChannel
 from topologies import Failures
@@ -199,7 +199,7 @@ class ClusterMachine(RuleBasedStateMachine):
 
 
 TestCluster = ClusterMachine.TestCase
-TestCluster.settings = settings(max_examples=40, stateful_step_count=40)
+TestCluster.settings = settings(max_examples=25, stateful_step_count=40)
 
 
 # -- the rules one by one ---------------------------------------------------------------------------------------------
@@ -210,49 +210,11 @@ def test_a_snapshot_names_the_cluster_and_only_then() -> None:
     assert "cluster" not in protocol.snapshot(view(3, 1, ""), ADDRESS)
 
 
-@pytest.mark.parametrize("version", [1, 9, 10, 11, 4000])
-def test_a_lower_term_of_the_cluster_is_refused_whatever_its_version(version: int) -> None:
-    held = view(3, 10, a0_0="down")
-    with pytest.raises(LowerTermError, match=r"term 2 of cluster 'sopa', but a view of term 3 is in force"):
-        protocol.receive(protocol.snapshot(view(2, version), ADDRESS), held, ADDRESS)
-
-
-@pytest.mark.parametrize(
-    ("held", "sent"),
-    [
-        (view(3, 10), view(2, 1, "")),  # one controller, whose clock may have gone back
-        (view(3, 10, ""), view(2, 1)),
-        (view(3, 10, ""), view(2, 1, "")),
-        (view(3, 10), view(2, 1, "other")),
-        (view(3, 10), view(4, 1)),  # the engine's data was lost: versions begin anew
-        (view(3, 10), view(4, 11)),
-    ],
-)
-def test_every_other_snapshot_is_followed(held: View, sent: View) -> None:
-    assert protocol.receive(protocol.snapshot(sent, ADDRESS), held, ADDRESS) == sent
-
-
-def test_what_is_in_force_stays_if_a_relay_is_behind_in_the_same_term() -> None:
-    held = view(3, 10, a0_0="down")
-    assert protocol.receive(protocol.snapshot(view(3, 9), ADDRESS), held, ADDRESS) is held
-    with pytest.raises(ProtocolError, match="older than 10"):
-        protocol.receive(protocol.snapshot(view(3, 9, ""), ADDRESS), held, ADDRESS)
-    with pytest.raises(ProtocolError, match="cluster is no name"):
-        protocol.receive(protocol.snapshot(held, ADDRESS).replace('"sopa"', "7"), None, ADDRESS)
-
-
 def test_a_delta_keeps_the_cluster_and_leads_to_no_other_term() -> None:
     held, after = view(3, 10), view(3, 11, a0_0="down")
     assert protocol.receive(protocol.delta(held, after), held, ADDRESS) == after
     with pytest.raises(GapError):
         protocol.receive(protocol.delta(view(2, 10), view(2, 11)), held, ADDRESS)
-
-
-def test_an_acknowledgement_of_a_later_version_is_right_in_a_cluster_only() -> None:
-    text = protocol.ack(view(3, 10), 0)
-    assert protocol.answer(text, view(3, 9)) == protocol.Ack(3, 10, 0)
-    with pytest.raises(ProtocolError, match="version 10, but the fabric is at 9"):
-        protocol.answer(text, view(3, 9, ""))
 
 
 def test_an_arbiters_term_rises_with_the_leaders() -> None:

@@ -257,4 +257,4 @@ class ChannelMachine(RuleBasedStateMachine):
 
 
 TestChannel = ChannelMachine.TestCase
-TestChannel.settings = settings(max_examples=50, stateful_step_count=50)
+TestChannel.settings = settings(max_examples=25, stateful_step_count=50)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,8 +17,9 @@ from sopa_ryu.channel.notifier import Notifier
 from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
 from sopa_ryu.channel.protocol import trace_asked
 from sopa_ryu.channel.relay_desk import RelayDesk
-from sopa_ryu.channel.relayed import Asked, Forged, Given, RelayedError
+from sopa_ryu.channel.relayed import Asked, Forged, Relayed
 from sopa_ryu.channel.trace_desk import State, UnableError
+from tests.helpers.golden import Step, play, scripts
 from topologies import FatTree
 
 TREE = FatTree(4)
@@ -28,132 +30,76 @@ def report(place: int, records: bytes = b"abc", dropped: int = 0) -> bytes:
     return HEADER.pack(place, dropped, len(records)) + records
 
 
-def desk() -> tuple[RelayDesk, ProbeLists]:
-    lists = ProbeLists()
-    return RelayDesk(TREE, lists), lists
+class Desk:
+    """A leader's desk, and the channels of relays by their names: ``r1`` and, in its place later, ``r1b``; hosts are numbers."""
+
+    def __init__(self) -> None:
+        self.do_desk()
+
+    def handle(self, step: Step) -> str:
+        return getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options) or ""
+
+    def do_desk(self) -> None:
+        """Begin anew."""
+        self.lists = ProbeLists()
+        self.its = RelayDesk(TREE, self.lists)
+        self.channels: dict[str, Relayed] = {}
+
+    def do_enter(self, name: str) -> str:
+        self.channels[name], former = self.its.entered(name[:2], "192.0.2.1", object())
+        return f"in place of {self._name(former)}" if former is not None else ""
+
+    def do_leave(self, name: str) -> None:
+        self.its.left(self.channels[name])
+
+    def do_has(self, name: str, *places: str) -> str:
+        """Let a relay name the hosts that it has."""
+        before = self.lists.changes
+        again = self.its.received(self.channels[name], relayed.hosts(map(int, places)))
+        plan = "another plan is needed" if self.lists.changes != before else "the plan stays"
+        return f"{plan}; {'lists are sent again' if again else 'nothing is sent again'}"
+
+    def do_connect(self, place: str) -> None:
+        """Let an agent that probes connect to the leader itself."""
+        session = AgentSession(HOSTS[int(place)], "", "10.0.0.2", None, None, 0.0, 0.0)
+        session.probes = True
+        self.lists.connected(session)
+        self.lists.acknowledged(session)
+
+    def do_assign(self, number: str, text: str, *places: str) -> str:
+        return "\n".join(
+            f"{place}: {self._name(self.its.assign(HOSTS[int(place)], int(number), text))}" for place in places
+        )
+
+    def do_forged(self, place: str, count: str) -> str:
+        return self._name(self.its.forged(HOSTS[int(place)], int(count)))
+
+    def do_due(self, name: str) -> str:
+        said = [f"message {json.loads(text)['type']}\n" + "\n".join(map(str, relayed.read_down(text, len(HOSTS))))
+                for text in iter(self.channels[name].due, None)]  # fmt: skip
+        return "\n".join(said) or "nothing"
+
+    def do_report(self, name: str, *parts: str) -> str:
+        """Let a relay hand on reports: a host's number and its records."""
+        each = [(int(place), records.encode()) for place, _, records in (part.partition(":") for part in parts)]
+        self.its.received(self.channels[name], b"".join(report(*its) for its in each))
+        waiting = self.lists.take_waiting()
+        handed = ", ".join(f"{place}:{its.decode()}" for place, its in each if report(place, its) in waiting)
+        assert relayed.count(waiting) == len(handed.split(","))
+        return f"handed on {handed}; foreign {self.its.counts['foreign']}, taken {self.lists.counts['taken']}"
+
+    def do_answering(self) -> str:
+        by = self.lists.answering
+        hosts = ", ".join(f"{HOSTS.index(host)} by {self._name(by.get(host))}" for host in sorted(self.lists.hosts()))
+        return f"{hosts}; relays {' '.join(map(self._name, self.its.relays.values())) or 'none'}"
+
+    def _name(self, relay: object) -> str:
+        return next((name for name, its in self.channels.items() if its is relay), "nobody")
 
 
-def test_the_hosts_of_a_relay_are_given_streams_by_it_and_those_of_another_by_the_other() -> None:
-    its, lists = desk()
-    one, _ = its.entered("r1", "192.0.2.1", object())
-    other, _ = its.entered("r2", "192.0.2.2", object())
-    its.received(one, relayed.hosts({0, 1}))
-    its.received(other, relayed.hosts({2}))
-    assert sorted(lists.hosts()) == sorted(HOSTS[:3])
-    assert its.assign(HOSTS[1], 7, "streams") is one
-    assert its.assign(HOSTS[2], 7, "others") is other
-    assert its.assign(HOSTS[5], 7, "nobody's") is None
-    assert list(relayed.read_down(one.due() or "", len(HOSTS))) == [Given(1, 7, "streams")]
-    assert list(relayed.read_down(other.due() or "", len(HOSTS))) == [Given(2, 7, "others")]
-    assert one.due() is other.due() is None
-
-
-def test_an_agent_that_moves_to_another_relay_is_sent_its_list_again() -> None:
-    its, lists = desk()
-    one, _ = its.entered("r1", "192.0.2.1", object())
-    other, _ = its.entered("r2", "192.0.2.2", object())
-    its.received(one, relayed.hosts({0}))
-    its.assign(HOSTS[0], 3, "streams")
-    one.due()
-    before = lists.changes
-    assert its.received(other, relayed.hosts({0}))
-    its.received(one, relayed.hosts(set()))  # the former relay notices later
-    assert lists.answering[HOSTS[0]] is other
-    assert lists.changes == before, "the same hosts probe: no other plan is needed"
-    assert list(relayed.read_down(other.due() or "", len(HOSTS))) == [Given(0, 3, "streams")]
-
-
-def test_hosts_of_a_relay_that_leaves_go_on_answering() -> None:
-    its, lists = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts({0, 3}))
-    its.left(relay)
-    assert sorted(lists.hosts()) == [HOSTS[0], HOSTS[3]]
-    assert its.assign(HOSTS[0], 1, "streams") is None
-    assert its.relays == {}
-
-
-def test_a_second_channel_of_a_relay_takes_the_place_of_the_first() -> None:
-    its, lists = desk()
-    first, none = its.entered("r1", "192.0.2.1", "first")
-    assert none is None
-    its.received(first, relayed.hosts({0}))
-    second, former = its.entered("r1", "192.0.2.1", "second")
-    assert former is first
-    its.received(second, relayed.hosts({0}))
-    its.left(first)
-    assert its.relays == {"r1": second}
-    assert lists.answering[HOSTS[0]] is second
-
-
-def test_an_agent_at_the_leader_itself_is_none_of_a_relays() -> None:
-    its, lists = desk()
-    session = AgentSession(HOSTS[0], "h0_0_2", "10.0.0.2", None, None, 0.0, 0.0)
-    session.probes = True
-    lists.connected(session)
-    lists.acknowledged(session)
-    assert its.assign(HOSTS[0], 1, "streams") is None
-    assert its.forged(HOSTS[0], 1) is None
-
-
-def test_reports_of_own_hosts_are_handed_on_and_others_are_dropped_and_counted() -> None:
-    its, lists = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts({0, 1}))
-    own = report(0) + report(1, b"")
-    its.received(relay, report(0) + report(5, b"foreign") + report(1, b""))
-    assert lists.take_waiting() == own
-    assert its.counts["foreign"] == 1
-    assert lists.counts["taken"] == 2
-
-
-def test_forged_records_are_counted_by_the_relay() -> None:
-    its, _ = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts({4}))
-    assert its.forged(HOSTS[4], 2) is relay
-    assert its.forged(HOSTS[4], 1) is relay
-    assert list(relayed.read_down(relay.due() or "", len(HOSTS))) == [Forged(4, 3)]
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "no JSON",
-        "[]",
-        '{"type": "lists"}',
-        '{"type": "hosts", "hosts": [16]}',
-        '{"type": "hosts", "hosts": [-1]}',
-        '{"type": "hosts", "hosts": [true]}',
-        '{"type": "hosts", "hosts": "0"}',
-        report(0)[:-1],
-        report(0)[:5],
-    ],
-)
-def test_malformed_messages_of_relays_change_nothing(message: str | bytes) -> None:
-    its, lists = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts({0}))
-    with pytest.raises(RelayedError):
-        its.received(relay, message)
-    assert lists.hosts() == [HOSTS[0]]
-    assert lists.take_waiting() == b""
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        "no JSON",
-        "{}",
-        '{"type": "lists", "lists": [[0, 1]]}',
-        '{"type": "lists", "lists": [[99, 1, "x"]]}',
-        '{"type": "forged", "hosts": [[0, "1"]]}',
-        '{"type": "forged", "hosts": {}}',
-    ],
-)
-def test_malformed_messages_of_a_leader_are_rejected(message: str) -> None:
-    with pytest.raises(RelayedError):
-        list(relayed.read_down(message, len(HOSTS)))
+@pytest.mark.parametrize("script", scripts(__file__, "relay_desk"), ids=lambda path: path.stem)
+def test_relay_desk(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Desk().handle, record=request.config.option.record)
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.binary(max_size=40)), max_size=30), st.frozensets(st.integers(0, 15)))
@@ -163,18 +109,6 @@ def test_reports_keep_their_order_and_bytes(given_reports: list[tuple[int, bytes
     assert kept == b"".join(report(place, records) for place, records in given_reports if place in own)
     assert left_out == sum(place not in own for place, _ in given_reports)
     assert relayed.count(kept) == len(given_reports) - left_out
-
-
-def test_many_lists_are_several_messages() -> None:
-    its, _ = desk()
-    relay, _ = its.entered("r1", "192.0.2.1", object())
-    its.received(relay, relayed.hosts(range(16)))
-    for number in (1, 2):
-        for host in HOSTS:
-            its.assign(host, number, f"list {number}")
-    found = json.loads(relay.due() or "")["lists"]
-    assert len(found) == 16
-    assert {number for _, number, _ in found} == {2}, "only the latest list of a host is due"
 
 
 def test_a_trace_of_a_host_whose_agent_a_relay_has_is_asked_and_answered_by_the_relay() -> None:

@@ -2,55 +2,12 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from sopa_ryu.channel import relayed, relayed_mcs
+from sopa_ryu.channel import relayed
 from sopa_ryu.channel.mcs_hosts import MAX_IN_SNAPSHOT
-from sopa_ryu.channel.relayed import RelayedError
-from sopa_ryu.channel.relayed_mcs import News, Told
+from sopa_ryu.channel.relayed_mcs import News
 from tests.models.relayed_channels import HOSTS, RelayedChannels, scattering
-
-_TOLD = json.loads(relayed_mcs.told_text(Told(1, {1: [0]}, [], [], [])))
-_NEWS = json.loads(relayed_mcs.news_text(News(1, True, {1: [0]}, {1: []})))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"number": -1},
-        {"number": True},
-        {"here": [[1, [16]]]},
-        {"here": [[1, [True]]]},
-        {"here": [[1]]},
-        {"here": [[256, []]]},
-        {"here": [[1, []], [1, []]]},
-        {"here": {}},
-        {"lost": [-1]},
-        {"left": None},
-        {"none": "0"},
-        {"lost": list(range(16)) * 2},
-    ],
-)
-def test_a_malformed_message_of_a_relay_changes_nothing(wrong: dict[str, object]) -> None:
-    its = RelayedChannels(1)
-    its.pass_seconds(1)
-    relay = its.relays["r0"].uplink
-    assert relay is not None
-    with pytest.raises(RelayedError):
-        its.desk.received(relay, json.dumps(_TOLD | wrong))
-    assert its.desk.bring() == []
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"heard": -1}, {"complete": 1}, {"lists": [[1, [0]]]}, {"lists": [[1, [0], [99]]]}, {"lists": [[-1, [], []]]}],
-)
-def test_a_malformed_message_of_the_leader_is_rejected(wrong: dict[str, object]) -> None:
-    assert len(list(relayed.read_down(json.dumps(_NEWS), len(HOSTS)))) == 1
-    with pytest.raises(RelayedError):
-        list(relayed.read_down(json.dumps(_NEWS | wrong), len(HOSTS)))
 
 
 def test_of_several_messages_to_a_relay_the_last_makes_the_list_complete(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from ipaddress import IPv4Address
 from typing import Any
@@ -85,56 +84,6 @@ def test_an_answer_with_a_wrong_field_is_rejected_or_an_answer(answer: Answer, n
         return
     assert read is not None
     assert len(read.outcomes) <= traces.MAX_FATES
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"streams": []},
-        {"streams": [["10.2.1.3", 0, 1]] * 1025},
-        {"streams": [["10.2.1.3", 0, 256]]},
-        {"streams": [["10.2.1.300", 0, 1]]},
-        {"count": 0},
-        {"count": True},
-        {"count": 1001},
-        {"streams": [["10.2.1.3", 0, 1]] * 21, "count": 1000},
-        {"interval_ms": 4.9},
-        {"interval_ms": "10"},
-        {"number": -1},
-        {"flow": [6, 1]},
-        {"flow": [6, 1, 65536], "destination": "10.2.1.3"},
-        {"flow": [256, 1, 2], "destination": "10.2.1.3"},
-        {"flow": [6, -1, 2], "destination": "10.2.1.3"},
-        {"flow": [6, 1, 2], "destination": "nowhere"},
-    ],
-)
-def test_a_wrong_request_is_rejected(wrong: dict[str, Any]) -> None:
-    right = Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0)
-    with pytest.raises(protocol.ProtocolError):
-        protocol.trace_asked(json.dumps(json.loads(traces.request_text(right)) | wrong))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"number": 1.5},
-        {"probes": "no base64"},
-        {"probes": None},
-        {"probes": base64.b64encode(bytes(7)).decode()},
-        {"probes": base64.b64encode(bytes(8 * 257)).decode()},
-        {"probes": base64.b64encode(b"\0\0\4\0" + bytes(4)).decode()},
-        {"done": 1},
-        {"problem": 3},
-        {"labels": "AA=="},
-        {"labels": "AAA=", "policy": "x" * 41, "exact": True, "length": 1},
-        {"labels": "AAA=", "policy": "hash", "exact": 1, "length": 1},
-        {"labels": "AAA=", "policy": "hash", "exact": True, "length": -1},
-    ],
-)
-def test_a_wrong_answer_is_rejected(wrong: dict[str, Any]) -> None:
-    right = json.loads(traces.answer_text(Answer(3, (Outcome(0, 0, 5),), done=True)))
-    with pytest.raises(protocol.ProtocolError):
-        protocol.traced(json.dumps(right | wrong))
 
 
 def test_fates_go_into_as_few_messages_as_have_room_and_the_last_says_that_it_is() -> None:

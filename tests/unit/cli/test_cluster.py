@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 
 from sopa_ryu.cli import client, main
 from sopa_ryu.cli.client import Controller, NoAnswer, Refused
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import Rest
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.wsgi import served
@@ -156,46 +157,35 @@ def test_what_may_have_been_done_is_not_asked_for_again(its: Cluster) -> None:
 # -- the command --------------------------------------------------------------------------------------------------------
 
 
-def test_sopa_cluster_shows_who_leads_and_who_is_behind(its: Cluster) -> None:
-    done = its.sopa("cluster", "--controller", its.leader.url)
-    assert done.exit_code == 0, done.output
-    assert "cluster       sopa, led by c1, term 1790000000000" in done.output
-    assert "etcd          answers" in done.output
-    lines = done.output.splitlines()
-    assert any(line.split()[:4] == ["c2", "standby", "2", "20"] for line in lines)
-    assert any(line.split()[:4] == ["r1", "16", "7", "1"] for line in lines)
+@pytest.mark.parametrize("script", scripts(__file__, "cluster"), ids=lambda path: path.stem)
+def test_commands(its: Cluster, script: Path, request: pytest.FixtureRequest) -> None:
+    cluster = its.leader.cluster
+
+    def handle(step: Step) -> str:
+        """Type a command to the leader or, with ``at=standby``, to the standby; or say what both are to tell."""
+        if step.command == "sopa":
+            member = its.standby if step.options.get("at") == "standby" else its.leader
+            done = its.sopa(*step.words, "--controller", member.url)
+            return "\n".join(
+                [*(line for line in done.output.splitlines() if "─" not in line), f"exit {done.exit_code}"]
+            )
+        if step.command == "leader":
+            cluster.leader = its.standby.cluster.leader = step.words[0] if step.words else None
+        elif step.command == "away":
+            cluster.away = set(step.words)
+        elif step.command == "etcd":
+            cluster.engine = {"reachable": not step.words, "problem": " ".join(step.words) or None}
+        else:
+            assert step.command == "alone"
+            its.leader.fabric.cluster = None
+        return ""
+
+    play(script, handle, record=request.config.option.record)
+
+
+def test_sopa_cluster_as_json_is_what_the_interface_says(its: Cluster) -> None:
     body = json.loads(its.sopa("cluster", "--json", "--controller", its.leader.url).stdout)
     assert body == its.leader.cluster.report()
-
-
-def test_sopa_cluster_exits_with_3_if_something_is_away_and_with_1_if_there_is_none(its: Cluster) -> None:
-    cluster = its.leader.cluster
-    cluster.away.add("c3")
-    for leader, engine, said in (
-        ("c1", {"reachable": True, "problem": None}, " away "),
-        (None, {"reachable": True, "problem": None}, "without a leader"),
-        ("c1", {"reachable": False, "problem": "no quorum: 1 of 3 answers"}, "etcd          no quorum: 1 of 3"),
-        (
-            "c1",
-            {"reachable": False, "problem": "no quorum"},
-            "led by c1, term 1790000000000, as of when etcd answered last",
-        ),
-    ):
-        cluster.leader, cluster.engine = leader, engine
-        done = its.sopa("cluster", "--controller", its.leader.url)
-        assert (done.exit_code, said in done.output) == (3, True), done.output
-        cluster.away.clear()
-    its.leader.fabric.cluster = None
-    done = its.sopa("cluster", "--controller", its.leader.url)
-    assert (done.exit_code, "started without --sopa-cluster" in done.output) == (1, True)
-
-
-def test_step_down_asked_of_any_member_reaches_the_leader(its: Cluster) -> None:
-    done = its.sopa("cluster", "step-down", "--controller", its.standby.url)
-    assert done.exit_code == 0, done.output
-    assert "the leader of cluster sopa has given up" in done.output
-    assert (its.standby.cluster.stepped_down, its.leader.cluster.stepped_down) == (0, 1)
-    assert its.sopa("cluster", "step-down", "--controller", its.leader.url).exit_code == 1
 
 
 def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,24 +193,3 @@ def test_the_environment_may_name_several(its: Cluster, monkeypatch: pytest.Monk
     assert its.sopa("cluster").exit_code == 0
     monkeypatch.setenv("SOPA_CONTROLLER", f"{NOWHERE} nonsense")
     assert its.sopa("cluster").exit_code == 2
-
-
-def test_sopa_status_says_who_leads_and_that_nobody_does(its: Cluster) -> None:
-    done = its.sopa("status", "--controller", its.standby.url)
-    assert "cluster       c2 leads; a standby answers, term 1790000000000: sopa cluster" in done.output
-    assert "no channel    " in done.output
-    its.standby.cluster.leader = None
-    done = its.sopa("status", "--controller", its.standby.url)
-    assert done.exit_code == 3
-    assert "cluster       no member leads: nothing new is decided" in done.output
-
-
-def test_sopa_agents_counts_those_of_relays(its: Cluster) -> None:
-    done = its.sopa("agents", "--controller", its.leader.url)
-    assert done.output.startswith(
-        "16 of 16 hosts have an agent, 16 of them at relays (sopa cluster), version 1; 1 behind\n"
-    )
-    assert done.exit_code == 3
-    its.leader.fabric.cluster = None
-    done = its.sopa("agents", "--controller", its.leader.url)
-    assert (done.output, done.exit_code) == ("0 of 16 hosts have an agent, version 1; 0 behind\n", 0)

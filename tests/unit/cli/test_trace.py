@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from sopa_ryu.channel.trace_desk import Asked, Found, State, Trace
 from sopa_ryu.channel.traces import BACK, LOST, LOST_BACK, FlowLabels, FlowOf
 from sopa_ryu.cli import controller_options, main, trace
 from sopa_ryu.rest.trace_answer import tell
+from tests.helpers.golden import Step, play, scripts
 from topologies import Failures, FatTree, Host
 
 TREE = FatTree(4)
 HEALTHY = Failures(TREE)
 SRC, DST = Host(0, 0, 2), Host(2, 1, 3)
+FATES = {"back": BACK, "lost": LOST, "lost back": LOST_BACK}
 UPS = TREE.choices_between(SRC, DST)
 
 
-def found(fates: dict[int, int], delay: int = 80_000) -> Found:
+def found(fates: dict[str, int], delay: int = 80_000) -> Found:
     its = Found()
-    its.fates.update(fates)
-    its.delays.extend([delay] * fates.get(BACK, 0))
+    its.fates.update({FATES[name]: count for name, count in fates.items()})
+    its.delays.extend([delay] * fates.get("back", 0))
     return its
 
 
-def body(
-    state: State = State.DONE, problem: str = "", fates: dict[int, dict[int, int]] | None = None
-) -> dict[str, Any]:
+def body(state: State, problem: str = "", fates: dict[int, dict[str, int]] | None = None) -> dict[str, Any]:
     """The answer about a trace of all four paths with 20 probes each; ``fates`` of the paths that are not clean."""
     made = Trace(7, SRC, DST, Asked(UPS, 20, 10.0), 3, 0.0, 0.0)
-    made.found = [found((fates or {}).get(place, {BACK: 20}), 80_000 + 1000 * place) for place in range(4)]
+    made.found = [found((fates or {}).get(place, {"back": 20}), 80_000 + 1000 * place) for place in range(4)]
     made.end(state, problem)
     return tell(made, HEALTHY, ())
 
@@ -74,109 +74,47 @@ class Answers:
         return answer
 
 
-Run = Callable[..., tuple[Result, Answers]]
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+@pytest.mark.parametrize("script", scripts(__file__, "trace"), ids=lambda path: path.stem)
+def test_trace(script: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     monkeypatch.setattr(trace, "LOOK_SECONDS", 0.0)
     monkeypatch.setenv("OVS_RUNDIR", "/nowhere")
 
-    def run(*words: str, answers: tuple[Any, ...] = ()) -> tuple[Result, Answers]:
-        controller = Answers(*answers)
+    clean: set[str] = set()
+
+    def handle(step: Step) -> str:
+        """Type ``sopa trace`` with these words; what is printed of any trace, only ``asked`` shows.
+
+        The controller answers of traces in the states ``answers``, the last with ``fates`` of its probes, or about a flow with
+        ``labels``: policy, exactness, length and labels. ``way`` is what ofproto/trace says of the flow.
+        """
+        states = step.options.get("answers", "done").split()
+        fates = {int(place): its for place, its in json.loads(step.options.get("fates", "{}")).items()}
+        bodies = [KeyboardInterrupt() if state == "ctrl-c" else body(State(state)) for state in states[:-1]]
+        bodies.append(body(State(states[-1]), step.options.get("problem", ""), fates))
+        if "labels" in step.options:
+            bodies = [flow_body(read_labels(step.options["labels"]))]
+        controller = Answers(*bodies)
         monkeypatch.setattr(controller_options, "Controller", controller)
-        return CliRunner().invoke(main, ["trace", *words]), controller
+        with monkeypatch.context() as patched:
+            if "way" in step.options:
+                patched.setattr(trace, "way_of", lambda *_: step.options["way"].split())
+            done = CliRunner().invoke(main, ["trace", *step.words])
+        if "--json" in step.words:
+            assert json.loads(done.stdout) == bodies[-1]
+            return f"exit {done.exit_code}"
+        asked = [" ".join([*words, json.dumps(given) if given else ""]) for *words, given in controller.asked]
+        told = [line for line in done.stdout.splitlines() if "─" not in line and line not in clean]
+        return "\n".join([*asked, *told, *done.stderr.splitlines(), f"exit {done.exit_code}"])
 
-    return run
-
-
-def test_it_asks_for_what_is_typed_and_shows_paths_links_and_the_order(run: Run) -> None:
-    done, controller = run("h0_0_2", "h2_1_3", answers=(body(State.RUNNING), body()))
-    assert done.exit_code == 0, done.output
-    asked = {"src": "h0_0_2", "dst": "h2_1_3", "all": False, "count": 20, "interval_ms": 10.0}
-    assert controller.asked[0] == ("POST", "/traces", asked)
-    assert controller.asked[1][:2] == ("GET", "/traces/7")
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith(
-        "h0_0_2 to h2_1_3: inter-pod, 80 of 80 probes on 4 paths, version 3; delays in microseconds"
-    )
-    assert lines[3].split() == ["0,0", "20", "0", "0", "0", "80", "80", "80", "e0_0", "a0_0", "c0_0", "a2_0", "e2_1"]
-    shared = next(line for line in lines if "h0_0_2-e0_0 h2_1_3-e2_1" in line)
-    assert shared.split() == ["4", "80", "0", "-", "80", "80", "80", "h0_0_2-e0_0", "h2_1_3-e2_1"]
-    slower = next(line for line in lines if "e0_0-a0_1 e2_1-a2_1" in line)
-    assert slower.split()[4:7] == ["+1", "+1", "+1"]
-    assert lines[-1].endswith("from a start of its own: 0,0 1,0 0,1 1,1")
+    shown = handle(Step.read("trace h0_0_2 h2_1_3")).splitlines()
+    if script.stem != "asked":
+        clean.update(shown[1:-1])
+    play(script, handle, record=request.config.option.record)
 
 
-def test_options_reach_the_controller(run: Run) -> None:
-    words = ("h0_0_2", "h2_1_3", "--up", "0,1", "--up", "1,1", "--count", "7", "--interval", "5")
-    _, controller = run(*words, answers=(body(),))
-    asked = {"src": "h0_0_2", "dst": "h2_1_3", "all": False, "count": 7, "interval_ms": 5.0, "up": [[0, 1], [1, 1]]}
-    assert controller.asked[0][2] == asked
-    _, controller = run("--all", "h0_0_2", "h2_1_3", answers=(body(),))
-    assert controller.asked[0][2]["all"] is True
-    done, _ = run("h0_0_2", "h2_1_3", "--json", answers=(body(),))
-    assert json.loads(done.stdout) == body()
-
-
-@pytest.mark.parametrize(
-    ("fates", "status", "shown"),
-    [
-        ({2: {LOST: 20}}, 1, "100.0%"),
-        ({2: {LOST_BACK: 10, BACK: 10}}, 3, "50.0%"),
-        ({2: {LOST: 1, BACK: 19}}, 0, "1 lost probes are too few to say which links lost them"),
-        ({0: {LOST: 20}, 2: {LOST: 20}}, 1, "100.0%"),
-    ],
-    ids=["all of a path", "half", "one", "two paths"],
-)
-def test_the_exit_status_says_whether_probes_are_lost(run: Run, fates: Any, status: int, shown: str) -> None:
-    done, _ = run("h0_0_2", "h2_1_3", answers=(body(fates=fates),))
-    assert done.exit_code == status, done.output
-    assert shown in done.stdout
-
-
-def test_ctrl_c_ends_the_trace_and_shows_what_came(run: Run) -> None:
-    half = {place: {BACK: 5} for place in range(4)}
-    answers = (body(State.RUNNING), KeyboardInterrupt(), body(State.CANCELLED, fates=half))
-    done, controller = run("h0_0_2", "h2_1_3", answers=answers)
-    assert controller.asked[-1][:2] == ("DELETE", "/traces/7")
-    assert "20 of 80 probes" in done.stdout
-    assert done.exit_code == 0
-
-
-def test_one_that_ends_early_shows_what_came_and_why(run: Run) -> None:
-    done, _ = run("h0_0_2", "h2_1_3", answers=(body(State.FAILED, "its agent has left", {0: {BACK: 3}}),))
-    assert done.exit_code == 1
-    assert "63 of 80 probes" in done.stdout
-    assert "the trace has ended early: its agent has left" in done.stderr
-
-
-def test_a_labelled_flows_order_and_shares_are_shown(run: Run) -> None:
-    labels = FlowLabels("round-robin", True, 4, ((0, 1), (1, 1), (0, 0), (1, 0)))
-    done, controller = run("--flow", "h0_0_2:40000", "h2_1_3:5201", answers=(flow_body(labels),))
-    assert done.exit_code == 0, done.output
-    assert controller.asked[0][2]["flow"] == {"protocol": 6, "sport": 40000, "dport": 5201}
-    assert "inter-pod, labelled, version 3. The host's agent labels packets by the policy round-robin." in done.stdout
-    assert "Its packets take the ways in this order: 0 1 2 3, and again after 4 packets" in done.stdout
-    assert " 25.0%   h0_0_2-e0_0 e0_0-a0_0 a0_0-c0_1" in done.stdout
-
-
-def test_what_is_not_known_for_sure_ends_with_3(run: Run) -> None:
-    labels = FlowLabels("mcs", False, 0, ((0, 1), (1, 1)))
-    done, _ = run("--flow", "h0_0_2:40000", "h2_1_3:5201", answers=(flow_body(labels),))
-    assert done.exit_code == 3
-    assert "does not follow from the flow alone" in done.stdout
-
-
-def test_a_hashed_flow_needs_no_switches_here_and_those_that_do_otherwise_are_named(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done, _ = run("--flow", "h0_0_2:40000", "h2_1_3:5201", answers=(flow_body(None),))
-    assert done.exit_code == 0, done.output
-    assert "inter-pod, hashed, version 3. No agent of the host is connected" in done.stdout
-    assert "3 other ways" in done.stdout
-    way = ["e0_0", "a0_0", "c0_0", "a2_0", "e2_1", "h2_1_3"]
-    monkeypatch.setattr(trace, "way_of", lambda *_: way)
-    done, _ = run("--flow", "h0_0_2:40000", "h2_1_3:5201", answers=(flow_body(None),))
-    assert done.exit_code == 3
-    assert "says otherwise: e0_0 a0_0 c0_0 a2_0 e2_1 (ofproto/trace)" in done.stdout
+def read_labels(text: str) -> FlowLabels | None:
+    """Read what an agent says of a flow; None for ``hashed``."""
+    if text == "hashed":
+        return None
+    policy, exact, length, *labels = text.split()
+    return FlowLabels(policy, exact == "exact", int(length), tuple((int(it[0]), int(it[2])) for it in labels))

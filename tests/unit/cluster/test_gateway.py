@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster import gateway
-from sopa_ryu.cluster.gateway import Answer, Condition, Contents, HistoryGone, Kept, WatchReader, Written
+from sopa_ryu.cluster.gateway import Answer, Condition, Contents, Kept, WatchReader, Written
 from sopa_ryu.cluster.troubles import Kind, Trouble, TroubleError, trouble
 
-DENIED = "rpc error: code = PermissionDenied desc = etcdserver: permission denied"
 HEADER = '"header":{"cluster_id":"14841639068965178418","member_id":"1","revision":"9","raft_term":"2"}'
 
 
@@ -73,28 +72,6 @@ def test_contents_are_read_without_the_name() -> None:
     assert gateway.contents_of(answered(f'{{{HEADER},"kvs":[{pair}],"count":"1"}}'), "sopa") == Contents(
         9, {"leader": Kept("{}", 3, 5, 77)}, whole=True
     )
-
-
-@pytest.mark.parametrize(
-    ("status", "text", "code", "expected"),
-    [
-        (503, "etcdserver: no leader", 14, Trouble(Kind.NO_QUORUM, "no leader")),
-        (503, "etcdserver: request timed out", 14, Trouble(Kind.NO_QUORUM, "request timed out", perhaps_done=True)),
-        (429, "etcdserver: mvcc: database space exceeded", 8, Trouble(Kind.FULL, "database space exceeded")),
-        (429, "etcdserver: too many requests", 8, Trouble(Kind.NO_QUORUM, "too many requests")),
-        (403, "etcdserver: permission denied", 7, Trouble(Kind.REFUSED, "permission denied", sign_in=True)),
-        (401, "etcdserver: invalid auth token", 16, Trouble(Kind.REFUSED, "invalid auth token", sign_in=True)),
-        (404, "etcdserver: requested lease not found", 5,
-         Trouble(Kind.MALFORMED, "requested lease not found", no_lease=True)),
-        (503, "transport is closing", 14, Trouble(Kind.UNREACHABLE, "transport is closing", perhaps_done=True)),
-    ],
-)  # fmt: skip
-def test_errors_are_told_apart(status: int, text: str, code: int, expected: Trouble) -> None:
-    body = json.dumps({"error": text, "message": text, "code": code}).encode()
-    assert gateway.answer(status, body) == expected
-    in_stream = {"grpc_code": code, "http_code": status, "message": text, "http_status": ""}
-    first = gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n")
-    assert first == expected
 
 
 @given(st.integers(0, 599), st.binary() | st.text().map(lambda text: json.dumps({"error": text}).encode()))
@@ -158,30 +135,6 @@ def test_a_watch_is_read_in_pieces_of_any_length(lengths: list[int]) -> None:
         Contents(5, {"view": Kept("1", 3, 5, 0)}),
         Contents(7, {"term": Kept("ü", 3, 7, 0)}),
     ]
-
-
-def test_a_compacted_watch_is_no_error_of_the_engine() -> None:
-    with pytest.raises(HistoryGone):
-        list(WatchReader("sopa", 4).feed(message(canceled=True, compact_revision="12")))
-
-
-@pytest.mark.parametrize(
-    ("data", "kind", "said"),
-    [
-        (message(created=True, canceled=True, cancel_reason=DENIED), Kind.REFUSED, "permission denied"),
-        (b'{"error":{"grpc_code":14,"http_code":503,"message":"etcdserver: no leader","http_status":"x"}}\n',
-         Kind.NO_QUORUM, "no leader"),
-        (message(canceled=True), Kind.UNREACHABLE, "says no reason"),
-        (b"<html>\n", Kind.MALFORMED, "not a message of a watch"),
-        (b'{"result":{}}\n', Kind.MALFORMED, "not a message of a watch"),
-        (b"7\n", Kind.MALFORMED, "not a message of a watch"),
-    ],
-)  # fmt: skip
-def test_a_watch_that_ends_says_why(data: bytes, kind: Kind, said: str) -> None:
-    with pytest.raises(TroubleError) as caught:
-        list(WatchReader("sopa", 4).feed(data))
-    assert caught.value.trouble.kind == kind
-    assert said in str(caught.value)
 
 
 def test_the_last_words_of_a_node_have_no_end_of_line() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sopa_ryu.cluster import records
@@ -40,52 +39,6 @@ def test_the_charter_has_the_fabric() -> None:
     assert Clos.from_document(charter.fabric) == TREE
 
 
-def test_a_field_of_a_newer_release_is_ignored() -> None:
-    assert records.read("term", '{"term": 3, "why": "failover"}') == records.Term(3)
-
-
-@pytest.mark.parametrize(
-    ("key", "change", "said"),
-    [
-        ("term", {"term": -1}, "its term is -1, not a number from 0"),
-        ("term", {"term": True}, "its term is True, not a number"),
-        ("term", {"term": 1.5}, "its term is 1.5, not a number"),
-        ("term", {"term": 1 << 63}, "not a number from 0 to 9223372036854775807"),
-        ("leader", {"name": None}, "its name is None, not text"),
-        ("leader", {"url": ...}, "it has no url"),
-        ("view", {"failures": ["a0_0"]}, "its failures is ['a0_0'], no JSON object"),
-        ("view", {"failures": {"a0_0": 1}}, "the reason of 'a0_0' in its failures is 1, not text"),
-        ("drains", {"names": "a0_0"}, "no list of names"),
-        ("drains", {"names": ["a0_0", 3]}, "no list of names"),
-        ("members/m1", {"role": "king"}, "its role is 'king', neither leader nor standby"),
-        ("members/m1", {"name": "m2"}, "its name is 'm2'"),
-        ("charter", {"fabric": 4}, "its fabric is 4, no JSON object"),
-    ],
-)
-def test_a_record_changed_by_hand_is_named_with_what_to_do(key: str, change: dict[str, Any], said: str) -> None:
-    fields = {**RECORDS[key]._asdict(), **change}
-    value = json.dumps({name: given for name, given in fields.items() if given is not ...})
-    with pytest.raises(RecordError) as caught:
-        records.read(key, value)
-    text = str(caught.value)
-    assert text.startswith(f"the key {key} is not as SOPA writes it: ")
-    assert said in text
-    assert "changed by hand or by another program: put its value back, or delete the key" in text
-
-
-@pytest.mark.parametrize("value", ["", "{", "[]", "7", "null", '"x"', "[" * 100_000, "\ufffd"])
-def test_a_value_that_is_no_object_is_named(value: str) -> None:
-    with pytest.raises(RecordError, match="the key view is not as SOPA writes it"):
-        records.read("view", value)
-
-
-@pytest.mark.parametrize("key", ["notes", "members", "members/", "terms", ""])
-def test_a_key_that_is_none_of_sopas_is_named(key: str) -> None:
-    assert records.kind_of(key) is None
-    with pytest.raises(RecordError, match="none of SOPA's"):
-        records.read(key, "{}")
-
-
 def test_a_view_of_another_fabric_is_named() -> None:
     view = records.CommittedView(7, 12, {"a0_0-c0_1": "down"})
     assert view.view(TREE).failures == {"a0_0-c0_1": "down"}
@@ -93,6 +46,7 @@ def test_a_view_of_another_fabric_is_named() -> None:
         records.CommittedView(7, 12, {"a9_0": "down"}).view(TREE)
 
 
+@settings(max_examples=40)
 @given(st.sampled_from([*RECORDS, "notes", ""]), st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(

@@ -91,38 +91,6 @@ def selectors(expr: str) -> list[tuple[str, str]]:
     return re.findall(r"(?<![\w:])(sopa_\w+|up)\b(?!\s*[(,])(?:\{([^}]*)\})?", expr)
 
 
-# -- how expressions are read -----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("expr", "names"),
-    [
-        ("sopa_hosts", {"sopa_hosts"}),
-        ("up{job='sopa_job'} == 0", set()),
-        ("sum(rate(sopa_a_total{x='sopa_b'}[5m])) / sopa_c", {"sopa_a_total", "sopa_c"}),
-        ('sum by (sopa_label) (sopa_a{sopa_label!~"sopa_(b|c)"})', {"sopa_a"}),
-        ("sopa_a / on (sopa_b) group_left (sopa_c) sopa_d", {"sopa_a", "sopa_d"}),
-        ("sum(sopa_a) without(sopa_b)", {"sopa_a"}),
-        ("job:sopa_a:rate5m + not_sopa_b + sopa_c:sum + job:sopa_d", set()),
-        ("sopa_a # and not sopa_b\n + sopa_c", {"sopa_a", "sopa_c"}),
-        ('{__name__="sopa_a", job="x"}', {"sopa_a"}),
-        ('sopa_a{x="}"} + sopa_b', {"sopa_a", "sopa_b"}),
-        ("label_values(sopa_a, job)", {"sopa_a"}),
-        ("$sopa_variable + sopa_a_bucket", {"sopa_a_bucket"}),
-    ],
-)
-def test_the_metrics_of_an_expression_are_found_and_nothing_else(expr: str, names: set[str]) -> None:
-    assert metric_names(expr) == names
-
-
-def test_brackets_calls_and_variables_are_found() -> None:
-    right, wrong = ("sum(a{b='c'}[5m])", "a{b=')'}"), ("sum(a", "a)", "sum(a[5m)]")
-    assert [balanced(expr) for expr in (*right, *wrong)] == [True, True, False, False, False]
-    found = calls("sum by (x) (rate(a[5m])) or vector (0) and on (y) mistaken(b)")
-    assert found == {"sum", "rate", "vector", "mistaken"}
-    assert used("$job and ${datasource} and ${top:regex}, but no {{port}}") == {"job", "datasource", "top"}
-
-
 # -- the dashboard ----------------------------------------------------------------------------------------------------
 
 

@@ -70,8 +70,8 @@ def test_of_a_fat_tree_with_one_failure_no_switch_is_named_in_vain(name: str) ->
 
 
 def test_a_failure_beside_many_standing_ones_is_told_apart() -> None:
-    tree = FatTree(16)
-    standing = {f"a{pod}_{pod % 8}-c{pod % 8}_{(3 * pod) % 8}": Reason.DOWN for pod in range(1, 16)}
+    tree = FatTree(12)
+    standing = {f"a{pod}_{pod % 6}-c{pod % 6}_{(5 * pod) % 6}": Reason.DOWN for pod in range(1, 12)}
     before, after = Failures(tree, standing), Failures(tree, {**standing, "a0_0-c0_1": Reason.DOWN})
     were, are = dict(fabric_rules(tree, before)), dict(fabric_rules(tree, after))
     differing = {switch for switch in were if were[switch] != are[switch]}

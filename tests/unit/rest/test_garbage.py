@@ -31,7 +31,7 @@ from sopa_ryu.rest.access import Tokens
 from sopa_ryu.rest.application import RestApplication
 from sopa_ryu.web import live_feed, pages
 from sopa_ryu.web.picture import Picture
-from tests.web.stub import LoadedFabric
+from tests.web.loaded_fabric import LoadedFabric
 
 ahead = 0.0
 eventlet.hubs.get_hub().clock = lambda: time.monotonic() + ahead

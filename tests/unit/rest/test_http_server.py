@@ -16,6 +16,7 @@ from typing import BinaryIO, NamedTuple
 import pytest
 
 from tests.helpers.certificates import Authority
+from tests.helpers.golden import Step, play, scripts
 
 SERVER = """
 import eventlet
@@ -236,37 +237,23 @@ def test_a_request_without_end_is_rejected_after_some_bytes(
     assert client.recv(100).split()[1] == status
 
 
-@pytest.mark.parametrize(
-    ("request_", "status"),
-    [
-        *(
-            (PUT + framing + b"\r\n\r\n", status)
-            for framing, status in [
-                (b"Content-Length: 65537", 413),
-                (b"Content-Length: 99999999999999999999", 400),
-                (b"Content-Length: 1\r\nContent-Length: 2", 400),
-                (b"Content-Length: abc", 400),
-                (b"Content-Length: -1", 400),
-                (b"Content-Length: 0\x1d", 400),
-                (b"Content-Length: \x1c0", 400),
-                (b"Content-Length: 0\xa0", 400),
-                (b"Transfer-Encoding: chunked\x1f", 501),
-                (b"Content-Length: 1\r\nTransfer-Encoding: chunked", 400),
-                (b"Transfer-Encoding: gzip", 501),
-                (b"Transfer-Encoding: gzip, chunked", 501),
-            ]
-        ),
-        (b"GET / HTTP/1.1\r\nHost: x\r\nLong: " + b"x" * 9_000 + b"\r\n\r\n", 431),
-        (b"nonsense\r\n\r\n", 400),
-    ],
-)
+@pytest.mark.parametrize("script", scripts(__file__, "lengths"), ids=lambda path: path.stem)
 def test_what_is_no_request_or_of_unclear_length_is_rejected(
-    client: socket.socket, request_: bytes, status: int
+    server: Server, script: Path, request: pytest.FixtureRequest
 ) -> None:
-    client.sendall(request_)
-    answer = rest(client)
-    assert int(answer.split()[1]) == status
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == status
+    def handle(step: Step) -> str:
+        """Send a PUT with this header, with escapes; or nonsense; or a header of ``length`` bytes."""
+        sent = PUT + step.words[0].encode().decode("unicode_escape").encode("latin-1") if step.words else b"nonsense"
+        if "length" in step.options:
+            sent = b"GET / HTTP/1.1\r\nHost: x\r\nLong: " + b"x" * int(step.options["length"])
+        with server.connect() as client:
+            client.sendall(sent + b"\r\n\r\n")
+            answer = rest(client)
+        status = answer.split()[1].decode()
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["status"] == int(status)
+        return status
+
+    play(script, handle, record=request.config.option.record)
 
 
 def test_an_address_has_a_share_of_connections_unless_they_have_a_token(server: Server) -> None:

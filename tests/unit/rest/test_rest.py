@@ -19,6 +19,7 @@ from sopa_ryu.health.history import CELL, SECONDS, History
 from sopa_ryu.rest.access import TokenError, Tokens
 from sopa_ryu.runtime import clock
 from sopa_ryu.southbound import rule_audit
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rest import Rest, problem, refused
 from tests.helpers.stub_cluster import StubCluster
 from tests.helpers.stub_fabric import StubFabric
@@ -93,32 +94,19 @@ def test_a_failure_excludes_paths_with_its_reason(rest: Rest) -> None:
     assert (body["total"], body["version"]) == (4, 2)
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["", "?src=10.0.0.2", "?dst=10.0.0.2", "?src=&dst=10.0.0.2", "?src=10.0.0.2&dst=banana", "?src=10.0.0&dst=10.0.0.2",
-     "?src=10.0.0.2&dst=10.0.0.2.3", "?src=::1&dst=10.0.0.2", "?src=10.0.0.256&dst=10.0.0.2", "?src=%00&dst=10.0.0.2",
-     "?src=e0_0&dst=10.0.0.2", "?src=h0_0&dst=10.0.0.2", "?src=h0_0_2222&dst=10.0.0.2"],
-)  # fmt: skip
-def test_a_malformed_or_missing_address_is_a_bad_request(rest: Rest, query: str) -> None:
-    assert problem(rest.get("paths" + query))["title"] == "Bad Request"
+@pytest.mark.parametrize("script", scripts(__file__, "refusals"), ids=lambda path: path.stem)
+def test_what_is_refused_is_a_problem_document(rest: Rest, script: Path, request: pytest.FixtureRequest) -> None:
+    def handle(step: Step) -> str:
+        """Send a request with the operators' token, perhaps to upgrade the connection."""
+        path = "".join([*step.words, *(f"{name}={text}" for name, text in step.options.items() if "?" in name)])
+        upgrade = {"Upgrade": step.options["upgrade"]} if "upgrade" in step.options else {}
+        response = rest.ask(step.command, path, **upgrade)
+        its = problem(response)
+        assert response.headers.get("Allow", "") in its["detail"]
+        return f"{its['status']} {its['title']}: {its['detail']}".replace("\0", "(NUL)")
 
-
-@pytest.mark.parametrize(
-    "address", ["10.4.0.2", "10.0.2.2", "10.0.0.1", "10.0.0.4", "192.168.0.1", "0.0.0.0", "h9_0_2", "h0_0_1", "h0_0_9"]
-)
-def test_an_address_outside_the_fabric_is_not_found(rest: Rest, address: str) -> None:
-    refused(rest.get(f"paths?src={address}&dst=10.0.0.2"), 404, address)
-    refused(rest.get(f"paths?src=10.0.0.2&dst={address}"), 404, address)
-
-
-def test_what_is_not_there_or_not_for_a_method_is_a_problem_document(rest: Rest) -> None:
-    for path in ("/", "/sopa/v1", "nothing", "fabric/x", "agents/"):
-        refused(rest.get(path), 404)
-    for method in ("POST", "PUT", "DELETE", "PATCH"):
-        response = rest.ask(method, "fabric")
-        refused(response, 405)
-        assert response.headers["Allow"] == "GET, HEAD"
-    assert rest.get("drains/c0_0").headers["Allow"] == "PUT, DELETE"
+    play(script, handle, record=request.config.option.record)
+    assert rest.state.version == 1
 
 
 def drained(version: int, *names: str) -> dict[str, Any]:
@@ -136,15 +124,6 @@ def test_a_drain_takes_a_link_out_of_the_candidate_paths_and_back(rest: Rest) ->
     assert rest.get(PATHS).json["excluded"] == []
     first, last = rest.get("changes").json["changes"][::-1]
     assert (first["version"], first["failed"], last["version"]) == (2, {"a0_0-c0_1": "drained"}, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "status"), [("a0_0-c1_1", 404), ("banana", 404), ("c0_1-a0_0", 404), ("h0_0_2-e0_0", 409)]
-)
-def test_what_cannot_be_drained_is_refused(rest: Rest, name: str, status: int) -> None:
-    for method in ("PUT", "DELETE"):
-        refused(rest.ask(method, f"drains/{name}"), status, name)
-    assert rest.state.version == 1
 
 
 def test_a_drain_that_cannot_be_kept_is_refused(rest: Rest, tmp_path: Path) -> None:
@@ -261,12 +240,6 @@ def test_what_each_token_opens(tmp_path: Path, given: str, opens: set[str], only
     assert (status("PUT", "drains/c0_0") == 401) is ("change" not in opens)
 
 
-def test_channels_are_websockets_of_a_host_and_of_an_arbiter(rest: Rest) -> None:
-    for path, status in (("agents/10.0.0.2", 426), ("agents/10.9.0.2", 404), ("agents/banana", 400), ("arbiter", 426)):
-        refused(rest.get(path), status)
-    refused(rest.ask("POST", "arbiter", Upgrade="websocket"), 405)
-
-
 def test_an_agent_may_not_ask_for_another_host_than_its_own(rest: Rest) -> None:
     its = f"Bearer {rest.secret('agent-token')}"
     response = rest.ask("GET", "agents/10.0.0.2", authorization=its, peer="10.0.0.3", Upgrade="websocket")
@@ -286,13 +259,8 @@ def test_the_fabric_tells_of_an_arbiter_once_there_has_been_one(rest: Rest) -> N
 # -- parameters, pages, ETags -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["limit=0", "limit=1001", "limit=x", "limit=-1", "offset=-1", "offset=1.0", "limit=", "limit=1&limit=2", "banana=1",
-     "offset=%D9%A1", "limit=" + "9" * 5000],
-)  # fmt: skip
-def test_a_parameter_that_is_malformed_unknown_or_given_twice_is_refused(rest: Rest, query: str) -> None:
-    refused(rest.get(f"links?{query}"), 400)
+def test_a_number_of_very_many_digits_is_refused(rest: Rest) -> None:
+    refused(rest.get(f"links?limit={'9' * 5000}"), 400)
 
 
 def test_lists_longer_than_a_page_are_given_page_by_page(tmp_path: Path) -> None:
@@ -324,11 +292,6 @@ def test_a_body_that_is_too_large_is_refused(rest: Rest) -> None:
     refused(rest.ask("PUT", "fabric", b"x" * 70_000), 413)
 
 
-@pytest.mark.parametrize("path", ["%ff", "drains/%ff", "paths?src=%ff&dst=10.0.0.2"])
-def test_an_address_that_is_no_utf8_is_refused(rest: Rest, path: str) -> None:
-    assert problem(rest.get(path))["status"] in (400, 404)
-
-
 # -- resources ----------------------------------------------------------------------------------------------------------
 
 
@@ -345,8 +308,6 @@ def test_packets_are_told_the_paths_that_the_agents_program_gives_them(rest: Res
     assert len({path["weight"] for path in body["candidates"]}) == 1 + failed
     if not failed:
         assert rest.get(f"{named}&packets=6").json["packets"] == [0, 1, 2, 3, 0, 1]
-    for wrong in ("packets=0", "packets=10001", "packets=5&dport=70000&sport=1"):
-        refused(rest.get(f"{named}&{wrong}"), 400)
 
 
 def test_switches_links_and_hosts_are_those_of_the_plan(rest: Rest) -> None:
@@ -367,12 +328,10 @@ def test_switches_links_and_hosts_are_those_of_the_plan(rest: Rest) -> None:
     assert hosts[0] == {"name": "h0_0_2", **where, "agent": False}
 
 
-def test_an_empty_switch_misses_all_rules_and_an_absent_one_is_an_error(rest: Rest) -> None:
+def test_an_empty_switch_misses_all_rules(rest: Rest) -> None:
     body = rest.get("switches/e0_0/rules").json
     assert body["right"] is False
     assert [entry["state"] for entry in body["entries"]] == ["missing"] * 37
-    refused(rest.get("switches/c0_0/rules"), 503)
-    refused(rest.get("switches/h0_0_2/rules"), 404)
 
 
 def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
@@ -391,7 +350,7 @@ def test_every_answer_is_as_the_openapi_document_says(rest: Rest) -> None:
         rest.check(response.json, schema["$ref"].rpartition("/")[2])
 
 
-def test_the_last_hour_of_a_link_and_what_has_none(rest: Rest) -> None:
+def test_the_last_hour_of_a_link(rest: Rest) -> None:
     health = rest.fabric.health
     nothing = {"version": rest.state.version, "name": "a0_0-c0_1", "seconds": SECONDS, "points": []}
     assert rest.get("health/a0_0-c0_1").json == nothing
@@ -404,6 +363,4 @@ def test_the_last_hour_of_a_link_and_what_has_none(rest: Rest) -> None:
     assert point == {"sent": 1000, "loss": {"up": 0.25, "down": 0.0}, "delay_us": 40.0}
     (other,) = rest.get("health/a0_0-c0_0").json["points"]
     assert (other["sent"], other["loss"], other["delay_us"]) == (0, {"up": None, "down": None}, None)
-    for name, words in (("h0_0_2-e0_0", "host's link"), ("c0_0", "not a link"), ("e0_0-a1_0", "not a link")):
-        refused(rest.get(f"health/{name}"), 404, words)
     history.close()

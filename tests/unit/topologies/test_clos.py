@@ -2,13 +2,16 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import networkx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.random_fabrics import random_fabric, some_pairs
 from topologies import Clos, FatTree, Host, Level, Switch, TopologyError
 from topologies.identity import LARGEST
@@ -137,32 +140,26 @@ def test_rates_are_those_of_the_level_or_of_the_link() -> None:
     assert Clos(4, 2, 2, 4, 2, mbit={"edge": 20}, links={"h0_0_2-e0_0": 1}).even
 
 
-BAD = {
-    "pods must be": {"pods": 0},
-    "pods": {"pods": 256},
-    "edges must be": {"edges": 256},
-    "aggregations must be": {"aggregations": 255},
-    "cores must be a multiple": {"cores": 3},
-    "cores must be at least 2, since 4 pods": {"cores": 0},
-    "cores must be at most 508": {"cores": 510},
-    "hosts must be": {"hosts": 253},
-    "hosts must be a number from 1 to 252, not True": {"hosts": True},
-    "no 'spine'": {"mbit": {"spine": 1}},
-    "Mbit/s above 0": {"mbit": {"host": 0}},
-    "Mbit/s above 0, or absent": {"links": {"a0_0-c0_0": "gone"}},
-    "not cabled": {"links": {"a0_0-c1_0": 1}},
-    "wrong end": {"links": {"c0_0-a0_0": 1}},
-    "is a switch": {"links": {"c0_0": 1}},
-    "cannot be absent": {"links": {"h0_0_2-e0_0": "absent"}},
-    "no switch or host": {"gateways": ["h9_0_2"]},
-    "is a switch, not a host": {"no_label": ["e0_0"]},
-}
+@pytest.mark.parametrize("script", scripts(__file__, "refused"), ids=lambda path: path.stem)
+def test_what_is_no_fabric_or_of_another_is_refused_with_the_reason(
+    script: Path, request: pytest.FixtureRequest
+) -> None:
+    asked: dict[str, Callable[[str], object]] = {
+        "clos": lambda text: Clos(
+            **{"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2, **json.loads(text)}
+        ),
+        "fattree": lambda text: FatTree(json.loads(text)),
+        "node": FatTree(4).node,
+        "address": FatTree(4).host_by_ip,
+        "link": FatTree(4).element,
+    }
 
+    def handle(step: Step) -> str:
+        with pytest.raises(TopologyError) as caught:
+            asked[step.command](step.words[0])
+        return str(caught.value)
 
-@pytest.mark.parametrize("text", BAD)
-def test_what_is_no_fabric_is_refused_with_the_reason(text: str) -> None:
-    with pytest.raises(TopologyError, match=text):
-        Clos(**{"pods": 4, "edges": 2, "aggregations": 2, "cores": 4, "hosts": 2, **BAD[text]})  # type: ignore[arg-type]
+    play(script, handle, record=request.config.option.record)
 
 
 ANYTHING = st.recursive(
@@ -173,6 +170,7 @@ ANYTHING = st.recursive(
 KEYS = ["pods", "edges", "aggregations", "cores", "hosts", "mbit", "links", "gateways", "no_label", "k"]
 
 
+@settings(max_examples=50)
 @given(ANYTHING | st.dictionaries(st.sampled_from(KEYS), ANYTHING | st.integers(0, 4)))
 def test_any_data_are_a_fabric_or_refused(document: object) -> None:
     with contextlib.suppress(TopologyError):

@@ -1,0 +1,189 @@
+"""Two hosts with one agent process for the policy ``cfr``, which send to a third host by real TCP over links of 4 Mbit/s."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import NamedTuple
+
+from experiments.emulation.processes import AgentProcess, free_ports
+from sopa_ryu.agent.kernel.netns import inside
+from tests.helpers.channel_server import ChannelServer, channel_server
+from tests.helpers.frames import word_of
+from tests.helpers.rack import RECEIVER, SENDERS, Rack
+from tests.helpers.scrape import scrape
+from tests.helpers.slot_arbiter import Slot, SlotArbiter
+from tests.helpers.veth import ALL, raw_socket
+from tests.helpers.waiting import PATIENCE_SECONDS, eventually
+
+SO_TIMESTAMPNS = 35
+CLOCK_NS = 200_000
+"""Hosts may know the arbiter's clock so well."""
+
+
+class Arrival(NamedTuple):
+    """A packet with TCP data to the receiver, as it left its host."""
+
+    at: int
+    source: IPv4Address
+    sequence: int
+    label: tuple[int, int] | None
+
+
+def realtime() -> int:
+    """Return how far the clock of a packet socket's timestamps is ahead of the monotonic one."""
+    tries = [(time.monotonic_ns(), time.time_ns(), time.monotonic_ns()) for _ in range(50)]
+    before, between, after = min(tries, key=lambda its: its[2] - its[0])
+    return between - (before + after) // 2
+
+
+class Wire:
+    """What the switch gets of the senders' data."""
+
+    def __init__(self, rack: Rack) -> None:
+        self.arrivals: list[Arrival] = []
+        self._realtime = realtime()
+        self._sockets = [raw_socket(f"/run/netns/{rack.switch}", f"port{n}", ALL) for n in range(len(SENDERS))]
+        self._threads = [threading.Thread(target=self._listen, args=[each], daemon=True) for each in self._sockets]
+        self._done = threading.Event()
+        for each in self._sockets:
+            each.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            each.settimeout(0.1)
+        for thread in self._threads:
+            thread.start()
+
+    def _listen(self, its: socket.socket) -> None:
+        while not self._done.is_set():
+            try:
+                frame, ancillary, _, address = its.recvmsg(2048, 256)
+            except TimeoutError:
+                continue
+            if address[2] == socket.PACKET_OUTGOING or frame[12:14] != b"\x08\x00" or frame[23] != 6:
+                continue
+            header = 34 + (frame[46] >> 4) * 4
+            if 14 + int.from_bytes(frame[16:18], "big") > header:
+                seconds, nanoseconds = struct.unpack("qq", ancillary[0][2])
+                at = seconds * 10**9 + nanoseconds - self._realtime
+                sequence = int.from_bytes(frame[38:42], "big")
+                self.arrivals.append(Arrival(at, IPv4Address(frame[26:30]), sequence, word_of(frame)))
+
+    def close(self) -> None:
+        self._done.set()
+        for thread, its in zip(self._threads, self._sockets, strict=True):
+            thread.join()
+            its.close()
+
+
+class Stream:
+    """A connection on which a host sends as fast as TCP lets it."""
+
+    def __init__(self, rack: Rack, source: str, port: int) -> None:
+        self.received = 0
+        with inside(rack.path(RECEIVER)):
+            server = socket.create_server((RECEIVER, port))
+        with inside(rack.path(source)):
+            self.client = socket.create_connection((RECEIVER, port), PATIENCE_SECONDS)
+        self.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        self._accepted, _ = server.accept()
+        server.close()
+        self._done = threading.Event()
+        self._threads = [threading.Thread(target=each) for each in (self._send, self._receive)]
+        for thread in self._threads:
+            thread.start()
+
+    def _send(self) -> None:
+        self.client.settimeout(0.2)
+        while not self._done.is_set():
+            try:
+                self.client.send(bytes(16384))
+            except TimeoutError:
+                continue
+        self.client.shutdown(socket.SHUT_WR)
+
+    def _receive(self) -> None:
+        while piece := self._accepted.recv(1 << 20):
+            self.received += len(piece)
+
+    def close(self) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+        self.client.close()
+        self._accepted.close()
+
+
+class Fabric:
+    """The hosts, a controller, and the senders' agent, which is one process."""
+
+    def __init__(self, rack: Rack, controller: ChannelServer, directory: Path) -> None:
+        self.rack, self.controller, self._directory = rack, controller, directory
+        self.metrics_port, self.arbiter_port = free_ports(2)
+
+    @contextmanager
+    def agent(self, *options: str) -> Iterator[AgentProcess]:
+        log = self._directory / "agent.log"
+        log.touch()
+        interfaces = [f"eth0@{self.rack.path(its)}" for its in SENDERS]
+        every = [f"--state-dir={self._directory / 'state'}", "--policy=cfr", f"--metrics-port={self.metrics_port}"]
+        with AgentProcess(
+            interfaces, self.controller.url, log, [*every, f"--arbiter=127.0.0.1:{self.arbiter_port}", *options]
+        ) as its:
+            eventually(self.controller.acknowledged, len(SENDERS))
+            yield its
+
+    def log(self) -> str:
+        return (self._directory / "agent.log").read_text()
+
+    def metrics(self, name: str) -> list[float]:
+        text = scrape(self.metrics_port)
+        return [float(each) for each in re.findall(rf"^sopa_agent_cfr_{name} (\S+)$", text, re.MULTILINE)]
+
+    def closed(self) -> list[float]:
+        return self.metrics(r"gate_closed{.*}")
+
+    @contextmanager
+    def streams(self) -> Iterator[list[Stream]]:
+        with ExitStack() as closing:
+            its = [Stream(self.rack, source, 5001 + n) for n, source in enumerate(SENDERS)]
+            for each in its:
+                closing.callback(each.close)
+            yield its
+
+
+@contextmanager
+def cfr_fabric(directory: Path) -> Iterator[Fabric]:
+    """A `Fabric`, removed afterwards."""
+    rack = Rack()
+    with ExitStack() as stack, channel_server() as controller:
+        stack.callback(rack.remove)
+        rack.build()
+        yield Fabric(rack, controller, directory)
+
+
+def flows(streams: list[Stream], size: int = 30_000) -> None:
+    """Wait until all streams make progress from now on."""
+    targets = [its.received + size for its in streams]
+    eventually(lambda: all(its.received >= target for its, target in zip(streams, targets, strict=True)))
+
+
+class Kept(NamedTuple):
+    """How slots were kept, by the arbiter's clock: how late packets in slots of their host and path were, and how many others."""
+
+    late: list[int]
+    elsewhere: int
+
+
+def judge(wire: Wire, arbiter: SlotArbiter, clock_ns: int = CLOCK_NS) -> Kept:
+    late = []
+    for its in wire.arrivals:
+        slot, into = divmod(its.at + arbiter.skew_ns + clock_ns, arbiter.slot_ns)
+        if arbiter.granted.get((slot, its.source)) == Slot(its.source, IPv4Address(RECEIVER), its.label):
+            late.append(into - clock_ns)
+    return Kept(sorted(late), len(wire.arrivals) - len(late))

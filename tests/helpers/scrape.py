@@ -1,0 +1,22 @@
+"""What a server on loopback answers, without the seconds of processor time that a client for TLS takes to begin."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+
+from tests.helpers.waiting import PATIENCE_SECONDS
+
+
+def scrape(port: int, path: str = "/metrics") -> str:
+    """Return the text at a path, which must be there; nothing while nobody listens yet."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except ConnectionRefusedError:
+        return ""
+    finally:
+        connection.close()
+    assert answer.status == 200, text
+    return text

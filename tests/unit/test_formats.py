@@ -1,0 +1,229 @@
+"""What the readers of messages, records and addresses take, and what they say of all else, by scripts.
+
+A step gives a reader a text, or a change of a message that is right: ``without=FIELD`` takes a field away.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sopa_ryu.agent.agent_options import AgentError, Options
+from sopa_ryu.agent.cfr_options import parse_arbiter
+from sopa_ryu.agent.hint_protocol import HintError, read_answer, read_hint
+from sopa_ryu.channel import arbiter, mcs, protocol, relayed, relayed_mcs, traces
+from sopa_ryu.channel.mcs import HostList
+from sopa_ryu.channel.probe_lists import HEADER, ProbeLists
+from sopa_ryu.channel.probes import Stream
+from sopa_ryu.channel.protocol import GapError, LowerTermError
+from sopa_ryu.channel.relay_desk import RelayDesk
+from sopa_ryu.channel.relayed_mcs import News, Told
+from sopa_ryu.channel.traces import Answer, Outcome, Request
+from sopa_ryu.cluster import address, gateway, records
+from sopa_ryu.cluster.gateway import HistoryGone, WatchReader
+from sopa_ryu.cluster.troubles import Trouble, TroubleError
+from sopa_ryu.fabric.view import View
+from tests.helpers.golden import Step, play, scripts
+from topologies import Failures, FatTree
+
+TREE = FatTree(4)
+HOSTS = list(TREE.hosts())
+HERE, THERE = IPv4Address("10.0.0.2"), IPv4Address("10.0.0.3")
+RECORDS: dict[str, records.Record] = {
+    "charter": records.Charter(records.FORMAT, TREE.document(), "mac"),
+    "term": records.Term(3),
+    "leader": records.Leader("m1", 7, "http://192.0.2.1:8080"),
+    "view": records.CommittedView(7, 12, {"a0_0-c0_1": "down"}),
+    "drains": records.Drains(7, ("a0_0", "e0_0-a0_1")),
+    "members/m1": records.MemberRecord("m1", "http://192.0.2.1:8080", "3.0", 1, "leader", 7, 12, 20, 1_790_000_000, ""),
+}
+
+
+def view(text: str, failed: dict[str, str] | None = None) -> View:
+    """Return a view by its cluster, epoch and version, ``sopa:7.3`` or ``7.3``."""
+    cluster, _, number = text.rpartition(":")
+    epoch, version = number.split(".")
+    return View(int(epoch), int(version), Failures(TREE, failed or {}), cluster)
+
+
+IN_FORCE = view("7.3", {"a0_0": "down", "e1_0-a1_0": "drained"})
+
+
+def changed(right: str, change: str, without: str = "") -> str:
+    """Return a message that is right with some fields changed."""
+    fields: dict[str, Any] = json.loads(right) | json.loads(change)
+    fields.pop(without, None)
+    return json.dumps(fields)
+
+
+def without_details(problem: object) -> str:
+    """Return a problem without the words of Python's own readers, which differ from release to release."""
+    return re.sub(
+        r"(no JSON(?! object)|ADDRESS:PORT|ADDRESS:8080|no base64|recursion depth exceeded|not a message of a watch)[: ][(:]?.*",
+        r"\1",
+        str(problem),
+    )
+
+
+class Readers:
+    """The readers by their commands; in force is version 3 of epoch 7, in which a0_0 and e1_0-a1_0 have failed."""
+
+    def __init__(self) -> None:
+        self._lists = ProbeLists()
+        self._desk = RelayDesk(TREE, self._lists)
+        self._relay, _ = self._desk.entered("r1", "192.0.2.1", object())
+        self._desk.received(self._relay, relayed.hosts({0}))
+        self._desk.bring()
+        while self._desk.due(self._relay) is not None:
+            pass
+
+    def handle(self, step: Step) -> str:
+        try:
+            return str(getattr(self, "do_" + step.command.replace("-", "_"))(*step.words, **step.options))
+        except GapError as error:
+            return f"gap: {error}"
+        except LowerTermError as error:
+            return f"lower term: {error}"
+        except HintError as error:
+            return f"refused as {error.reason}: {without_details(error)}"
+        except records.RecordError as error:
+            what, _, mend = str(error).partition("; it was changed by hand or by another program: ")
+            assert mend.startswith("put its value back, or delete the key") or "none of SOPA's" in what
+            return f"rejected: {without_details(what)}"
+        except (ValueError, AgentError) as error:
+            return f"rejected: {without_details(error)}"
+
+    # -- the push channel -------------------------------------------------------------------------------------------------
+
+    def do_message(self, text: str, held: str = "yes") -> str:
+        return self._received(text, IN_FORCE if held == "yes" else None)
+
+    def do_snapshot(self, change: str, without: str = "") -> str:
+        return self._received(changed(protocol.snapshot(IN_FORCE, HERE), change, without), IN_FORCE)
+
+    def do_delta(self, change: str) -> str:
+        return self._received(changed(protocol.delta(IN_FORCE, view("7.4")), change), IN_FORCE)
+
+    def do_delta_of(self, base: str, after: str, held: str = "yes") -> str:
+        return self._received(protocol.delta(view(base), view(after)), IN_FORCE if held == "yes" else None)
+
+    def do_over(self, held: str, sent: str) -> str:
+        """Receive a snapshot over what is in force."""
+        return self._received(protocol.snapshot(view(sent), HERE), view(held, {"a0_0": "down"}))
+
+    def do_acknowledged(self, text: str) -> str:
+        return str(protocol.answer(text, IN_FORCE))
+
+    def do_acknowledged_at(self, now: str, acknowledged: str) -> str:
+        return str(protocol.answer(protocol.ack(view(acknowledged), 0), view(now)))
+
+    def do_term_of_an_arbiter(self, text: str) -> str:
+        return str(arbiter.asked_term({"term": [text]}))
+
+    def _received(self, text: str, held: View | None) -> str:
+        found = protocol.receive(text, held, HERE)
+        return (
+            "nothing changes" if found is held else f"in force: {found.epoch}.{found.version}" if found else "nothing"
+        )
+
+    # -- lists, traces and relays -------------------------------------------------------------------------------------------
+
+    def do_list(self, change: str) -> str:
+        right = mcs.change(HostList(1, frozenset(), 1, True), HostList(2, frozenset([HERE]), 1, True))
+        return str(protocol.hosts_named(changed(right, change)))
+
+    def do_agent(self, **said: str) -> str:
+        """Say what is taken of an agent's query."""
+        return str(mcs.requested({name: [value] for name, value in said.items()}))
+
+    def do_trace(self, change: str, times: str = "1") -> str:
+        fields = json.loads(change)
+        if "streams" in fields:
+            fields["streams"] *= int(times)
+        right = traces.request_text(Request(3, (Stream(IPv4Address("10.2.1.3"), 0, 1),), 20, 10.0))
+        return str(protocol.trace_asked(changed(right, json.dumps(fields))))
+
+    def do_traced(self, change: str, times: str = "1", **octets: str) -> str:
+        """Receive an answer; ``probes`` and ``labels`` are given as octets."""
+        fields = json.loads(change)
+        fields |= {name: b64encode(bytes.fromhex(its) * int(times)).decode() for name, its in octets.items()}
+        right = traces.answer_text(Answer(3, (Outcome(0, 0, 5),), done=True))
+        return str(protocol.traced(changed(right, json.dumps(fields))))
+
+    def do_relay(self, text: str) -> str:
+        return self._from_relay(text)
+
+    def do_relay_tells(self, change: str) -> str:
+        return self._from_relay(changed(relayed_mcs.told_text(Told(1, {1: [0]}, [], [], [])), change))
+
+    def do_reports(self, place: str, length: str) -> str:
+        """Receive so many bytes of a relay's report."""
+        return self._from_relay((HEADER.pack(int(place), 0, 3) + b"abc")[: int(length)])
+
+    def _from_relay(self, message: str | bytes) -> str:
+        try:
+            self._desk.received(self._relay, message)
+        except ValueError:
+            assert (self._lists.hosts(), self._lists.take_waiting(), self._desk.bring()) == ([HOSTS[0]], b"", [])
+            raise
+        return "taken"
+
+    def do_leader(self, text: str) -> str:
+        return str(list(relayed.read_down(text, len(HOSTS))))
+
+    def do_leader_tells(self, change: str) -> str:
+        return self.do_leader(changed(relayed_mcs.news_text(News(1, True, {1: [0]}, {1: []})), change))
+
+    # -- hints, records and addresses ---------------------------------------------------------------------------------------
+
+    def do_hint(self, text: str, times: str = "1") -> str:
+        return str(read_hint(text.encode("latin-1") * int(times)))
+
+    def do_answer_of_a_hint(self, text: str) -> str:
+        return str(read_answer(text.encode()))
+
+    def do_record(self, key: str, change: str, without: str = "") -> str:
+        return str(records.read(key, changed(records.write(RECORDS[key]), change, without)))
+
+    def do_value(self, key: str, text: str, times: str = "1") -> str:
+        return str(records.read(key, text * int(times)))
+
+    def do_etcd(self, status: str, code: str, text: str) -> str:
+        """Say what an error of etcd's gateway means, as an answer and in a stream."""
+        said = gateway.answer(int(status), json.dumps({"error": text, "message": text, "code": int(code)}).encode())
+        in_stream = {"grpc_code": int(code), "http_code": int(status), "message": text, "http_status": ""}
+        assert gateway.answer(200, json.dumps({"error": in_stream}).encode() + b"\n") == said
+        assert isinstance(said, Trouble)
+        more = [name.replace("_", " ") for name in ("perhaps_done", "sign_in", "no_lease") if getattr(said, name)]
+        return ", ".join([f"{said.kind.name}: {said.text}", *more])
+
+    def do_watch(self, text: str) -> str:
+        """Read a line of a watch, which ends it."""
+        try:
+            return str(list(WatchReader("sopa", 4).feed(text.encode() + b"\n")))
+        except HistoryGone:
+            return "history gone"
+        except TroubleError as error:
+            return f"{error.trouble.kind.name}: {without_details(error)}"
+
+    def do_engine(self, text: str) -> str:
+        its = address.parse(text)
+        assert address.parse(str(its)) == its
+        return f"{' '.join(map(str, its.endpoints))}, named {its.name}"
+
+    def do_arbiter(self, text: str) -> str:
+        return str(parse_arbiter(text))
+
+    def do_controller(self, url: str) -> str:
+        return Options((url,)).channel(HERE, url)
+
+
+@pytest.mark.parametrize("script", scripts(__file__, "formats"), ids=lambda path: path.stem)
+def test_formats(script: Path, request: pytest.FixtureRequest) -> None:
+    play(script, Readers().handle, record=request.config.option.record)
