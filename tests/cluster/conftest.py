@@ -1,4 +1,4 @@
-"""An etcd of three nodes for the tests of a module, and clients of it."""
+"""An etcd of three nodes for all tests, and clients of it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from topologies.lab.etcd import PrivateEtcd
 Connect = Callable[..., Engine]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateEtcd]:
-    """Three nodes for all tests of a module."""
+    """Three nodes for all tests."""
     with PrivateEtcd(tmp_path_factory.mktemp("etcd")) as etcd:
         yield etcd
 

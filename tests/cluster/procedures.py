@@ -8,7 +8,6 @@ Switches forward all the time: the entries of some of them are compared all alon
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -29,7 +28,6 @@ from topologies.lab.etcd import loopback
 from topologies.lab.isolation import isolated
 
 SECONDS = 120.0
-SAMPLED = ("a0_0", "e0_0", "c0_0")
 RUN = (
     "import sys, sopa_ryu, sopa_ryu.cluster.records as r; {change}; from sopa_ryu.manager import main; sys.exit(main())"
 )
@@ -43,22 +41,14 @@ class Watched:
     def __init__(self, cluster: Cluster, relay: RelayProcess) -> None:
         self.its, self.relay = cluster, relay
         self.samples = 0
-        self._expected = self._entries()
+        self._expected = self.its.rules()
         self._wrong = ""
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def _entries(self) -> dict[str, list[str]]:
-        """Return entries without versions and counters."""
-        found = {}
-        for name in SAMPLED:
-            lines = self.its.ovs.ofctl("dump-flows", name, "--no-stats").splitlines()
-            found[name] = sorted(re.sub("(cookie=0x[0-9a-f]{8})[0-9a-f]{8}", r"\1", line) for line in lines)
-        return found
-
     def _watch(self) -> None:
         while not self._ended.wait(0.2):
-            found = self._entries()
+            found = self.its.rules()
             self.samples += 1
             if found != self._expected:
                 self._wrong = f"entries changed: {found}\nexpected: {self._expected}"
@@ -67,7 +57,7 @@ class Watched:
     @contextmanager
     def keeping_entries(self) -> Iterator[None]:
         """Fail if an entry changes meanwhile."""
-        self._expected, self._wrong, self.samples = self._entries(), "", 0
+        self._expected, self._wrong, self.samples = self.its.rules(), "", 0
         self._ended.clear()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
@@ -129,7 +119,7 @@ def upgrade(its: Watched) -> None:
             if name == former:
                 done = its.sopa("cluster", "step-down")
                 assert done.exit_code == 0, done.output
-                eventually(lambda: cluster.leader() not in (None, former), seconds=SECONDS)
+                cluster.next_leader(former)
             cluster.members[name].stop()
             _run(cluster.members[name], NEWER)
             cluster.members[name].start()
@@ -174,7 +164,7 @@ def replace_node(its: Watched) -> None:
             ]
             if name == former:
                 assert its.sopa("cluster", "step-down").exit_code == 0
-                eventually(lambda: cluster.leader() not in (None, former), seconds=SECONDS)
+                cluster.next_leader(former)
             member.stop()
             member.start()
             its.wait_whole()

@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytest
 from ryu.lib import hub
 
+from sopa_ryu.cluster import patience
 from sopa_ryu.cluster.address import EngineAddress, parse
 from sopa_ryu.cluster.engine import Engine, EngineError, Kind, Written
 from sopa_ryu.cluster.member import Hands, Identity, Member
@@ -20,9 +21,10 @@ from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree
 from topologies.lab.etcd import PrivateEtcd
 
-LEASE_SECONDS = 5
+LEASE_SECONDS = 12
 """A member that lost it would propose what it has proposed before anew."""
 PATIENCE_SECONDS = 20.0
+"""For each node; a member whose writes were given up would propose anew, too."""
 POLL_SECONDS = 0.05
 TREE = FatTree(4)
 
@@ -121,6 +123,13 @@ def taking_part(engine: Engine, standing: Standing) -> Iterator[Member]:
         for thread in threads:
             hub.kill(thread)
         engine.close()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Members give up no write by themselves."""
+    for name in ("FIRST_SECONDS", "LAST_SECONDS"):
+        monkeypatch.setattr(patience, name, PATIENCE_SECONDS)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import json
 import signal
 import socket
 import ssl
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
@@ -20,7 +19,7 @@ import pytest
 from click.testing import CliRunner
 from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
 
 from experiments.emulation.processes import ControllerProcess, RelayProcess, free_ports
 from sopa_ryu.channel import protocol
@@ -30,7 +29,7 @@ from sopa_ryu.cluster.address import parse
 from sopa_ryu.cluster.engine import Engine
 from sopa_ryu.rest.operations import PROBLEM
 from tests.helpers.certificates import Authority
-from tests.helpers.relay import TOKEN, Agent, Leader, agent, state_dir
+from tests.helpers.relay import TOKEN, Leader, agent, state_dir
 from tests.helpers.running_agent import RunningAgent
 from tests.helpers.waiting import PATIENCE_SECONDS, Containing, eventually
 from topologies import FatTree
@@ -124,7 +123,7 @@ def test_a_view_reaches_the_agents_and_their_acknowledgement_the_engine(leader: 
     eventually(lambda: leader.acknowledged("r1"), (0, 0, 7, 2))
 
 
-def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_taken(leader: Leader, start: Start) -> None:
+def test_another_term_is_a_snapshot_and_what_is_lower_is_never_taken(leader: Leader, start: Start) -> None:
     leader.commit(7, 5, {"a0_0-c0_1": "down"})
     relay = start()
     ready(relay)
@@ -132,24 +131,18 @@ def test_another_term_is_a_snapshot_and_what_is_lower_or_malformed_is_never_take
         assert its.follow() == (7, 5)
         leader.commit(9, 6)
         assert its.follow() == (9, 6)
-        for term, version in ((8, 7), (9, 5), (9, 6)):
+        for term, version in ((8, 7), (9, 5)):
             leader.commit(term, version, {"a0_0-c0_0": "down"})
             # each by itself: a relay that is slow sees the last of several only
             refused = f"version {version} of term {term}, but version 6 of term 9 is being sent: it is not taken"
             eventually(lambda: log_of(relay), Containing(refused))
-        leader.commit(9, 7, {"a0_0-c0_0": "down"})
-        assert its.follow() == (9, 7)  # without one of the lower ones before
-        leader.engine.write({records.VIEW: "{}"})
-        eventually(lambda: log_of(relay), Containing("the key view is not as SOPA writes it"))
-        leader.commit(9, 8, {"a9_9-c9_9": "down"})
-        eventually(lambda: log_of(relay), Containing("names what the fabric does not have"))
         leader.put(records.CHARTER, records.Charter(records.FORMAT, FatTree(6).document(), "mac"))
         eventually(lambda: log_of(relay), Containing("describes another fabric"))
-        leader.commit(9, 9)
+        leader.commit(9, 9, {"a0_0-c0_0": "down"})
         leader.put(records.CHARTER, records.Charter(records.FORMAT, leader.tree.document(), "mac"))
-        assert its.follow() == (9, 9)
-        assert its.kinds == ["snapshot", "snapshot", "delta", "delta"]
-    assert "sopa_relay_views_refused_total 4.0" in relay.get("/metrics").text
+        assert its.follow() == (9, 9)  # without one of the lower ones before
+        assert its.kinds == ["snapshot", "snapshot", "delta"]
+    assert "sopa_relay_views_refused_total 2.0" in relay.get("/metrics").text
 
 
 def test_without_the_engine_the_last_view_is_served_also_to_new_agents(tmp_path: Path) -> None:
@@ -199,7 +192,7 @@ def test_an_agent_goes_to_another_relay_at_once_and_keeps_its_paths_meanwhile(le
             other.follow()
             assert first.stop() == 128 + signal.SIGTERM
             with pytest.raises(ConnectionClosed) as closed:
-                _read_on(other.channel)
+                _read_on(other.take)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1001
         eventually(lambda: leader.relay(first.name), None)  # at the end of its lease, if the engine was slow
@@ -230,40 +223,22 @@ def test_tokens_are_checked_as_by_a_controller_and_a_host_has_one_agent(leader: 
             pass
         assert rejected.value.response.status_code == status
     assert relay.get(f"/sopa/v1/agents/{ADDRESS}").status_code == 426
-    with agent(relay.url, ADDRESS) as its:
-        its.follow()
-        answer = _claim_twice(relay, its)
-        assert answer.status_code == 409
-        assert "another agent of 10.0.0.2 is connected" in answer.json()["detail"]
-    with agent(relay.url, ADDRESS) as silent:  # it does not answer the ping: another takes its place
+
+    def claimed() -> str:
+        """Return the answer to a second agent of a host; nothing if the first had no processor to answer the relay in time."""
+        with agent(relay.url, ADDRESS) as holder:
+            holder.follow()
+            try:
+                with agent(relay.url, ADDRESS):
+                    return ""
+            except InvalidStatus as rejected:
+                return f"{rejected.response.status_code} {rejected.response.body.decode()}"
+
+    assert eventually(claimed, Containing("another agent of 10.0.0.2 is connected")).startswith("409 ")
+    with agent(relay.url, ADDRESS, answers={"ping": None}) as silent:  # another takes its place
         silent.follow()
         with agent(relay.url, ADDRESS) as successor:
             assert successor.follow() == (7, 1)
-
-
-def _claim_twice(relay: RelayProcess, holder: Agent) -> httpx.Response:
-    with httpx.Client(timeout=PATIENCE_SECONDS) as client:
-        request = client.build_request(
-            "GET",
-            f"{relay.url}/sopa/v1/agents/{ADDRESS}",
-            headers={
-                "Authorization": f"Bearer {TOKEN}",
-                "Connection": "Upgrade",
-                "Upgrade": "websocket",
-                "Sec-WebSocket-Version": "13",
-                "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
-            },
-        )
-
-        def answer_the_ping() -> None:
-            assert json.loads(holder.channel.recv(PATIENCE_SECONDS))["type"] == "ping"
-            holder.acknowledge()
-
-        answering = threading.Thread(target=answer_the_ping)
-        answering.start()
-        response = client.send(request)
-        answering.join()
-        return response
 
 
 def test_reads_are_the_leaders_and_writes_are_sent_there(
@@ -336,22 +311,26 @@ def test_one_feed_of_the_leader_reaches_all_pages(leader: Leader, start: Start, 
     ready(relay)
     url = f"{relay.url.replace('http', 'ws', 1)}/sopa/v1/live"
     with connect(url, proxy=None) as first, connect(url, proxy=None) as second:
-        assert json.loads(first.recv(10))["version"] == json.loads(second.recv(10))["version"]
-        log = controller.log.read_text()
-        assert log.count("page opened") - log.count("page from") == 1
+        assert len({json.loads(page.recv(PATIENCE_SECONDS))["version"] for page in (first, second)}) == 1
+
+        def feeds() -> int:
+            log = controller.log.read_text()
+            return log.count("page opened") - log.count("page from")
+
+        eventually(feeds, 1)
         first.send("something")
         with pytest.raises(ConnectionClosed, match="a page sends no messages"):
-            _read_on(first)
-        second.recv(10)
+            _read_on(first.recv)
+        second.recv(PATIENCE_SECONDS)
     with pytest.raises(InvalidStatus) as rejected, connect(url, proxy=None, origin="http://evil.example"):
         pass
     assert rejected.value.response.status_code == 403
     eventually(lambda: controller.log.read_text().rpartition("page from")[2], Containing("(0 open)"))
 
 
-def _read_on(channel: ClientConnection) -> None:
+def _read_on(read: Callable[[], object]) -> None:
     while True:
-        channel.recv(PATIENCE_SECONDS)
+        read()
 
 
 def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, start: Start) -> None:
@@ -360,15 +339,10 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
     ready(relay)
     port = _port(relay)
     mask = bytes(4)
-    too_long = bytes([0x81, 0xFE]) + (60_000).to_bytes(2, "big") + mask
-    frames = {
+    frames = {  # tests/unit/cluster/relay/test_websocket.py has all of them
         "unmasked": (bytes([0x81, 2]) + b"{}", 1002),
-        "reserved": (bytes([0xC1, 0x82]) + mask + b"{}", 1002),
-        "continuation": (bytes([0x80, 0x82]) + mask + b"{}", 1002),
-        "too long": (too_long, 1009),
-        "long control": (bytes([0x89, 0xFE, 0, 200]) + mask + bytes(200), 1002),
+        "too long": (bytes([0x81, 0xFE]) + (60_000).to_bytes(2, "big") + mask, 1009),
         "no UTF-8": (bytes([0x81, 0x81]) + mask + b"\xff", 1007),
-        "fragments": (_masked(0x01, bytes(12_000)) + _masked(0x80, bytes(12_000)), 1009),
     }
     with agent(relay.url, "10.0.0.3") as witness:
         witness.follow()
@@ -376,25 +350,11 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
             with _raw_agent(port) as channel:
                 channel.sendall(data)
                 assert _close_code(channel) == code, what
-        with _raw_agent(port) as flood:  # pings that are not read: they wait, and nobody else does
-            flood.settimeout(0.2)
-            sent = 0
-            try:
-                while sent < 1 << 24:
-                    sent += flood.send((bytes([0x89, 0x80]) + mask) * 1000)
-            except TimeoutError:
-                pass
-            assert sent < 1 << 24
-            leader.commit(7, 2)
-            assert witness.follow() == (7, 2)
-    for request in (
-        b"\x16\x03\x01 nothing\r\n\r\n",
-        b"GET / HTTP/1.1\r\n" + b"X: " + b"a" * 100_000,
-        b"PUT / HTTP/9\r\n\r\n",
-    ):
         with socket.create_connection(("127.0.0.1", port)) as channel:
-            channel.sendall(request)
+            channel.sendall(b"\x16\x03\x01 nothing\r\n\r\n")
             assert channel.makefile("rb").readline().split()[1][:1] == b"4"
+        leader.commit(7, 2)
+        assert witness.follow() == (7, 2)
     with ExitStack() as stack:
         for _ in range(5):
             stack.enter_context(eventually(lambda: _held(port)))
@@ -405,14 +365,10 @@ def test_hostile_frames_and_requests_end_their_connection_only(leader: Leader, s
     assert "Traceback" not in log_of(relay)
 
 
-def _masked(first: int, payload: bytes) -> bytes:
-    return bytes([first, 0xFE]) + len(payload).to_bytes(2, "big") + bytes(4) + payload
-
-
 def _raw_agent(port: int) -> socket.socket:
     """Open a channel by hand, and read its snapshot."""
     channel = socket.create_connection(("127.0.0.1", port))
-    channel.settimeout(10)
+    channel.settimeout(PATIENCE_SECONDS)
     channel.sendall(
         f"GET /sopa/v1/agents/{ADDRESS} HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Authorization: Bearer {TOKEN}\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,43 +34,30 @@ def etcd(tmp_path: Path, authority: Authority) -> Iterator[PrivateEtcd]:
         yield its
 
 
-def password(directory: Path, text: str) -> Path:
-    file = directory / f"password-{len(text)}"
-    file.write_text(f"{text}\n")
-    file.chmod(0o600)
-    return file
-
-
-def test_a_controller_and_a_relay_sign_in_over_tls_and_a_wrong_password_is_said(
+def test_a_controller_and_a_relay_sign_in_over_tls_once_the_password_is_right(
     etcd: PrivateEtcd, authority: Authority, tmp_path: Path
 ) -> None:
-    openflow, rest, refused_openflow, refused_rest, port = free_ports(5)
-    right, wrong = password(tmp_path, PASSWORD), password(tmp_path, "wrong")
+    openflow, rest, port = free_ports(3)
+    password = tmp_path / "password"
+    password.touch(0o600)
+    password.write_text("wrong\n")
+    access = {"ca": str(authority.certificate), "user": USER, "password-file": str(password)}
     options = [
         f"--sopa-cluster={etcd.address()}",
-        f"--sopa-cluster-ca={authority.certificate}",
-        f"--sopa-cluster-user={USER}",
+        *(f"--sopa-cluster-{name}={value}" for name, value in access.items()),
     ]
-    relays = [f"--cluster-ca={authority.certificate}", f"--cluster-user={USER}", f"--cluster-password-file={right}"]
-    with (
-        ControllerProcess(
-            4, tmp_path / "m1.log", openflow, rest, options=[*options, f"--sopa-cluster-password-file={right}"]
-        ) as member,
-        ControllerProcess(
-            4,
-            tmp_path / "m2.log",
-            refused_openflow,
-            refused_rest,
-            options=[*options, f"--sopa-cluster-password-file={wrong}"],
-        ) as refused,
-        RelayProcess(etcd.address(), tmp_path / "r1.log", port, member.state_dir, options=relays) as relay,
-    ):
-        cluster = eventually(lambda: member.get("/cluster").json(), lambda its: bool(its["leader"] and its["relays"]))
-        assert cluster["relays"][0]["url"] == relay.url
-        assert cluster["engine"] == {"reachable": True, "problem": None}
-        problem = eventually(
-            lambda: refused.get("/cluster").json()["engine"]["problem"],
-            lambda its: its is not None and "answered yet" not in its,
-        )
+    relays = [f"--cluster-{name}={value}" for name, value in access.items()]
+    with ControllerProcess(4, tmp_path / "m1.log", openflow, rest, options=options) as member:
+
+        def engine() -> dict[str, Any]:
+            its: dict[str, Any] = member.get("/cluster").json()["engine"]
+            return its
+
+        problem = eventually(lambda: engine()["problem"], lambda its: its is not None and "answered yet" not in its)
         assert "password" in problem
-        assert {OPERATORS, AGENTS, SECRET} <= {file.name for file in member.state_dir.iterdir()}
+        password.write_text(f"{PASSWORD}\n")
+        with RelayProcess(etcd.address(), tmp_path / "r1.log", port, member.state_dir, options=relays) as relay:
+            told = eventually(lambda: member.get("/cluster").json(), lambda its: bool(its["leader"] and its["relays"]))
+            assert told["relays"][0]["url"] == relay.url
+            eventually(engine, {"reachable": True, "problem": None})
+            assert {OPERATORS, AGENTS, SECRET} <= {file.name for file in member.state_dir.iterdir()}

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv4Address
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from sopa_ryu.channel import protocol
@@ -20,6 +23,7 @@ from tests.helpers.waiting import PATIENCE_SECONDS
 from topologies import Clos, FatTree
 
 TOKEN = "agents-of-the-test"
+Answers = Mapping[str, "Callable[[Agent, dict[str, Any]], object] | None"]
 
 
 class Leader:
@@ -56,56 +60,79 @@ class Leader:
 
 
 class Agent:
-    """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent."""
+    """An agent's end of a channel: what it has in force follows from the messages by `protocol.receive`, as in the real agent.
 
-    def __init__(self, channel: ClientConnection, address: str, view: View | None = None) -> None:
+    A thread reads them, and answers pings at once.
+
+    Parameters
+    ----------
+    channel : ClientConnection
+    address : str
+        The host's.
+    answers : mapping of str to callable, optional
+        What is done with messages of other kinds as soon as they come; of ``ping`` None, to answer none.
+
+    Attributes
+    ----------
+    kinds : list of str
+        Of the messages that were followed.
+    """
+
+    def __init__(self, channel: ClientConnection, address: str, answers: Answers | None = None) -> None:
         self.channel = channel
-        self.view = view
+        self.view: View | None = None
         self.kinds: list[str] = []
         self._address = IPv4Address(address)
+        self._answers: Answers = {"ping": Agent.acknowledge, **(answers or {})}
+        self._messages: Queue[str | ConnectionClosed] = Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                text = str(self.channel.recv())
+                message = json.loads(text)
+                if message["type"] not in self._answers:
+                    self._messages.put(text)
+                elif (answer := self._answers[message["type"]]) is not None:
+                    answer(self, message)
+        except ConnectionClosed as closed:
+            self._messages.put(closed)
+
+    def take(self) -> str:
+        """Return the next message that is not answered at once; raises `ConnectionClosed` after the last."""
+        message = self._messages.get(timeout=PATIENCE_SECONDS)
+        if isinstance(message, ConnectionClosed):
+            raise message
+        self.view = protocol.receive(message, self.view, self._address)
+        return message
 
     def follow(self, acknowledge: bool = True) -> tuple[int, int]:
         """Take the next message with state, acknowledge it, and return term and version that are in force."""
-        while True:
-            text = self.channel.recv(PATIENCE_SECONDS)
-            kind = json.loads(text)["type"]
-            if kind != "ping":
-                break
-            self.channel.send(protocol.ack(self.view, 0))
-        self.kinds.append(kind)
-        self.view = protocol.receive(text, self.view, self._address)
+        self.kinds.append(json.loads(self.take())["type"])
         assert self.view is not None
         if acknowledge:
             self.acknowledge()
         return self.view.epoch, self.view.version
 
-    def expect(self, kind: str) -> dict[str, Any]:
-        """Answer what comes until a message of a kind, and return that."""
-        while True:
-            text = self.channel.recv(PATIENCE_SECONDS)
-            message: dict[str, Any] = json.loads(text)
-            if message["type"] == kind:
-                return message
-            self.view = protocol.receive(text, self.view, self._address)
-            self.acknowledge()
-
-    def acknowledge(self) -> None:
+    def acknowledge(self, message: object = None) -> None:
         """Say what is in force."""
         self.channel.send(protocol.ack(self.view, 0))
 
 
 @contextlib.contextmanager
-def agent(url: str, address: str, token: str = TOKEN, query: str = "", **options: Any) -> Iterator[Agent]:
+def agent(
+    url: str, address: str, token: str = TOKEN, query: str = "", answers: Answers | None = None
+) -> Iterator[Agent]:
     """An agent of a host, connected to a relay."""
-    headers = {"Authorization": f"Bearer {token}"}
     with connect(
         f"{url.replace('http', 'ws', 1)}/sopa/v1/agents/{address}?{query}",
-        additional_headers=headers,
+        additional_headers={"Authorization": f"Bearer {token}"},
         proxy=None,
         ping_interval=None,
-        **options,
+        open_timeout=PATIENCE_SECONDS,
     ) as channel:
-        yield Agent(channel, address)
+        yield Agent(channel, address, answers)
 
 
 def state_dir(directory: Path) -> Path:

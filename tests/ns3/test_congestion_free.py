@@ -66,7 +66,7 @@ def test_an_incast_of_tcp_has_a_full_queue() -> None:
 
 @pytest.mark.parametrize("tree", [FatTree(4), papers_fabric()], ids=["k4", "paper"])
 def test_a_permutation_uses_every_link_and_has_no_queue(tree: Clos) -> None:
-    run, flows = simulated("permutation", tree=tree)
+    run, flows = simulated("permutation", tree=tree, scale=Scale(1000.0, 0.01))
     assert run.counters["dropped"] == 0
     lengths = sorted(length for port in run.queues.values() for length in port)
     # a cell, acknowledgements, and on links of several cells all of a slot, which do not arrive in the order of slots any more

@@ -19,7 +19,7 @@ from experiments.schemes import SchemeError, named
 from experiments.workloads import Plan, Scale, Transfer
 from experiments.workloads import named as workload_named
 from tests.helpers.simulator import MEGABYTE, MISSING, SCALE, permutation, said
-from topologies import Clos, Failures, FatTree, Host, Switch
+from topologies import Clos, Failures, FatTree, Host
 from topologies.identity import Node
 from topologies.weights import weights
 
@@ -101,7 +101,7 @@ def test_a_full_queue_drops_and_tcp_delivers_all_the_same(recovery: str) -> None
     assert max(run.queues["e0_0-eth1"]) in (100, 101)
 
 
-def alone(size: int = 20 * MEGABYTE) -> Plan:
+def alone(size: int = 5 * MEGABYTE) -> Plan:
     tree = FatTree(4)
     return Plan((Transfer(tree.host("h0_0_2"), tree.host("h3_1_3"), size),), 1.0, traced=(0,))
 
@@ -158,11 +158,11 @@ def test_the_initial_window_and_the_slow_start_threshold_can_be_set() -> None:
 
 
 def test_transfers_are_given_up_when_patience_ends() -> None:
-    plan = replace(alone(100 * MEGABYTE), seconds=0.1)
+    plan = replace(alone(20 * MEGABYTE), seconds=0.02)
     for patience, complete in ((2, False), (9, True)):
         _, [flow] = simulated(plan, "ecmp", patience=patience)
         assert flow.completed is complete
-    assert flow.seconds == pytest.approx(8 * 100 / 973.3, rel=0.01)
+    assert flow.seconds == pytest.approx(8 * 20 / 973.3, rel=0.01)
 
 
 def test_transfers_follow_others_until_the_run_is_over_or_to_the_last() -> None:
@@ -206,9 +206,9 @@ def test_where_flows_begin_on_their_paths(rule: str) -> None:
 
 @pytest.mark.parametrize("scheme", SIMULATED)
 def test_every_scheme_delivers_every_byte_and_a_seed_decides_everything(scheme: str) -> None:
-    plan = permutation()
+    plan = permutation(size=MEGABYTE // 4)
     run, flows = simulated(plan, scheme)
-    assert [flow.bytes for flow in flows] == [MEGABYTE] * 16
+    assert [flow.bytes for flow in flows] == [MEGABYTE // 4] * 16
     assert all(flow.completed and 0 < flow.mbit < 1000 for flow in flows)
     again, same = simulated(plan, scheme)
     assert same == flows
@@ -240,7 +240,7 @@ def test_how_many_ways_a_flow_takes(scheme: str, ways: int) -> None:
 
 def test_ecmp_uses_every_way_unless_all_switches_hash_alike() -> None:
     for rule, count in (("own", 16), ("same", 4)):
-        run, _ = simulated(permutation(8, traced=tuple(range(128))), "ecmp", 8, hash=rule)
+        run, _ = simulated(permutation(8, 20_000, traced=tuple(range(128))), "ecmp", 8, hash=rule)
         taken = {(up1, up2) for packets in run.arrivals.values() for _, _, up1, up2, _ in packets}
         assert len(taken) == count  # alike: who chose the same at the edge does so at the aggregation switch
 
@@ -267,7 +267,7 @@ def test_hedera_moves_elephants_to_paths_of_their_own() -> None:
     pairs = [("h0_0_2", "h1_0_2"), ("h0_0_3", "h1_0_3")]
     plan = Plan(tuple(Transfer(tree.host(src), tree.host(dst)) for src, dst in pairs), 0.5, traced=(0, 1))
     collided = 0
-    for seed in range(1, 9):
+    for seed in range(1, 5):
         run, flows = simulated(plan, "hedera", seed=seed)
         first, last = ([run.arrivals[flow][at][2] for flow in ("0", "1")] for at in (0, -1))
         collided += first[0] == first[1]
@@ -295,17 +295,17 @@ def test_a_higher_threshold_spares_fast_retransmits() -> None:
 
 
 @pytest.mark.parametrize("scheme", SIMULATED)
-@pytest.mark.parametrize("failed", ["a0_0", "c1_1", "e0_0-a0_1", "a3_0-c0_1"])
-def test_everything_goes_around_what_has_failed(scheme: str, failed: str) -> None:
+@pytest.mark.parametrize("failed", [("a0_0", "a3_0-c0_1"), ("c1_1", "e0_0-a0_1")], ids="-".join)
+def test_everything_goes_around_what_has_failed(scheme: str, failed: tuple[str, ...]) -> None:
     tree = FatTree(4)
-    run, flows = simulated(replace(permutation(traced=tuple(range(16))), failed=(failed,)), scheme)
+    plan = replace(permutation(size=MEGABYTE // 4, traced=tuple(range(16))), failed=failed)
+    run, flows = simulated(plan, scheme)
     assert all(flow.completed for flow in flows)
-    lost = tree.element(failed)
+    lost = {tree.element(name) for name in failed}
     for flow in flows:
-        for _, _, up1, up2, _ in run.arrivals[str(flow.flow)]:
-            hops = tree.hops(tree.host(flow.src), tree.host(flow.dst), (int(up1), int(up2)))
-            between = {tree.link(a, b) for a, b in pairwise(hops)}
-            assert lost not in (hops if isinstance(lost, Switch) else between)
+        for up in {row[2:4] for row in map(tuple, run.arrivals[str(flow.flow)])}:
+            hops = tree.hops(tree.host(flow.src), tree.host(flow.dst), (int(up[0]), int(up[1])))
+            assert lost.isdisjoint([*hops, *(tree.link(a, b) for a, b in pairwise(hops))])
 
 
 def test_a_workload_of_the_lab_runs_as_it_is() -> None:
@@ -369,7 +369,7 @@ def test_senders_take_paths_in_proportion_to_their_weights(scheme: str, share: f
 
 def test_with_weights_an_uneven_leaf_spine_carries_a_quarter_more() -> None:
     """Two hosts share 1.5 links' worth of uplinks: 750 Mbit/s for each, and 500 if half of the packets take the slow spine."""
-    plan = replace(across(HALF, None, traced=False), seconds=0.1)
+    plan = replace(across(HALF, None, traced=False), seconds=0.05)
     rates = {
         (scheme, pacing): [flow.mbit for flow in simulated_on(HALF, plan, scheme, pacing=pacing)[1]]
         for scheme in ("sopa", "sopa+weights=off")
