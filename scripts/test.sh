@@ -39,7 +39,8 @@ run() {
 }
 # shellcheck disable=SC2329 # the trap calls it
 finish() {
-    if [[ -n $running ]]; then kill "$running" 2>/dev/null && wait "$running" || true; fi
+    # as Ctrl-C: pytest ends what its tests have started, which SIGTERM leaves
+    if [[ -n $running ]]; then kill -INT "$running" 2>/dev/null && wait "$running" || true; fi
     rm -f "$SOPA_TEST_RECORD"
 }
 
