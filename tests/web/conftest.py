@@ -58,7 +58,8 @@ def shown(driver: Chrome, stub: Stub, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.fixture(scope="module")
 def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fabric]:
     """A k=4 fabric; tests leave it as they found it."""
-    with running(4, tmp_path_factory.mktemp("fabric"), "--sopa-hold-down=0.2") as its:
+    # its cables carry no LLDP, which would be said after some time
+    with running(4, tmp_path_factory.mktemp("fabric"), "--sopa-hold-down=0.2", "--sopa-lldp-interval=3600") as its:
         yield its
 
 
