@@ -129,10 +129,16 @@ class Cluster:
         self.wait_whole()
 
     def wait_whole(self) -> None:
-        """Wait until every member takes part and has every switch."""
+        """Wait until every member takes part, as every one of them says, and has every switch."""
         count = self.tree.switch_count
         self.wait(lambda: [self.fabric(name).get("connected") for name in self.members], [count] * len(self.members))
         self.wait(self._roles_are_right)
+        self.wait(lambda: [self._present(name) for name in self.members], [set(self.members)] * len(self.members))
+
+    def _present(self, name: str) -> set[str]:
+        """Return the members that are not away by what one of them says: a record that was deleted is written again later."""
+        members = self.members[name].get("/cluster").json()["members"]
+        return {member["name"] for member in members if member["role"] != "away"}
 
     def _roles_are_right(self) -> bool:
         # the leader is read each time: after a loss of etcd it may change once more meanwhile, and the engine names one that has

@@ -66,7 +66,7 @@ class Hedera(app_manager.RyuApp):
         placement: Placement = global_first_fit
         if settings.placement is hedera_options.Algorithm.SIMULATED_ANNEALING:
             placement = Annealing(sopa.tree, settings.seed).place
-        rounds = Rounds(sopa, Scheduler(placement, settings.threshold), self.idle)
+        rounds = Rounds(sopa, Scheduler(placement, settings.threshold), self.idle, settings.interval)
         LOG.info(
             "Hedera: %s every %g s, elephants above %g of a link",
             settings.placement,
@@ -95,14 +95,16 @@ class Rounds:
     scheduler : Scheduler
     idle : int
         Idle timeout of entries in seconds.
+    seconds : float
+        The time between two rounds.
     """
 
-    def __init__(self, sopa: Any, scheduler: Scheduler, idle: int) -> None:
+    def __init__(self, sopa: Any, scheduler: Scheduler, idle: int, seconds: float) -> None:
         self._sopa = sopa
         self._tree: Clos = sopa.tree
         self._scheduler = scheduler
         self._idle = idle
-        self._rates = Rates()
+        self._rates = Rates(seconds)
         self._equipped: dict[Switch, Connection] = {}
         self._warned = False
 
@@ -158,7 +160,7 @@ class Rounds:
             return
         if sum(map(entries.is_standing, bodies)) != entries.standing_count(self._tree):
             self._equip(edge, connection)  # reconciliation has removed entries
-        reports.append(self._rates.take(edge, entries.readings(self._tree, bodies), time.monotonic()))
+        reports.append(self._rates.take(edge, entries.readings(self._tree, bodies)))
 
     def _capacity(self, flow: TcpFlow) -> float | None:
         edge = self._tree.edge_of(flow.src)

@@ -41,30 +41,37 @@ class Report(NamedTuple):
 class Rates:
     """Converts counters to rates, switch by switch.
 
+    Time is the switch's own, by the age of the entry: a reply that the controller reads late, and the next one on time, are
+    no burst. An entry that is younger than a round counts as one round: the first packets of a mouse are no elephant.
     A placed flow is counted by another entry than before; the bytes of both since the last round add up. A counter that
-    decreased belongs to a new entry. Without an earlier reading of the switch, the age of the entry is the interval.
+    decreased belongs to a new entry.
+
+    Parameters
+    ----------
+    round_seconds : float
+        The time between two rounds.
     """
 
-    def __init__(self) -> None:
-        self._before: dict[Switch, tuple[float, dict[tuple[TcpFlow, bool], int]]] = {}
+    def __init__(self, round_seconds: float) -> None:
+        self._round_seconds = round_seconds
+        self._before: dict[Switch, dict[tuple[TcpFlow, bool], tuple[int, float]]] = {}
 
-    def take(self, switch: Switch, readings: Iterable[Reading], now: float) -> Report:
-        """Process the counters of a switch at time ``now``, in seconds of a monotonic clock."""
-        then, before = self._before.get(switch, (None, {}))
-        counted: dict[tuple[TcpFlow, bool], int] = {}
+    def take(self, switch: Switch, readings: Iterable[Reading]) -> Report:
+        """Process the counters of a switch."""
+        before = self._before.get(switch, {})
+        counted: dict[tuple[TcpFlow, bool], tuple[int, float]] = {}
         report = Report({}, {})
         for flow, octets, seconds, up in readings:
             key = flow, up is not None
-            counted[key] = octets
-            elapsed = seconds if then is None else now - then
-            more = octets - before.get(key, 0)
-            if more < 0:
-                more = octets
-            if elapsed > 0:
-                report.rates[flow] = report.rates.get(flow, 0.0) + 8 * more / elapsed
+            counted[key] = octets, seconds
+            octets_before, seconds_before = before.get(key, (0, 0.0))
+            if octets < octets_before or seconds <= seconds_before:
+                octets_before, seconds_before = 0, 0.0
+            elapsed = max(seconds - seconds_before, self._round_seconds)
+            report.rates[flow] = report.rates.get(flow, 0.0) + 8 * (octets - octets_before) / elapsed
             if up is not None:
                 report.placed[flow] = up
-        self._before[switch] = now, counted
+        self._before[switch] = counted
         return report
 
     def forget(self, switch: Switch) -> None:

@@ -21,35 +21,40 @@ ONE = TcpFlow(Host(0, 0, 2), 40001, Host(2, 1, 3), 5201)
 TWO = TcpFlow(Host(0, 0, 3), 40002, Host(3, 1, 3), 5201)
 
 
-def rates_of(*rounds: tuple[float, list[Reading]]) -> list[dict[TcpFlow, float]]:
-    rates = Rates()
-    return [rates.take(EDGE, readings, at).rates for at, readings in rounds]
+def rates_of(*rounds: list[Reading]) -> list[dict[TcpFlow, float]]:
+    rates = Rates(5.0)
+    return [rates.take(EDGE, readings).rates for readings in rounds]
 
 
-def test_a_rate_is_what_has_been_counted_since_the_last_round() -> None:
-    first = (100.0, [Reading(ONE, 1000, 4.0, None)])
-    second = (105.0, [Reading(ONE, 6000, 9.0, None)])
-    # one that is new has sent all of it since then
-    third = (110.0, [Reading(ONE, 6000, 14.0, None), Reading(TWO, 500, 0.5, None)])
-    assert rates_of(first, second, third) == [{ONE: 2000.0}, {ONE: 8000.0}, {ONE: 0.0, TWO: 800.0}]
+def test_a_rate_is_what_has_been_counted_since_the_last_round_by_the_switchs_clock() -> None:
+    # the second reply was read late, the third soon after it: the age of the entry says how long that was
+    rounds = [
+        [Reading(ONE, octets, age, None)] for octets, age in ((1000, 8.0), (6000, 18.0), (9000, 24.0), (9000, 29.0))
+    ]
+    assert rates_of(*rounds) == [{ONE: 1000.0}, {ONE: 4000.0}, {ONE: 4000.0}, {ONE: 0.0}]
+
+
+@pytest.mark.parametrize("before", [[], [Reading(TWO, 500, 9.0, None)]])
+def test_the_first_packets_of_a_mouse_are_no_elephant(before: list[Reading]) -> None:
+    assert rates_of(before, [Reading(ONE, 500, 0.001, None)])[1] == {ONE: 800.0}
 
 
 def test_a_new_entry_counts_anew_and_a_flow_that_has_ended_is_not_remembered() -> None:
-    old = (100.0, [Reading(ONE, 9000, 4.0, None)])
-    assert rates_of(old, (105.0, [Reading(ONE, 500, 1.0, None)]))[1] == {ONE: 800.0}
-    assert rates_of(old, (105.0, []), (110.0, [Reading(ONE, 9000, 1.0, None)]))[1:] == [{}, {ONE: 14400.0}]
-    assert rates_of((100.0, [Reading(ONE, 9000, 0.0, None)])) == [{}]  # without an age there is no rate yet
-    rates = Rates()
-    rates.take(EDGE, old[1], 100.0)
+    old = [Reading(ONE, 9000, 40.0, None)]
+    assert rates_of(old, [Reading(ONE, 500, 1.0, None)])[1] == {ONE: 800.0}  # fewer bytes
+    assert rates_of(old, [Reading(ONE, 10_000, 1.0, None)])[1] == {ONE: 16_000.0}  # more, but younger
+    assert rates_of(old, [], [Reading(ONE, 9000, 1.0, None)])[1:] == [{}, {ONE: 14_400.0}]
+    rates = Rates(5.0)
+    rates.take(EDGE, old)
     rates.forget(EDGE)  # the switch has come back
-    assert rates.take(EDGE, [Reading(ONE, 10_000, 10.0, None)], 200.0).rates == {ONE: 8000.0}
+    assert rates.take(EDGE, [Reading(ONE, 10_000, 50.0, None)]).rates == {ONE: 1600.0}
 
 
 def test_a_placed_flow_is_counted_by_both_of_its_entries() -> None:
     assert ONE.text(TREE) == "h0_0_2:40001 -> h2_1_3:5201"
-    rates = Rates()
-    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)], 100.0)
-    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))], 105.0)
+    rates = Rates(5.0)
+    rates.take(EDGE, [Reading(ONE, 1000, 4.0, None)])
+    report = rates.take(EDGE, [Reading(ONE, 1500, 9.0, None), Reading(ONE, 500, 4.0, (1, 0))])
     assert (report.rates, report.placed) == ({ONE: 1600.0}, {ONE: (1, 0)})
 
 
