@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood mutants lint bench clean
+.PHONY: help install install-peers install-ns3 ready demo test test-runs test-all test-kernel deb test-deb soak soak-cluster fuzz flood mutants mutants-timing lint bench clean
 
 VENV := .venv/bin
 
@@ -59,6 +59,9 @@ flood: ready ## what clients without a token can send, as much as goes, while an
 
 mutants: ready ## change the product in small ways that are wrong, and say which no test finds (root): ARGS='--only keepalive schedule'
 	@$(VENV)/python -m tests.mutants $(ARGS)
+
+mutants-timing: ready ## run each test of time 30 times with a product that is too slow for it, and say how often it failed (root): ARGS='--runs 3 BFD'
+	@$(VENV)/python -m tests.campaigns.slow $(ARGS)
 
 lint: ready ## formatting, lint and types of the Python; lint of the shell scripts; whether the lock file is up to date
 	@$(VENV)/ruff check .

@@ -15,7 +15,7 @@ from experiments.emulation.traffic.label_wire import LabelWire
 from experiments.emulation.traffic.udp_stream import PORT, UdpStream
 from tests.helpers.sopa_lab import QUICK, in_lab, lost
 from tests.helpers.waiting import eventually
-from tests.timing.controls import Timer
+from tests.timing.controls import Timer, VethPing
 from tests.timing.judge import Timing
 from topologies import Clos, FatTree
 from topologies.lab.faults import set_silent
@@ -91,7 +91,7 @@ def test_cut_and_silent_links(timing: Timing) -> None:
             15,
             partial(lost_by, lab, "e0_0-a0_0"),
             what="datagrams of 1,000 a second lost by a cut uplink, the controller stopped",
-            control=control,
+            control=VethPing(),
             tolerated=0.03,
         )
 

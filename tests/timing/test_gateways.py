@@ -6,7 +6,7 @@ from experiments.emulation.sopa_lab import SopaLab
 from tests.helpers.sopa_lab import QUICK, in_lab, run
 from tests.helpers.waiting import eventually
 from tests.lab.test_gateways import GATEWAYS, LEAVES, SENDERS, Stream, away, in_force, outside, restore, wait_for
-from tests.timing.controls import Timer
+from tests.timing.controls import VethPing
 from tests.timing.judge import Timing
 
 
@@ -34,6 +34,6 @@ def test_a_gateway_that_dies(timing: Timing) -> None:
                 restore(lab, dying)
                 return max(counts)
 
-            timing.at_most(25, lost, what="datagrams lost when a gateway dies", control=Timer(), tolerated=0.03)
+            timing.at_most(25, lost, what="datagrams lost when a gateway dies", control=VethPing(), tolerated=0.03)
 
     in_lab(body, LEAVES, controller_options=QUICK)
