@@ -151,13 +151,7 @@ class Packets:
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give packets to all three programs and compare what comes out with what the reference says.
-
-    Raises
-    ------
-    Difference
-        At the first packet of which a program makes something else.
-    """
+    """Give packets to all three programs and compare what comes out with what the reference says."""
     done, stream, started = Done(), Packets(seed), time.monotonic()
     said = started
     labels = table(seed=seed, policy=Policy.HASH)._replace(destinations=(0, 1, 2, 2, 2, 2, -1, 2))
@@ -209,7 +203,6 @@ def run(fuzz: Callable[[int, int, bool], Done], description: str) -> int:
 
 
 def main() -> int:
-    """The command line of ``make fuzz``."""
     return run(fuzz, __doc__.split("\n\n")[0])
 
 

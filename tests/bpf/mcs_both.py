@@ -101,24 +101,20 @@ class Both:
         regulating: bool = True,
         patience_us: int = NEVER_US,
     ) -> None:
-        """Write other settings."""
         host = self.wire.host
         host.patience_us = patience_us
         self.wire.kind, host.channels, host.filtering, host.regulating = kind, channels, filtering, regulating
         self.programs.set(channels, kind, filtering=filtering, regulating=regulating, patience_us=patience_us)
 
     def swap(self, **changed: Any) -> None:
-        """Put a path table in force."""
         self.wire.table = table()._replace(**changed)
         self.programs.swap(self.wire.table)
 
     def begin(self, its: Connection) -> None:
-        """Have the connection be in that state."""
         self.wire.host.connections[KEY] = its
         self.programs.set_connection(KEY, its)
 
     def out(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
-        """Send a frame."""
         wanted = self.wire.egress(frame, gso_size, gso_segments)
         got = self.programs.egress(frame, gso_size, gso_segments)
         assert (got[0], got[1].hex()) == (wanted[0], wanted[1].hex())
@@ -132,7 +128,6 @@ class Both:
         return out
 
     def into(self, frame: bytes, gso_segments: int = 0) -> bytes:
-        """Receive a frame."""
         wanted, got = self.wire.ingress(frame, 0, gso_segments), self.programs.ingress(frame, 0, gso_segments)
         assert got.hex() == wanted.hex()
         self.compare()
@@ -149,5 +144,4 @@ class Both:
 
     @property
     def its(self) -> Connection:
-        """The connection's state."""
         return self.programs.connection(KEY)

@@ -76,7 +76,6 @@ class Connections(Packets):
         return Flow(self.draw, self.draw.choice((*PEERS, FAR, FAR, LEAVING, WITHOUT_MCS)))
 
     def packet(self, its: Flow | None = None) -> Packet:
-        """Return the next packet."""
         draw = self.draw
         at = draw.randrange(len(self.flows))
         if draw.random() < 0.003:
@@ -198,13 +197,7 @@ class Connections(Packets):
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give packets to the programs and compare with the reference what comes out and what is remembered.
-
-    Raises
-    ------
-    Difference
-        At the first packet of which a program makes something else.
-    """
+    """Give packets to the programs and compare with the reference what comes out and what is remembered."""
     stream, started = Connections(seed), time.monotonic()
     said, done = started, Done()
     peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
@@ -242,11 +235,7 @@ def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> No
     wire.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
     host.patience_us = draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
     programs.set(
-        host.channels,
-        wire.kind,
-        filtering=host.filtering,
-        regulating=host.regulating,
-        patience_us=host.patience_us,
+        host.channels, wire.kind, filtering=host.filtering, regulating=host.regulating, patience_us=host.patience_us
     )
     if first:
         return  # nor with a path table
@@ -291,7 +280,6 @@ def _differences(reference: Connection | None, program: Connection | None) -> st
 
 
 def main() -> int:
-    """The command line of ``make fuzz ARGS=mcs``."""
     return run(fuzz, __doc__.split("\n\n")[0])
 
 

@@ -62,7 +62,6 @@ def pack(its: Connection) -> bytes:
 
 
 def unpack(state: bytes, channels: int) -> Connection:
-    """Return the connection of ``struct mcs_connection``."""
     (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, gap, _,
      *numbers) = STATE.unpack(state)  # fmt: skip
     expected = [number if initialised >> channel & 1 else None for channel, number in enumerate(numbers[MAX_CHANNELS:])]
@@ -77,13 +76,7 @@ def unpack(state: bytes, channels: int) -> Connection:
 
 
 class Programs:
-    """The programs of one host.
-
-    Parameters
-    ----------
-    capacity : int
-        The number of connections that there is room for.
-    """
+    """The programs of one host."""
 
     def __init__(self, capacity: int = 1024) -> None:
         self._object = Object(MCS, {"mcs_connections": capacity})
@@ -115,28 +108,23 @@ class Programs:
         regulating: bool = True,
         patience_us: int = NEVER_US,
     ) -> None:
-        """Write the settings; connections stay as they are."""
         self.channels = channels
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
         settings = SETTINGS.pack(channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
 
     def add_peer(self, address: str, use: int = SCATTERS) -> None:
-        """Add a host that runs MCS."""
         key = struct.pack("=I", int(IPv4Address(address)))
         libbpf.update(self._object.map_fd("mcs_hosts"), key, struct.pack("=I", use))
 
     def swap(self, table: PathTable) -> None:
-        """Put a path table in force."""
         self._tables.swap(table)
 
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> tuple[Verdict, bytes]:
-        """Return what becomes of a frame of this host's own, and the frame afterwards."""
         out = libbpf.run_program(self._out, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
         return VERDICTS[out.retval], out.data
 
     def ingress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0, repeat: int = 1) -> bytes:
-        """Return what the host's TCP gets of a frame."""
         out = libbpf.run_program(self._in, frame, gso_size=gso_size, gso_segments=gso_segments, repeat=repeat)
         assert VERDICTS[out.retval] is Verdict.PASS
         return out.data
@@ -150,19 +138,12 @@ class Programs:
         return found[: GAP.start] + gap + bytes(8) + found[SEEN.stop :]
 
     def connection(self, key: Key) -> Connection:
-        """Return a connection's state.
-
-        Raises
-        ------
-        KeyError
-        """
         found = self.state(key)
         if found is None:
             raise KeyError(key)
         return unpack(found, self.channels)
 
     def set_connection(self, key: Key, its: Connection) -> None:
-        """Write a connection's state."""
         state = pack(its)
         state = state[: GAP.start] + struct.pack("=I", its.gap_since or 0) + state[GAP.stop :]
         libbpf.update(self._connections, self._packed(key), state)
@@ -174,17 +155,14 @@ class Programs:
         return int(struct.unpack("=Q", found[SEEN])[0])
 
     def known_keys(self) -> list[Key]:
-        """Return the keys of all connections."""
         return [Key(*KEY.unpack(self._swapped(key))) for key in libbpf.keys(self._connections, KEY.size)]
 
     def scale(self, key: Key) -> Scale:
-        """Return what is known of a connection's window scales."""
         shift, known = SCALE.unpack(libbpf.lookup(self._scales, self._packed(key), SCALE.size) or bytes(SCALE.size))
         remote = (shift if known & REMOTE_HAS else -1) if known & REMOTE_SEEN else None
         return Scale(remote, (0 if known & LOCAL_HAS else -1) if known & LOCAL_SEEN else None)
 
     def clear(self) -> None:
-        """Forget all connections."""
         self.sweep(1 << 63)
 
     def reset(self) -> None:

@@ -316,20 +316,7 @@ class Connection:
 
 
 class Host:
-    """All connections of one host.
-
-    Parameters
-    ----------
-    channels : int
-        Of the flows that it sends.
-    capacity : int
-        The number of connections that it has room for.
-    filtering, regulating : bool
-        False leaves duplicate ACKs and SACK, or windows, as they are.
-    patience_us : int
-        A packet that is missing for so long, while others arrive, is lost.
-    clock_us : callable
-    """
+    """All connections of one host."""
 
     def __init__(
         self,
@@ -348,12 +335,6 @@ class Host:
         self.scales: dict[Key, Scale] = {}
 
     def send(self, key: Key, its: Segment) -> Verdict:
-        """Put a segment on a channel: its MCO is set, or stays None if it goes out as it is.
-
-        Raises
-        ------
-        NoSuchConnection
-        """
         if its.syn:
             self.scales[key] = self.scales.get(key, Scale())._replace(local=its.scale)
             return Verdict.PASS
@@ -380,12 +361,6 @@ class Host:
         return Verdict.PASS
 
     def receive(self, key: Key, its: Segment) -> None:
-        """Take a segment's MCO.
-
-        Raises
-        ------
-        NoSuchConnection
-        """
         if its.syn:
             self.scales[key] = self.scales.get(key, Scale())._replace(remote=its.scale)
             return

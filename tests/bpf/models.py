@@ -11,15 +11,7 @@ CHOICES, LOOKS_BACK = 8, 65_536
 
 
 class LeastUsed:
-    """`Policy.LEAST_USED` on one processor.
-
-    Attributes
-    ----------
-    table : PathTable
-        In force; another one may take its place at any time.
-    load : Counter
-        By word, the bytes that a choice compares.
-    """
+    """`Policy.LEAST_USED` on one processor."""
 
     def __init__(self, table: PathTable) -> None:
         self.table = table

@@ -66,13 +66,7 @@ class Frames:
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give frames to the program of a host with either carrier, and compare what it does with what the reference says.
-
-    Raises
-    ------
-    Difference
-        At the first frame of which the program makes something else.
-    """
+    """Give frames to the program of a host with either carrier, and compare what it does with what the reference says."""
     done, stream = Done(), Frames(seed)
     started = said = time.monotonic()
     hosts = [(ProbeProgram(ends(THERE, carrier), most=0), Reference(ends(THERE, carrier))) for carrier in Carrier]
@@ -111,7 +105,6 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
 
 
 def main() -> int:
-    """The command line of ``make fuzz``."""
     return run(fuzz, __doc__.split("\n\n")[0])
 
 

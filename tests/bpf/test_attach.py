@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import struct
 import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.filters import HANDLE, PRIORITY
-from sopa_ryu.agent.host_settings import HostSettings
-from sopa_ryu.agent.kernel import libbpf, tc
+from flowrules.label import Carrier
+from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
 from sopa_ryu.agent.labeller import Labeller
-from sopa_ryu.agent.paths.path_table import PathTable
+from tests.bpf.labelling import kill_agent, label_of, labelling
 from tests.helpers.frames import FAR, INTER_POD, table, tcp, word_of
-from tests.helpers.killed_agent import abandon
-from tests.helpers.veth import ALL, IPV4, Pair, frames, raw_socket, transfer, veth_pair
+from tests.helpers.veth import IPV4, Pair, frames, raw_socket, veth_pair
 from tests.helpers.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
@@ -42,62 +39,6 @@ def clsact(pair: Pair) -> bool:
 
 def egress_filters(pair: Pair) -> str:
     return pair.on_host("tc filter show dev host0 egress")
-
-
-def test_datagrams_carry_labels_in_turn_and_arp_has_the_hosts_mac(pair: Pair) -> None:
-    with raw_socket(pair.peer, "peer0", ALL) as capture, Labeller("host0", netns=pair.host) as labeller:
-        labeller.swap(table())
-        labeller.attach()
-        send_datagrams(pair, 40)
-        got = frames(capture)
-        counters = labeller.counters()
-    taken = [word_of(frame) for frame in got if frame[12:14] == b"\x08\x00" and frame[23] == 17]
-    start = INTER_POD.index(taken[0])
-    assert taken == [INTER_POD[(start + n) % 4] for n in range(40)]
-    arp = [frame for frame in got if frame[12:14] == b"\x08\x06"]
-    assert arp
-    assert all(frame[6:12] == frame[22:28] and word_of(frame) is None for frame in arp)
-    assert counters["labelled"] == 40
-    assert counters["not_ipv4"] == len(arp)
-
-
-@pytest.mark.parametrize("cut_first", [True, False])
-def test_tcp_is_labelled_packet_by_packet_once_bursts_are_cut(pair: Pair, tmp_path: Path, cut_first: bool) -> None:
-    data = os.urandom(400_000)
-    settings = HostSettings("host0", state_dir=tmp_path, netns=pair.host)
-    if cut_first:
-        settings.apply()
-    with (
-        raw_socket(pair.peer, "peer0", IPV4) as capture,
-        Labeller("host0", netns=pair.host, cut_by=settings.cut_by) as labeller,
-    ):
-        labeller.swap(table())
-        labeller.attach()
-        assert transfer(pair, data) == data
-        got = frames(capture)
-        counters = labeller.counters()
-    settings.restore()
-    words = Counter(word_of(frame) for frame in got if frame[26:30] == bytes([10, 0, 0, 2]))
-    assert set(words) == set(INTER_POD)
-    assert max(words.values()) - min(words.values()) <= 1
-    assert counters["labelled"] == words.total()
-    assert (counters["gso"] == 0) is (counters["cut"] > 0) is cut_first
-
-
-def test_frames_too_short_for_a_header_go_out_as_they_are(pair: Pair) -> None:
-    short = [tcp()[:length] for length in (14, 15, 33, 37)]
-    with (
-        raw_socket(pair.peer, "peer0", ALL) as capture,
-        raw_socket(pair.host, "host0", 0) as sender,
-        Labeller("host0", netns=pair.host) as labeller,
-    ):
-        labeller.swap(table())
-        labeller.attach()
-        frames(capture, 0.1)
-        for frame in short:
-            sender.send(frame)
-        assert frames(capture) == short
-        assert labeller.counters()["malformed"] == len(short)
 
 
 def test_headers_outside_the_linear_part_of_the_buffer_are_read(pair: Pair) -> None:
@@ -148,104 +89,74 @@ def test_a_clsact_that_somebody_else_uses_or_made_survives(pair: Pair, stranger:
     assert not clsact(pair) or "sopa" not in egress_filters(pair)
 
 
-def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
-    with libbpf.Object(EMPTY) as stranger, inside(pair.host):
-        index = socket.if_nametoindex("host0")
-        tc.create_clsact(index)
-        tc.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
-    with (
-        pytest.raises(libbpf.AttachError, match="another program, empty, at egress"),
-        Labeller("host0", netns=pair.host) as labeller,
-    ):
-        labeller.attach()
-    assert "empty" in egress_filters(pair)
+def state_of(pair: Pair) -> list[str]:
+    shows = ("sysctl net.ipv4.tcp_reordering", "ip -d link show dev host0", "tc qdisc show dev host0")
+    return [pair.on_host(show) for show in shows]
 
 
+@pytest.mark.parametrize("carrier", Carrier)
+@pytest.mark.parametrize("successor", Carrier)
 def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restores_the_saved_settings(
-    pair: Pair, tmp_path: Path
+    pair: Pair, tmp_path: Path, carrier: Carrier, successor: Carrier
 ) -> None:
     pair.on_host("sysctl -qw net.ipv4.tcp_reordering=4")
     pair.on_host("ip link set host0 gso_max_segs 44")
+    before = state_of(pair)
     for _ in range(2):  # killed twice: the second must not save the first one's values as the host's own
-        settings, killed = agent_of(pair, tmp_path, table(), fr_threshold=20)
-        abandon(settings)
-        killed.close()  # as the kernel closes a killed agent's descriptors
-    assert "sopa_egress" in egress_filters(pair)
-    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "20"
+        kill_agent(pair, tmp_path, carrier)
+    done, sent = threading.Event(), 0
 
-    done = threading.Event()
+    def keep_sending() -> None:
+        nonlocal sent
+        while not done.is_set():
+            send_datagrams(pair, 1)
+            sent += 1
+            time.sleep(0.001)  # what nobody reads meanwhile has to fit
+
     with raw_socket(pair.peer, "peer0", IPV4) as capture:
-        sent = 0
-
-        def keep_sending() -> None:
-            nonlocal sent
-            while not done.is_set():
-                send_datagrams(pair, 1)
-                sent += 1
-                time.sleep(0.001)  # what nobody reads meanwhile has to fit
-
         sender = threading.Thread(target=keep_sending)
         sender.start()
         eventually(lambda: sent >= 2 * len(INTER_POD))  # by the killed agent's program
-        settings, labeller = agent_of(pair, tmp_path, table(inter_pod=((7, 7), (8, 8))))
-        eventually(lambda: labeller.counters()["labelled"])
-        done.set()
-        sender.join()
-        words = {word_of(frame) for frame in frames(capture)}
-    assert {*INTER_POD} <= words <= {*INTER_POD, (7, 7), (8, 8)}
-
-    labeller.detach()
-    labeller.close()
-    settings.restore()
-    assert not clsact(pair)
-    assert pair.on_host("sysctl -n net.ipv4.tcp_reordering").strip() == "4"
-    assert "gso_max_segs 44 " in pair.on_host("ip -d link show host0")
+        with labelling(pair, tmp_path, successor, paths=table(inter_pod=((7, 7), (8, 8)))) as labeller:
+            eventually(lambda: labeller.counters()["labelled"])
+            assert ("sopa_strip" in pair.on_host("tc filter show dev host0 ingress")) is bool(successor.overhead)
+            done.set()
+            sender.join()
+        taken = {label_of(frame) for frame in frames(capture)}
+    assert {*INTER_POD} <= taken <= {*INTER_POD, (7, 7), (8, 8)}
+    assert state_of(pair) == before
     assert list(tmp_path.iterdir()) == []
-
-
-def agent_of(pair: Pair, state_dir: Path, paths: PathTable, **options: int) -> tuple[HostSettings, Labeller]:
-    """The settings and the program of an agent at work."""
-    settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, **options)
-    settings.apply()
-    labeller = Labeller("host0", netns=pair.host, owns_clsact=settings.clsact_added, on_clsact=settings.note_clsact)
-    labeller.load()
-    labeller.swap(paths)
-    labeller.attach()
-    return settings, labeller
 
 
 # -- what cannot work -------------------------------------------------------------------------------------------------
 
 
-def test_errors_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(libbpf.AttachError, match="no interface nowhere0"):
-        Labeller("nowhere0").load()
-    with pytest.raises(libbpf.BpfLoadError, match=r"python -m sopa_ryu\.agent\.kernel\.build"):
-        Labeller("lo", object_file=tmp_path / "missing.o").load()
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"ifname": "nowhere0"}, libbpf.AttachError, "no interface nowhere0"),
+        ({"object_file": Path("missing.o")}, libbpf.BpfLoadError, r"python -m sopa_ryu\.agent\.kernel\.build"),
+        ({"object_file": "damaged"}, libbpf.BpfLoadError, r"cannot read .*damaged\.o"),
+        ({"object_file": EMPTY}, libbpf.BpfLoadError, "no map flows"),
+        ({"flows": 0}, ValueError, "at least one flow"),
+        ({"netns": "/run/netns/sopatest-none"}, NetnsError, "no network namespace at /run/netns/sopatest-none"),
+    ],
+)
+def test_errors_say_what_to_do(tmp_path: Path, options: dict[str, Any], error: type[Exception], message: str) -> None:
     damaged = tmp_path / "damaged.o"
     damaged.write_bytes(EGRESS.read_bytes()[:200])
-    with pytest.raises(libbpf.BpfLoadError, match=r"cannot read .*damaged\.o"):
-        Labeller("lo", object_file=damaged).load()
-    with pytest.raises(libbpf.BpfLoadError, match="no map flows"):
-        Labeller("lo", object_file=EMPTY).load()
-    with pytest.raises(ValueError, match="at least one flow"):
-        Labeller("lo", flows=0)
-    with pytest.raises(NetnsError, match="no network namespace at /run/netns/sopatest-none"):
-        Labeller("lo", netns="/run/netns/sopatest-none").load()
+    if options.get("object_file") == "damaged":
+        options = {"object_file": damaged}
+    with pytest.raises(error, match=message):
+        Labeller(**{"ifname": "lo", **options}).load()
 
 
 def test_a_refusal_by_the_verifier_comes_with_its_log(tmp_path: Path) -> None:
     source = tmp_path / "wild.c"
-    source.write_text(
-        """
-        #include <linux/bpf.h>
-        #include <bpf/bpf_helpers.h>
-        SEC("tc") int wild(struct __sk_buff *skb) { return *(__u8 *)(long)skb->data; }
-        """
-    )
-    subprocess.run(
-        ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"], check=True
-    )
+    program = 'SEC("tc") int wild(struct __sk_buff *skb) { return *(__u8 *)(long)skb->data; }'
+    source.write_text(f"#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{program}\n")
+    words = ["clang", *FLAGS, f"-I/usr/include/{_multiarch()}", "-c", source, "-o", tmp_path / "wild.o"]
+    subprocess.run(words, check=True)
     with pytest.raises(libbpf.BpfLoadError, match="invalid access to packet"):
         libbpf.Object(tmp_path / "wild.o").load()
 

@@ -353,7 +353,6 @@ def connect(pair: Pair) -> Iterator[Callable[[], tuple[socket.socket, socket.soc
 
 
 def received(end: socket.socket) -> int:
-    """Return how many bytes are there, without taking them."""
     try:
         return len(end.recv(1 << 20, socket.MSG_PEEK))
     except BlockingIOError:

@@ -47,7 +47,6 @@ def test_the_gate_is_closed_while_an_arbiter_grants_and_open_otherwise(fabric: F
         return sum(fabric.metrics(rf'rejected_datagrams_total{{.*reason="{reason}"}}'))
 
     def clocks() -> list[bool]:
-        """Return whether the arbiter's is known to half of a round trip."""
         names = ("clock_offset_seconds{.*}", "round_trip_seconds{.*}")
         return [abs(offset - SKEW_NS / 1e9) < trip for offset, trip in zip(*map(fabric.metrics, names), strict=True)]
 

@@ -63,7 +63,6 @@ class Application:
         return int(struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))[0])
 
     def send(self, size: int) -> None:
-        """Send so many bytes, and wait until they have arrived."""
         arrived = 0
         self.socket.sendall(bytes(size))
         while arrived < size:
@@ -108,7 +107,6 @@ class Host:
         return metrics(self.agent_port).get(f"sopa_agent_cfr_{name}{{{interface}{label}}}", -1.0)
 
     def granted(self) -> float:
-        """Return the slots that the arbiter has granted."""
         return metrics(self._arbiter_port)["sopa_arbiter_granted_cells_total"]
 
 

@@ -163,19 +163,7 @@ def test_what_is_random_is_spread_evenly(labeller: Labeller, policy: Policy, fra
         ip(ports(1, 2, 8), options=bytes(40), proto=UDP, vlan=5),
         tcp(vlan=5),
     ],
-    ids=[
-        "tcp",
-        "udp",
-        "empty-udp",
-        "sctp",
-        "echo",
-        "unreachable",
-        "gre",
-        "ihl-6",
-        "ihl-15",
-        "ihl-15-vlan",
-        "vlan",
-    ],
+    ids=["tcp", "udp", "empty-udp", "sctp", "echo", "unreachable", "gre", "ihl-6", "ihl-15", "ihl-15-vlan", "vlan"],
 )
 def test_only_the_source_address_changes(labeller: Labeller, frame: bytes) -> None:
     labeller.swap(table())

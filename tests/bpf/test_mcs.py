@@ -9,19 +9,7 @@ from ipaddress import IPv4Address
 import pytest
 
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
-from tests.bpf.mcs_both import (
-    CAPACITY,
-    DPORT,
-    KEY,
-    MSS,
-    SPORT,
-    Both,
-    option_of,
-    received,
-    sent,
-    tcp_frame,
-    tcp_header,
-)
+from tests.bpf.mcs_both import CAPACITY, DPORT, KEY, MSS, SPORT, Both, option_of, received, sent, tcp_frame, tcp_header
 from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
 from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import FRESH, Mco, Scale, Verdict, plus

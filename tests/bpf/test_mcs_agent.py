@@ -32,8 +32,6 @@ FILTERS = ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
 
 
 class Mco(NamedTuple):
-    """What a captured packet has of MCS."""
-
     channel: int
     source_port: int
     label: tuple[int, int] | None
@@ -87,7 +85,6 @@ class Ends:
 
     @contextmanager
     def at_work(self, *options: str) -> Iterator[tuple[AgentProcess, AgentProcess]]:
-        """Both agents, scattering to each other."""
         with self.agent("host", *options) as one, self.agent("peer", *options) as other:
             for end in self.ports:
                 self.wait_for_hosts(end, 1)
@@ -97,7 +94,6 @@ class Ends:
         eventually(lambda: self.metric(end, "mcs_hosts"), count)
 
     def state(self, end: str = "host") -> list[str]:
-        """Everything that an agent changes."""
         run = {"host": self.pair.on_host, "peer": self.pair.on_peer}[end]
         [link] = json.loads(run(f"ip -d -j link show {end}0"))
         return [
@@ -223,7 +219,6 @@ def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(end
 
 
 def survive(ends: Ends, flow: Stream, one: AgentProcess, other: AgentProcess, options: tuple[str, ...]) -> None:
-    """Let agents end while data flows."""
     flow.flows()
     one.stop(signal.SIGKILL)
     flow.flows()
@@ -310,7 +305,6 @@ def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(en
 
 
 def rejected(agent: AgentProcess) -> str:
-    """Return what an agent says that cannot start."""
     done = subprocess.run(agent.command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 1
     return done.stderr

@@ -8,26 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bpf.mcs_both import (
-    BLOCKS,
-    D_SACK,
-    KEY,
-    LAST,
-    MSS,
-    Both,
-    received,
-    sent,
-)
-from tests.bpf.mcs_reference import (
-    FRESH,
-    MAX_CHANNELS,
-    MAX_WEIGHT,
-    ONE,
-    PATIENCE_US,
-    Connection,
-    Mco,
-    plus,
-)
+from tests.bpf.mcs_both import BLOCKS, D_SACK, KEY, LAST, MSS, Both, received, sent
+from tests.bpf.mcs_reference import FRESH, MAX_CHANNELS, MAX_WEIGHT, ONE, PATIENCE_US, Connection, Mco, plus
 from tests.bpf.mcs_script import Script
 from tests.helpers.golden import play, scripts
 
@@ -69,7 +51,6 @@ def test_a_gap_begins_with_the_first_packet_behind_it_and_each_gap_anew(both: Bo
 
 
 def any_connection(draw: random.Random, channels: int) -> Connection:
-    """Return a state that no sequence of packets might lead to."""
     numbers = [draw.getrandbits(32) for _ in range(MAX_CHANNELS)]
     mask = (1 << channels) - 1
 

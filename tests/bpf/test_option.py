@@ -19,7 +19,6 @@ UNSPEC, PASS = 0xFFFFFFFF, 2
 
 @pytest.fixture(scope="module")
 def programs(objects: None) -> Iterator[Programs]:
-    """All three, labelling by the golden packets' table."""
     with Programs(TABLE, FABRIC_MTU) as its:
         yield its
 

@@ -70,9 +70,7 @@ class Reference:
 
 
 @pytest.mark.parametrize("carrier", Carrier)
-def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(
-    carrier: Carrier,
-) -> None:
+def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(carrier: Carrier) -> None:
     with Labeller("lo", carrier=carrier) as labeller:
         labeller.swap(table())
         sends_again(labeller)

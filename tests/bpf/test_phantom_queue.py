@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from experiments.emulation.phantom_queues import (
-    OBJECT,
-    PhantomQueues,
-    PortCounts,
-    default_threshold,
-    port_value,
-)
+from experiments.emulation.phantom_queues import OBJECT, PhantomQueues, PortCounts, default_threshold, port_value
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import build
 from sopa_ryu.agent.kernel.netns import inside

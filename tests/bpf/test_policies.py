@@ -93,7 +93,6 @@ def test_a_path_that_was_out_for_long_gets_a_burst_and_not_everything(labeller: 
 
 
 def set_last_packet(labeller: Labeller, ago_ns: int, sport: int = 40000) -> None:
-    """Have the flow's last packet come so long ago."""
     assert key_of(sport) in flow_positions(labeller)
     set_flow(labeller, key_of(sport), mark=(time.monotonic_ns() - ago_ns) % (1 << 64))
 

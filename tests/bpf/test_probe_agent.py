@@ -32,7 +32,6 @@ class Near(AgentHost):
     far: ProbeProgram
 
     def answers(self, seconds: float = PATIENCE_SECONDS) -> bool:
-        """Probe this host; return whether it answers."""
         with raw_socket(self.pair.peer, "peer0", ALL) as wire:
             frame = probe(PATHS[0]._replace(destination=HERE), source=THERE)
             wire.send(GATEWAY + frame[6:])

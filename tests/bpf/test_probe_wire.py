@@ -29,12 +29,7 @@ from tests.helpers.probe_frames import HERE, PATHS, THERE, ends
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer
 from tests.helpers.waiting import eventually
 
-KINDS = {
-    "mac": {},
-    "option": {"carrier": Carrier.OPTION},
-    "mcs": {"mcs": McsOptions()},
-    "cfr": {"cfr": True},
-}
+KINDS = {"mac": {}, "option": {"carrier": Carrier.OPTION}, "mcs": {"mcs": McsOptions()}, "cfr": {"cfr": True}}
 ORDINARY = ("labelled", "forwarded", "unscattered", "stripped", "not_ipv4", "malformed")
 
 

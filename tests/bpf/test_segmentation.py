@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.host_settings import HostSettings
 from sopa_ryu.agent.kernel import segmentation
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli.doctor_host import check_bursts
-from tests.helpers.frames import INTER_POD, table
+from tests.bpf.labelling import label_of, labelling
+from tests.helpers.frames import INTER_POD
 from tests.helpers.path_tables import flow_positions
-from tests.helpers.veth import Pair, transfer
+from tests.helpers.veth import IPV4, Pair, frames, raw_socket, transfer
 from topologies import FatTree
 
 CARRIERS = pytest.mark.parametrize("carrier", list(Carrier))
 DATA = os.urandom(3_000_000)
-
-
-@contextmanager
-def labelling(pair: Pair, state_dir: Path, carrier: Carrier = Carrier.MAC, segments: int = 1) -> Iterator[Labeller]:
-    settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, overhead=carrier.overhead, segments=segments)
-    with settings:
-        its = settings.fabric_mtu, settings.cut_by
-        with Labeller("host0", netns=pair.host, carrier=carrier, fabric_mtu=its[0], cut_by=its[1]) as labeller:
-            labeller.swap(table())
-            labeller.attach()
-            yield labeller
 
 
 @CARRIERS
@@ -43,13 +29,17 @@ def test_every_packet_of_a_burst_takes_the_next_path(
     pair: Pair, tmp_path: Path, carrier: Carrier, offload: str
 ) -> None:
     pair.on_host(f"ethtool -K host0 tso {offload} gso {offload}")
-    with labelling(pair, tmp_path, carrier) as labeller:
+    wire = raw_socket(pair.peer, "peer0", IPV4)
+    with wire, labelling(pair, tmp_path, carrier) as labeller:
         assert transfer(pair, DATA) == DATA
         packets, paths = labeller.counted.by_reason(), labeller.counted.by_path(FatTree(8))
+        got = [frame for frame in frames(wire) if frame[26:30] == bytes([10, 0, 0, 2])]
         [position] = flow_positions(labeller).values()
     assert packets[Reason.CUT] > 0
     assert packets[Reason.GSO] == packets[Reason.FORWARDED] == 0
     used = Counter({label: count for label, count in paths.items() if count})
+    assert used == Counter(map(label_of, got))
+    assert max(map(len, got)) <= 14 + 9000
     assert set(used) == set(INTER_POD)
     assert max(used.values()) - min(used.values()) <= 1
     assert used.total() == packets[Reason.LABELLED] == position > len(DATA) / 9000

@@ -17,8 +17,8 @@ import pytest
 
 from sopa_ryu.agent.host_settings import HostSettings, InterfaceBusy, SettingsError
 from sopa_ryu.agent.kernel.netns import inside
+from tests.bpf.labelling import abandon
 from tests.helpers.golden import Step, play, scripts
-from tests.helpers.killed_agent import abandon
 from tests.helpers.veth import Pair, run
 
 SYSCTLS = "tcp_reordering", "tcp_min_rtt_wlen"

@@ -119,7 +119,6 @@ def open_many(first: bytes, port: int, until: float) -> None:
 
 @contextlib.contextmanager
 def idle(port: int, count: int) -> Iterator[list[socket.socket]]:
-    """Open connections that say nothing."""
     with contextlib.ExitStack() as stack:
         yield [stack.enter_context(_open(port, 60)) for _ in range(count)]
 

@@ -58,13 +58,7 @@ def fuzz(
     most: float = float("inf"),
     say: Callable[[str], None] = click.echo,
 ) -> None:
-    """Send one kind of input for a time, or a number of times.
-
-    Raises
-    ------
-    AssertionError
-        With what was sent last, if the controller did not bear it.
-    """
+    """Send one kind of input for a time, or a number of times."""
     source = KINDS[kind](its, random.Random(f"{seed} {kind}"))
     steps, last, begin = 0, b"", time.monotonic()
     before, said = its.memory_mib(), begin

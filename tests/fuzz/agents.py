@@ -27,7 +27,6 @@ class Agents:
         self.address = target.tree.ip(self.host)
 
     def step(self) -> bytes:
-        """Play one session; return what was sent last."""
         draw, last = self.draw, b""
         path = f"/sopa/v1/agents/{self.address}" if draw.random() < 0.9 else "/sopa/v1/live"
         token = f"Authorization: {self.target.token}\r\n" if draw.random() < 0.95 else ""

@@ -27,7 +27,6 @@ class Lldp:
         ]
 
     def step(self) -> bytes:
-        """Let one frame arrive; return it."""
         tree, draw = self.target.tree, self.draw
         switch, port = draw.choice(self.ports)
         sender, sender_port = draw.choice(self.ports)

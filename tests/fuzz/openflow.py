@@ -44,7 +44,6 @@ class Recorder:
                     controller.sendall(message)
 
     def close(self) -> None:
-        """Accept no connection any more."""
         self._listener.close()
 
 
@@ -84,7 +83,6 @@ class OpenFlow:
         self._dpids = (target.tree.dpid(target.tree.switch(BAD_SWITCH)), UNKNOWN_DPID, others[-1])
 
     def step(self) -> bytes:
-        """Play one session; return what was sent last."""
         draw, last = self.draw, b""
         dpid = draw.choices(self._dpids, (8, 1, 1))[0]
         share = draw.choice((0.0, 0.02, 0.2, 1.0))
@@ -116,5 +114,4 @@ class OpenFlow:
             yield garbled(draw, draw.choice(self.recorded[draw.choice(tuple(self.recorded))]))
 
     def close(self) -> None:
-        """Connect the real switch again."""
         self.target.fabric.connect_to_controller(BAD_SWITCH)

@@ -29,13 +29,7 @@ class Rest:
         }
 
     def step(self) -> bytes:
-        """Send one request, check its answer, and return the request.
-
-        Raises
-        ------
-        Broken
-            If the answer is a server error, or an error without a problem document.
-        """
+        """Send one request, check its answer, and return the request."""
         draw = self.draw
         request = self._request()
         if garble := draw.random() < 0.3:

@@ -27,14 +27,7 @@ class Broken(AssertionError):
 
 
 class Target:
-    """A controller, its 20 switches and one agent.
-
-    Parameters
-    ----------
-    fabric : Running
-    agent : ClientConnection
-        The connection of an agent that behaves, of the last host.
-    """
+    """A controller, its 20 switches and one agent."""
 
     def __init__(self, fabric: Running, agent: ClientConnection) -> None:
         self.fabric = fabric
@@ -59,12 +52,7 @@ class Target:
                     self._version = view.version
 
     def check(self, now: bool = False) -> None:
-        """Check once a second that the controller answers, that no other switch is lost, and that it logged no traceback.
-
-        Raises
-        ------
-        Broken
-        """
+        """Check once a second that the controller answers, that no other switch is lost, and that it logged no traceback."""
         if time.monotonic() < self._next_check and not now:
             return
         self._next_check = time.monotonic() + CHECK_SECONDS
@@ -83,12 +71,7 @@ class Target:
             raise Broken(f"the controller logged a traceback:\n{new[max(0, at - 500) : at + 3000]}")
 
     def heal(self) -> None:
-        """Wait until everything is as at the start; then make a version that the agent has to receive.
-
-        Raises
-        ------
-        AssertionError
-        """
+        """Wait until everything is as at the start; then make a version that the agent has to receive."""
         self.fabric.controller.wait_connected(self.tree.switch_count)
         self.fabric.failing()
         for method in ("PUT", "DELETE"):
@@ -98,12 +81,10 @@ class Target:
         self.check(now=True)
 
     def memory_mib(self) -> float:
-        """Return the resident memory of the controller in MiB."""
         return resident_mib(self.fabric.controller.pid)
 
 
 def last_host(fabric: Running) -> Host:
-    """Return the host whose agent behaves."""
     return list(fabric.tree.hosts())[-1]
 
 

@@ -20,34 +20,14 @@ ADDRESS = IPv4Address("10.0.0.2")
 
 
 class AgentController:
-    """A controller with one agent, of host 10.0.0.2 in a k=4 fat-tree.
-
-    Attributes
-    ----------
-    connections : int
-        Channels that were opened so far.
-    closed : list of int or None
-        The close codes of those that have ended.
-    acknowledged : int
-        The highest version that was acknowledged.
-    asked : list of str
-        The requests for channels.
-    reports : list of Counts
-        What was reported of probes.
-    refused : int
-        Messages that the agent says it has refused.
-    refuses : bool
-        Whether channels are closed as soon as they are opened.
-    """
+    """A controller with one agent, of host 10.0.0.2 in a k=4 fat-tree."""
 
     def __init__(self) -> None:
         self.url = ""
-        self.refuses = False
         self.connections = self.acknowledged = self.refused = 0
         self.asked: list[str] = []
         self.reports: list[Counts] = []
         self.closed: list[int | None] = []
-        self.headers: list[str] = []
         self.view = View(7, 1, Failures(FatTree(4)))
         self._channel: ServerConnection | None = None
         self._guard = threading.Lock()
@@ -68,27 +48,16 @@ class AgentController:
             return self.view.version
 
     def send(self, text: str | bytes) -> None:
-        """Send a message, if the agent is connected."""
         with self._guard:
             if self._channel is not None:
                 self._channel.send(text)
 
-    def cut(self) -> None:
-        """Close the agent's channel, as at a clean end."""
-        with self._guard:
-            channel = self._channel
-        if channel is not None:
-            channel.close()
-
     def attend(self, channel: ServerConnection) -> None:
-        """Follow one channel until it closes."""
         with self._guard:
             self.connections += 1
             self._channel = channel
             self.asked.append(channel.request.path if channel.request is not None else "")
         try:
-            if self.refuses:
-                return
             channel.send(protocol.snapshot(self.view, ADDRESS))
             for text in channel:
                 answer = json.loads(text)
@@ -108,7 +77,6 @@ class AgentController:
 
 @contextmanager
 def agent_controller() -> Iterator[AgentController]:
-    """A controller on loopback."""
     its = AgentController()
     with serve(its.attend, "127.0.0.1", 0) as server:
         its.url = f"http://127.0.0.1:{server.socket.getsockname()[1]}"

@@ -19,7 +19,6 @@ class AgentHost:
         self.log.touch()
 
     def agent(self, *options: str) -> AgentProcess:
-        """An agent, which has not been started."""
         state = f"--state-dir={self._directory / 'state'}"
         return AgentProcess([f"host0@{self.pair.host}"], self.controller.url, self.log, [state, "--wait", *options])
 

@@ -19,19 +19,7 @@ CLIENT, SERVER = Key(1, 2, 40000, 80), Key(2, 1, 80, 40000)
 
 @dataclass
 class Network:
-    """What happens to packets under way; they never overtake each other on one channel.
-
-    Attributes
-    ----------
-    delays : pair of lists
-        By channel, of data and of acknowledgements.
-    lost : pair of sets
-        Which packets are lost, by their numbers in the order of departure.
-    dead : dict
-        By channel: from when until when it carries no data.
-    marking : set of int
-        Channels that mark data.
-    """
+    """What happens to packets under way; they never overtake each other on one channel."""
 
     delays: tuple[list[int], list[int]] = field(default_factory=lambda: ([20] * MAX_CHANNELS, [20] * MAX_CHANNELS))
     lost: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
@@ -43,7 +31,6 @@ class Network:
         self._last: Counter[tuple[int, int]] = Counter()
 
     def arrival(self, direction: int, channel: int, now: int) -> int | None:
-        """Return when a packet that leaves now arrives; None if it does not."""
         number = self.sent[direction]
         self.sent[direction] += 1
         first, last = self.dead.get(channel, (0, 0))
@@ -55,18 +42,7 @@ class Network:
 
 
 class Transfer:
-    """The connection: a TCP that sends ``count`` segments, and one that acknowledges each segment that comes.
-
-    Attributes
-    ----------
-    duplicates : int
-        Duplicate acknowledgements that the sending TCP has got.
-    seen_blocks : int
-        SACK blocks that it has got, but for D-SACK's.
-    server_passed : int
-        Duplicate acknowledgements that the receiver's host has let pass.
-    retransmitted, timeouts : int
-    """
+    """The connection: a TCP that sends ``count`` segments, and one that acknowledges each segment that comes."""
 
     def __init__(
         self, network: Network, count: int = 200, *, channels: int = 8, isn: int = 0, cwnd: int = 40, dsack: bool = True

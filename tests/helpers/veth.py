@@ -39,11 +39,9 @@ class Pair:
         self._host, self._peer = host, peer
 
     def on_host(self, command: str) -> str:
-        """Run a command in the host's namespace."""
         return run(f"ip netns exec {self._host} {command}")
 
     def on_peer(self, command: str) -> str:
-        """Run a command in the peer's namespace."""
         return run(f"ip netns exec {self._peer} {command}")
 
 
@@ -84,7 +82,6 @@ def ip(*commands: str, netns: str | None = None) -> None:
 
 
 def raw_socket(netns: str, interface: str, protocol: int) -> socket.socket:
-    """A packet socket on an interface of a namespace."""
     with inside(netns):
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(protocol))
         opened.bind((interface, protocol))
