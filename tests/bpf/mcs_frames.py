@@ -165,6 +165,12 @@ class Wire:
     table: PathTable | None = None
     counters: Counter[str] = field(default_factory=Counter)
 
+    def set(
+        self, channels: int, kind: Kind, filtering: bool = True, regulating: bool = True, patience_us: int = 0
+    ) -> None:
+        its, self.kind = self.host, kind
+        its.channels, its.filtering, its.regulating, its.patience_us = channels, filtering, regulating, patience_us
+
     def egress(self, frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> tuple[Verdict, bytes]:
         its = parse(frame, gso_size, gso_segments)
         if its is None or its.dst not in self.peers | self.leaving:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import random
 import struct
-import sys
-import time
+from collections import Counter
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 from itertools import count
 
-from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, Packets, run
+from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.mcs_frames import ACK, FIN, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, Wire, option
 from tests.bpf.mcs_programs import ACCEPTS, ALWAYS_US, NEVER_US, Programs, pack, unpack
 from tests.bpf.mcs_reference import MAX_CHANNELS, Connection, Host, Key, Mco, Verdict, plus
@@ -36,9 +35,8 @@ class Flow:
     def __init__(self, draw: random.Random, remote: str) -> None:
         self.remote = remote
         self.ports = draw.randrange(40_000, 40_004), draw.choice((5001, 80, 3))
-        self.sent, self.received = (
-            draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"
-        )
+        starts = [draw.choice((draw.getrandbits(32), 0xFFFFFFFF - draw.randrange(9999))) for _ in "12"]
+        self.sent, self.received = starts
         self.told = self.received
         self.local = [draw.getrandbits(32)] * MAX_CHANNELS
         self.channels = draw.randrange(2, MAX_CHANNELS + 1)
@@ -196,47 +194,39 @@ class Connections(Packets):
         return self._header(ports, seq, ack, flags, options, draw.choice((8,) * 30 + (0, 15)))
 
 
-def fuzz(packets: int, seed: int, say: bool = False) -> Done:
+def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
     """Give packets to the programs and compare with the reference what comes out and what is remembered."""
-    stream, started = Connections(seed), time.monotonic()
-    said, done = started, Done()
+    stream = Connections(seed)
     peers, leaving = {int(IPv4Address(peer)) for peer in PEERS}, {int(IPv4Address(LEAVING))}
     wire = Wire(Host(capacity=CAPACITY, clock_us=count().__next__), peers, leaving)
     with Programs(CAPACITY) as programs:
         programs.add_peer(LEAVING, ACCEPTS)
         for peer in PEERS:
             programs.add_peer(peer)
-        while done.packets < packets:
-            if done.packets % PACKETS_ALIKE == 0:
+        for number in numbered(packets, say):
+            if number % PACKETS_ALIKE == 0:
                 _compare_all(programs, wire, seed)
-                _set(programs, wire, stream.draw, first=not done.packets)
+                _set(programs, wire, stream.draw, first=not number)
                 stream.kind = wire.kind
             packet = stream.packet()
             if len(packet.frame) >= MIN_OF_IP.get(packet.frame[12:14], 0):
-                _compare(programs, wire, packet, f"seed {seed}, packet {done.packets}")
-            done.packets += 1
-            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
+                _compare(programs, wire, packet, f"seed {seed}, packet {number}")
         _compare_all(programs, wire, seed)
-        done.counted = +wire.counters
-        if done.counted != programs.counters():
-            raise Difference(f"the programs have counted {programs.counters()}, the reference {done.counted}")
-    return done
+        counted = +wire.counters
+        if counted != programs.counters():
+            raise Difference(f"the programs have counted {programs.counters()}, the reference {counted}")
+    return counted
 
 
 def _set(programs: Programs, wire: Wire, draw: random.Random, first: bool) -> None:
     """Begin anew with other settings, without a connection."""
     programs.clear()
-    host = wire.host
-    host.connections.clear()
-    host.channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
-    host.filtering, host.regulating = draw.random() < 0.9, draw.random() < 0.9
-    wire.kind = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS))
-    host.patience_us = draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
-    programs.set(
-        host.channels, wire.kind, filtering=host.filtering, regulating=host.regulating, patience_us=host.patience_us
-    )
+    wire.host.connections.clear()
+    channels = draw.choice((8, 8, draw.randrange(2, MAX_CHANNELS + 1)))
+    settings = {"filtering": draw.random() < 0.9, "regulating": draw.random() < 0.9}
+    kind, patience_us = draw.choice((Kind.PATHS, Kind.PATHS, Kind.PORTS)), draw.choice((ALWAYS_US, NEVER_US, NEVER_US))
+    for each in (programs, wire):
+        each.set(channels, kind, patience_us=patience_us, **settings)
     if first:
         return  # nor with a path table
     sets = table(seed=draw.getrandbits(32), inter_pod=draw.choice((INTER_POD, INTER_POD[:1], INTER_RACK, LARGE)))
@@ -272,16 +262,11 @@ def _compare_all(programs: Programs, wire: Wire, seed: int) -> None:
 def _differences(reference: Connection | None, program: Connection | None) -> str:
     if reference is None or program is None:
         return f"reference {reference}\nprogram   {program}"
-    program.gap_since = (
-        reference.gap_since if program.gap_since and reference.gap_since is not None else program.gap_since
-    )
+    if program.gap_since and reference.gap_since is not None:
+        program.gap_since = reference.gap_since
     pairs = ((name, value, vars(program)[name]) for name, value in vars(reference).items())
     return "\n".join(f"{name}: reference {value}, program {its}" for name, value, its in pairs if value != its)
 
 
-def main() -> int:
-    return run(fuzz, __doc__.split("\n\n")[0])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(fuzz, __doc__)

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import re
 import struct
 from collections import Counter
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 
 from sopa_ryu.agent.kernel import libbpf
-from sopa_ryu.agent.kernel.build import MCS, SOURCES
+from sopa_ryu.agent.kernel.build import MCS
+from sopa_ryu.agent.kernel.counters import Counters
 from sopa_ryu.agent.kernel.libbpf import Object
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.mcs import sweep
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_frames import Kind
-from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Scale, Verdict
+from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Verdict
 
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
 SCATTERS, ACCEPTS = 1, 2  # enum host_use
-SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=IIHH")
+SETTINGS, KEY = struct.Struct("=BBHI"), struct.Struct("=III")
 WITHOUT_WINDOW, WITHOUT_FILTER = 1, 2
 STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
 GAP, SEEN = slice(60, 64), slice(64, 72)
@@ -29,7 +29,6 @@ NEVER_US, ALWAYS_US = 0xFFFFFFFF, 1
 SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN, RESENT = 1, 2, 4, 8, 16, 32
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
-REMOTE_SEEN, REMOTE_HAS, LOCAL_SEEN, LOCAL_HAS = 1, 2, 4, 8
 
 
 def vector(values: list[int], bits: int) -> int:
@@ -90,7 +89,8 @@ class Programs:
             self._object.program_fd(name) for name in ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep")
         )
         self._connections, self._scales = (self._object.map_fd(name) for name in ("mcs_connections", "mcs_scales"))
-        self._counters, self.busy = self._object.map_fd("counters"), self._object.map_fd("busy")
+        self._counters = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
+        self.busy = self._object.map_fd("busy")
         self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
         self._closing.callback(self._tables.close)
         self.set()
@@ -148,19 +148,9 @@ class Programs:
         state = state[: GAP.start] + struct.pack("=I", its.gap_since or 0) + state[GAP.stop :]
         libbpf.update(self._connections, self._packed(key), state)
 
-    def seen_ns(self, key: Key) -> int:
-        """Return the time of a connection's last packet, of the kernel's monotonic clock."""
-        found = libbpf.lookup(self._connections, self._packed(key), STATE.size)
-        assert found is not None
-        return int(struct.unpack("=Q", found[SEEN])[0])
-
     def known_keys(self) -> list[Key]:
-        return [Key(*KEY.unpack(self._swapped(key))) for key in libbpf.keys(self._connections, KEY.size)]
-
-    def scale(self, key: Key) -> Scale:
-        shift, known = SCALE.unpack(libbpf.lookup(self._scales, self._packed(key), SCALE.size) or bytes(SCALE.size))
-        remote = (shift if known & REMOTE_HAS else -1) if known & REMOTE_SEEN else None
-        return Scale(remote, (0 if known & LOCAL_HAS else -1) if known & LOCAL_SEEN else None)
+        found = [KEY.unpack(key) for key in libbpf.keys(self._connections, KEY.size)]
+        return [Key(local, remote, ports >> 16, ports & 0xFFFF) for local, remote, ports in found]
 
     def clear(self) -> None:
         self.sweep(1 << 63)
@@ -178,24 +168,12 @@ class Programs:
         return sweep(self._sweep, before_ns)
 
     def counters(self) -> Counter[str]:
-        """Return what has been counted since the last `reset`, by the counters' names in bpf/maps.h."""
+        """Return what has been counted since the last `reset`, by the names of `Reason`."""
         return self._read_counters() - self._counted
 
     def _read_counters(self) -> Counter[str]:
-        text = (SOURCES / "maps.h").read_text()
-        found = re.search(r"enum reason \{([^}]*)\}", text)
-        assert found
-        counted = Counter[str]()
-        for number, name in enumerate(re.findall(r"\w+", found[1])[:-1]):
-            values = libbpf.lookup(self._counters, struct.pack("=I", number), 8 * libbpf.possible_cpus())
-            counted[name.lower()] = sum(struct.unpack(f"={libbpf.possible_cpus()}Q", values or b""))
-        return +counted
+        return +Counter({reason.name.lower(): count for reason, count in self._counters.by_reason().items()})
 
     @staticmethod
     def _packed(key: Key) -> bytes:
-        return struct.pack("=III", key.local, key.remote, key.local_port << 16 | key.remote_port)
-
-    @staticmethod
-    def _swapped(key: bytes) -> bytes:
-        local, remote, ports = struct.unpack("=III", key)
-        return KEY.pack(local, remote, ports >> 16, ports & 0xFFFF)
+        return KEY.pack(key.local, key.remote, key.local_port << 16 | key.remote_port)

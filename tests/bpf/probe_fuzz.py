@@ -6,14 +6,13 @@ A run prints its seed; ``--seed`` repeats it. The first difference ends it, with
 from __future__ import annotations
 
 import random
-import sys
-import time
+from collections import Counter
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
+from sopa_ryu.agent.probing.programs import ProbeProgram
 from sopa_ryu.channel.probes import Stream
-from tests.bpf.fuzz import MIN_OF_IP, SAY_EVERY_SECONDS, Difference, Done, run
+from tests.bpf.fuzz import MIN_OF_IP, Difference, main, numbered
 from tests.bpf.probe_reference import Reference, without_times
 from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, ends, probe
 
@@ -65,13 +64,12 @@ class Frames:
             frame += draw.randbytes(draw.choice((1, 4)))
 
 
-def fuzz(packets: int, seed: int, say: bool = False) -> Done:
-    """Give frames to the program of a host with either carrier, and compare what it does with what the reference says."""
-    done, stream = Done(), Frames(seed)
-    started = said = time.monotonic()
+def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:
+    """Give frames to the program of a host with either carrier; return what the reference says that they count."""
+    done, stream = Counter[str](), Frames(seed)
     hosts = [(ProbeProgram(ends(THERE, carrier), most=0), Reference(ends(THERE, carrier))) for carrier in Carrier]
     try:
-        while done.packets < packets:
+        for number in numbered(packets, say):
             frame = stream.next()
             if len(frame) < MIN_OF_IP.get(frame[12:14], 14):
                 continue
@@ -81,32 +79,22 @@ def fuzz(packets: int, seed: int, say: bool = False) -> Done:
                 made = outcome.data if wanted.answer is None or outcome.data == frame else without_times(outcome.data)
                 if (outcome.retval, made) != (wanted.verdict, wanted.answer or frame):
                     raise Difference(
-                        f"{program.ends.carrier}, seed {seed}, packet {done.packets} ({wanted.seen})\nframe     {frame.hex()}\n"
+                        f"{program.ends.carrier}, seed {seed}, packet {number} ({wanted.seen})\nframe     {frame.hex()}\n"
                         f"reference {(wanted.answer or frame).hex()} ({wanted.verdict})\nprogram   {made.hex()} ({outcome.retval})"
                     )
-                done.counted["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
-                if done.packets % EVERY == 0:
+                done["passed" if wanted.seen is None else wanted.seen.name.lower()] += 1
+                if number % EVERY == 0:
                     program.records()
-            done.packets += 1
-            if say and time.monotonic() - said > SAY_EVERY_SECONDS:
-                said = time.monotonic()
-                print(f"{done.packets} packets, {done.packets / (said - started):.0f} a second", flush=True)
-        told = {
-            name: sum(program.seen()[Seen[name.upper()]] for program, _ in hosts)
-            for name in done.counted
-            if name != "passed"
-        }
+        told = Counter(passed=done["passed"])
+        for program, _ in hosts:
+            told.update({seen.name.lower(): count for seen, count in program.seen().items()})
     finally:
         for program, _ in hosts:
             program.close()
-    if told != {name: count for name, count in done.counted.items() if name != "passed"}:
-        raise Difference(f"the programs have counted {told}, the reference {dict(done.counted)}")
+    if told != done:
+        raise Difference(f"the programs have counted {told}, the reference {done}")
     return done
 
 
-def main() -> int:
-    return run(fuzz, __doc__.split("\n\n")[0])
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    main(fuzz, __doc__)

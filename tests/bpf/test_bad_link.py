@@ -57,7 +57,7 @@ def expected(seed: int, probability: float, packets: int) -> list[int]:
     return list(takewhile(lambda number: number < packets, hits(seed, probability)))
 
 
-@pytest.mark.parametrize("probability", [0.001, 0.01, 0.1, 0.5])
+@pytest.mark.parametrize("probability", [0.0, 0.001, 0.01, 0.1, 0.5, 1.0])
 def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, probability: float) -> None:
     seed, packets = stream(7, LINK, UPPER, Kind.LOSS), 4000
     for _ in range(2):  # the same again
@@ -65,17 +65,10 @@ def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, pro
         outcomes = [program.run(FRAME) for _ in range(packets)]
         lost = [number for number, outcome in enumerate(outcomes) if outcome.retval == STOLEN]
         assert lost == expected(seed, probability, packets)
-        assert {outcome.retval for outcome in outcomes} == {STOLEN, UNSPEC}
+        assert {outcome.retval for outcome in outcomes} <= {STOLEN, UNSPEC}
         assert program.count(Kind.LOSS) == (packets, len(lost))
         # within five standard deviations of a fair draw
-        assert abs(len(lost) - packets * probability) < 5 * (packets * probability * (1 - probability)) ** 0.5
-
-
-@pytest.mark.parametrize(("probability", "verdict"), [(0.0, UNSPEC), (1.0, STOLEN)])
-def test_the_ends_of_the_range(program: Program, probability: float, verdict: int) -> None:
-    program.begin(Kind.LOSS, 1, probability)
-    assert {program.run(FRAME).retval for _ in range(500)} == {verdict}
-    assert program.count(Kind.LOSS) == (500, 500 if probability else 0)
+        assert abs(len(lost) - packets * probability) <= 5 * (packets * probability * (1 - probability)) ** 0.5
 
 
 def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(program: Program) -> None:
@@ -108,17 +101,9 @@ def test_a_lost_packet_is_not_corrupted_too(program: Program) -> None:
 
 
 def test_directions_links_kinds_and_seeds_have_sequences_of_their_own() -> None:
-    seeds = {
-        stream(seed, link, towards, kind)
-        for seed in range(20)
-        for link in (LINK, "a0_0-c0_0")
-        for towards in link.split("-")
-        for kind in Kind
-    }
+    ways = [(link, towards) for link in (LINK, "a0_0-c0_0") for towards in link.split("-")]
+    seeds = {stream(seed, link, towards, kind) for seed in range(20) for link, towards in ways for kind in Kind}
     assert len(seeds) == 20 * 2 * 2 * 2
-    assert expected(stream(1, LINK, UPPER, Kind.LOSS), 0.1, 300) != expected(
-        stream(1, LINK, LOWER, Kind.LOSS), 0.1, 300
-    )
 
 
 class TwoEnds:
@@ -165,7 +150,8 @@ def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
 def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair) -> None:
     ends = TwoEnds(pair)
     exchange(pair, 1)  # ARP
-    before = [pair.on_host("tc -s qdisc show dev host0 clsact"), pair.on_host("tc filter show dev host0 egress")]
+    shows = ("tc qdisc show dev host0 clsact", "tc filter show dev host0 egress")
+    before = [pair.on_host(show) for show in shows]
     with BadLinks(ends, ends.netns) as bad:
         bad.set_loss(LINK, UPPER, 0.1, seed=5)
         up, down = exchange(pair, 500)
@@ -182,10 +168,7 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
         assert sorted({*range(200)} - {*down}) == expected(stream(6, LINK, LOWER, Kind.LOSS), 0.5, 200)
         assert bad.lost(LINK, UPPER).hit == 200 - len(up)
     assert exchange(pair, 100) == (list(range(100)), list(range(100)))
-    assert [
-        pair.on_host("tc -s qdisc show dev host0 clsact"),
-        pair.on_host("tc filter show dev host0 egress"),
-    ] == before
+    assert [pair.on_host(show) for show in shows] == before
 
 
 def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:

@@ -9,10 +9,10 @@ from ipaddress import IPv4Address
 import pytest
 
 from sopa_ryu.agent.kernel.own_traffic import OwnTraffic
-from tests.bpf.mcs_both import CAPACITY, DPORT, KEY, MSS, SPORT, Both, option_of, received, sent, tcp_frame, tcp_header
+from tests.bpf.mcs_both import CAPACITY, DPORT, MSS, SPORT, Both, option_of, received, sent, tcp_frame, tcp_header
 from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, PLACEHOLDER, RESERVED, RST, SYN, Kind, option
 from tests.bpf.mcs_programs import ACCEPTS, Programs
-from tests.bpf.mcs_reference import FRESH, Mco, Scale, Verdict, plus
+from tests.bpf.mcs_reference import FRESH, Mco, Verdict, plus
 from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
 
 # -- which packets ------------------------------------------------------------------------------------------------------
@@ -177,8 +177,6 @@ def test_the_scale_of_the_remotes_window_comes_from_both_syns(
         both.into(syn(there, outwards=False, flags=SYN | ACK))
     both.sent(sent())
     assert both.its.scale == scale
-    known = both.wire.host.scales.get(KEY, Scale())
-    assert both.programs.scale(KEY).of_remote_window == known.of_remote_window == scale
 
 
 @pytest.mark.parametrize(
@@ -218,7 +216,6 @@ def test_the_clean_up_removes_what_was_silent_since(programs: Programs) -> None:
     )
     assert programs.sweep(between) == (39, 11)
     assert {key.local_port for key in programs.known_keys()} == {*range(10), 49}
-    assert all(programs.seen_ns(key) > between for key in programs.known_keys())
 
 
 def test_a_burst_without_a_length_in_its_header_is_as_long_as_it_is(both: Both) -> None:

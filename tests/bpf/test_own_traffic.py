@@ -14,7 +14,8 @@ from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table, word_of
+from tests.bpf.labelling import label_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
 ROOM = 1023
@@ -32,11 +33,8 @@ def segment(seq: int, size: int, *, sport: int = 40000, dst: str = FAR, flags: i
     return ip(header + bytes(options) + bytes(size), dst=dst)
 
 
-def label_of(labeller: Labeller, frame: bytes, segments: int = 0) -> Label:
-    data = labeller.run(frame, gso_segments=segments).data
-    if labeller.carrier is Carrier.OPTION:
-        return data[36], data[37]
-    label = word_of(data)
+def send(labeller: Labeller, frame: bytes, segments: int = 0) -> Label:
+    label = label_of(labeller.run(frame, gso_segments=segments).data)
     assert label is not None
     return label
 
@@ -70,40 +68,25 @@ class Reference:
 
 
 @pytest.mark.parametrize("carrier", Carrier)
-def test_a_segment_that_is_sent_again_counts_against_the_label_that_carried_it(carrier: Carrier) -> None:
-    with Labeller("lo", carrier=carrier) as labeller:
-        labeller.swap(table())
-        sends_again(labeller)
+def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(carrier: Carrier) -> None:
+    with Labeller("lo", carrier=carrier, fabric_mtu=9000) as labeller:
+        compare_random_flows(labeller, seed=len(carrier.name))
 
 
-def sends_again(labeller: Labeller) -> None:
-    labels = [label_of(labeller, segment(1000 + 100 * n, 100)) for n in range(6)]
-    assert sorted(labels[:4]) == sorted(INTER_POD)
-    assert again(labeller) == []
-    resent = label_of(labeller, segment(1300, 100))
-    assert again(labeller) == [SentAgain((2, 1), labels[3])]
-    label_of(labeller, segment(1300, 100))
-    assert again(labeller) == [SentAgain((2, 1), resent)]  # the retransmission is lost, too
-    label_of(labeller, segment(1150, 20))  # from the middle of the second segment
-    assert again(labeller) == [SentAgain((2, 1), labels[1])]
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(labeller: Labeller, seed: int) -> None:
+def compare_random_flows(labeller: Labeller, seed: int) -> None:
     draw = random.Random(f"{seed} own traffic")
     labeller.swap(table(seed=seed))
     reference = Reference(seed)
     flows = [(sport, draw.choice((FAR, NEAR)), draw.choice((0, 12))) for sport in range(41000, 41060)]
     starts = {sport: draw.choice((0, draw.randrange(1 << 32), (1 << 32) - 5000)) for sport, _, _ in flows}
-    following = dict(starts)
-    wanted = []
+    following, wanted = dict(starts), []
     for _ in range(6000):
         sport, dst, options = draw.choice(flows if draw.random() < 0.3 else flows[:3])
         size = draw.choice((1, 20, 700, 1448))
         seq = following[sport]
         if draw.random() < 0.2:  # some of it again, also what the ring does not have any more
             seq = max(starts[sport], seq - draw.choice((1, 100, 1448, 5000, 200_000)))
-        label = label_of(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
+        label = send(labeller, segment(seq, size, sport=sport, dst=dst, options=options))
         following[sport] = max(following[sport], seq + size)
         found = reference.send(FlowKey.of(HERE, dst, TCP, sport, 5001), seq, size, label)
         if found is not None:
@@ -114,9 +97,9 @@ def test_program_and_reference_agree_on_random_flows_that_meet_in_rings(labeller
 
 def test_a_burst_with_one_label_counts_with_every_part_of_it(labeller: Labeller) -> None:
     labeller.swap(table())
-    burst = label_of(labeller, segment(0, 3000), segments=3)
-    label_of(labeller, segment(3000, 3000), segments=3)
-    label_of(labeller, segment(1448, 1448))
+    burst = send(labeller, segment(0, 3000), segments=3)
+    send(labeller, segment(3000, 3000), segments=3)
+    send(labeller, segment(1448, 1448))
     assert again(labeller) == [SentAgain((2, 1), burst)]
 
 
@@ -145,18 +128,18 @@ def test_another_connection_between_the_same_ports_begins_anew(labeller: Labelle
 
 def test_more_than_the_ring_has_room_for_is_left_out_and_costs_nothing_else(labeller: Labeller) -> None:
     labeller.swap(table())
-    label_of(labeller, segment(0, 100))
+    send(labeller, segment(0, 100))
     labeller.run(segment(0, 100), repeat=5000)
     assert len(again(labeller)) == ROOM
-    label_of(labeller, segment(0, 100))
+    send(labeller, segment(0, 100))
     assert len(again(labeller)) == 1
 
 
 def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller) -> None:
     way_out = WayOut(bytes.fromhex("02000a030102"), INTER_POD)
     labeller.swap(PathTable(IPv4Network("10.0.0.0/8"), 2, ((),), (-1,) * 8, 1, ways_out=(way_out,)))
-    first = label_of(labeller, segment(0, 100, dst="192.0.2.9"))
-    label_of(labeller, segment(0, 100, dst="192.0.2.9"))
+    first = send(labeller, segment(0, 100, dst="192.0.2.9"))
+    send(labeller, segment(0, 100, dst="192.0.2.9"))
     assert again(labeller) == [SentAgain((3, 1), first)]
     assert labeller.own is not None
     assert labeller.own.busy() == [(3, 1)]
@@ -175,10 +158,3 @@ def test_racks_that_packets_go_to_are_named_once_for_each_look(labeller: Labelle
     time.sleep(0.02)  # a jiffy has 10 ms at most
     labeller.run(ip(ports(1, 2), proto=UDP, dst=FAR))
     assert own.busy() == [(2, 1)]
-
-
-def test_every_rack_of_the_largest_fabric_is_seen_unless_another_has_its_slot(labeller: Labeller) -> None:
-    racks = [(pod, edge) for pod in range(128) for edge in range(64)]
-    slots = {(pod << 8 | edge) * 0x9E3779B97F4A7C15 % (1 << 64) >> 55 for pod, edge in racks}
-    assert len(slots) == 512
-    assert len({(pod << 8 | edge) * 0x9E3779B97F4A7C15 % (1 << 64) >> 55 for pod in range(4) for edge in range(2)}) == 8
