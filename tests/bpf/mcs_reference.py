@@ -174,8 +174,6 @@ class Connection:
     def active(self, channel: int) -> bool:
         return bool(self.ab >> channel & 1)
 
-    # -- algorithm 1: order ---------------------------------------------------------------------------------------------
-
     def on_receive_data(self, its: Segment, mco: Mco) -> None:
         size = its.payload + its.fin
         local = plus(mco.lsn, its.seq - mco.gsn)  # of this segment of the super-packet
@@ -216,8 +214,6 @@ class Connection:
                 self.loss = False
         return Verdict.PASS
 
-    # -- algorithm 3: channels ------------------------------------------------------------------------------------------
-
     def choose_channel(self) -> int:
         if not self.ab:
             self.ab, self.fv = self.every_channel, every(FRESH)
@@ -234,8 +230,6 @@ class Connection:
             channel = next(each for each in following if self.active(each))
         self.cc = channel
         return channel
-
-    # -- algorithms 2, 4 and 5: weights, window, freshness ----------------------------------------------------------------
 
     def on_send_data(self, its: Segment) -> Mco:
         size = its.payload + its.fin

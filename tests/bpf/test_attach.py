@@ -128,9 +128,6 @@ def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restor
     assert list(tmp_path.iterdir()) == []
 
 
-# -- what cannot work -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

@@ -125,31 +125,33 @@ class TwoEnds:
 
 def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
     """Send numbered datagrams both ways; return the numbers that arrive at the peer, and at the host."""
-    ends = []
-    for netns, address in ((pair.host, "10.0.0.2"), (pair.peer, PEER_ADDRESS)):
+    addresses, ends = {pair.host: "10.0.0.2", pair.peer: PEER_ADDRESS}, []
+    for netns, address in addresses.items():
         with inside(netns):
-            end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            end.bind((address, 9))
-            end.setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
-            ends.append(end)
-    host, peer = ends
+            ends.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        ends[-1].bind((address, 9))
+        ends[-1].setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
+    ends[0].connect((PEER_ADDRESS, 9))
+    ends[1].connect(("10.0.0.2", 9))
     for number in range(count):
-        host.sendto(struct.pack("!I", number), (PEER_ADDRESS, 9))
-        peer.sendto(struct.pack("!I", number), ("10.0.0.2", 9))
-    arrived = []
-    for end in (peer, host):
-        got = []
+        for end in ends:
+            end.send(struct.pack("!I", number))
+    arrived: list[list[int]] = [[], []]
+    for end, got in zip(ends, arrived, strict=True):
         with end:
             # the kernel may deliver a little later than it takes; what is lost nobody can wait for
             while arrives(end, QUIET_SECONDS):
                 got.append(struct.unpack("!I", end.recv(64))[0])
-        arrived.append(got)
-    return arrived[0], arrived[1]
+    return arrived[1], arrived[0]
 
 
-def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+@pytest.fixture
+def ends(pair: Pair) -> TwoEnds:
     exchange(pair, 1)  # ARP
+    return TwoEnds(pair)
+
+
+def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pair, ends: TwoEnds) -> None:
     shows = ("tc qdisc show dev host0 clsact", "tc filter show dev host0 egress")
     before = [pair.on_host(show) for show in shows]
     with BadLinks(ends, ends.netns) as bad:
@@ -171,11 +173,9 @@ def test_one_direction_loses_exactly_what_is_counted_until_it_is_healed(pair: Pa
     assert [pair.on_host(show) for show in shows] == before
 
 
-def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:
+def test_a_receiver_refuses_corrupted_datagrams(pair: Pair, ends: TwoEnds) -> None:
     for on, name in ((pair.on_host, "host0"), (pair.on_peer, "peer0")):  # as in the lab: no checksum is left to a card
         on(f"ethtool -K {name} tx off rx off")
-    exchange(pair, 1)
-    ends = TwoEnds(pair)
     with BadLinks(ends, ends.netns) as bad:
         bad.set_corruption(LINK, UPPER, 0.2, seed=1)
         up, down = exchange(pair, 500)
@@ -187,10 +187,9 @@ def test_a_receiver_refuses_corrupted_datagrams(pair: Pair) -> None:
     assert 0 < 500 - len(up) <= found.hit
 
 
-def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair) -> None:
+def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair, ends: TwoEnds) -> None:
     pair.on_host("tc qdisc add dev host0 clsact")
     pair.on_host("tc filter add dev host0 egress pref 3 protocol ip u32 match u32 0 0 flowid 1:1")
-    ends = TwoEnds(pair)
     with BadLinks(ends, ends.netns) as bad:
         bad.set_loss(LINK, UPPER, 1.0, seed=1)
         assert "bad_link" in pair.on_host("tc filter show dev host0 egress")
@@ -200,13 +199,11 @@ def test_a_clsact_that_was_there_stays_with_what_it_has(pair: Pair) -> None:
         assert not tc.create_clsact(socket.if_nametoindex("host0"))
 
 
-def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair, ends: TwoEnds) -> None:
     with BadLinks(ends, ends.netns) as bad:
+        wrong = [(LINK, UPPER, probability, ValueError, "from 0 to 1") for probability in (1.1, -0.1, float("nan"))]
         for name, towards, probability, error, message in (
-            (LINK, UPPER, 1.1, ValueError, "from 0 to 1"),
-            (LINK, UPPER, -0.1, ValueError, "from 0 to 1"),
-            (LINK, UPPER, float("nan"), ValueError, "from 0 to 1"),
+            *wrong,
             (LINK, "c1_1", 0.1, TopologyError, "not an end"),
             ("h0_0_2-e0_0", "e0_0", 0.1, TopologyError, "is a host's link"),
             ("a0_0-c9_9", "a0_0", 0.1, TopologyError, "c9_9"),
@@ -219,8 +216,7 @@ def test_what_cannot_be_bad_is_refused_and_changes_nothing(pair: Pair) -> None:
     assert ends.shares == []
 
 
-def test_a_slow_direction_has_its_rate_again_on_leaving(pair: Pair) -> None:
-    ends = TwoEnds(pair)
+def test_a_slow_direction_has_its_rate_again_on_leaving(ends: TwoEnds) -> None:
     with BadLinks(ends, ends.netns) as bad:
         bad.set_rate(LINK, UPPER, 0.25)
         bad.set_rate(LINK, LOWER, 0.5)

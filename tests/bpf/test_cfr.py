@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import random
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from ipaddress import IPv4Address
 from pathlib import Path
@@ -16,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from sopa_ryu.agent.cfr_grants import KEPT, Gate
-from sopa_ryu.agent.cfr_programs import SLOTS, CfrPrograms
+from sopa_ryu.agent.cfr_grants import Gate
+from sopa_ryu.agent.cfr_programs import CfrPrograms
 from sopa_ryu.agent.kernel import libbpf
 from sopa_ryu.agent.kernel.build import CFR
 from sopa_ryu.agent.kernel.counters import Counters, Reason
@@ -90,15 +89,9 @@ class Host:
 
     def set(
         self,
-        *,
-        slot: int = NOW,
-        into: float = 0.1,
-        first: int = 0,
-        lease: float = 1e6,
-        late: float = 0.01,
-        slot_ns: int = SLOT_NS,
-        ahead: float = 0,
-    ) -> None:
+        *, slot: int = NOW, into: float = 0.1, first: int = 0, lease: float = 1e6, late: float = 0.01,
+        slot_ns: int = SLOT_NS, ahead: float = 0,
+    ) -> None:  # fmt: skip
         """Make it that slot, of which the share `into` has passed; the lease lasts for so many seconds, data goes so far ahead."""
         now = time.monotonic_ns()
         offset = slot * slot_ns + int(into * slot_ns) - now
@@ -162,9 +155,8 @@ class Script:
     def do_time(self, step: Step) -> None:
         its = {name: float(value) for name, value in step.options.items()}
         slot, into = divmod(float(step.words[0]), 1)
-        self.host.set(
-            slot=NOW + int(slot), into=into, **its | {"first": NOW + int(its["first"]) if "first" in its else 0}
-        )
+        its["first"] = NOW + int(its["first"]) if "first" in its else 0
+        self.host.set(slot=NOW + int(slot), into=into, **its)
 
     def do_never(self, _step: Step) -> None:
         """Set the gate as before the first grant."""
@@ -216,22 +208,11 @@ def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> Non
 @pytest.mark.parametrize(
     "frame",
     [
-        segment(0, SYN),
-        segment(0, SYN | ACK),
-        segment(100, SYN),
-        segment(0, ACK),
-        segment(0, FIN | ACK),
-        segment(0, RST),
-        segment(10, RST | ACK),
-        segment(src=SAME_RACK),
-        segment(dst="192.0.2.1"),
-        segment(dst=HERE),
-        segment(fragment=0x2000),
-        segment(proto=UDP),
-        echo(1),
-        segment()[:12] + b"\x86\xdd" + segment()[14:],
+        segment(0, SYN), segment(0, SYN | ACK), segment(100, SYN), segment(0, ACK), segment(0, FIN | ACK), segment(0, RST),
+        segment(10, RST | ACK), segment(src=SAME_RACK), segment(dst="192.0.2.1"), segment(dst=HERE), segment(fragment=0x2000),
+        segment(proto=UDP), echo(1), segment()[:12] + b"\x86\xdd" + segment()[14:],
     ],
-)
+)  # fmt: skip
 def test_all_else_passes_and_is_not_counted(host: Host, frame: bytes) -> None:
     assert host.passes(frame)
     host.programs.grant([granted(NOW + 1)])
@@ -269,51 +250,6 @@ def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:
     assert counts["granted"] == min(fits, len(threads) * tries)
 
 
-def test_a_model_of_the_rules_agrees(host: Host) -> None:
-    its = random.Random(61)
-    ring: dict[int, Granted] = {}
-    used: dict[int, int] = {}
-
-    def fits(slot: int, into: float, destination: str, size: int) -> bool:
-        entry = ring.get(slot)
-        if entry is None or entry.destination != IPv4Address(destination) or used[slot] + size > entry.budget:
-            return False
-        return into + size / entry.budget <= 1 + late
-
-    for step in range(1000):
-        slot, into, late = NOW + its.randrange(6), its.choice([0.0, 0.3, 0.6, 0.92, 0.96]), its.choice([0.0, 0.01, 0.2])
-        if its.random() < 0.4:
-            budget = its.choice([0, 500, 1514, 4000, 30_000, 300_000])
-            entry = granted(NOW + its.randrange(8), its.choice([FAR, NEAR]), budget)
-            host.programs.grant([entry])
-            ring[entry.slot], used[entry.slot] = entry, 0
-        into, ahead = into + 1e-6, its.choice([0.0, AHEAD])
-        host.set(slot=slot, into=into, ahead=ahead, late=late)
-        wait = its.choice([0.0, 0.0, 0.02, 1.4])
-        size, destination = its.choice([1, 400, 1460]), its.choice([FAR, NEAR])
-        tstamp = host.gate.begin_of(slot) + int((into + wait) * SLOT_NS) if wait else 0
-        bytes_ = ETHERNET + HEADERS + size
-        departs_in, at = divmod(into + wait if ahead else into, 1)
-        own, following = slot + int(departs_in), slot + int(departs_in) + 1
-        is_near = 1 - at <= ahead
-        entry_next = ring.get(following)
-        is_begun = is_near and entry_next is not None and entry_next.destination == IPv4Address(destination)
-        if not (is_begun and used[following]) and fits(own, at, destination, bytes_):
-            expected, taken = tstamp, own
-        elif is_near and fits(following, 0, destination, bytes_):
-            expected, taken = host.gate.begin_of(following), following
-        else:
-            expected, taken = None, None
-        assert host.departs(segment(size, dst=destination), tstamp) == expected, step
-        if taken is not None:
-            used[taken] += bytes_
-            assert host.programs.used(taken) == used[taken], step
-
-
-def test_slots_of_the_agent_and_of_the_program_are_as_many() -> None:
-    assert SLOTS == KEPT
-
-
 def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_not(host: Host) -> None:
     one, two = 1 << 20, (1 << 20) + 1460  # behind what tests before have sent
     host.programs.grant([granted(NOW)])
@@ -334,108 +270,101 @@ def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_n
     assert host.own.busy() == []
 
 
-# -- sockets ---------------------------------------------------------------------------------------------------------------------
+class Gated:
+    """A connection from a host whose gate is closed, over which nothing but its first packet has gone."""
+
+    def __init__(self, pair: Pair) -> None:
+        self.host = Host(every_socket=False, netns=pair.host)
+        self._pair, self._closing = pair, ExitStack()
+
+    def __enter__(self) -> Gated:
+        self._closing.enter_context(self.host)
+        self.host.set(slot_ns=10**9, into=0.0)
+        self.host.programs.attach()
+        with inside(self._pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
+            with inside(self._pair.host):
+                self.client = self._closing.enter_context(socket.create_connection(server.getsockname(), 10))
+            self.end = self._closing.enter_context(server.accept()[0])
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._closing.close()
+
+    def arrived(self, end: socket.socket | None = None) -> int:
+        """How many bytes are there, without taking them."""
+        try:
+            return len((end or self.end).recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return 0
+
+    def run_sender(self, netns: str) -> None:
+        with inside(netns):
+            self.host.programs.sender.run(self.host.programs.sender.prepare())
+
+    def tcp_info(self, at: int) -> int:
+        found = self.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
+        return int(struct.unpack_from("=I", found, at)[0])
 
 
 @pytest.fixture
-def connect(pair: Pair) -> Iterator[Callable[[], tuple[socket.socket, socket.socket]]]:
-    with ExitStack() as closing:
-
-        def make() -> tuple[socket.socket, socket.socket]:
-            with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
-                with inside(pair.host):
-                    client = closing.enter_context(socket.create_connection(server.getsockname(), 10))
-                accepted = closing.enter_context(server.accept()[0])
-            accepted.setblocking(False)
-            return client, accepted
-
-        yield make
+def gated(pair: Pair) -> Iterator[Gated]:
+    with Gated(pair) as its:
+        yield its
 
 
-def received(end: socket.socket) -> int:
-    try:
-        return len(end.recv(1 << 20, socket.MSG_PEEK))
-    except BlockingIOError:
-        return 0
-
-
-def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
+def test_tcp_keeps_what_is_held_and_sends_it_in_the_slot(pair: Pair, gated: Gated) -> None:
+    host, client, programs = gated.host, gated.client, gated.host.programs
+    client.sendall(b"first")
+    eventually(gated.arrived, 5)  # a connection's first packet does not wait
+    assert host.counts() == {"passed_in_guard": 1}
+    client.sendall(bytes(50_000))
+    [unsent] = programs.unsent()
     peer = IPv4Address(PEER_ADDRESS)
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set(slot_ns=10**9, into=0.0)
-        host.programs.attach()
-        client, end = connect()
-        client.sendall(b"first")
-        eventually(lambda: received(end), 5)  # a connection's first packet does not wait
-        assert host.counts() == {"passed_in_guard": 1}
-        client.sendall(bytes(50_000))
-        [unsent] = host.programs.unsent()
-        assert (unsent.destination, unsent.payload, unsent.user) == (int(peer), 50_000, os.getuid())
-        assert unsent.bytes == unsent.frames(50_000) > 50_000
-        assert (unsent.own_port, unsent.port) == (client.getsockname()[1], client.getpeername()[1])
-        assert received(end) == 5
-        before = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        host.set()
-        host.programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
-        with inside(pair.host):
-            prepared = host.programs.sender.prepare()
-        host.programs.sender.run(prepared)
-        eventually(lambda: received(end), 50_005)
-        assert host.programs.unsent() == []
-        host.programs.watch([peer])
-        [idle] = host.programs.unsent()
-        assert (idle.bytes, idle.written - unsent.written) == (0, 0)
-        host.programs.watch([])
-        assert host.programs.unsent() == []
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
-        after = client.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
-        assert struct.unpack_from("=I", after, 80)[0] >= struct.unpack_from("=I", before, 80)[0]  # the window
-        assert struct.unpack_from("=I", after, 100)[0] == 0  # retransmissions
-        host.programs.detach()
-        host.programs.forget()
-        client.sendall(bytes(1000))
-        eventually(lambda: received(end), 51_005)
+    assert (unsent.destination, unsent.payload, unsent.user) == (int(peer), 50_000, os.getuid())
+    assert unsent.bytes == unsent.frames(50_000) > 50_000
+    assert (unsent.own_port, unsent.port) == (client.getsockname()[1], client.getpeername()[1])
+    assert gated.arrived() == 5
+    window = gated.tcp_info(80)
+    host.set()
+    programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
+    gated.run_sender(pair.host)
+    eventually(gated.arrived, 50_005)
+    assert programs.unsent() == []
+    programs.watch([peer])
+    [idle] = programs.unsent()
+    assert (idle.bytes, idle.written - unsent.written) == (0, 0)
+    programs.watch([])
+    assert programs.unsent() == []
+    assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0
+    assert gated.tcp_info(80) >= window
+    assert gated.tcp_info(100) == 0  # retransmissions
+    programs.detach()
+    programs.forget()
+    client.sendall(bytes(1000))
+    eventually(gated.arrived, 51_005)
 
 
-def test_other_destinations_and_namespaces_sockets_stay_as_they_are(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set()
-        host.programs.attach()
-        client, end = connect()
-        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        client.sendall(b"first")
-        eventually(lambda: received(end), 5)
-        client.sendall(bytes(3000))
-        host.programs.grant([granted(NOW, NEAR)])
-        with inside(pair.host):
-            host.programs.sender.run(host.programs.sender.prepare())
-        assert received(end) == 5
-        host.programs.grant([granted(NOW, PEER_ADDRESS, 1 << 20)])
-        with inside(pair.peer):
-            host.programs.sender.run(host.programs.sender.prepare())
-        assert received(end) == 5
-        end.sendall(b"not gated: another namespace's")
-        eventually(lambda: received(client), 30)
-        with inside(pair.host):
-            host.programs.sender.run(host.programs.sender.prepare())
-        eventually(lambda: received(end), 3005)
-        assert client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+def test_other_destinations_and_namespaces_sockets_stay_as_they_are(pair: Pair, gated: Gated) -> None:
+    gated.host.set()
+    gated.client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    gated.client.sendall(b"first")
+    eventually(gated.arrived, 5)
+    gated.client.sendall(bytes(3000))
+    for destination, netns in ((NEAR, pair.host), (PEER_ADDRESS, pair.peer)):
+        gated.host.programs.grant([granted(NOW, destination, 1 << 20)])
+        gated.run_sender(netns)
+        assert gated.arrived() == 5
+    gated.end.sendall(b"not gated: another namespace's")
+    eventually(lambda: gated.arrived(gated.client), 30)
+    gated.run_sender(pair.host)
+    eventually(gated.arrived, 3005)
+    assert gated.client.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
-def test_what_tcp_sends_again_does_not_wait_for_a_slot(
-    pair: Pair, connect: Callable[[], tuple[socket.socket, socket.socket]]
-) -> None:
-    with Host(every_socket=False, netns=pair.host) as host:
-        host.set(slot_ns=10**9, into=0.0)
-        host.programs.attach()
-        client, end = connect()
-        pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
-        client.sendall(b"lost")
-        eventually(lambda: host.counts().get("passed_in_guard", 0), 3)
-        assert "held" not in host.counts()
-        pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
-        eventually(lambda: received(end), 4)
+def test_what_tcp_sends_again_does_not_wait_for_a_slot(pair: Pair, gated: Gated) -> None:
+    pair.on_peer(f"ip addr del {PEER_ADDRESS}/8 dev peer0")  # what is sent to it is lost
+    gated.client.sendall(b"lost")
+    eventually(lambda: gated.host.counts().get("passed_in_guard", 0), 3)
+    assert "held" not in gated.host.counts()
+    pair.on_peer(f"ip addr add {PEER_ADDRESS}/8 dev peer0")
+    eventually(gated.arrived, 4)

@@ -1,4 +1,4 @@
-"""The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin."""
+"""The labelling program, packet by packet (BPF_PROG_TEST_RUN), against its Python twin, and its counters by path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from flowrules.label import Carrier
 from sopa_ryu.agent.kernel import libbpf
+from sopa_ryu.agent.kernel.counters import OTHERS
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.paths.flow_hash import FRAGMENT_KEY, FlowKey
 from sopa_ryu.agent.paths.path_table import Label, PathTable, Policy
@@ -39,6 +41,7 @@ from tests.helpers.frames import (
     word_of,
 )
 from tests.helpers.path_tables import flow_positions, map_entries, read_table, set_flow
+from topologies import Clos, FatTree
 
 UNSPEC = 0xFFFFFFFF
 MakeLabeller = Callable[..., Labeller]
@@ -73,9 +76,6 @@ def test_a_full_flow_table_forgets_old_flows_and_labels_all_packets(make_labelle
         assert words(labeller, tcp(sport=port), 1)[0] in INTER_POD
     assert 0 < len(flow_positions(labeller)) <= 64
     assert labeller.counters()["labelled"] == 2000
-
-
-# -- the twin -------------------------------------------------------------------------------------------------------
 
 
 def random_flows(rng: random.Random, count: int) -> list[tuple[bytes, FlowKey]]:
@@ -119,9 +119,6 @@ def test_what_is_random_is_spread_evenly(labeller: Labeller, policy: Policy, fra
     taken = Counter(word for frame in frames for word in words(labeller, frame, 1))
     assert set(taken) == set(INTER_POD)
     assert all(900 < count < 1150 for count in taken.values())  # 1024 expected, 4 standard deviations: 111
-
-
-# -- kinds of packets -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,9 +181,6 @@ def test_all_fragments_of_a_datagram_take_one_path_and_datagrams_differ(labeller
     assert flow_positions(labeller) == {}
 
 
-# -- what gets no label -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
@@ -228,9 +222,6 @@ def test_a_destination_without_a_path_is_not_labelled_and_others_are(labeller: L
     assert words(labeller, tcp(dst="10.2.0.2"), 1)[0] in INTER_POD
     labeller.swap(full._replace(sets=(INTRA_RACK, INTER_RACK, ())))
     assert_untouched(labeller, tcp(dst=FAR), "no_path")
-
-
-# -- tables -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_kernel_holds_what_was_swapped_in(labeller: Labeller) -> None:
@@ -357,3 +348,51 @@ def test_policies_have_the_command_lines_names() -> None:
     assert [Policy.named(policy.option_name) for policy in Policy] == list(Policy)
     with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell"):
         Policy.named("rr")
+
+
+HALF = 2
+
+
+def counted(labeller: Labeller, half: int = HALF) -> dict[Label, int]:
+    return {word: packets for word, packets in labeller.counted.by_path(FatTree(2 * half)).items() if packets}
+
+
+@pytest.mark.parametrize("carrier", Carrier)
+def test_a_packet_counts_under_the_word_that_it_carries(make_labeller: MakeLabeller, carrier: Carrier) -> None:
+    """Of every kind, and also after another table is in force; without a path under none."""
+    labeller = make_labeller(carrier=carrier)
+    carried: Counter[Label] = Counter()
+    for inter_pod in (INTER_POD, INTER_POD[:1]):
+        labeller.swap(table(inter_pod=inter_pod))
+        frames = [tcp(sport=number % 7, dst=(FAR, NEAR, SAME_RACK)[number % 3]) for number in range(100)]
+        frames += [ip(ports(1, 2), proto=proto) for proto in (UDP, SCTP)] + [echo(9), tcp(fragment=0x2000)]
+        for number, frame in enumerate(frames):
+            labelled = labeller.run(frame, gso_segments=5 * (number == 0)).data
+            carried[(labelled[10], labelled[11]) if carrier is Carrier.MAC else (labelled[36], labelled[37])] += 1
+        for frame in (tcp(dst="192.0.2.1"), tcp()[:36], tcp()[:12] + b"\x08\x06" + tcp()[14:]):
+            labeller.run(frame)
+    if carrier is Carrier.OPTION:
+        labeller.run(tcp(options=bytes([1] * 40)))  # a full header
+    assert set(carried) == {*INTRA_RACK, *INTER_RACK, *INTER_POD}
+    assert counted(labeller) == carried
+    assert sum(carried.values()) == labeller.counters()["labelled"]
+
+
+def test_the_largest_fat_trees_words_have_counters_of_their_own(labeller: Labeller) -> None:
+    half = 64
+    words = ((0, 0), (0, 63), (63, 0), (63, 63), (62, 63), (63, 62))
+    labeller.swap(table(inter_pod=words))
+    for _ in range(6):
+        labeller.run(tcp())
+    labeller.run(tcp(dst=SAME_RACK))
+    assert counted(labeller, half) == dict.fromkeys((*words, (0xFF, 0xFF)), 1)
+    assert len(labeller.counted.by_path(FatTree(2 * half))) == half * half + half + 1
+
+
+def test_labels_of_uplinks_above_63_have_one_counter_together(labeller: Labeller) -> None:
+    words = ((0, 36), (0, 64), (64, 0), (100, 200), (253, 253))
+    labeller.swap(table(inter_pod=words))
+    for _ in range(5):
+        labeller.run(tcp())
+    found = labeller.counted.by_path(Clos(pods=2, edges=2, aggregations=254, cores=254 * 254, hosts=2))
+    assert {label: packets for label, packets in found.items() if packets} == {(0, 36): 1, OTHERS: 4}

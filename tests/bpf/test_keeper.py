@@ -9,7 +9,6 @@ import json
 import signal
 import socket
 from collections.abc import Iterator
-from ipaddress import IPv4Address
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,9 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import inside
-from sopa_ryu.agent.paths.path_table import PathTable
-from sopa_ryu.channel import protocol
-from tests.helpers.agent_controller import ADDRESS, agent_controller
+from tests.helpers.agent_controller import agent_controller
 from tests.helpers.agent_host import AgentHost
 from tests.helpers.frames import FAR, word_of
-from tests.helpers.path_tables import table_in_force
 from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run
 from tests.helpers.waiting import Containing, eventually
 
@@ -137,40 +133,6 @@ def test_nothing_is_acknowledged_while_another_program_has_the_labelling_program
         host.pair.on_host(f"tc filter del dev host0 egress prio {PRIORITY}")
         host.at_work()
         assert host.controller.acknowledged == version
-        agent.stop(signal.SIGTERM)
-
-
-def test_nothing_that_a_malicious_controller_sends_harms_the_path_table_in_the_kernel(host: Host) -> None:
-    def in_force() -> PathTable | None:
-        return table_in_force("host0", host.pair.host)
-
-    version = host.controller.fail("a2_0-c0_1")
-    with host.agent() as agent:
-        host.at_work()
-        table = in_force()
-        assert table is not None
-        assert set(table.candidates(IPv4Address(FAR)) or ()) == {(0, 0), (1, 0), (1, 1)}
-        snapshot = json.loads(protocol.snapshot(host.controller.view._replace(version=version + 1), ADDRESS))
-        delta = {"type": "delta", "epoch": 7, "base": version, "version": version + 1, "failed": {}, "healed": []}
-        wrong: list[dict[str, object]] = [
-            {**snapshot, "host": "10.0.0.3"},
-            {**snapshot, "version": version - 1},
-            {**snapshot, "k": 5},
-            {**snapshot, "failures": {"a9_9": "down"}},
-            {**delta, "failed": {"x": "down"}},
-            {**delta, "healed": ["c0_0"]},
-        ]
-        for number, text in enumerate(["{", b"\x00\xff", "[]", *map(json.dumps, wrong)], 1):
-            host.controller.send(text)
-            eventually(lambda: host.controller.refused, number)
-            assert in_force() == table
-        assert host.controller.acknowledged == version
-        host.controller.send("x" * (protocol.MAX_MESSAGE_BYTES + 1))
-        eventually(lambda: host.controller.connections, 2)
-        assert in_force() == table
-        host.controller.fail("c0_0")
-        host.at_work()
-        assert in_force() != table
         agent.stop(signal.SIGTERM)
 
 

@@ -15,8 +15,6 @@ from tests.bpf.mcs_programs import ACCEPTS, Programs
 from tests.bpf.mcs_reference import FRESH, Mco, Verdict, plus
 from tests.helpers.frames import ETHERNET, FAR, HERE, INTER_POD, UDP, ip, ports, table, word_of
 
-# -- which packets ------------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(
     "frame",
@@ -92,9 +90,6 @@ def test_without_settings_nothing_is_touched(programs: Programs, channels: int) 
     assert programs.known_keys() == []
 
 
-# -- what is written ----------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("channels", [2, 3, 8, 16])
 def test_a_channel_is_the_next_candidate_path_from_the_flows_own_on(both: Both, channels: int) -> None:
     both.use(channels=channels)
@@ -133,9 +128,6 @@ def test_ports_wrap(both: Both, port: int) -> None:
     ]
     both.into(received(source_port=port, mco=Mco(0, 0, 0, 15, 4000, 0)))
     assert {key.remote_port for key in both.programs.known_keys()} == {DPORT, plus(port, 15) & 0xFFFF}
-
-
-# -- connections ----------------------------------------------------------------------------------------------------------
 
 
 def syn(options: bytes, outwards: bool, flags: int = SYN) -> bytes:

@@ -180,9 +180,6 @@ def test_script(both: Both, script: Path, request: pytest.FixtureRequest) -> Non
     play(script, Script(both).handle, record=request.config.option.record)
 
 
-# -- algorithm 1: order -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("patience_us", [10_000_000, 0])
 def test_what_is_missing_for_long_is_lost_though_no_channel_shows_a_gap(both: Both, patience_us: int) -> None:
     both.use(patience_us=patience_us or PATIENCE_US)
@@ -206,9 +203,6 @@ def test_a_gap_begins_with_the_first_packet_behind_it_and_each_gap_anew(both: Bo
         both.out(sent(ack=ack, blocks=blocks[:1]))
         assert (both.its.gap_since is not None) == gap
         assert not both.its.loss
-
-
-# -- algorithms 2 to 5, from any state ------------------------------------------------------------------------------------
 
 
 def any_connection(draw: random.Random, channels: int) -> Connection:

@@ -1,10 +1,13 @@
-"""The ``option`` carrier on real interfaces: what is on the wire, what sockets get, what is refused, and what is left behind."""
+"""The ``option`` carrier on real interfaces: what is on the wire, what sockets get, and what is left behind; ``sopa parser``."""
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from flowrules.label import Carrier
 from sopa_ryu.agent import edge_parser
@@ -21,6 +25,7 @@ from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.libbpf import AttachError, Object
 from sopa_ryu.agent.kernel.netns import Interface, inside
 from sopa_ryu.agent.labeller import Labeller
+from sopa_ryu.cli import main
 from tests.bpf.labelling import label_of, labelling
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, tcp, word_of
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
@@ -67,9 +72,6 @@ def connected(pair: Pair) -> Iterator[list[socket.socket]]:
 def packets(capture: socket.socket, wait: float = 0.5) -> list[bytes]:
     """The IPv4 packets that came in: seen as a switch sees them, before tc ingress."""
     return [frame for frame in frames(capture, wait) if frame[12:14] == b"\x08\x00"]
-
-
-# -- on the wire and at the socket ------------------------------------------------------------------------------------------
 
 
 def test_the_wire_has_the_word_and_the_socket_has_no_option_but_without_an_agent(pair: Pair, ends: Ends) -> None:
@@ -131,9 +133,6 @@ def test_an_mtu_that_somebody_has_raised_again_makes_no_packet_too_large(pair: P
         sender.send(b"x" * 1472)
         assert len(receiver.recv(2000)) == 1472
     assert (ends[0].counters()["too_big"], ends[0].counters()["labelled"]) == (1, 0)
-
-
-# -- the parser -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("mode", [None, Mode.NATIVE, Mode.GENERIC])
@@ -216,3 +215,58 @@ def test_an_interface_that_is_not_there_is_an_error() -> None:
     for act in (edge_parser.attach, edge_parser.detach, edge_parser.status):
         with pytest.raises(AttachError, match="no interface nowhere0 in this network namespace"):
             act(Interface("nowhere0"))
+
+
+def sopa_parser(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "sopa_ryu.cli", "parser", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_attach_status_detach(pair: Pair) -> None:
+    ports = [f"host0@{pair.host}", f"peer0@{pair.peer}"]
+    both = [word for port in ports for word in ("--iface", port)]
+    missing = sopa_parser("status", *both)
+    assert missing.returncode == 1
+    assert missing.stdout.count(" none ") == 2
+
+    attached = sopa_parser("attach", *both)
+    assert attached.returncode == 0, attached.stderr
+    assert attached.stdout.splitlines() == ["host0: attached, native mode", "peer0: attached, native mode"]
+    pair.on_host("ping -c 3 -i 0.1 10.2.1.3")
+    shown = sopa_parser("status", *both)
+    assert shown.returncode == 0
+    assert "native" in shown.stdout
+    told = json.loads(sopa_parser("status", "--json", *both).stdout)
+    assert set(told) == {*ports}
+    assert told[ports[1]]["mode"] == "native"
+    assert told[ports[1]]["unlabelled"] >= 3
+    assert told[ports[1]]["believed"] == told[ports[1]]["forged"] == 0
+
+    detached = sopa_parser("detach", *both)
+    assert detached.stdout.splitlines() == ["host0: detached", "peer0: detached"]
+    assert sopa_parser("detach", *both).stdout.splitlines() == ["host0: there was none", "peer0: there was none"]
+    assert sopa_parser("status", *both).returncode == 1
+
+
+def test_the_mode_can_be_chosen(pair: Pair) -> None:
+    port = ["--iface", f"peer0@{pair.peer}"]
+    assert sopa_parser("attach", "--mode", "generic", *port).stdout == "peer0: attached, generic mode\n"
+    assert "xdpgeneric" in pair.on_peer("ip link show peer0")
+
+
+def test_an_interface_that_fails_keeps_no_other_from_its_parser(pair: Pair) -> None:
+    done = sopa_parser(
+        "attach", "--iface", f"nowhere0@{pair.peer}", "--iface", f"peer0@{pair.peer}", "--iface", "eth0@"
+    )
+    assert done.returncode == 1
+    assert done.stdout == "peer0: attached, native mode\n"
+    assert "no interface nowhere0" in done.stderr
+    assert "'eth0@' is no interface" in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["attach", "detach", "status"])
+def test_without_root_it_says_what_it_needs(monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 65534)
+    done = CliRunner().invoke(main, ["parser", verb, "--iface", "lo"])
+    assert done.exit_code == 1
+    assert "sopa parser needs root" in done.output

@@ -1,14 +1,17 @@
-"""Reading an interface's qdiscs from the kernel, and whether they keep departure times."""
+"""Reading an interface's qdiscs from the kernel, whether they keep departure times, and what they drop."""
 
 from __future__ import annotations
 
+import re
 import socket
 
 import pytest
 
 from sopa_ryu.agent.departure_times import instead_of_fq
+from sopa_ryu.agent.kernel.drops import Drops
 from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.kernel.qdiscs import INGRESS, ROOT, Qdisc, qdiscs
+from tests.helpers.frames import FAR
 from tests.helpers.veth import Pair
 
 
@@ -51,3 +54,35 @@ def test_without_fq_there_are_no_departure_times(pair: Pair, commands: list[str]
         pair.on_host(f"tc qdisc {command}")
     found = instead_of_fq(read(pair, "two" if "two" in "".join(commands) else "host0"))
     assert found == other
+
+
+SENT = 100
+
+
+def test_drops_of_the_interfaces_queue_are_counted_and_those_of_others_are_not(pair: Pair) -> None:
+    with inside(pair.host):
+        counted = [Drops(socket.if_nametoindex(name), pair.host) for name in ("host0", "lo")]
+    before = [one.count() for one in counted]
+    pair.on_host("tc qdisc add dev host0 root tbf rate 8kbit burst 3100 limit 5000")
+    pair.on_host("tc qdisc add dev host0 clsact")
+    with inside(pair.host), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
+        for _ in range(SENT):
+            sender.sendto(b"x" * 1000, (FAR, 5000))
+    said = re.search(r"qdisc tbf.*?dropped (\d+)", pair.on_host("tc -s qdisc show dev host0"), re.DOTALL)
+    assert said is not None
+    after = [one.count() for one in counted]
+    assert after[0] - before[0] == int(said[1]) > SENT / 2
+    assert after[1] == before[1]
+    for one in counted:
+        one.close()
+    assert counted[0].count() == after[0]  # closed: as last time
+
+
+def test_drops_at_an_interface_that_is_gone_are_those_of_last_time(pair: Pair) -> None:
+    with inside(pair.host):
+        counted = Drops(socket.if_nametoindex("host0"), pair.host)
+    before = counted.count()
+    pair.on_host("ip link del host0")
+    assert counted.count() in (0, before)
+    counted.close()

@@ -50,11 +50,7 @@ OPENFLOW = {
 KINDS = [f"rest {name}" for name in REST] + [f"openflow {name}" for name in OPENFLOW]
 ONCE = {"handshakes", "connections"}  # a connection for each, as many as go
 CONNECTIONS = 16
-
-
-BURST_MESSAGES = 600
-BURST_CONNECTIONS, BURST_ONCE = 4, 100
-"""Connections of a burst; those of the kinds in `ONCE`."""
+BURST_ONCE = 100  # connections of a burst
 FOREVER = 1 << 60
 
 
@@ -71,13 +67,8 @@ def messages_of(kind: str) -> tuple[str, bytes, bytes]:
 
 
 @contextlib.contextmanager
-def burst(
-    kind: str, port: int, messages: int = BURST_MESSAGES, connections: int = BURST_CONNECTIONS
-) -> Iterator[Callable[[], bool]]:
-    """Flood by a number of messages on each connection, while others read, and cut off at the end what is still being sent.
-
-    Yields whether something is.
-    """
+def burst(kind: str, port: int, messages: int = 600, connections: int = 4) -> Iterator[Callable[[], bool]]:
+    """Flood each connection by messages, while others read; yield whether something is still being sent, which the end cuts off."""
     name, first, more = messages_of(kind)
 
     def send(client: socket.socket) -> None:

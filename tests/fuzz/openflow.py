@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from tests.fuzz.garble import garbled
-from tests.fuzz.target import BAD_SWITCH, Target
+from tests.fuzz.target import BAD_SWITCH, Kind, Target
 from tests.helpers.waiting import eventually
 
 HEADER = struct.Struct("!BBHI")  # version, type, length, transaction id
@@ -66,11 +66,11 @@ def _messages(source: socket.socket) -> Iterator[bytes]:
         data += received
 
 
-class OpenFlow:
+class OpenFlow(Kind):
     """Sessions of a false switch that answers with recorded messages, some of them garbled."""
 
     def __init__(self, target: Target, draw: random.Random) -> None:
-        self.target, self.draw = target, draw
+        super().__init__(target, draw)
         recorder = Recorder(target.openflow_port)
         ovs = target.fabric.ovs
         ovs.vsctl("set-controller", BAD_SWITCH, f"tcp:127.0.0.1:{recorder.port}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +16,6 @@ from sopa_ryu.channel import protocol
 from tests.contract.running import Running, running
 from tests.helpers.memory import resident_mib
 from tests.helpers.waiting import eventually
-from topologies import Host
 
 CHECK_SECONDS = 1.0
 BAD_SWITCH = "e0_0"
@@ -33,7 +33,7 @@ class Target:
         self.fabric = fabric
         self.tree = fabric.tree
         self._agent = agent
-        self.address = self.tree.ip(last_host(fabric))
+        self.address = self.tree.ip(list(self.tree.hosts())[-1])
         self.openflow_port = int(fabric.controller.openflow.rpartition(":")[2])
         self.rest_port = int(fabric.controller.url.rpartition(":")[2])
         self.token = fabric.agent["Authorization"]
@@ -84,15 +84,24 @@ class Target:
         return resident_mib(self.fabric.controller.pid)
 
 
-def last_host(fabric: Running) -> Host:
-    return list(fabric.tree.hosts())[-1]
+class Kind:
+    """A kind of input; each step sends something and returns what was sent last."""
+
+    def __init__(self, target: Target, draw: random.Random) -> None:
+        self.target, self.draw = target, draw
+
+    def step(self) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Put back what was changed: nothing."""
 
 
 @contextmanager
 def target(directory: Path) -> Iterator[Target]:
     """Run a k=4 fabric with a controller and one agent."""
     with running(4, directory) as fabric:
-        address = fabric.tree.ip(last_host(fabric))
+        address = fabric.tree.ip(list(fabric.tree.hosts())[-1])
         url = f"{fabric.controller.url.replace('http', 'ws')}/sopa/v1/agents/{address}"
         # the answers to pings come from a thread of the library, also while nothing is read
         with connect(url, additional_headers=fabric.agent, proxy=None, compression=None) as agent:

@@ -91,8 +91,6 @@ class Transfer:
             assert self.now < until, f"{self.una} of {self.count} segments at {self.now}"
         return self
 
-    # -- the network --------------------------------------------------------------------------------------------------
-
     def _put(self, direction: int, host: Host, key: Key, its: Segment, arrive: Callable[[Segment], None]) -> None:
         reports = (
             its.reports_loss_or_reordering and its.ack == host.connections[key].lan if direction == ACKS else False
@@ -108,8 +106,6 @@ class Transfer:
             its.ce = its.ect
         self._order += 1
         heapq.heappush(self._events, (at, self._order, lambda: arrive(its)))
-
-    # -- the sender ---------------------------------------------------------------------------------------------------
 
     def _transmit(self, number: int) -> None:
         self.retransmitted += number < self._highest
@@ -150,8 +146,6 @@ class Transfer:
                 self.recover = self.next
                 self._transmit(self.una)
         self._fill()
-
-    # -- the receiver -------------------------------------------------------------------------------------------------
 
     def _data_arrives(self, its: Segment) -> None:
         self.server.receive(SERVER, its)
