@@ -35,7 +35,7 @@ def one_processor() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def loaded(objects: None) -> Iterator[Callable[..., Labeller]]:
-    """Labellers of the loopback interface, loaded and never attached: one for each choice of options."""
+    """Labellers that are never attached, one for each choice of options."""
     with ExitStack() as stack:
 
         @cache

@@ -15,7 +15,7 @@ from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.agent.mcs import sweep
 from sopa_ryu.agent.paths.path_table import PathTable
 from tests.bpf.mcs_frames import Kind
-from tests.bpf.mcs_reference import DEFAULT_CHANNELS, FRESH, MAX_CHANNELS, Connection, Key, Verdict
+from tests.bpf.mcs_reference import DEFAULT_CHANNELS, Connection, Key, Verdict
 
 VERDICTS = {0xFFFFFFFF: Verdict.PASS, 4: Verdict.DROP}  # TC_ACT_UNSPEC, TC_ACT_STOLEN
 ONLY = struct.pack("=I", 0)
@@ -26,7 +26,8 @@ STATE = struct.Struct("=IIIIQIIHHHHBBBBIIHHHxxIQ16I16I")
 GAP, SEEN = slice(60, 64), slice(64, 72)
 NEVER_US, ALWAYS_US = 0xFFFFFFFF, 1
 """Patience that does not depend on how fast the tests run."""
-SLOW_START, LOSS, LAN_KNOWN, CLOSED_OUT, CLOSED_IN, RESENT = 1, 2, 4, 8, 16, 32
+NAMES = "lock nsn msn ws skv wv fv cb ab alpha mss cc scale flags rp lan rsn rb rcb initialised gap seen"
+LISTS = [f"{name}{channel}" for name in ("nlsn", "expected") for channel in range(16)]
 UNKNOWN_SCALE = 0xFF
 SCALE = struct.Struct("=BBxx")
 
@@ -35,43 +36,21 @@ def vector(values: list[int], bits: int) -> int:
     return sum(value << bits * channel for channel, value in enumerate(values))
 
 
-def elements(packed: int, bits: int) -> list[int]:
-    return [packed >> bits * channel & (1 << bits) - 1 for channel in range(MAX_CHANNELS)]
-
-
 def pack(its: Connection) -> bytes:
     """Return the bytes of ``struct mcs_connection`` (bpf/mcs.h); of times only whether there is one, and not of the last packet."""
-    flags = (
-        SLOW_START * its.slow_start
-        | LOSS * its.loss
-        | LAN_KNOWN * (its.lan is not None)
-        | CLOSED_OUT * its.closed_out
-        | CLOSED_IN * its.closed_in
-        | RESENT * its.resent
-    )
-    initialised = vector([each is not None for each in its.expected], 1)
+    bits = (its.slow_start, its.loss, its.lan is not None, its.closed_out, its.closed_in, its.resent)
     return STATE.pack(
-        0, its.nsn, its.msn, its.ws,
-        vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
-        its.cb, its.ab, its.alpha, its.mss,
-        its.cc, UNKNOWN_SCALE if its.scale is None else its.scale, flags, its.rp,
-        its.lan or 0, its.rsn, its.rb, its.rcb, initialised, its.gap_since is not None, 0,
+        0, its.nsn, its.msn, its.ws, vector(its.skv, 4), vector(its.wv, 2), vector(its.fv[: its.channels], 2),
+        its.cb, its.ab, its.alpha, its.mss, its.cc, UNKNOWN_SCALE if its.scale is None else its.scale,
+        vector([*map(int, bits)], 1), its.rp, its.lan or 0, its.rsn, its.rb, its.rcb,
+        vector([each is not None for each in its.expected], 1), its.gap_since is not None, 0,
         *its.nlsn, *(each or 0 for each in its.expected),
     )  # fmt: skip
 
 
-def unpack(state: bytes, channels: int) -> Connection:
-    (_, nsn, msn, ws, skv, wv, fv, cb, ab, alpha, mss, cc, scale, flags, rp, lan, rsn, rb, rcb, initialised, gap, _,
-     *numbers) = STATE.unpack(state)  # fmt: skip
-    expected = [number if initialised >> channel & 1 else None for channel, number in enumerate(numbers[MAX_CHANNELS:])]
-    return Connection(
-        channels,
-        numbers[:MAX_CHANNELS], nsn, msn, ws,
-        elements(fv, 2)[:channels] + [FRESH] * (MAX_CHANNELS - channels), elements(skv, 4), elements(wv, 2),
-        cb, ab, cc, alpha, bool(flags & SLOW_START), bool(flags & RESENT), mss, None if scale == UNKNOWN_SCALE else scale,
-        expected, lan if flags & LAN_KNOWN else None, rsn, rb, rcb, rp, bool(flags & LOSS), gap or None,
-        bool(flags & CLOSED_OUT), bool(flags & CLOSED_IN),
-    )  # fmt: skip
+def named(state: bytes) -> dict[str, int]:
+    """The parts of a ``struct mcs_connection``, by the reference's names."""
+    return dict(zip(NAMES.split() + LISTS, STATE.unpack(state), strict=True))
 
 
 class Programs:
@@ -81,7 +60,6 @@ class Programs:
         self._object = Object(MCS, {"mcs_connections": capacity})
         self._closing = ExitStack()
         self._counted = Counter[str]()
-        self.channels = DEFAULT_CHANNELS
 
     def __enter__(self) -> Programs:
         self._closing.enter_context(self._object)
@@ -108,7 +86,6 @@ class Programs:
         regulating: bool = True,
         patience_us: int = NEVER_US,
     ) -> None:
-        self.channels = channels
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
         settings = SETTINGS.pack(channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)
@@ -137,11 +114,10 @@ class Programs:
         gap = struct.pack("=I", found[GAP] != bytes(4))
         return found[: GAP.start] + gap + bytes(8) + found[SEEN.stop :]
 
-    def connection(self, key: Key) -> Connection:
+    def connection(self, key: Key) -> dict[str, int]:
         found = self.state(key)
-        if found is None:
-            raise KeyError(key)
-        return unpack(found, self.channels)
+        assert found is not None
+        return named(found)
 
     def set_connection(self, key: Key, its: Connection) -> None:
         state = pack(its)

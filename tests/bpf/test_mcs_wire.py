@@ -14,10 +14,10 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -27,6 +27,8 @@ from sopa_ryu.agent.kernel.netns import inside
 from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.agent.mcs import McsOptions
 from sopa_ryu.agent.mcs_peers import Use
+from sopa_ryu.agent.paths.path_table import Label
+from tests.bpf.mcs_frames import mco_of, parse
 from tests.bpf.mcs_programs import ONLY, SETTINGS
 from tests.helpers.channel_server import ChannelServer, channel_server
 from tests.helpers.frames import INTER_POD, table, word_of
@@ -122,9 +124,9 @@ def relayed() -> Iterator[tuple[Pair, Relay]]:
             yield Pair(host._host, peer._peer), relay
 
 
-def exchange(pair: Pair, size: int, password: bytes = b"") -> tuple[bool, bool]:
+def exchange(pair: Pair, size: int, password: bytes = b"") -> bool:
     """Send random bytes over one connection both ways at once, signed with a password (RFC 2385); return whether all arrived."""
-    data, arrived = (os.urandom(size), os.urandom(size)), [b"", b""]
+    data = os.urandom(size), os.urandom(size)
     with inside(pair.peer):
         server = socket.create_server((PEER_ADDRESS, PORT))
     with inside(pair.host):
@@ -133,35 +135,22 @@ def exchange(pair: Pair, size: int, password: bytes = b"") -> tuple[bool, bool]:
         address, size_of = socket.inet_aton(remote), len(password)
         key = struct.pack("=HH4s120xBBHi80s", socket.AF_INET, 0, address, 0, 0, size_of, 0, password)
         end.setsockopt(socket.IPPROTO_TCP, TCP_MD5SIG, key)
+
+    def send(end: socket.socket, what: bytes) -> None:
+        end.sendall(what)
+        end.shutdown(socket.SHUT_WR)
+
+    def receive(end: socket.socket) -> bytes:
+        return b"".join(iter(lambda: end.recv(1 << 16), b""))
+
     with server, client:
         client.settimeout(PATIENCE_SECONDS)
         client.connect((PEER_ADDRESS, PORT))
-        accepted, _ = server.accept()
-        with accepted:
+        with server.accept()[0] as accepted, ThreadPoolExecutor(4) as pool:
             accepted.settimeout(PATIENCE_SECONDS)
-
-            def send(end: socket.socket, what: bytes) -> None:
-                end.sendall(what)
-                end.shutdown(socket.SHUT_WR)
-
-            def receive(end: socket.socket, at: int) -> None:
-                taken = bytearray()
-                while piece := end.recv(1 << 16):
-                    taken += piece
-                arrived[at] = bytes(taken)
-
-            work = [
-                (send, (client, data[0])),
-                (send, (accepted, data[1])),
-                (receive, (accepted, 0)),
-                (receive, (client, 1)),
-            ]
-            threads = [threading.Thread(target=each, args=arguments) for each, arguments in work]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-    return arrived[0] == data[0], arrived[1] == data[1]
+            for end, what in zip((client, accepted), data, strict=True):
+                pool.submit(send, end, what)
+            return tuple(pool.map(receive, (accepted, client))) == data
 
 
 def statistics(run_in: str) -> dict[str, int]:
@@ -175,7 +164,7 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
     both = ((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE))
     # a pause of the relay is no loss
     with scattering(*both, patience_us=10_000_000) as ends:
-        assert exchange(pair, 10_000_000) == (True, True)
+        assert exchange(pair, 10_000_000)
         assert min(relay.taken.values()) > 1500
         for its in ends:
             assert its.counters()["ack_filtered"] > 100
@@ -188,40 +177,26 @@ def test_over_paths_of_different_length_no_tcp_sees_reordering(relayed: tuple[Pa
 
 def test_a_signed_connection_is_not_touched(pair: Pair) -> None:
     with scattering((pair.host, "host0", PEER_ADDRESS), (pair.peer, "peer0", HERE)) as ends:
-        assert exchange(pair, 300_000, PASSWORD) == (True, True)
+        assert exchange(pair, 300_000, PASSWORD)
         assert all(its.counters()["scattered"] == 0 for its in ends)
-        assert exchange(pair, 300_000) == (True, True)
+        assert exchange(pair, 300_000)
         assert all(its.counters()["scattered"] > 10 for its in ends)
     assert statistics(pair._peer)["TcpExtTCPMD5Failure"] == 0
 
 
-HOST_ADDRESS = "10.0.0.2"
-SCATTERED, KIND = 0x08, 253
 FILTERS = ["sopa_mcs", "sopa_mcs_in", "sopa_probe"]
 
 
-class Mco(NamedTuple):
-    channel: int
-    source_port: int
-    label: tuple[int, int] | None
+def has_room(frame: bytes) -> bool:
+    """Whether a packet has an MCO, or room for one."""
+    its = parse(frame)
+    return its is not None and mco_of(its.header) is not None
 
 
-def option_of(frame: bytes) -> bytes | None:
-    """The last 16 bytes of a TCP header, if they are an MCO or room for one."""
-    header = 14 + 20 + (frame[46] >> 4) * 4
-    last = frame[header - 16 : header]
-    return last if last[:2] == bytes([KIND, 16]) else None
-
-
-def mcos(captured: list[bytes], source: str) -> list[Mco]:
-    """What the packets from a host have that carry an MCO."""
-    found = []
-    for frame in captured:
-        option = option_of(frame)
-        if frame[26:30] == socket.inet_aton(source) and frame[46] & SCATTERED and option:
-            assert option[7] >> 4 == 1
-            found.append(Mco(option[7] & 15, int.from_bytes(frame[34:36], "big"), word_of(frame)))
-    return found
+def mcos(captured: list[bytes]) -> list[tuple[int, int, Label | None]]:
+    """Channel, source port and label of the host's packets that carry an MCO."""
+    parsed = [(parse(frame), word_of(frame)) for frame in captured if frame[26:30] == socket.inet_aton(HERE)]
+    return [(its.segment.mco.channel, its.sport, label) for its, label in parsed if its and its.segment.mco]
 
 
 class Ends:
@@ -293,14 +268,14 @@ def test_the_program_at_the_sockets_is_put_back_and_nothing_is_left_of_it(ends: 
         assert detached is not None
         with standing_still(one.pid):  # or it may have attached it again before the connection is made
             detach(detached)
-            assert not any(map(option_of, ends.sent()))
+            assert not any(map(has_room, ends.sent()))
         eventually(lambda: program_of(ends.pair.host), detached)
-        assert mcos(ends.sent(), HOST_ADDRESS)
+        assert mcos(ends.sent())
         eventually(ends.log("host").read_text, Containing("put right"))
         for agent in (one, other):
             assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     assert ends.state() == before
-    assert not any(map(option_of, ends.sent()))
+    assert not any(map(has_room, ends.sent()))
 
 
 def stream(pair: Pair) -> Stream:
@@ -319,13 +294,13 @@ def test_connections_survive_a_killed_agent_and_its_successor_scatters_again(end
     before = ends.state()
     options = f"--channel-kind={kind}", "--channels=4"
     with ends.at_work(*options) as (one, other):
-        seen = mcos(ends.sent(), HOST_ADDRESS)
-        first = max(mco.source_port for mco in seen)
+        seen = mcos(ends.sent())
+        first = max(port for _, port, _ in seen)
         if kind == "ports":
-            assert {(mco.channel, mco.source_port) for mco in seen} == {(c, first - c) for c in range(4)}
-            assert {mco.label for mco in seen} == {None}
+            assert set(seen) == {(channel, first - channel, None) for channel in range(4)}
         else:
-            assert {mco.label for mco in seen} == set(INTER_POD)
+            assert {(channel, port) for channel, port, _ in seen} == {(channel, first) for channel in range(4)}
+            assert {label for _, _, label in seen} == set(INTER_POD)
         with stream(ends.pair) as flow:
             survive(ends, flow, one, other, options)
     assert ends.state() == before
@@ -374,26 +349,6 @@ def test_mcs_takes_the_place_of_a_killed_agent_of_another_policy_and_puts_its_se
     assert ends.state() == before
 
 
-def test_hosts_go_on_scattering_while_the_controller_restarts(pair: Pair, tmp_path: Path) -> None:
-    [port] = free_ports(1)
-    with ExitStack() as first, ExitStack() as later:
-        ends = Ends(pair, first.enter_context(channel_server(port)), tmp_path)
-        with ends.at_work(), stream(pair) as flow:
-            flows(flow)
-            first.close()
-            eventually(lambda: ends.metric("host", "connected"), 0)
-            scattered = ends.packets("host", "scattered")
-            flows(flow)
-            assert ends.packets("host", "scattered") > scattered
-            again = later.enter_context(channel_server(port, epoch=2))
-            eventually(lambda: again.agents() and again.acknowledged(), 2)
-            scattered = ends.packets("host", "scattered")
-            flows(flow)
-            assert ends.packets("host", "scattered") > scattered
-            eventually(lambda: [ends.metric(end, "mcs_hosts") for end in ends.ports], [1, 1])
-            assert [ends.packets(end, "mco_unknown") for end in ends.ports] == [0, 0]
-
-
 def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(ends: Ends) -> None:
     """And only one in a network namespace, of that process or of another one."""
     ends.pair.on_host("ip link add other type veth peer name other-peer")
@@ -408,13 +363,13 @@ def test_all_interfaces_of_a_process_have_one_program_at_the_machines_sockets(en
         program = program_of(ends.pair.host)
         assert program is not None
         assert program_of(ends.pair.peer) == program
-        assert {mco.channel for mco in mcos(ends.sent(), HOST_ADDRESS)} == set(range(8))
+        assert {channel for channel, _, _ in mcos(ends.sent())} == set(range(8))
         options = ["--policy=mcs", f"--state-dir={ends.log('other').with_suffix('')}"]
         assert refusal in rejected(AgentProcess([second], ends.controller.url, ends.log("other"), options))
         assert sorted(ends.filters("host")) == FILTERS
         assert agent.stop(signal.SIGTERM) == 128 + signal.SIGTERM
     assert program_of(ends.pair.host) is None
-    assert not any(map(option_of, ends.sent()))
+    assert not any(map(has_room, ends.sent()))
 
 
 def rejected(agent: AgentProcess) -> str:

@@ -6,7 +6,7 @@ import random
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -182,17 +182,16 @@ def by_ecn(receiver: socket.socket) -> list[int]:
 
 
 @pytest.fixture
-def sender(pair: Pair) -> Iterator[socket.socket]:
+def send(pair: Pair) -> Iterator[Callable[[int], int]]:
     with inside(pair.host):
         made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with made:
         made.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
         made.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, ECT0)
-        made.connect((PEER_ADDRESS, 9))
-        yield made
+        yield lambda size: made.sendto(bytes(size), (PEER_ADDRESS, 9))
 
 
-def test_marks_seen_are_marks_made(pair: Pair, sender: socket.socket) -> None:
+def test_marks_seen_are_marks_made(pair: Pair, send: Callable[[int], int]) -> None:
     """How long the queue is in comparison with the real one: tests/timing/test_queues.py."""
     mbit, queue_packets, threshold, burst = 2.0, 100, 20, 60
     pair.on_host("ip link set host0 mtu 1500")
@@ -208,10 +207,10 @@ def test_marks_seen_are_marks_made(pair: Pair, sender: socket.socket) -> None:
         while not phantom.counts()["host0"].marked:  # the queue gets empty while this process stands still
             eventually(lambda: phantom.length("host0") < 0)
             for _ in range(burst):
-                sender.send(bytes(1472))
+                send(1472)
             sent += burst
         eventually(lambda: phantom.length("host0") < 0)
-        sender.send(b"")
+        send(0)
         counts = phantom.counts()["host0"]
         seen = by_ecn(receiver)
     assert seen == [0, 0, sent - counts.marked, counts.marked]  # nothing was lost
@@ -219,12 +218,12 @@ def test_marks_seen_are_marks_made(pair: Pair, sender: socket.socket) -> None:
     assert counts.marked < burst - threshold
 
 
-def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair, sender: socket.socket) -> None:
+def test_a_rate_follows_and_the_program_goes_with_the_context(pair: Pair, send: Callable[[int], int]) -> None:
     with PhantomQueues({pair.host: {"host0": 1.0}, pair.peer: {"peer0": 1.0}}, 100, 20) as phantom:
         assert phantom.length("host0") < 0
         phantom.set_rate("host0", 0.001)
         for _ in range(30):
-            sender.send(bytes(1472))
+            send(1472)
         host, peer = phantom.counts()["host0"], phantom.counts()["peer0"]
         assert (host.packets >= 30, peer.marked) == (True, 0)
         assert 0 < host.marked <= 30 - 20

@@ -39,22 +39,16 @@ KINDS = {"mac": {}, "option": {"carrier": Carrier.OPTION}, "mcs": {"mcs": McsOpt
 ORDINARY = ("labelled", "forwarded", "unscattered", "stripped", "not_ipv4", "malformed")
 
 
-class Fates:
-    """A judge that remembers."""
-
-    def __init__(self) -> None:
-        self.seen: list[Fate] = []
-
-    def decided(self, fate: Fate, now: float) -> None:
-        self.seen.append(fate)
-
-
 class Hosts:
-    """Two hosts with agents' programs, of which the first probes the second."""
+    """Two hosts with agents' programs, of which the first probes the second; a judge that remembers."""
 
     def __init__(self, prober: Prober, near: Labeller, far: Labeller) -> None:
-        self.prober, self.near, self.far, self.fates = prober, near, far, Fates()
-        prober.judges.append(self.fates)
+        self.prober, self.near, self.far = prober, near, far
+        self.fates: list[Fate] = []
+        prober.judges.append(self)
+
+    def decided(self, fate: Fate, now: float) -> None:
+        self.fates.append(fate)
 
     def probe(self, wakes: int) -> None:
         """Let the prober wake so often, and then end all streams and decide about what is on its way."""
@@ -70,7 +64,7 @@ class Hosts:
             time.sleep(0.02)  # streams are due again
 
     def lost(self) -> list[Fate]:
-        return [fate for fate in self.fates.seen if not fate.came_back]
+        return [fate for fate in self.fates if not fate.came_back]
 
 
 @contextmanager
@@ -125,23 +119,29 @@ def test_probes_come_back_on_their_paths_and_no_labelling_program_touches_them(
     assert set(Counter(packet.label for packet in probes)) == {path[1:] for path in PATHS}
     assert near == {seen: count if seen is Seen.TAKEN else 0 for seen in Seen}
     assert far == {seen: count if seen is Seen.ANSWERED else 0 for seen in Seen}
-    assert {fate.came_back for fate in both.fates.seen} == {True}
-    assert sum(one.probes for one in report.counts) == len(both.fates.seen) == count
+    assert {fate.came_back for fate in both.fates} == {True}
+    assert sum(one.probes for one in report.counts) == len(both.fates) == count
     assert all(0 < one.smallest_us <= one.mean_us for one in report.counts)
     for name in ORDINARY:
         assert [counted[name] for counted in after] == [counted[name] for counted in before], name
 
 
-def test_probes_of_one_carrier_are_answered_by_the_other_beside_bursts_that_are_cut(pair: Pair, tmp_path: Path) -> None:
+def test_probes_of_one_carrier_are_answered_by_hosts_of_the_other_beside_bursts_that_are_cut(
+    pair: Pair, tmp_path: Path
+) -> None:
     data = bytes(4_000_000)
     with hosts(pair, tmp_path, "mac", carrier=Carrier.OPTION) as both:
-        both.prober.follow(Assignment(1, 20.0, PATHS))
+        both.prober.busy = lambda now: PATHS
+        assert both.prober.answering(2, 1) == ()
         both.prober.wake()
         assert transfer(pair, data) == data
         both.probe(6)
         assert both.near.counters()["cut"] > 0
-        assert len(both.fates.seen) >= 5
-        assert all(fate.came_back for fate in both.fates.seen)
+        assert len(both.fates) >= 5
+        assert all(fate.came_back for fate in both.fates)
+        assert (both.prober.answering(2, 1), both.prober.answering(2, 0)) == ((THERE,), ())
+        both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
+        assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)
 
 
 @pytest.mark.parametrize(("way", "end"), [("out", "peer0"), ("back", "host0")])
@@ -162,27 +162,6 @@ def test_a_silent_direction_is_named(pair: Pair, tmp_path: Path, way: str, end: 
     assert {fate.lost_out for fate in both.lost()} <= {None, way == "out"}
     assert (counts.lost_out >= 3, counts.lost_back >= 3) == (way == "out", way == "back")
     assert counts.lost_out == 0 or counts.lost_back == 0
-
-
-def test_a_device_that_takes_no_frames_is_no_bad_path(pair: Pair, tmp_path: Path) -> None:
-    with hosts(pair, tmp_path) as both:
-        both.prober.follow(Assignment(1, 20.0, PATHS))
-        pair.on_host("ip link set host0 down")
-        both.probe(5)
-        assert both.prober.unsent >= 3
-        assert both.fates.seen == []
-
-
-def test_hosts_that_answer_are_known_by_their_rack(pair: Pair, tmp_path: Path) -> None:
-    with hosts(pair, tmp_path) as both:
-        both.prober.busy = lambda now: PATHS
-        assert both.prober.answering(2, 1) == ()
-        both.probe(6)
-        assert both.prober.answering(2, 1) == (THERE,)
-        assert both.prober.answering(2, 0) == ()
-        assert len(both.fates.seen) >= 5
-        both.prober.follow(Assignment(3, 60_000.0, (Stream(IPv4Address("10.2.1.2"), 0, 0),)))
-        assert both.prober.answering(2, 1) == (IPv4Address("10.2.1.2"), THERE)
 
 
 def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
@@ -212,12 +191,8 @@ def test_a_trace_has_streams_of_its_own(pair: Pair, tmp_path: Path) -> None:
 
     with hosts(pair, tmp_path) as both:
         asyncio.run(traced(both))
-        assert {fate.stream for fate in both.fates.seen} == {PATHS[0]}
+        assert {fate.stream for fate in both.fates} == {PATHS[0]}
         assert {one.stream for one in both.prober.report().counts} <= {PATHS[0]}
-
-
-SILENT_SECONDS = 1.0
-ASSIGNED = assignment_text(Assignment(7, 20.0, PATHS))
 
 
 class Near(AgentHost):
@@ -254,7 +229,7 @@ def test_an_agent_probes_what_it_is_given_and_reports_it(near: Near) -> None:
         near.acknowledge()
         assert "probes=1" in near.controller.asked[0]
         assert near.answers()
-        near.controller.send(ASSIGNED)
+        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
         eventually(lambda: {one.stream for one in near.controller.reports}, set(PATHS))
         assert near.controller.refused == 0
         reported = sum(one.probes for one in near.controller.reports)  # before metrics: probes go on
@@ -287,7 +262,7 @@ def test_a_killed_agents_host_answers_until_its_successor_takes_over_and_ends(ne
         assert near.filters("ingress").count("sopa_probe:[") == 1
         agent.stop(signal.SIGTERM)
     assert near.pair.on_host("tc qdisc show dev host0") == before
-    assert not near.answers(SILENT_SECONDS)
+    assert not near.answers(1.0)
 
 
 def test_an_agent_without_probes_neither_asks_nor_answers(near: Near) -> None:
@@ -295,8 +270,8 @@ def test_an_agent_without_probes_neither_asks_nor_answers(near: Near) -> None:
         near.acknowledge()
         assert "probes" not in near.controller.asked[0]
         assert "sopa_probe" not in near.filters("ingress")
-        assert not near.answers(SILENT_SECONDS)
-        near.controller.send(ASSIGNED)
+        assert not near.answers(1.0)
+        near.controller.send(assignment_text(Assignment(7, 20.0, PATHS)))
         near.controller.fail("a0_0-c0_0")
         near.acknowledge()
         assert near.controller.refused == 0
