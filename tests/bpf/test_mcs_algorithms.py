@@ -29,9 +29,12 @@ from tests.bpf.mcs_both import (
     option_of,
     received,
     sent,
+    tcp_frame,
+    tcp_header,
     tcp_sum,
-)  # fmt: skip
+)
 from tests.bpf.mcs_frames import ACK, FIN, L4, LINK, MCO_BYTES, PLACEHOLDER, RST, SYN, Kind, blocks_of, sack_in
+from tests.bpf.mcs_programs import ACCEPTS
 from tests.bpf.mcs_reference import (
     FRESH,
     MAX_CHANNELS,
@@ -44,7 +47,7 @@ from tests.bpf.mcs_reference import (
     Verdict,
     plus,
 )
-from tests.helpers.frames import INTER_POD, summed, word_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, summed, word_of
 from tests.helpers.golden import Step, play, scripts
 
 FLAGS = {"syn": SYN, "fin": FIN, "rst": RST}
@@ -82,6 +85,29 @@ class Script:
             return "no connection"
         its = self.both.its
         return ", ".join(f"{name} {_shown(getattr(its, name), its.channels)}" for name in step.words)
+
+    def do_forget(self, _step: Step) -> str:
+        """Begin anew: no SYN was seen."""
+        self.both.programs.reset()
+        self.both.wire.host.scales.clear()
+        self.both.wire.counters.clear()
+        return ""
+
+    def do_leaving(self, _step: Step) -> str:
+        """Have the other host be one that is not scattered to any more, but may not know it yet."""
+        self.both.programs.add_peer(FAR, ACCEPTS)
+        self.both.wire.peers, self.both.wire.leaving = set(), self.both.wire.peers
+        return ""
+
+    def do_syn(self, step: Step) -> str:
+        """Let both SYNs pass, with these options; of one that is not named nothing is seen."""
+        for end, ports, addresses, pass_it in (
+            ("here", (SPORT, DPORT), (HERE, FAR), self.both.sent), ("there", (DPORT, SPORT), (FAR, HERE), self.both.into),
+        ):  # fmt: skip
+            if end in step.options:
+                header = tcp_header(*ports, 1, 1, SYN, 9, bytes.fromhex(step.options[end]), 0)
+                pass_it(tcp_frame(header, 0, *addresses))
+        return ""
 
     def do_send(self, step: Step) -> str:
         its, rows = step.options, []
