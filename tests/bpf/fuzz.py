@@ -31,23 +31,14 @@ LEAST = 14
 MIN_OF_IP = {b"\x08\x00": 34, b"\x86\xdd": 54}
 
 
-class Programs:
+class Programs(ExitStack):
     """The three programs, loaded and attached to nothing."""
 
     def __init__(self, labels: PathTable, mtu: int) -> None:
-        self.labeller = Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu)
-        self.parser = Parser()
-        self._labels = labels
-        self._loaded = ExitStack()
-
-    def __enter__(self) -> Programs:
-        self._loaded.enter_context(self.labeller)
-        self._loaded.enter_context(self.parser)
-        self.labeller.swap(self._labels)
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._loaded.close()
+        super().__init__()
+        self.labeller = self.enter_context(Labeller("lo", carrier=Carrier.OPTION, fabric_mtu=mtu))
+        self.parser = self.enter_context(Parser())
+        self.labeller.swap(labels)
 
     def run(self, program: str, frame: bytes, repeat: int = 1) -> Outcome:
         runs = {"write": self.labeller.run, "strip": self.labeller.strip, "parse": self.parser.run}

@@ -127,19 +127,10 @@ def parse(frame: bytes, gso_size: int = 0, gso_segments: int = 0) -> Parsed | No
         return None
     header, option_room = tcp[:length], mco_of(tcp[:length])
     segment = Segment(
-        seq=seq,
-        ack=ack if flags & ACK else None,
-        payload=len(tcp) - length,
-        syn=bool(flags & SYN),
-        fin=bool(flags & FIN),
-        rst=bool(flags & RST),
-        window=window,
-        scale=window_scale(header),
-        ect=bool(tos & ECN),
-        ce=tos & ECN == CE,
-        gso_size=gso_size,
-        segments=max(1, gso_segments),
-    )
+        seq=seq, ack=ack if flags & ACK else None, payload=len(tcp) - length, syn=bool(flags & SYN), fin=bool(flags & FIN),
+        rst=bool(flags & RST), window=window, scale=window_scale(header), ect=bool(tos & ECN), ce=tos & ECN == CE,
+        gso_size=gso_size, segments=max(1, gso_segments),
+    )  # fmt: skip
     sack = sack_in(header)
     segment.sack = blocks_of(header, sack)
     if option_room is not None and option_room[1] == VERSION and offset & RESERVED:

@@ -53,39 +53,24 @@ def named(state: bytes) -> dict[str, int]:
     return dict(zip(NAMES.split() + LISTS, STATE.unpack(state), strict=True))
 
 
-class Programs:
+class Programs(ExitStack):
     """The programs of one host."""
 
     def __init__(self, capacity: int = 1024) -> None:
-        self._object = Object(MCS, {"mcs_connections": capacity})
-        self._closing = ExitStack()
+        super().__init__()
+        self._object = its = self.enter_context(Object(MCS, {"mcs_connections": capacity}))
+        self._out, self._in, self._sweep = map(its.program_fd, ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep"))
+        self._connections, self._scales, self.busy = map(its.map_fd, ("mcs_connections", "mcs_scales", "busy"))
+        self._counters = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
         self._counted = Counter[str]()
-
-    def __enter__(self) -> Programs:
-        self._closing.enter_context(self._object)
-        self._out, self._in, self._sweep = (
-            self._object.program_fd(name) for name in ("sopa_mcs", "sopa_mcs_in", "sopa_mcs_sweep")
-        )
-        self._connections, self._scales = (self._object.map_fd(name) for name in ("mcs_connections", "mcs_scales"))
-        self._counters = Counters(self._object.map_fd("counters"), self._object.map_fd("path_packets"))
-        self.busy = self._object.map_fd("busy")
-        self._tables = PathTables(self._object.map_fd("path_tables"), self._object.map_fd("turn"))
-        self._closing.callback(self._tables.close)
+        self._tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
+        self.callback(self._tables.close)
         self.set()
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._closing.close()
 
     def set(
-        self,
-        channels: int = DEFAULT_CHANNELS,
-        kind: Kind = Kind.PATHS,
-        *,
-        filtering: bool = True,
-        regulating: bool = True,
+        self, channels: int = DEFAULT_CHANNELS, kind: Kind = Kind.PATHS, *, filtering: bool = True, regulating: bool = True,
         patience_us: int = NEVER_US,
-    ) -> None:
+    ) -> None:  # fmt: skip
         without = (not regulating) * WITHOUT_WINDOW | (not filtering) * WITHOUT_FILTER
         settings = SETTINGS.pack(channels, kind.value, without, patience_us)
         libbpf.update(self._object.map_fd("mcs_settings"), ONLY, settings)

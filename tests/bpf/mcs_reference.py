@@ -313,15 +313,9 @@ class Host:
     """All connections of one host."""
 
     def __init__(
-        self,
-        channels: int = DEFAULT_CHANNELS,
-        capacity: int = 1 << 16,
-        *,
-        filtering: bool = True,
-        regulating: bool = True,
-        patience_us: int = PATIENCE_US,
-        clock_us: Callable[[], int] = lambda: 0,
-    ) -> None:
+        self, channels: int = DEFAULT_CHANNELS, capacity: int = 1 << 16, *, filtering: bool = True, regulating: bool = True,
+        patience_us: int = PATIENCE_US, clock_us: Callable[[], int] = lambda: 0,
+    ) -> None:  # fmt: skip
         self.channels, self.capacity = channels, capacity
         self.patience_us, self.clock_us = patience_us, clock_us
         self.filtering, self.regulating = filtering, regulating
@@ -379,9 +373,8 @@ class Host:
             if len(self.connections) >= self.capacity:
                 raise NoRoom(key)
             scale = self.scales.get(key, Scale()).of_remote_window
-            self.connections[key] = Connection(
-                self.channels, nlsn=every(next_seq), nsn=next_seq, msn=next_seq, scale=scale
-            )
+            start = {"nlsn": every(next_seq), "nsn": next_seq, "msn": next_seq}
+            self.connections[key] = Connection(self.channels, scale=scale, **start)
         return self.connections[key]
 
     def _forget_closed(self, key: Key, its: Segment) -> None:

@@ -31,14 +31,8 @@ class Frames:
         draw = self.draw
         hops = draw.choice((0, 1, 2, 255)), draw.choice((0, 1, 255))
         target = draw.choice((THERE, THERE, THERE, THERE, HERE))
-        frame = probe(
-            Stream(target, *hops),
-            source=draw.choice(SOURCES),
-            carrier=draw.choice(list(Carrier)),
-            ssid=draw.randrange(4),
-            number=draw.randrange(1 << 32),
-            at=draw.randrange(1 << 50),
-        )
+        numbers = {"ssid": draw.randrange(4), "number": draw.randrange(1 << 32), "at": draw.randrange(1 << 50)}
+        frame = probe(Stream(target, *hops), source=draw.choice(SOURCES), carrier=draw.choice(list(Carrier)), **numbers)
         if draw.random() < 0.3:  # an answer
             secret = draw.choice((SECRET, draw.randrange(1 << 32))).to_bytes(4, "big")
             frame = changed(frame, 24, draw.randbytes(28))

@@ -37,7 +37,7 @@ class Program:
         libbpf.update(self._counts, key, bytes(16))
         libbpf.update(self._faults, key, struct.pack("=QQ", seed, threshold(probability)))
 
-    def run(self, frame: bytes) -> libbpf.Outcome:
+    def run(self, frame: bytes = FRAME) -> libbpf.Outcome:
         return libbpf.run_program(self._fd, frame)
 
     def count(self, kind: Kind) -> Count:
@@ -62,7 +62,7 @@ def test_a_seed_and_a_number_decide_which_packets_are_lost(program: Program, pro
     seed, packets = stream(7, LINK, UPPER, Kind.LOSS), 4000
     for _ in range(2):  # the same again
         program.begin(Kind.LOSS, seed, probability)
-        outcomes = [program.run(FRAME) for _ in range(packets)]
+        outcomes = [program.run() for _ in range(packets)]
         lost = [number for number, outcome in enumerate(outcomes) if outcome.retval == STOLEN]
         assert lost == expected(seed, probability, packets)
         assert {outcome.retval for outcome in outcomes} <= {STOLEN, UNSPEC}
@@ -77,7 +77,7 @@ def test_one_bit_anywhere_in_the_packet_is_flipped_and_the_packet_goes_on(progra
     bits: list[int] = []
     flipped: list[int] = []
     for number in range(packets):
-        outcome = program.run(FRAME)
+        outcome = program.run()
         assert (outcome.retval, len(outcome.data)) == (UNSPEC, len(FRAME))
         difference = int.from_bytes(outcome.data) ^ int.from_bytes(FRAME)
         if difference:
@@ -95,7 +95,7 @@ def test_a_lost_packet_is_not_corrupted_too(program: Program) -> None:
     program.begin(Kind.LOSS, 1, 0.5)
     program.begin(Kind.CORRUPTION, 2, 0.5)
     for _ in range(400):
-        program.run(FRAME)
+        program.run()
     loss, corruption = program.count(Kind.LOSS), program.count(Kind.CORRUPTION)
     assert (loss.packets, corruption.packets) == (400, 400 - loss.hit)
 

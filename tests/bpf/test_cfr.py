@@ -51,28 +51,22 @@ def granted(slot: int, destination: str = FAR, budget: int = 3028) -> Granted:
     return Granted(slot, *LABEL, IPv4Address(destination), budget)
 
 
-class Host:
+class Host(ExitStack):
     """The programs of one host, 10.0.0.2 at k=4, and the time that it is for them."""
 
     def __init__(self, *, every_socket: bool = True, netns: str | None = None) -> None:
-        self._object = libbpf.Object(CFR, {"flows": 64})
-        self._every_socket, self._netns = every_socket, netns
-        self._closing = ExitStack()
-
-    def __enter__(self) -> Host:
-        its = self._closing.enter_context(self._object)
+        super().__init__()
+        its = self.enter_context(libbpf.Object(CFR, {"flows": 64}))
         tables = PathTables(its.map_fd("path_tables"), its.map_fd("turn"))
-        self._closing.callback(tables.close)
+        self.callback(tables.close)
         tables.swap(table())
-        self.programs = CfrPrograms(its, self._netns, every_socket=self._every_socket)
-        self._closing.callback(self.programs.close)
+        self.programs = CfrPrograms(its, netns, every_socket=every_socket)
+        self.callback(self.programs.close)
         self.counted = Counters(its.map_fd("counters"), its.map_fd("path_packets"))
         self.own = OwnTraffic(its.map_fd("again"), its.map_fd("busy"))
-        self._closing.callback(self.own.close)
-        self._label = its.program_fd("sopa_cfr")
-        self._sent = its.map_fd("cfr_sent")
+        self.callback(self.own.close)
+        self._label, self._sent = its.program_fd("sopa_cfr"), its.map_fd("cfr_sent")
         self.reset()
-        return self
 
     def reset(self) -> None:
         """Have a host that has no slots and has not sent anything; nothing is held."""
@@ -83,9 +77,6 @@ class Host:
         self.own.busy()
         self.own.sent_again()
         self.set()
-
-    def __exit__(self, *_exception: object) -> None:
-        self._closing.close()
 
     def set(
         self,
@@ -270,25 +261,18 @@ def test_what_is_sent_again_counts_against_the_path_that_carried_it_granted_or_n
     assert host.own.busy() == []
 
 
-class Gated:
+class Gated(ExitStack):
     """A connection from a host whose gate is closed, over which nothing but its first packet has gone."""
 
     def __init__(self, pair: Pair) -> None:
-        self.host = Host(every_socket=False, netns=pair.host)
-        self._pair, self._closing = pair, ExitStack()
-
-    def __enter__(self) -> Gated:
-        self._closing.enter_context(self.host)
+        super().__init__()
+        self.host = self.enter_context(Host(every_socket=False, netns=pair.host))
         self.host.set(slot_ns=10**9, into=0.0)
         self.host.programs.attach()
-        with inside(self._pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
-            with inside(self._pair.host):
-                self.client = self._closing.enter_context(socket.create_connection(server.getsockname(), 10))
-            self.end = self._closing.enter_context(server.accept()[0])
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._closing.close()
+        with inside(pair.peer), socket.create_server((PEER_ADDRESS, 0)) as server:
+            with inside(pair.host):
+                self.client = self.enter_context(socket.create_connection(server.getsockname(), 10))
+            self.end = self.enter_context(server.accept()[0])
 
     def arrived(self, end: socket.socket | None = None) -> int:
         """How many bytes are there, without taking them."""

@@ -18,8 +18,7 @@ from sopa_ryu.agent.kernel import libbpf, tc
 from sopa_ryu.agent.kernel.build import EMPTY
 from sopa_ryu.agent.kernel.link_speed import speed
 from sopa_ryu.agent.kernel.netns import inside
-from tests.helpers.agent_controller import agent_controller
-from tests.helpers.agent_host import AgentHost
+from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import FAR, word_of
 from tests.helpers.veth import IPV4, Pair, frames, raw_socket, run
 from tests.helpers.waiting import Containing, eventually
@@ -102,11 +101,7 @@ def test_settings_are_set_again_and_another_programs_values_put_back(host: Host)
         host.acknowledge()
         assert host.settings()[:3] == (4, 8996, 10)
         for command, said, settings in (
-            (
-                "sysctl -qw net.ipv4.tcp_reordering=5",
-                "net.ipv4.tcp_reordering was set to 5 instead of 10",
-                (4, 8996, 10),
-            ),
+            ("sysctl -qw net.ipv4.tcp_reordering=5", "tcp_reordering was set to 5 instead of 10", (4, 8996, 10)),
             ("ip link set host0 gso_max_segs 9", "gso_max_segs of host0 was set to 9 instead of 4", (4, 8996, 10)),
             ("ip link set host0 mtu 9000", "host0 (must be 8996)", (4, 8996, 10)),
             ("ip link set host0 mtu 4000", "host0 (must be 3996)", (4, 3996, 10)),
@@ -136,31 +131,19 @@ def test_nothing_is_acknowledged_while_another_program_has_the_labelling_program
         agent.stop(signal.SIGTERM)
 
 
-AWAY = {
-    "address": (["ip addr del 10.0.0.2/8 dev host0"], ["ip addr add 10.0.0.2/8 dev host0"]),
-    "renamed": (  # Linux before 6.2 renames an interface only while it is down
+ON_PEER = "nsenter --net=/run/netns/PEER"
+BACK = ["ip addr add 10.0.0.2/8 dev host0", "ip link set host0 up"]
+AGAIN = ["ip link add host0 mtu 9000 type veth peer name peer0 mtu 9000 netns PEER", *BACK]
+AGAIN += [f"{ON_PEER} ip addr add 10.2.1.3/8 dev peer0", f"{ON_PEER} ip link set peer0 up"]
+AWAY = [
+    (["ip addr del 10.0.0.2/8 dev host0"], BACK[:1]),
+    (  # Linux before 6.2 renames an interface only while it is down
         ["ip link set host0 down", "ip link set host0 name host9", "ip link set host9 up"],
         ["ip link set host9 down", "ip link set host9 name host0", "ip link set host0 up"],
     ),
-    "moved": (
-        ["ip link set host0 netns PEER"],
-        [
-            "nsenter --net=/run/netns/PEER ip link set host0 netns HOST",
-            "ip addr add 10.0.0.2/8 dev host0",
-            "ip link set host0 up",
-        ],
-    ),
-    "deleted": (
-        ["ip link del host0"],
-        [
-            "ip link add host0 mtu 9000 type veth peer name peer0 mtu 9000 netns PEER",
-            "ip addr add 10.0.0.2/8 dev host0",
-            "ip link set host0 up",
-            "nsenter --net=/run/netns/PEER ip addr add 10.2.1.3/8 dev peer0",
-            "nsenter --net=/run/netns/PEER ip link set peer0 up",
-        ],
-    ),
-}
+    (["ip link set host0 netns PEER"], [f"{ON_PEER} ip link set host0 netns HOST", *BACK]),
+    (["ip link del host0"], AGAIN),
+]
 
 
 def carry_out(host: Host, commands: list[str]) -> None:
@@ -174,7 +157,7 @@ def test_an_interface_that_goes_is_given_back_and_taken_when_it_returns(host: Ho
     before, links = host.settings(), ("a0_0-c0_0", "a0_0-c0_1", "a1_0-c0_0", "a3_0-c0_0")
     with host.agent() as agent:
         host.at_work()
-        for failing, (go, come) in zip(links, AWAY.values(), strict=True):
+        for failing, (go, come) in zip(links, AWAY, strict=True):
             host.log.write_text("")
             carry_out(host, go)
             eventually(host.said, Containing("is not labelled"))
@@ -188,7 +171,7 @@ def test_an_interface_that_goes_is_given_back_and_taken_when_it_returns(host: Ho
 
 def test_the_successor_of_an_agent_that_was_killed_without_its_interface_waits_for_it(host: Host) -> None:
     before = host.settings()
-    go, come = AWAY["deleted"]
+    go, come = AWAY[-1]
     with host.agent() as agent:
         host.at_work()
         carry_out(host, go)
@@ -216,7 +199,7 @@ def test_a_namespace_of_the_same_name_is_another_one(host: Host) -> None:
         eventually(lambda: host.pair.on_peer("ip -o link"), lambda links: "peer0" not in links)
         run(f"ip netns add {name}")
         host.controller.fail("a0_0-c0_0")
-        carry_out(host, AWAY["deleted"][1])
+        carry_out(host, AGAIN)
         host.at_work()
         agent.stop(signal.SIGTERM)
 

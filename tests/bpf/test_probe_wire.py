@@ -27,8 +27,7 @@ from sopa_ryu.agent.probing.prober import Prober, nothing_busy
 from sopa_ryu.agent.probing.programs import ProbeProgram, Seen
 from sopa_ryu.agent.probing.traces import TraceError
 from sopa_ryu.channel.probes import Assignment, Stream, assignment_text
-from tests.helpers.agent_controller import agent_controller
-from tests.helpers.agent_host import AgentHost
+from tests.helpers.agent_controller import AgentHost, agent_controller
 from tests.helpers.frames import table
 from tests.helpers.probe_frames import GATEWAY, HERE, PATHS, THERE, ends, probe
 from tests.helpers.scrape import scrape

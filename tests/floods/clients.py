@@ -54,12 +54,6 @@ BURST_ONCE = 100  # connections of a burst
 FOREVER = 1 << 60
 
 
-def _read(client: socket.socket) -> None:
-    with contextlib.suppress(OSError):
-        while client.recv(1 << 16):
-            pass
-
-
 def messages_of(kind: str) -> tuple[str, bytes, bytes]:
     """Return the name of a kind, what is sent first, and what again and again."""
     side, _, name = kind.partition(" ")
@@ -77,11 +71,16 @@ def burst(kind: str, port: int, messages: int = 600, connections: int = 4) -> It
             for _ in range(messages if more else 0):
                 client.sendall(more)
 
+    def read(client: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while client.recv(1 << 16):
+                pass
+
     with contextlib.ExitStack() as stack:
         count = BURST_ONCE if name in ONCE else connections
         clients = [stack.enter_context(_open(port, 60)) for _ in range(count)]
         senders = [threading.Thread(target=send, args=(client,), daemon=True) for client in clients]
-        threads = senders + [threading.Thread(target=_read, args=(client,), daemon=True) for client in clients]
+        threads = senders + [threading.Thread(target=read, args=(client,), daemon=True) for client in clients]
         for thread in threads:
             thread.start()
         try:

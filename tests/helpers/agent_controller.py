@@ -1,4 +1,4 @@
-"""A stand-in for the controller of one agent: it sends versions, and remembers what was acknowledged and how channels closed."""
+"""A host with an agent as a process of its own, and a stand-in for its controller: what was acknowledged, how channels closed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from ipaddress import IPv4Address
+from pathlib import Path
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, serve
 
+from experiments.emulation.processes import AgentProcess
 from sopa_ryu.channel import probes, protocol
 from sopa_ryu.channel.probes import Counts
 from sopa_ryu.fabric.view import View
+from tests.helpers.veth import Pair
+from tests.helpers.waiting import eventually
 from topologies import Failures, FatTree
 
 ADDRESS = IPv4Address("10.0.0.2")
@@ -85,3 +89,26 @@ def agent_controller() -> Iterator[AgentController]:
             yield its
         finally:
             server.shutdown()
+
+
+class AgentHost:
+    """The host's end of a `Pair`, on which an agent can be started."""
+
+    def __init__(self, pair: Pair, controller: AgentController, directory: Path) -> None:
+        self.pair, self.controller, self._directory = pair, controller, directory
+        self.log = directory / "agent.log"
+        self.log.touch()
+
+    def agent(self, *options: str) -> AgentProcess:
+        state = f"--state-dir={self._directory / 'state'}"
+        return AgentProcess([f"host0@{self.pair.host}"], self.controller.url, self.log, [state, "--wait", *options])
+
+    def acknowledge(self) -> None:
+        """Wait until the version that there is now is in force."""
+        eventually(lambda: self.controller.acknowledged, self.controller.view.version)
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def filters(self, side: str = "egress") -> str:
+        return self.pair.on_host(f"tc filter show dev host0 {side}")

@@ -40,17 +40,9 @@ class SlotArbiter:
     """An arbiter on loopback, while the context lasts."""
 
     def __init__(
-        self,
-        port: int = 0,
-        term: int = 1,
-        *,
-        slot_ns: int = SLOT_NS,
-        budget: int = BUDGET,
-        skew_ns: int = 0,
-        lease_ms: int = 100,
-        loses: int = 0,
-        token: str = "",
-    ) -> None:
+        self, port: int = 0, term: int = 1, *, slot_ns: int = SLOT_NS, budget: int = BUDGET, skew_ns: int = 0, lease_ms: int = 100,
+        loses: int = 0, token: str = "",
+    ) -> None:  # fmt: skip
         self.term, self.slot_ns, self.budget, self.skew_ns, self.lease_ms = term, slot_ns, budget, skew_ns, lease_ms
         self.token, self.loses = token, loses
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

@@ -111,14 +111,9 @@ def arrives(end: socket.socket, wait: float) -> bool:
 
 
 def transfer(
-    pair: Pair,
-    data: bytes,
-    *,
-    source: str | None = None,
-    target: str = PEER_ADDRESS,
-    pieces: int = 1,
+    pair: Pair, data: bytes, *, source: str | None = None, target: str = PEER_ADDRESS, pieces: int = 1,
     halfway: Callable[[], object] | None = None,
-) -> bytes:
+) -> bytes:  # fmt: skip
     """Send data over TCP to the peer, from the host or another namespace, in so many calls; return what arrived.
 
     ``halfway`` is called when half of the data has been handed over.
@@ -128,8 +123,7 @@ def transfer(
     received = bytearray()
 
     def receive() -> None:
-        connection, _ = server.accept()
-        with connection:
+        with server.accept()[0] as connection:
             while chunk := connection.recv(1 << 20):
                 received.extend(chunk)
 
