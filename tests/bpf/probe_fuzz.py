@@ -5,14 +5,13 @@ A run prints its seed; ``--seed`` repeats it. The first difference ends it, with
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from ipaddress import IPv4Address
 
 from flowrules.label import Carrier
 from sopa_ryu.agent.probing.programs import ProbeProgram
 from sopa_ryu.channel.probes import Stream
-from tests.bpf.fuzz import MIN_OF_IP, Difference, main, numbered
+from tests.bpf.fuzz import MIN_OF_IP, Difference, Packets, main, numbered
 from tests.bpf.probe_reference import Reference, without_times
 from tests.helpers.probe_frames import HERE, SECRET, THERE, changed, corrected, ends, probe
 
@@ -21,11 +20,8 @@ EVERY = 500
 """The ring is read after so many packets."""
 
 
-class Frames:
+class Frames(Packets):
     """An endless stream of frames: probes and answers, and such with something wrong."""
-
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(f"{seed} probes")
 
     def next(self) -> bytes:
         draw = self.draw
@@ -44,18 +40,6 @@ class Frames:
         if len(frame) >= 58 and 5 <= frame[14] & 15 <= 6 and draw.random() < 0.7:
             frame = corrected(frame)
         return frame
-
-    def _mutate(self, frame: bytearray) -> None:
-        draw = self.draw
-        how = draw.randrange(12)
-        if how < 5:
-            frame[draw.randrange(len(frame))] = draw.choice((0, 0xFF, draw.randrange(256)))
-        elif how < 10:
-            frame[draw.randrange(len(frame))] ^= 1 << draw.randrange(8)
-        elif how == 10 and len(frame) > 50:
-            del frame[len(frame) - draw.randrange(1, 5) :]
-        else:
-            frame += draw.randbytes(draw.choice((1, 4)))
 
 
 def fuzz(packets: int, seed: int, say: bool = False) -> Counter[str]:

@@ -142,7 +142,6 @@ AWAY = [
         ["ip link set host9 down", "ip link set host9 name host0", "ip link set host0 up"],
     ),
     (["ip link set host0 netns PEER"], [f"{ON_PEER} ip link set host0 netns HOST", *BACK]),
-    (["ip link del host0"], AGAIN),
 ]
 
 
@@ -153,37 +152,30 @@ def carry_out(host: Host, commands: list[str]) -> None:
         host.pair.on_host(command)
 
 
-def test_an_interface_that_goes_is_given_back_and_taken_when_it_returns(host: Host) -> None:
-    before, links = host.settings(), ("a0_0-c0_0", "a0_0-c0_1", "a1_0-c0_0", "a3_0-c0_0")
+def leave(host: Host, commands: list[str]) -> None:
+    host.log.write_text("")
+    carry_out(host, commands)
+    eventually(host.said, Containing("is not labelled"))
+    eventually(lambda: host.controller.connected, False)
+
+
+def test_an_interface_that_goes_is_given_back_and_taken_when_it_returns_also_by_a_successor(host: Host) -> None:
+    before = host.settings()
     with host.agent() as agent:
         host.at_work()
-        for failing, (go, come) in zip(links, AWAY, strict=True):
-            host.log.write_text("")
-            carry_out(host, go)
-            eventually(host.said, Containing("is not labelled"))
-            eventually(lambda: host.controller.connected, False)
+        for failing, (go, come) in zip(("a0_0-c0_1", "a1_0-c0_0", "a3_0-c0_0"), AWAY, strict=True):
+            leave(host, go)
             host.controller.fail(failing)
             carry_out(host, come)
             host.at_work()
-        agent.stop(signal.SIGTERM)
-    assert host.settings() == before
-
-
-def test_the_successor_of_an_agent_that_was_killed_without_its_interface_waits_for_it(host: Host) -> None:
-    before = host.settings()
-    go, come = AWAY[-1]
-    with host.agent() as agent:
-        host.at_work()
-        carry_out(host, go)
-        eventually(host.said, Containing("is not labelled"))
-        eventually(lambda: host.controller.connected, False)
+        leave(host, ["ip link del host0"])
         agent.stop(signal.SIGKILL)
     host.log.write_text("")
     with host.agent() as successor:
         eventually(host.said, Containing("there is no interface host0"))
-        carry_out(host, come[:1])
+        carry_out(host, AGAIN[:1])
         eventually(host.said, Containing("has no IPv4 address"))
-        carry_out(host, come[1:])
+        carry_out(host, AGAIN[1:])
         host.controller.fail("a0_0-c0_0")
         host.at_work()
         successor.stop(signal.SIGTERM)

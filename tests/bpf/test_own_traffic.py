@@ -24,7 +24,8 @@ ACK, SYN = 0x10, 0x02
 
 @pytest.fixture
 def labeller(fresh: Labeller) -> Labeller:
-    """A program that remembers nothing."""
+    """A program that remembers nothing, with a path table."""
+    fresh.swap(table())
     return fresh
 
 
@@ -96,7 +97,6 @@ def compare_random_flows(labeller: Labeller, seed: int) -> None:
 
 
 def test_a_burst_with_one_label_counts_with_every_part_of_it(labeller: Labeller) -> None:
-    labeller.swap(table())
     burst = send(labeller, segment(0, 3000), segments=3)
     send(labeller, segment(3000, 3000), segments=3)
     send(labeller, segment(1448, 1448))
@@ -104,7 +104,6 @@ def test_a_burst_with_one_label_counts_with_every_part_of_it(labeller: Labeller)
 
 
 def test_what_is_not_data_sent_again_tells_nothing(labeller: Labeller) -> None:
-    labeller.swap(table())
     for _ in range(4):
         labeller.run(segment(5000, 100, flags=SYN | ACK))  # data with SYN (TCP Fast Open)
         labeller.run(segment(5000, 0))  # acknowledgements, and keepalives below what was sent
@@ -115,7 +114,6 @@ def test_what_is_not_data_sent_again_tells_nothing(labeller: Labeller) -> None:
 
 
 def test_another_connection_between_the_same_ports_begins_anew(labeller: Labeller) -> None:
-    labeller.swap(table())
     for seq in (1 << 20, (1 << 20) + 100):
         labeller.run(segment(seq, 100))
     labeller.run(segment((1 << 20) + 49, 0, flags=SYN))
@@ -127,7 +125,6 @@ def test_another_connection_between_the_same_ports_begins_anew(labeller: Labelle
 
 
 def test_more_than_the_ring_has_room_for_is_left_out_and_costs_nothing_else(labeller: Labeller) -> None:
-    labeller.swap(table())
     send(labeller, segment(0, 100))
     labeller.run(segment(0, 100), repeat=5000)
     assert len(again(labeller)) == ROOM
@@ -146,7 +143,6 @@ def test_packets_on_their_way_out_count_for_the_gateways_rack(labeller: Labeller
 
 
 def test_racks_that_packets_go_to_are_named_once_for_each_look(labeller: Labeller) -> None:
-    labeller.swap(table())
     own = labeller.own
     assert isinstance(own, OwnTraffic)
     assert own.busy() == []
