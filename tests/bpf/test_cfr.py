@@ -35,7 +35,7 @@ from sopa_ryu.agent.kernel.own_traffic import OwnTraffic, SentAgain
 from sopa_ryu.agent.kernel.path_maps import PathTables
 from sopa_ryu.channel.slots import Grant, Granted, read_demand, write_grant
 from tests.helpers.cfr_fabric import Fabric, cfr_fabric, flows
-from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, UDP, echo, ip, table, word_of
+from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, ip, table, word_of
 from tests.helpers.golden import Step, play, scripts
 from tests.helpers.rack import RECEIVER, SENDERS, Rack
 from tests.helpers.slot_arbiter import SLOT_NS as GRANTED_NS
@@ -48,7 +48,8 @@ SLOT_NS = 10**13
 """So long that a test does not notice that time passes: what decides is at least 0.005 of it away, which is 50 s."""
 NOW = 500_000
 """The slot that it is in tests."""
-FIN, SYN, RST, PSH, ACK = 1, 2, 4, 8, 16
+FLAGS = {"fin": 1, "syn": 2, "rst": 4, "psh": 8, "ack": 16}
+ACK, PSH = FLAGS["ack"], FLAGS["psh"]
 HEADERS = 20 + 20
 ETHERNET = 14
 AHEAD = 0.05
@@ -141,7 +142,7 @@ class Script:
     """Steps of a script about the gate. Slots are told from `NOW` on; ``+3.5`` is the middle of the third one after it.
 
     ``grant`` has slots granted, ``time`` makes it a time in a slot, for a gate with such settings. ``data`` says what becomes of
-    a packet, maybe with a departure time of TCP's own (``at``), and ``label`` which path it takes: ``sum`` what was used and sent.
+    a packet, maybe with flags and TCP's own departure time (``at``), ``label`` which path it takes, ``sum`` what was used and sent.
     """
 
     def __init__(self, host: Host) -> None:
@@ -203,36 +204,17 @@ class Script:
 
     @staticmethod
     def _frame(step: Step) -> bytes:
-        return segment(int(step.options.get("size", 1460)), dst=step.options.get("to", FAR))
+        its = step.options
+        flags = sum(FLAGS[word] for word in step.words) or ACK | PSH
+        fields = {"src": its.get("from", HERE), "dst": its.get("to", FAR), "proto": int(its.get("protocol", 6))}
+        fields |= {"fragment": int(its.get("fragment", "4000"), 16), "options": bytes.fromhex(its.get("options", ""))}
+        frame = segment(int(its.get("size", 1460)), flags, **fields)
+        return frame[:12] + bytes.fromhex(its.get("type", "0800")) + frame[14:]
 
 
 @pytest.mark.parametrize("script", scripts(__file__, "gate"), ids=lambda path: path.stem)
 def test_script(host: Host, script: Path, request: pytest.FixtureRequest) -> None:
     play(script, Script(host).handle, record=request.config.option.record)
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        segment(0, SYN), segment(0, SYN | ACK), segment(100, SYN), segment(0, ACK), segment(0, FIN | ACK), segment(0, RST),
-        segment(10, RST | ACK), segment(src=SAME_RACK), segment(dst="192.0.2.1"), segment(dst=HERE), segment(fragment=0x2000),
-        segment(proto=UDP), echo(1), segment()[:12] + b"\x86\xdd" + segment()[14:],
-    ],
-)  # fmt: skip
-def test_all_else_passes_and_is_not_counted(host: Host, frame: bytes) -> None:
-    assert host.passes(frame)
-    host.programs.grant([granted(NOW + 1)])
-    host.set(into=0.99, ahead=AHEAD)
-    assert [host.departs(frame, tstamp) for tstamp in (0, 12345)] == [0, 12345]
-    assert host.counts() == {}
-
-
-@pytest.mark.parametrize(
-    "frame", [segment(1), segment(1, FIN | ACK), segment(dst=SAME_RACK), segment(options=b"\1" * 4)]
-)
-def test_any_data_to_a_host_of_the_fabric_waits(host: Host, frame: bytes) -> None:
-    assert not host.passes(frame)
-    assert host.counts() == {"held": 1}
 
 
 def test_processors_do_not_exceed_a_budget_together(host: Host) -> None:

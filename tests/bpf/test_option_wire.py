@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +26,7 @@ from sopa_ryu.agent.labeller import Labeller
 from sopa_ryu.cli import main
 from tests.bpf.labelling import label_of, labelling
 from tests.helpers.frames import FAR, HERE, INTER_POD, UDP, ip, ports, tcp, word_of
+from tests.helpers.golden import Step, play, scripts
 from tests.helpers.veth import ALL, Pair, frames, raw_socket, transfer, veth_pair
 from tests.helpers.waiting import PATIENCE_SECONDS
 
@@ -217,51 +216,22 @@ def test_an_interface_that_is_not_there_is_an_error() -> None:
             act(Interface("nowhere0"))
 
 
-def sopa_parser(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "sopa_ryu.cli", "parser", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+@pytest.mark.parametrize("script", scripts(__file__, "parser"), ids=lambda path: path.stem)
+def test_script(pair: Pair, script: Path, request: pytest.FixtureRequest) -> None:
+    """``sopa parser``, typed as an operator types it; ``host`` is a command on the host."""
+    names = {"HOST": f"host0@{pair.host}", "PEER": f"peer0@{pair.peer}", "NOWHERE": f"nowhere0@{pair.peer}"}
 
+    def handle(step: Step) -> str:
+        if step.command == "host":
+            pair.on_host(" ".join(step.words))
+            return ""
+        done = CliRunner().invoke(main, ["parser", step.command, *[names.get(word, word) for word in step.words]])
+        said = f"{done.output}\nexit status {done.exit_code}"
+        for name, text in [*names.items(), ("NETNS", pair.peer)]:
+            said = said.replace(text, name)
+        return re.sub(r"  +", " ", re.sub(r"\b[1-9]\d+\b|\b[2-9]\b", "some", said.replace("─", "")))
 
-def test_attach_status_detach(pair: Pair) -> None:
-    ports = [f"host0@{pair.host}", f"peer0@{pair.peer}"]
-    both = [word for port in ports for word in ("--iface", port)]
-    missing = sopa_parser("status", *both)
-    assert missing.returncode == 1
-    assert missing.stdout.count(" none ") == 2
-
-    attached = sopa_parser("attach", *both)
-    assert attached.returncode == 0, attached.stderr
-    assert attached.stdout.splitlines() == ["host0: attached, native mode", "peer0: attached, native mode"]
-    pair.on_host("ping -c 3 -i 0.1 10.2.1.3")
-    shown = sopa_parser("status", *both)
-    assert shown.returncode == 0
-    assert "native" in shown.stdout
-    told = json.loads(sopa_parser("status", "--json", *both).stdout)
-    assert set(told) == {*ports}
-    assert told[ports[1]]["mode"] == "native"
-    assert told[ports[1]]["unlabelled"] >= 3
-    assert told[ports[1]]["believed"] == told[ports[1]]["forged"] == 0
-
-    detached = sopa_parser("detach", *both)
-    assert detached.stdout.splitlines() == ["host0: detached", "peer0: detached"]
-    assert sopa_parser("detach", *both).stdout.splitlines() == ["host0: there was none", "peer0: there was none"]
-    assert sopa_parser("status", *both).returncode == 1
-
-
-def test_the_mode_can_be_chosen(pair: Pair) -> None:
-    port = ["--iface", f"peer0@{pair.peer}"]
-    assert sopa_parser("attach", "--mode", "generic", *port).stdout == "peer0: attached, generic mode\n"
-    assert "xdpgeneric" in pair.on_peer("ip link show peer0")
-
-
-def test_an_interface_that_fails_keeps_no_other_from_its_parser(pair: Pair) -> None:
-    done = sopa_parser(
-        "attach", "--iface", f"nowhere0@{pair.peer}", "--iface", f"peer0@{pair.peer}", "--iface", "eth0@"
-    )
-    assert done.returncode == 1
-    assert done.stdout == "peer0: attached, native mode\n"
-    assert "no interface nowhere0" in done.stderr
-    assert "'eth0@' is no interface" in done.stderr
+    play(script, handle, record=request.config.option.record)
 
 
 @pytest.mark.parametrize("verb", ["attach", "detach", "status"])
