@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from flowrules.label import Carrier
-from sopa_ryu.agent.kernel import libbpf, segmentation
+from sopa_ryu.agent.filters import HANDLE, PRIORITY
+from sopa_ryu.agent.kernel import libbpf, segmentation, tc
 from sopa_ryu.agent.kernel.build import EGRESS, EMPTY, FLAGS, _multiarch
 from sopa_ryu.agent.kernel.counters import Reason
 from sopa_ryu.agent.kernel.netns import NetnsError, cookie, inside
@@ -99,6 +100,19 @@ def test_a_clsact_that_somebody_else_uses_or_made_survives(pair: Pair, stranger:
     assert not clsact(pair) or "sopa" not in egress_filters(pair)
 
 
+def test_a_strangers_program_in_our_place_is_left_alone(pair: Pair) -> None:
+    with libbpf.Object(EMPTY) as stranger, inside(pair.host):
+        index = socket.if_nametoindex("host0")
+        tc.create_clsact(index)
+        tc.attach(index, stranger.program_fd("empty"), handle=HANDLE, priority=PRIORITY, replace=False)
+    with (
+        Labeller("host0", netns=pair.host) as labeller,
+        pytest.raises(libbpf.AttachError, match="another program, empty"),
+    ):
+        labeller.attach()
+    assert "empty" in egress_filters(pair)
+
+
 def state_of(pair: Pair) -> list[str]:
     shows = ("sysctl net.ipv4.tcp_reordering", "ip -d link show dev host0", "tc qdisc show dev host0")
     return [pair.on_host(show) for show in shows]
@@ -114,6 +128,7 @@ def test_the_successor_of_a_killed_agent_labels_from_packet_to_packet_and_restor
     before = state_of(pair)
     for _ in range(2):  # killed twice: the second must not save the first one's values as the host's own
         kill_agent(pair, tmp_path, carrier)
+    assert Labeller("host0", netns=pair.host, carrier=successor).inherits()
     done, sent = threading.Event(), 0
 
     def keep_sending() -> None:

@@ -156,3 +156,9 @@ def test_a_parameter_that_is_none_is_refused(labeller: Labeller, policy: Policy,
     with pytest.raises(ValueError, match="needs a parameter"):
         labeller.swap(table(policy=policy)._replace(parameter=parameter))
     assert read_table(labeller) == table()
+
+
+def test_policies_have_the_command_lines_names() -> None:
+    assert [Policy.named(policy.option_name) for policy in Policy] == list(Policy)
+    with pytest.raises(ValueError, match="choose from round-robin, random, hash, least-used, flowlet, flowcell"):
+        Policy.named("rr")
