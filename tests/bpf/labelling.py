@@ -27,17 +27,19 @@ def labelling(
             yield made
 
 
-def kill_agent(pair: Pair, state_dir: Path, carrier: Carrier) -> None:
-    """Leave what SIGKILL leaves: settings, the state file, a lock without an owner, and the program."""
+def kill_agent(pair: Pair, state_dir: Path, carrier: Carrier) -> bool:
+    """Leave what SIGKILL leaves: settings, the state file, a lock without an owner, and the program; return if it had inherited."""
     settings = HostSettings("host0", state_dir=state_dir, netns=pair.host, overhead=carrier.overhead)
     settings.apply()
     owns = {"owns_clsact": settings.clsact_added, "on_clsact": settings.note_clsact}
     labeller = Labeller("host0", netns=pair.host, carrier=carrier, **owns)
     labeller.load()
+    inherited = labeller.inherits()
     labeller.swap(table())
     labeller.attach()
     abandon(settings)
     labeller.close()  # as the kernel closes a killed agent's descriptors
+    return inherited
 
 
 def abandon(settings: HostSettings) -> None:
