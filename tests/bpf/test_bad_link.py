@@ -131,11 +131,9 @@ def exchange(pair: Pair, count: int) -> tuple[list[int], list[int]]:
             ends.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
         ends[-1].bind((address, 9))
         ends[-1].setsockopt(socket.SOL_SOCKET, 33, 1 << 22)  # SO_RCVBUFFORCE
-    ends[0].connect((PEER_ADDRESS, 9))
-    ends[1].connect(("10.0.0.2", 9))
     for number in range(count):
-        for end in ends:
-            end.send(struct.pack("!I", number))
+        for end, to in zip(ends, (PEER_ADDRESS, "10.0.0.2"), strict=True):
+            end.sendto(struct.pack("!I", number), (to, 9))
     arrived: list[list[int]] = [[], []]
     for end, got in zip(ends, arrived, strict=True):
         with end:
