@@ -6,6 +6,7 @@ import random
 import struct
 import time
 from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from sopa_ryu.agent.paths.flow_hash import FlowKey, flow_hash
 from sopa_ryu.agent.paths.path_table import Label, PathTable, WayOut
 from tests.bpf.labelling import label_of
 from tests.helpers.frames import FAR, HERE, INTER_POD, NEAR, SAME_RACK, TCP, UDP, ip, ports, table
+from tests.helpers.golden import Step, play, scripts
 
 RINGS, SEGMENTS, WINDOW = 512, 128, 1 << 30
 ROOM = 1023
@@ -96,32 +98,21 @@ def compare_random_flows(labeller: Labeller, seed: int) -> None:
     assert again(labeller) == wanted[:ROOM]  # the ring's room
 
 
-def test_a_burst_with_one_label_counts_with_every_part_of_it(labeller: Labeller) -> None:
-    burst = send(labeller, segment(0, 3000), segments=3)
-    send(labeller, segment(3000, 3000), segments=3)
-    send(labeller, segment(1448, 1448))
-    assert again(labeller) == [SentAgain((2, 1), burst)]
+@pytest.mark.parametrize("script", scripts(__file__, "own_traffic"), ids=lambda path: path.stem)
+def test_script(labeller: Labeller, script: Path, request: pytest.FixtureRequest) -> None:
+    """``send`` says the label, ``again`` what was sent again: the rack, and the label that it had before."""
 
+    def handle(step: Step) -> str:
+        if step.command == "again":
+            return "\n".join(f"{its.rack} {its.label}" for its in again(labeller))
+        its = step.options
+        flags = ACK | SYN * ("syn" in step.words)
+        frame = segment(int(its["seq"], 0), int(its.get("size", 100)), dst=its.get("to", FAR), flags=flags)
+        if "udp" in step.words:
+            frame = ip(ports(40000, 5001), proto=UDP)
+        return str(send(labeller, frame, int(its.get("segments", 0))))
 
-def test_what_is_not_data_sent_again_tells_nothing(labeller: Labeller) -> None:
-    for _ in range(4):
-        labeller.run(segment(5000, 100, flags=SYN | ACK))  # data with SYN (TCP Fast Open)
-        labeller.run(segment(5000, 0))  # acknowledgements, and keepalives below what was sent
-        labeller.run(segment(4999, 0))
-        labeller.run(ip(ports(40000, 5001), proto=UDP))
-        labeller.run(segment(0, 100, dst=SAME_RACK))  # there is one path
-    assert again(labeller) == []
-
-
-def test_another_connection_between_the_same_ports_begins_anew(labeller: Labeller) -> None:
-    for seq in (1 << 20, (1 << 20) + 100):
-        labeller.run(segment(seq, 100))
-    labeller.run(segment((1 << 20) + 49, 0, flags=SYN))
-    labeller.run(segment((1 << 20) + 50, 100))
-    assert again(labeller) == []
-    labeller.run(segment(3 << 30, 100))  # one whose SYN was sent before this agent
-    labeller.run(segment((3 << 30) + 100, 100))
-    assert again(labeller) == []
+    play(script, handle, record=request.config.option.record)
 
 
 def test_more_than_the_ring_has_room_for_is_left_out_and_costs_nothing_else(labeller: Labeller) -> None:

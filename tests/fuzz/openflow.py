@@ -22,29 +22,26 @@ SECONDS = 0.3
 """Time without a message by the controller, after which a session ends."""
 
 
-class Recorder:
-    """Takes one connection of a switch to the controller and keeps what the switch sends, by type."""
+def recorded(target: Target) -> dict[int, tuple[bytes, ...]]:
+    """Return what a switch sends the controller while it connects, by type."""
+    messages: dict[int, list[bytes]] = {}
 
-    def __init__(self, controller_port: int) -> None:
-        self.messages: dict[int, list[bytes]] = {}
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = int(self._listener.getsockname()[1])
-        self._controller_port = controller_port
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
+    def pass_on() -> None:
         with contextlib.suppress(OSError):
-            switch, _ = self._listener.accept()
-            with switch, socket.create_connection(("127.0.0.1", self._controller_port)) as controller:
-                back = threading.Thread(target=_forward, args=(controller, switch), daemon=True)
-                back.start()
+            switch, _ = listener.accept()
+            with switch, socket.create_connection(("127.0.0.1", target.openflow_port)) as controller:
+                threading.Thread(target=_forward, args=(controller, switch), daemon=True).start()
                 for message in _messages(switch):
-                    self.messages.setdefault(message[1], []).append(message)
+                    messages.setdefault(message[1], []).append(message)
                     controller.sendall(message)
 
-    def close(self) -> None:
-        self._listener.close()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=pass_on, daemon=True).start()
+        target.fabric.ovs.vsctl("set-controller", BAD_SWITCH, f"tcp:127.0.0.1:{listener.getsockname()[1]}")
+        eventually(lambda: set(messages) >= {0, FEATURES_REPLY, 19, 21})
+        target.fabric.controller.wait_connected(target.tree.switch_count)
+        target.fabric.ovs.vsctl("del-controller", BAD_SWITCH)
+    return {kind: tuple(sent) for kind, sent in sorted(messages.items())}
 
 
 def _forward(source: socket.socket, to: socket.socket) -> None:
@@ -71,14 +68,7 @@ class OpenFlow(Kind):
 
     def __init__(self, target: Target, draw: random.Random) -> None:
         super().__init__(target, draw)
-        recorder = Recorder(target.openflow_port)
-        ovs = target.fabric.ovs
-        ovs.vsctl("set-controller", BAD_SWITCH, f"tcp:127.0.0.1:{recorder.port}")
-        eventually(lambda: set(recorder.messages) >= {0, FEATURES_REPLY, 19, 21})
-        target.fabric.controller.wait_connected(target.tree.switch_count)
-        ovs.vsctl("del-controller", BAD_SWITCH)
-        recorder.close()
-        self.recorded = {kind: tuple(sent) for kind, sent in sorted(recorder.messages.items())}
+        self.recorded = recorded(target)
         others = [target.tree.dpid(switch) for switch in target.tree.switches()]
         self._dpids = (target.tree.dpid(target.tree.switch(BAD_SWITCH)), UNKNOWN_DPID, others[-1])
 

@@ -62,9 +62,6 @@ class Target:
             raise Broken(f"the controller does not answer: {error}\n{self.fabric.controller.log_tail(40)}") from error
         if set(body["missing"]) - {BAD_SWITCH}:
             raise Broken(f"other switches are lost: {body['missing']}\n{self.fabric.controller.log_tail(40)}")
-        self._check_log()
-
-    def _check_log(self) -> None:
         log = self.fabric.controller.log.read_text(errors="replace")
         new, self._logged = log[self._logged :], len(log)
         if (at := new.find("Traceback (most recent call last)")) >= 0:

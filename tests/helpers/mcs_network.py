@@ -19,7 +19,11 @@ CLIENT, SERVER = Key(1, 2, 40000, 80), Key(2, 1, 80, 40000)
 
 @dataclass
 class Network:
-    """What happens to packets under way; they never overtake each other on one channel."""
+    """What happens to packets under way; they never overtake each other on one channel.
+
+    By channel, data's and acknowledgements' delays, from when until when no data is carried, and whether data is marked; by their
+    numbers in the order of departure, which data and acknowledgements are lost.
+    """
 
     delays: tuple[list[int], list[int]] = field(default_factory=lambda: ([20] * MAX_CHANNELS, [20] * MAX_CHANNELS))
     lost: tuple[set[int], set[int]] = field(default_factory=lambda: (set(), set()))
@@ -59,10 +63,8 @@ class Transfer:
         self.una = self.next = self.recover = 0
         self.cwnd = cwnd
         self.window = WINDOW << SCALE
-        self.duplicates = self.seen_blocks = self.retransmitted = self.timeouts = self.server_passed = (
-            self._in_a_row
-        ) = 0
-        self._highest = 0
+        self.duplicates = self.seen_blocks = self.retransmitted = self.timeouts = self.server_passed = 0
+        self._in_a_row = self._highest = 0
         self._rto, self._deadline = MIN_RTO, MIN_RTO
         # receiver, in segments
         self.received: set[int] = set()
@@ -92,9 +94,8 @@ class Transfer:
         return self
 
     def _put(self, direction: int, host: Host, key: Key, its: Segment, arrive: Callable[[Segment], None]) -> None:
-        reports = (
-            its.reports_loss_or_reordering and its.ack == host.connections[key].lan if direction == ACKS else False
-        )
+        is_known = direction == ACKS and its.ack == host.connections[key].lan
+        reports = is_known and its.reports_loss_or_reordering
         if host.send(key, its) is Verdict.DROP:
             return
         self.server_passed += reports
